@@ -1,0 +1,65 @@
+# Two commands for a newcomer: `make demo` and `make test`.
+# Both set up .venv first, once; it is renewed when pyproject.toml or a pin changes.
+
+# The first Python that is new enough; `make PYTHON=python3.12 ...` chooses another.
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
+	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$candidate && break; done)
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PINS  := requirements/torch.txt requirements/dev.txt requirements/constraints.txt
+PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
+say    = @printf '\033[1m==>\033[0m %s\n'
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format clean
+
+help:  ## Show this list
+	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) \
+	| sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+setup: $(STAMP)  ## Set up .venv with everything, development tools included
+
+demo: $(STAMP)  ## Profile this machine, plan a small PPO job, run it, validate and report
+	@$(BIN)/rlplan demo
+
+test: lint  ## Run every check: lint, types, import contracts, tests
+	$(say) 'tests: pytest'
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## Run the checks that need no tests: style, format, types, import contracts
+	$(say) 'style: ruff check'
+	@$(BIN)/ruff check
+	$(say) 'format: ruff format --check'
+	@$(BIN)/ruff format --check
+	$(say) 'types: mypy (the first time takes a minute)'
+	@$(BIN)/mypy
+	$(say) 'floors: lint-imports'
+	@$(BIN)/lint-imports
+
+format: $(STAMP)  ## Format the code and apply the safe fixes
+	@$(BIN)/ruff check --fix-only --exit-zero
+	@$(BIN)/ruff format
+
+clean:  ## Remove .venv, caches and build leftovers; runs and reports stay
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf *.egg-info
+	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Torch goes first, alone and pinned: left to itself, pip picks a newer one with GPU builds.
+$(STAMP): pyproject.toml $(PINS)
+	@test -n "$(PYTHON)" || { echo 'rlplan needs Python 3.11 or newer (make PYTHON=/path/to/python3)' >&2; exit 1; }
+	$(say) 'setup 1/4: $(VENV) from $(PYTHON)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo 'No venv: install the venv module of your Python (python3-venv on Debian and Ubuntu)' >&2; \
+		rm -rf $(VENV); exit 1; }
+	$(say) 'setup 2/4: torch (about 200 MB)'
+	@$(PIP) -r requirements/torch.txt
+	$(say) 'setup 3/4: pinned packages (about a minute)'
+	@$(PIP) -r requirements/dev.txt
+	$(say) 'setup 4/4: rlplan itself'
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
