@@ -10,7 +10,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PINS  := requirements/torch.txt requirements/dev.txt requirements/constraints.txt
-PIP   := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq
 ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 

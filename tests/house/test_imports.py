@@ -1,0 +1,64 @@
+"""Imports: the front door answers at once, and planning needs no torch."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+from tests.house.tree import ROOMS, ROOT
+
+HEAVY = ("torch", "ray", "transformers", "vllm", "pandas", "scipy", "matplotlib")
+EXECUTION_ONLY = ("torch", "ray", "transformers", "vllm", "safetensors", "tensorboard")
+
+
+def run(program: str) -> str:
+    """Return what a fresh interpreter prints; its complaint is the failure."""
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return answer.stdout
+
+
+def test_importing_the_front_door_loads_nothing_heavy():
+    program = f"import sys, rlplan_cli.main; print([m for m in {HEAVY} if m in sys.modules])"
+    assert run(program).strip() == "[]"
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys\n"
+        "sys.argv = ['rlplan', '--help']\n"
+        "from rlplan_cli.main import main\n"
+        "try:\n"
+        "    code = main()\n"
+        "except SystemExit as stop:\n"
+        "    code = stop.code\n"
+        "assert not code, code\n"
+        f"print([m for m in {HEAVY} if m in sys.modules])\n"
+    )
+    help_text, loaded = run(program).strip().rsplit("\n", 1)
+    assert "simulate" in help_text
+    assert loaded == "[]"
+
+
+def test_planning_rooms_import_without_torch_ray_vllm_and_transformers():
+    program = (
+        "import importlib, pkgutil, sys\n"
+        f"for blocked in {EXECUTION_ONLY}:\n"
+        "    sys.modules[blocked] = None\n"
+        "def walk(name):\n"
+        "    if name == 'profiles.probes' or name.startswith('profiles.probes.'):\n"
+        "        return\n"
+        "    module = importlib.import_module(name)\n"
+        "    for found in pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
+        "        walk(f'{name}.{found.name}')\n"
+        "for room in ('rlplan', 'profiles', 'simulator', 'planner', 'reports', 'rlplan_cli'):\n"
+        "    walk(room)\n"
+        "print('imported')\n"
+    )
+    assert run(program).strip() == "imported"
+
+
+def test_no_other_distribution_owns_one_of_our_folders():
+    owners = importlib.metadata.packages_distributions()
+    assert {room: set(owners[room]) for room in ROOMS} == {room: {"rlplan"} for room in ROOMS}

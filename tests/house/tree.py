@@ -1,0 +1,88 @@
+"""The repository as the house rules see it: rooms, tracked files and declared names."""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("rlplan", "rlplan_cli", "planner", "simulator", "executor", "profiles", "reports")
+
+NUMBER_WORDS = frozenset({"int", "float", "Decimal", "ndarray", "NDArray", "Array", "FloatArray"})
+
+
+@cache
+def project_files() -> tuple[Path, ...]:
+    """Return the files that git tracks or would track, relative to the root."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    names = sorted({Path(name) for name in listing.split("\0") if name})
+    return tuple(name for name in names if (ROOT / name).is_file())
+
+
+def room_modules() -> tuple[Path, ...]:
+    """Return every Python file of a room, relative to the root."""
+    return tuple(
+        path for path in project_files() if path.suffix == ".py" and path.parts[0] in ROOMS
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """Hold a field or a parameter that some module declares."""
+
+    file: Path
+    line: int
+    name: str
+    annotation: str
+
+    @property
+    def is_number(self) -> bool:
+        """Return whether the annotation speaks of numbers, alone or in a collection."""
+        words = {
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(ast.parse(self.annotation or "None", mode="eval"))
+            if isinstance(node, ast.Name | ast.Attribute)
+        }
+        return bool(words & NUMBER_WORDS)
+
+
+def declared_in(file: Path) -> Iterator[Declared]:
+    """Yield the fields of public classes and the parameters of public functions of a file."""
+    yield from _declared(file, ast.parse((ROOT / file).read_text(encoding="utf-8")))
+
+
+def _declared(file: Path, scope: ast.Module | ast.ClassDef) -> Iterator[Declared]:
+    for node in scope.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _declared(file, node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name.startswith("_") and node.name != "__init__":
+                continue
+            arguments = node.args
+            for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+                if each.annotation is not None:
+                    yield Declared(
+                        file=file,
+                        line=each.lineno,
+                        name=each.arg,
+                        annotation=ast.unparse(each.annotation),
+                    )
+        elif (
+            isinstance(scope, ast.ClassDef)
+            and isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+        ):
+            yield Declared(
+                file=file,
+                line=node.lineno,
+                name=node.target.id,
+                annotation=ast.unparse(node.annotation),
+            )
