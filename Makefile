@@ -38,7 +38,7 @@ lint: $(STAMP)  ## Run the checks that need no tests: style, format, types, impo
 	$(say) 'types: mypy (the first time takes a minute)'
 	@$(BIN)/mypy
 	$(say) 'floors: lint-imports'
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: $(STAMP)  ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix-only --exit-zero
