@@ -1,5 +1,1 @@
-"""Choices: strategies, baselines, feasibility, search and export.
-
-The planner asks the simulator what a plan costs and answers with the best plan, the runners-up
-and the reason why every other candidate was left out.
-"""
+"""Choices: placements, allocations and layouts, scored by the simulator; checks and completion of plans."""

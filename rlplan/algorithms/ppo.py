@@ -1,0 +1,87 @@
+"""PPO with a critic and a KL penalty towards a reference model (Schulman et al. 2017; Ouyang et al. 2022)."""
+
+from rlplan.dataflow import Algorithm, Task
+
+ALGORITHM = Algorithm(
+    name="ppo",
+    title="Proximal policy optimisation",
+    paper="Schulman et al. 2017, arXiv:1707.06347; Ouyang et al. 2022, arXiv:2203.02155",
+    required_roles=("actor", "critic", "reference"),
+    optional_roles=("reward", "rule"),
+    advantage="gae",
+    tasks=(
+        Task(
+            name="actor.generate",
+            role="actor",
+            kind="generate",
+            stage="generation",
+            inputs=("prompts",),
+            outputs=("sequences", "log_probs"),
+        ),
+        Task(
+            name="critic.compute_values",
+            role="critic",
+            kind="infer",
+            stage="preparation",
+            inputs=("sequences",),
+            outputs=("values",),
+            head="scalar",
+        ),
+        Task(
+            name="reference.compute_log_prob",
+            role="reference",
+            kind="infer",
+            stage="preparation",
+            inputs=("sequences",),
+            outputs=("reference_log_probs",),
+        ),
+        Task(
+            name="reward.compute_reward",
+            role="reward",
+            kind="infer",
+            stage="preparation",
+            inputs=("sequences",),
+            outputs=("scores",),
+            head="scalar",
+        ),
+        Task(
+            name="rule.compute_reward",
+            role="rule",
+            kind="rule",
+            stage="preparation",
+            inputs=("sequences",),
+            outputs=("rule_scores",),
+        ),
+        Task(
+            name="actor.update",
+            role="actor",
+            kind="train",
+            stage="training",
+            inputs=(
+                "sequences",
+                "log_probs",
+                "values",
+                "reference_log_probs",
+                "scores",
+                "rule_scores",
+            ),
+            loss="ppo_policy",
+        ),
+        Task(
+            name="critic.update",
+            role="critic",
+            kind="train",
+            stage="training",
+            inputs=(
+                "sequences",
+                "log_probs",
+                "values",
+                "reference_log_probs",
+                "scores",
+                "rule_scores",
+            ),
+            head="scalar",
+            loss="value",
+        ),
+    ),
+)

@@ -1,0 +1,95 @@
+"""The error tree: everything that rlplan raises on purpose.
+
+RlplanError                     exit code 1, a failure of our own
+└── UserError                   exit code 2, a mistake in what the user gave
+    ├── FileError               a file that is missing, broken, of another version, or has a wrong field
+    ├── UnknownNameError        a name (model, device, algorithm, ...) that is not known
+    ├── PlanError               a plan or job whose parts contradict each other
+    ├── InfeasibleError         nothing that was asked for fits the hardware
+    └── MissingFactError        a cost was asked for that no profile and no device sheet can give
+
+An infeasible candidate inside the search is a value with a reason, never an exception;
+`InfeasibleError` is for a user's own plan, or for a job for which no plan is left.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RlplanError(Exception):
+    """Be the root of all errors that rlplan raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(RlplanError):
+    """Say what is wrong with what the user gave, and what would be right."""
+
+    exit_code = 2
+
+
+class FileError(UserError):
+    """Name the file, the field, the value found, what is allowed and the nearest fix.
+
+    Args:
+        file: Path as the user gave it.
+        problem: What is wrong, as a clause ("unknown key", "must be at least 1").
+        field: Dotted path of the field inside the file, if any.
+        value: The value found, if there is one worth showing.
+        allowed: What would be accepted.
+        nearest: The closest accepted value or key.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        problem: str,
+        *,
+        field: str | None = None,
+        value: object = None,
+        allowed: str | None = None,
+        nearest: str | None = None,
+    ) -> None:
+        self.file, self.problem, self.field = file, problem, field
+        self.value, self.allowed, self.nearest = value, allowed, nearest
+        where = f"{file}: {field}" if field else file
+        parts = [f"{where}: {problem}"]
+        if value is not None:
+            parts.append(f"found {value!r}")
+        if allowed:
+            parts.append(f"allowed: {allowed}")
+        if nearest:
+            parts.append(f"did you mean {nearest!r}?")
+        super().__init__("; ".join(parts))
+
+
+class UnknownNameError(UserError):
+    """Name an unknown name, what it was meant to be, and the known ones nearest to it."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        close = nearest_name(name, self.known)
+        parts = [f"unknown {kind} {name!r}", f"known: {', '.join(self.known)}"]
+        if close:
+            parts.append(f"did you mean {close!r}?")
+        if hint:
+            parts.append(hint)
+        super().__init__("; ".join(parts))
+
+
+class PlanError(UserError):
+    """Say which parts of a plan or job contradict each other."""
+
+
+class InfeasibleError(UserError):
+    """Say why nothing fits: which GPU, which term, by how much, and the nearest change that does."""
+
+
+class MissingFactError(UserError):
+    """Say which cost is unknown and how to measure or supply it."""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name most like `name`, or None when nothing is close."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None

@@ -1,0 +1,83 @@
+"""A number that knows where it comes from and how far it may be off."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Source(IntEnum):
+    """Order the origins of a number, strongest first; a sum keeps the weakest (the largest)."""
+
+    MEASURED = 0
+    INTERPOLATED = 1
+    FITTED = 2
+    DATASHEET = 3
+
+    @property
+    def label(self) -> str:
+        """Return the word that files and tables use."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Hold seconds with their spread and source.
+
+    Attributes:
+        seconds: The central value (a median where measured).
+        spread_seconds: One standard deviation.
+        source: Where the value comes from; the weakest of its parts.
+        outside_range: True when a look-up left the measured range (flagged in the forecast).
+    """
+
+    seconds: float
+    spread_seconds: float = 0.0
+    source: Source = Source.MEASURED
+    outside_range: bool = False
+
+    def __add__(self, other: "Estimate") -> "Estimate":
+        """Return the sum; spreads add linearly, since errors of one device's table are correlated."""
+        return Estimate(
+            self.seconds + other.seconds,
+            self.spread_seconds + other.spread_seconds,
+            max(self.source, other.source),
+            self.outside_range or other.outside_range,
+        )
+
+    def __mul__(self, factor: float) -> "Estimate":
+        """Return the estimate repeated `factor` times."""
+        return Estimate(
+            self.seconds * factor,
+            self.spread_seconds * abs(factor),
+            self.source,
+            self.outside_range,
+        )
+
+    __rmul__ = __mul__
+
+    def at_least(self, other: "Estimate") -> "Estimate":
+        """Return the longer of two, for parts that overlap; the source is the weaker of both."""
+        longer = self if self.seconds >= other.seconds else other
+        return Estimate(
+            longer.seconds,
+            longer.spread_seconds,
+            max(self.source, other.source),
+            self.outside_range or other.outside_range,
+        )
+
+
+ZERO = Estimate(0.0)
+
+
+def total(estimates: Iterable[Estimate]) -> Estimate:
+    """Return the sum of estimates; zero seconds for none."""
+    result = ZERO
+    for estimate in estimates:
+        result = result + estimate
+    return result
+
+
+def is_valid(estimate: Estimate) -> bool:
+    """Tell whether the seconds are finite and not negative."""
+    return math.isfinite(estimate.seconds) and estimate.seconds >= 0

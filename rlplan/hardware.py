@@ -1,0 +1,82 @@
+"""What a device and an engine are, as their sheets in `profiles/` say it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlplan.frozen import FrozenDict
+from rlplan.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
+from rlplan.precision import Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSheet:
+    """Hold a device's datasheet, SI inside; every field's origin stands in `sources`.
+
+    Attributes:
+        peak_flops_per_second: Dense peak rate by precision.
+        memory_bytes: What the device has; `reserved_bytes` of it belong to context and drivers.
+        intra_node_bytes_per_second: Link to the devices of the same node, one direction, per GPU.
+        host_bytes_per_second: Link to host memory, one direction.
+        launch_seconds: Host time to launch one kernel (or to dispatch one operation on CPU).
+        architecture: Family whose fitted efficiencies apply ("ampere", "hopper", "ada", "cpu").
+        gpus_per_node: The usual node, used when a job does not say it.
+    """
+
+    name: str
+    title: str
+    kind: Literal["gpu", "cpu"]
+    architecture: str
+    peak_flops_per_second: FrozenDict[Precision, Positive]
+    memory_bytes: AtLeastOne
+    reserved_bytes: NonNegativeInt = 0
+    memory_bytes_per_second: Positive
+    intra_node: str
+    intra_node_bytes_per_second: Positive
+    intra_node_latency_seconds: NonNegative
+    inter_node_latency_seconds: NonNegative
+    host_bytes_per_second: Positive
+    launch_seconds: NonNegative
+    gpus_per_node: AtLeastOne
+    power_watts: Positive
+    idle_watts: NonNegative
+    usd_per_hour: NonNegative
+    default_precision: Precision = "bf16"
+    sources: FrozenDict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSheet:
+    """Hold what a training or generation engine can do, and its few named constants.
+
+    Attributes:
+        role: Whether it trains (and infers) or generates.
+        batching: How a generation engine forms batches.
+        max_pp: Largest pipeline size that it runs (0: no limit).
+        max_cp: Largest context-parallel size (0: no limit).
+        max_ep: Largest expert-parallel size (0: no limit).
+        zero_stages: ZeRO stages that it offers.
+        recompute_modes: Recomputation modes that it offers.
+        sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
+        step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
+        launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
+        overlap_fraction: Share of gradient communication hidden behind the backward pass.
+        sources: Origin of every constant.
+    """
+
+    name: str
+    role: Literal["train", "generate"]
+    batching: Literal["continuous", "static", "none"] = "none"
+    kv_block_tokens: AtLeastOne = 16
+    max_batched_tokens: AtLeastOne = 8192
+    max_pp: NonNegativeInt = 0
+    max_cp: NonNegativeInt = 0
+    max_ep: NonNegativeInt = 0
+    zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
+    recompute_modes: tuple[Literal["none", "selective", "full"], ...] = ("none",)
+    sequence_parallel: bool = False
+    fused_attention: bool = True
+    step_seconds: NonNegative = 0.0
+    launches_hidden: bool = True
+    overlap_fraction: NonNegative = 0.0
+    memory_fraction: Positive = 0.9
+    sources: FrozenDict[str, str]

@@ -1,0 +1,156 @@
+"""A plan (device mapping): which GPUs every task runs on, in what layout. The file `plan.yaml`.
+
+The simulator plays a plan in simulated time, the executor carries it out; both answer with a
+`rlplan.trace.Trace`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlplan.frozen import FrozenDict
+from rlplan.job import Job, Role
+from rlplan.limits import AtLeastOne, Fraction, NonNegativeInt
+
+PLAN_VERSION = 1
+HOST_DEVICE = "host"
+
+Recompute = Literal["none", "selective", "full"]
+TransitionName = Literal["hybridflow", "hybridflow-v", "all-gather", "two-copies", "none"]
+Mode = Literal["sync", "one-step-off", "streaming"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcePool:
+    """Hold a set of GPUs and the colocated roles that share it by turns.
+
+    Attributes:
+        device: Device sheet of all its GPUs; `host` for a pool of CPU cores that runs reward
+            functions, whose `gpus` then counts worker processes.
+        gpus: GPUs of the pool. Pools take GPUs of the cluster one after another, in the order in
+            which the plan lists them, node by node.
+        roles: The colocated set.
+    """
+
+    name: str
+    device: str
+    gpus: AtLeastOne
+    roles: tuple[Role, ...]
+
+    @property
+    def is_host(self) -> bool:
+        """Tell whether the pool is made of CPU worker processes for reward functions."""
+        return self.device == HOST_DEVICE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """Say how one task runs on its pool: tp * pp * dp * cp = the pool's GPUs.
+
+    Attributes:
+        tp: Tensor-parallel size.
+        pp: Pipeline-parallel size.
+        dp: Data-parallel size (for generation: the replicas of the engine).
+        cp: Context-parallel size.
+        ep: Expert-parallel size, inside dp.
+        engine: Engine sheet's name.
+        micro_batch: Sequences of one micro-batch on one data-parallel rank (infer, train).
+        recompute: What the backward pass computes again (train).
+        zero: ZeRO stage over the data-parallel ranks (train; 3 is fully sharded).
+        offload: Whether weights (infer) or optimizer states (train) live in host memory between uses.
+        max_running: Most sequences that one replica decodes at a time (generate).
+        memory_fraction: Share of the device that a generation engine may fill, weights included.
+    """
+
+    pool: str
+    tp: AtLeastOne = 1
+    pp: AtLeastOne = 1
+    dp: AtLeastOne = 1
+    cp: AtLeastOne = 1
+    ep: AtLeastOne = 1
+    engine: str = ""
+    micro_batch: AtLeastOne = 1
+    recompute: Recompute = "none"
+    zero: Literal[0, 1, 2, 3] = 0
+    offload: bool = False
+    max_running: AtLeastOne = 256
+    memory_fraction: Fraction = 0.9
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs that the layout covers."""
+        return self.tp * self.pp * self.dp * self.cp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Hold a complete device mapping with the (resolved) job that it is for.
+
+    Attributes:
+        tasks: Layout by task name, such as `actor.generate`.
+        order: By pool, task names in the order in which they get the pool when several wait.
+        transition: How the actor's weights get from the train to the generate layout.
+        staleness: How many updates old the generating weights may be (0 when synchronous).
+        made_by: What wrote the plan (a searcher, a baseline, a person), for reports.
+    """
+
+    version: Literal[1] = 1
+    job: Job
+    pools: tuple[ResourcePool, ...]
+    tasks: FrozenDict[str, TaskPlan]
+    order: FrozenDict[str, tuple[str, ...]]
+    mode: Mode = "sync"
+    transition: TransitionName = "hybridflow"
+    staleness: NonNegativeInt = 0
+    made_by: str = "hand"
+
+    def pool(self, name: str) -> ResourcePool:
+        """Return the pool of that name."""
+        return next(pool for pool in self.pools if pool.name == name)
+
+    def pool_of(self, task: str) -> ResourcePool:
+        """Return the pool on which a task runs."""
+        return self.pool(self.tasks[task].pool)
+
+    @property
+    def placement(self) -> str:
+        """Return the colocated sets for people, such as `{actor, reference} {critic, reward}`."""
+        sets = ("{" + ", ".join(pool.roles) + "}" for pool in self.pools if not pool.is_host)
+        return " ".join(sets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDraft:
+    """Hold the part of a task's layout that the user fixed; None is for the planner to choose."""
+
+    pool: str | None = None
+    tp: AtLeastOne | None = None
+    pp: AtLeastOne | None = None
+    dp: AtLeastOne | None = None
+    cp: AtLeastOne | None = None
+    ep: AtLeastOne | None = None
+    engine: str | None = None
+    micro_batch: AtLeastOne | None = None
+    recompute: Recompute | None = None
+    zero: Literal[0, 1, 2, 3] | None = None
+    offload: bool | None = None
+    max_running: AtLeastOne | None = None
+    memory_fraction: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDraft:
+    """Hold a plan as a user writes it: what is missing is chosen by the planner and written out.
+
+    Attributes:
+        job: The job, or the path of its file, relative to the plan's.
+    """
+
+    version: Literal[1] = 1
+    job: Job | str
+    pools: tuple[ResourcePool, ...]
+    tasks: FrozenDict[str, TaskDraft] = FrozenDict()
+    order: FrozenDict[str, tuple[str, ...]] = FrozenDict()
+    mode: Mode = "sync"
+    transition: TransitionName | None = None
+    staleness: NonNegativeInt = 0
+    made_by: str = "hand"

@@ -1,0 +1,50 @@
+"""What a profile asks of the machine: passes of a model, run by whoever runs them in a job.
+
+`profiles/probes/` knows what to measure, how often and when to stop; the executor knows how a model
+runs. The front door hands the executor's runner to the probe, so that what is measured is the code
+that runs, and no room imports the other.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rlplan.model import Head, ModelArchitecture
+from rlplan.precision import Precision
+
+PassName = Literal[
+    "infer", "train", "prefill", "decode", "optimizer", "gradient_reduction", "call", "weight_sync"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPass:
+    """Name one pass of a model in one layout.
+
+    Attributes:
+        name: `infer` (forward of a micro-batch, with its output), `train` (forward, loss, backward
+            of a micro-batch), `prefill` and `decode` (one step of generation), `optimizer` (clip
+            and step of a whole model), `gradient_reduction` (over `dp` ranks), `weight_sync`
+            (train to generate layout, into another process), `call` (a remote call that passes
+            `tokens` bytes and does nothing).
+        tp: Ranks that run the pass together with tensor parallelism.
+        dp: Ranks of a gradient reduction; 1 elsewhere.
+        sequences: Sequences in the (micro-)batch.
+        tokens: Tokens of each sequence; for `decode` those already cached.
+    """
+
+    name: PassName
+    model: ModelArchitecture
+    head: Head
+    precision: Precision
+    tp: int = 1
+    dp: int = 1
+    sequences: int = 1
+    tokens: int = 1
+
+
+class PassRunner(Protocol):
+    """Run passes on this machine's devices, all of them busy as in a job."""
+
+    def run(self, model_pass: ModelPass, repeats: int) -> tuple[float, ...]:
+        """Return the seconds of each repeat, the slowest rank's, after a warm-up."""
+        ...

@@ -1,0 +1,65 @@
+"""Ways to bring the actor's weights from its train to its generate layout, one file each.
+
+The name that a plan uses is the file's name with dashes for underscores. Every file has
+`volume(model_bytes, shape) -> TransitionVolume`; the table is HybridFlow's (Sheng et al. 2025,
+EuroSys, Table 2).
+"""
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+
+from rlplan.errors import UnknownNameError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionShape:
+    """Hold the sizes of both layouts of the actor.
+
+    Attributes:
+        tp, pp, dp: Training sizes.
+        tp_gen, pp_gen: Generation sizes.
+    """
+
+    tp: int
+    pp: int
+    dp: int
+    tp_gen: int
+    pp_gen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionVolume:
+    """Hold what a transition moves and keeps, per GPU.
+
+    Attributes:
+        collective: `all_gather` inside groups of `group_ranks`, `broadcast` from the train to the
+            generate pool, or `none`.
+        received_bytes: Bytes that each GPU receives.
+        peak_weight_bytes: Weight bytes on a GPU of the generate layout at the peak.
+        redundant_bytes: Weight bytes held twice during generation.
+    """
+
+    collective: str
+    group_ranks: int
+    received_bytes: float
+    peak_weight_bytes: float
+    redundant_bytes: float
+
+
+def transfer_names() -> tuple[str, ...]:
+    """Return the names of all transitions, sorted."""
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
+
+
+def transition_volume(name: str, model_bytes: float, shape: TransitionShape) -> TransitionVolume:
+    """Return what the transition of that name moves and keeps, in bytes per GPU.
+
+    Raises:
+        UnknownNameError: No file of that name exists.
+    """
+    if name not in transfer_names():
+        raise UnknownNameError("transition", name, transfer_names())
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    volume: TransitionVolume = module.volume(model_bytes, shape)
+    return volume

@@ -1,0 +1,15 @@
+"""All-gather over all GPUs, as DeepSpeed-Chat's hybrid engine does (HybridFlow, Table 2)."""
+
+from rlplan.transfers import TransitionShape, TransitionVolume
+
+
+def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
+    """Return bytes per GPU: (tpd - 1) / tpd M received, M at the peak, M / tpd held twice."""
+    ranks = shape.tp * shape.pp * shape.dp
+    return TransitionVolume(
+        collective="all_gather" if ranks > 1 else "none",
+        group_ranks=ranks,
+        received_bytes=(ranks - 1) / ranks * model_bytes,
+        peak_weight_bytes=model_bytes,
+        redundant_bytes=model_bytes / ranks,
+    )

@@ -1,0 +1,15 @@
+"""Two copies on different pools: a broadcast from the train to the generate pool (OpenRLHF)."""
+
+from rlplan.transfers import TransitionShape, TransitionVolume
+
+
+def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
+    """Return bytes per GPU: every generate rank receives its shard, M / (t_g p_g), a second copy."""
+    shard = model_bytes / (shape.tp_gen * shape.pp_gen)
+    return TransitionVolume(
+        collective="broadcast",
+        group_ranks=2,
+        received_bytes=shard,
+        peak_weight_bytes=shard,
+        redundant_bytes=shard,
+    )

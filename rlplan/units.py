@@ -1,0 +1,64 @@
+"""Conversions at the edge: everything inside is SI (seconds, bytes, floating point operations).
+
+Only this module knows GiB, milliseconds, gigabits or TFLOP/s. Bandwidth is per GPU and in one
+direction everywhere in rlplan.
+"""
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+GB = 10**9
+
+
+def bytes_from_gib(gib: float) -> int:
+    """Return bytes from GiB (2**30 bytes)."""
+    return round(gib * GIB)
+
+
+def gib_from_bytes(num_bytes: float) -> float:
+    """Return GiB from bytes."""
+    return num_bytes / GIB
+
+
+def bytes_per_second_from_gbps(gbps: float) -> float:
+    """Return bytes per second from gigabits per second (10**9 bits)."""
+    return gbps * 1e9 / 8
+
+
+def bytes_per_second_from_gigabytes(gigabytes_per_second: float) -> float:
+    """Return bytes per second from GB/s (10**9 bytes)."""
+    return gigabytes_per_second * 1e9
+
+
+def flops_per_second_from_tflops(tflops: float) -> float:
+    """Return floating point operations per second from TFLOP/s."""
+    return tflops * 1e12
+
+
+def seconds_from_ms(milliseconds: float) -> float:
+    """Return seconds from milliseconds."""
+    return milliseconds * 1e-3
+
+
+def show_seconds(seconds: float) -> str:
+    """Return a duration for people, such as `12.3 ms`, `4.56 s` or `3 min 20 s`."""
+    magnitude = abs(seconds)
+    if magnitude < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
+    if magnitude < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    if magnitude < 120:
+        return f"{seconds:.2f} s"
+    if magnitude < 2 * 3600:
+        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+    return f"{seconds / 3600:.1f} h"
+
+
+def show_bytes(num_bytes: float) -> str:
+    """Return a size for people, in the binary unit that fits, such as `1.5 GiB`."""
+    for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(num_bytes) >= size:
+            return (
+                f"{num_bytes / size:.3g} {unit}" if unit != "GiB" else f"{num_bytes / size:.1f} GiB"
+            )
+    return f"{num_bytes:.0f} B"

@@ -1,0 +1,68 @@
+"""Write files whole or not at all, and turn our types into what JSON and YAML hold."""
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file by way of a temporary one and a rename, so that no half-written file is ever seen."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a binary file by way of a temporary one and a rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def plain(value: Any, *, drop_none: bool = True) -> Any:
+    """Return a value as dicts, lists, strings and numbers; fields that are None are left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {key: plain(item) for key, item in items if item is not None or not drop_none}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, drop_none=drop_none) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if isinstance(value, (list, tuple)):
+        return [plain(item, drop_none=drop_none) for item in value]
+    return value
+
+
+def to_json(value: Any) -> str:
+    """Return a value as indented JSON with a final newline."""
+    return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
+
+
+def to_yaml(value: Any) -> str:
+    """Return a value as YAML, keys in the order of their fields."""
+    text: str = yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write one of our types as JSON, whole or not at all."""
+    write_text(path, to_json(value))
+
+
+def write_yaml(path: Path, value: Any) -> None:
+    """Write one of our types as YAML, whole or not at all."""
+    write_text(path, to_yaml(value))
