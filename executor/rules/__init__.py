@@ -1,0 +1,104 @@
+"""Reward rules, one file each; the name that a job uses is the file's name.
+
+A rule is called as `RULE(prompt, response, row)`, where `row` is the prompt's line of the data
+file, and returns a number. A job may also name a function of a file of its own.
+"""
+
+import importlib
+import importlib.util
+import math
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rlplan.errors import FileError, UnknownNameError, UserError, nearest_name
+
+Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]
+
+
+def rule_names() -> tuple[str, ...]:
+    """Return the names of the built-in rules, sorted."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def load_rule(spec: str, folder: Path) -> Rule:
+    """Return the rule that a job names; calling it checks that it returns a finite number.
+
+    Load it in the process that calls it: a function of a user's file cannot be sent elsewhere.
+
+    Args:
+        spec: A built-in rule's name, or `path/to/file.py:name`.
+        folder: What a relative path is relative to: the job file's folder.
+
+    Raises:
+        UnknownNameError: No built-in rule has that name.
+        FileError: The file is missing or fails when it is imported, or has no such function.
+    """
+    if ":" in spec or spec.endswith(".py"):
+        return _checked(_load_from_file(spec, folder), spec)
+    if spec not in rule_names():
+        hint = "or name a function of your own as path/to/file.py:name"
+        raise UnknownNameError("reward rule", spec, rule_names(), hint=hint)
+    return _checked(importlib.import_module(f"{__name__}.{spec}").RULE, spec)
+
+
+def _load_from_file(spec: str, folder: Path) -> Rule:
+    file, _, name = spec.rpartition(":") if ":" in spec else (spec, ":", "")
+    path = folder / file
+    if not path.is_file():
+        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileError(str(path), "no such file", nearest=nearest_name(path.name, siblings))
+    module = _run_module(path)
+    functions = sorted(
+        key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
+    )
+    if name not in functions:
+        raise FileError(
+            str(path),
+            "has no such function",
+            value=name,
+            allowed=", ".join(functions) or None,
+            nearest=nearest_name(name, functions),
+        )
+    rule: Rule = getattr(module, name)
+    return rule
+
+
+def _run_module(path: Path) -> Any:
+    module_spec = importlib.util.spec_from_file_location(f"rlplan_rule_{path.stem}", path)
+    if module_spec is None or module_spec.loader is None:
+        raise FileError(str(path), "is not a Python file", allowed="path/to/file.py:name")
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise FileError(str(path), f"cannot be imported: {_in_words(error)}") from error
+    return module
+
+
+def _checked(rule: Rule, spec: str) -> Rule:
+    def call(prompt: str, response: str, row: dict[str, Any]) -> float:
+        try:
+            reward = rule(prompt, response, row)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"rule {spec}: fails for prompt {prompt!r}: {_in_words(error)}"
+            ) from error
+        try:
+            number = float(reward)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise UserError(
+                f"rule {spec}: found {reward!r} for prompt {prompt!r}; allowed: a finite number"
+            )
+        return number
+
+    return call
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

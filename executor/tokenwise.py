@@ -1,0 +1,47 @@
+"""Arithmetic over the response tokens of a batch; whatever stands elsewhere, even NaN, is ignored."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+# exp(20) is 5e8: far beyond any clip range, and still finite in float32 and bfloat16.
+LOG_RATIO_LIMIT = 20.0
+
+
+def response_mask(batch: Mapping[str, Tensor]) -> Tensor:
+    """Return where the response's tokens are, as booleans. Shape (B, T)."""
+    return batch["response_mask"].bool()
+
+
+def masked(values: Tensor, mask: Tensor) -> Tensor:
+    """Return `values` with zeros outside the mask, in float32 or wider. Shape (B, T)."""
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    return torch.where(mask, wide, torch.zeros((), dtype=wide.dtype, device=wide.device))
+
+
+def masked_sum(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the sum of `values` over the mask. Shape ()."""
+    return masked(values, mask).sum()
+
+
+def log_ratio(log_probs: Tensor, other_log_probs: Tensor, mask: Tensor) -> Tensor:
+    """Return log(p / q) of each response token, within the range whose exponential is finite.
+
+    Args:
+        log_probs: log p. Shape (B, T).
+        other_log_probs: log q. Shape (B, T).
+        mask: Where response tokens are; zero elsewhere.
+    """
+    difference = masked(log_probs, mask) - masked(other_log_probs, mask)
+    return difference.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def k3_divergence(log_probs: Tensor, other_log_probs: Tensor, mask: Tensor) -> Tensor:
+    """Return an estimate of KL(p || q) at each token sampled from p; never negative. Shape (B, T).
+
+    q/p - log(q/p) - 1: unbiased, with less variance than log(p/q) (Schulman 2020, "Approximating
+    KL divergence", estimator k3; Shao et al. 2024, arXiv:2402.03300, eq. 4). Zero outside the mask.
+    """
+    inverse = log_ratio(other_log_probs, log_probs, mask)
+    return inverse.exp() - inverse - 1.0
