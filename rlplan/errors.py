@@ -21,6 +21,10 @@ class RlplanError(Exception):
 
     exit_code = 1
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let errors cross process borders: built from their message, not from their arguments."""
+        return (_rebuilt, (type(self), self.args, self.__dict__))
+
 
 class UserError(RlplanError):
     """Say what is wrong with what the user gave, and what would be right."""
@@ -87,6 +91,15 @@ class InfeasibleError(UserError):
 
 class MissingFactError(UserError):
     """Say which cost is unknown and how to measure or supply it."""
+
+
+def _rebuilt(
+    kind: type[RlplanError], args: tuple[object, ...], state: dict[str, object]
+) -> RlplanError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
