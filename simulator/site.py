@@ -1,0 +1,107 @@
+"""Where pools stand in the cluster: which links their GPUs have to each other."""
+
+import math
+from dataclasses import dataclass
+
+from profiles.facts import Facts
+from rlplan.errors import PlanError
+from rlplan.job import Job, NodeGroup
+from rlplan.plan import HOST_DEVICE, Plan, ResourcePool
+from rlplan.units import bytes_per_second_from_gbps
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Describe the GPUs of one pool by what decides the speed of their collectives.
+
+    Attributes:
+        device: Device sheet's name; `host` for CPU workers.
+        gpus: GPUs of the pool.
+        gpus_per_node: Largest group of consecutive ranks that never straddles two nodes.
+        inter_node_bytes_per_second: Each GPU's share of its node's network cards, one direction.
+    """
+
+    device: str
+    gpus: int
+    gpus_per_node: int
+    inter_node_bytes_per_second: float
+
+    def ranks_per_node(self, ranks: int, stride: int = 1) -> int:
+        """Return how many of a group's ranks, `stride` apart, share one node at the worst place."""
+        return max(1, min(ranks, self.gpus_per_node // stride))
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Tell whether the pool has GPUs on several nodes."""
+        return self.gpus > self.gpus_per_node
+
+
+def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
+    """Return each pool's site by the pool's name.
+
+    Pools take the GPUs of the node groups that have their device, one pool after another in the
+    plan's order, node by node.
+
+    Raises:
+        PlanError: The cluster has too few GPUs of a device for the pools that want it.
+    """
+    taken: dict[str, int] = {}
+    sites: dict[str, Site] = {}
+    for pool in plan.pools:
+        if pool.is_host:
+            sites[pool.name] = host_site(plan.job, pool.gpus)
+            continue
+        facts.device(pool.device)  # an unknown device is named here, not deep inside a cost
+        first = taken.get(pool.device, 0)
+        sites[pool.name] = _site(plan.job, pool, first)
+        taken[pool.device] = first + pool.gpus
+    return sites
+
+
+def host_site(job: Job, workers: int) -> Site:
+    """Return the site of CPU worker processes, which reach GPUs over the first nodes' network."""
+    network = bytes_per_second_from_gbps(job.cluster[0].inter_node_gbps)
+    return Site(HOST_DEVICE, workers, workers, network)
+
+
+def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
+    """Return the site of `gpus` GPUs of a device from the `first`-th on; None if there are too few."""
+    pieces = _pieces(job, device, first, gpus)
+    if sum(size for _, size in pieces) < gpus:
+        return None
+    if len(pieces) == 1:
+        unbroken = pieces[0][0].gpus_per_node
+    else:
+        unbroken = math.gcd(*(size for _, size in pieces))
+    return Site(device, gpus, unbroken, min(_share_bytes_per_second(group) for group, _ in pieces))
+
+
+def _site(job: Job, pool: ResourcePool, first: int) -> Site:
+    site = site_at(job, pool.device, first, pool.gpus)
+    if site is None:
+        held = sum(group.gpus for group in job.cluster if group.gpu == pool.device)
+        raise PlanError(
+            f"pool {pool.name!r} wants {pool.gpus} GPUs of {pool.device}, but the cluster has {held}"
+            + (f" and {first} of them belong to pools before it" if first else "")
+        )
+    return site
+
+
+def _pieces(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:
+    """Return the pool's share of every node that it touches."""
+    pieces: list[tuple[NodeGroup, int]] = []
+    position, end = 0, first + gpus
+    for group in (group for group in job.cluster if group.gpu == device):
+        low, high = max(first, position), min(end, position + group.gpus)
+        at = low
+        while at < high:
+            node_end = position + ((at - position) // group.gpus_per_node + 1) * group.gpus_per_node
+            size = min(node_end, high) - at
+            pieces.append((group, size))
+            at += size
+        position += group.gpus
+    return pieces
+
+
+def _share_bytes_per_second(group: NodeGroup) -> float:
+    return bytes_per_second_from_gbps(group.inter_node_gbps) / group.gpus_per_node
