@@ -35,7 +35,9 @@ class FrozenDict(dict[K, V]):
 
         key, value = get_args(source)
         inner = handler.generate_schema(dict[key, value])  # type: ignore[valid-type]
-        return core_schema.no_info_after_validator_function(cls, inner)
+        return core_schema.no_info_after_validator_function(
+            cls, inner, serialization=core_schema.plain_serializer_function_ser_schema(dict)
+        )
 
     def __reduce__(self) -> tuple[type["FrozenDict[K, V]"], tuple[dict[K, V]]]:
         return (FrozenDict, (dict(self),))

@@ -60,6 +60,10 @@ class EngineSheet:
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
+        packs_sequences: Whether a micro-batch holds real tokens only, without padding to its longest.
+        keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
+        transition_seconds: Fixed time of a change between train and generate layouts (regrouping,
+            rebuilding buffers, emptying caches), beside the bytes moved.
         sources: Origin of every constant.
     """
 
@@ -78,5 +82,8 @@ class EngineSheet:
     step_seconds: NonNegative = 0.0
     launches_hidden: bool = True
     overlap_fraction: NonNegative = 0.0
+    packs_sequences: bool = False
+    keeps_gradients: bool = False
+    transition_seconds: NonNegative = 0.0
     memory_fraction: Positive = 0.9
     sources: FrozenDict[str, str]

@@ -1,0 +1,76 @@
+import pytest
+
+from rlplan.algorithms import algorithm_names, load_algorithm
+from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, parents_of, tasks_of
+from rlplan.decoding import decode
+from rlplan.errors import UnknownNameError
+from rlplan.job import Job
+
+WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}
+
+
+def job(algorithm, roles, rewards=None):
+    data = {
+        "algorithm": algorithm,
+        "models": dict.fromkeys(roles, "tiny"),
+        "workload": WORK,
+        "cluster": [],
+    }
+    return decode(Job, {**data, **({"rewards": rewards} if rewards else {})}, "job.yaml")
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_every_input_is_made_by_an_earlier_task_and_has_a_size(name):
+    algorithm = load_algorithm(name)
+    made = {"prompts"}
+    for task in algorithm.tasks:
+        assert set(task.inputs) <= made, task.name
+        made |= set(task.outputs)
+    assert made <= {*BYTES_PER_TOKEN, *BYTES_PER_SAMPLE}
+    assert algorithm.name == name
+
+
+def test_ppo_with_a_reward_model_has_six_tasks():
+    names = [
+        task.name
+        for task in tasks_of(
+            load_algorithm("ppo"), job("ppo", ["actor", "critic", "reference", "reward"])
+        )
+    ]
+    assert names == [
+        "actor.generate",
+        "critic.compute_values",
+        "reference.compute_log_prob",
+        "reward.compute_reward",
+        "actor.update",
+        "critic.update",
+    ]
+
+
+def test_a_rule_takes_the_place_of_an_absent_reward_model():
+    tasks = tasks_of(
+        load_algorithm("grpo"), job("grpo", ["actor", "reference"], {"function": "digits"})
+    )
+    assert [task.name for task in tasks] == [
+        "actor.generate",
+        "reference.compute_log_prob",
+        "rule.compute_reward",
+        "actor.update",
+    ]
+    assert tasks[-1].inputs == ("sequences", "log_probs", "reference_log_probs", "rule_scores")
+
+
+def test_an_update_waits_for_everything_that_it_reads():
+    tasks = tasks_of(load_algorithm("ppo"), job("ppo", ["actor", "critic", "reference", "reward"]))
+    parents = [parent.name for parent in parents_of(tasks[-1], tasks)]
+    assert parents == [
+        "actor.generate",
+        "critic.compute_values",
+        "reference.compute_log_prob",
+        "reward.compute_reward",
+    ]
+
+
+def test_an_unknown_algorithm_brings_the_nearest_known_one():
+    with pytest.raises(UnknownNameError, match="did you mean 'ppo'"):
+        load_algorithm("ppoo")

@@ -1,0 +1,71 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.layout import GenerateLayout, TrainLayout
+from rlplan.transfers import TransitionShape, transfer_names, transition_volume
+from tests.strategies import train_layouts
+
+EXAMPLE = GenerateLayout(train=TrainLayout(pp=1, tp=4, dp=2), pp=1, tp=2)
+
+
+def test_the_groups_of_the_paper_s_example():
+    assert EXAMPLE.tp_groups() == ((0, 2), (1, 3), (4, 6), (5, 7))
+    assert EXAMPLE.micro_dp_groups() == ((0, 1), (2, 3), (4, 5), (6, 7))
+
+
+def test_tensor_parallel_ranks_are_consecutive_then_pipeline_then_data():
+    layout = TrainLayout(pp=2, tp=2, dp=2)
+    assert layout.tp_groups() == ((0, 1), (2, 3), (4, 5), (6, 7))
+    assert layout.pp_groups() == ((0, 2), (1, 3), (4, 6), (5, 7))
+    assert layout.dp_groups() == ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+@given(train_layouts)
+def test_every_rank_is_at_its_own_coordinate(layout):
+    assert [layout.rank(layout.coordinate(rank)) for rank in range(layout.ranks)] == list(
+        range(layout.ranks)
+    )
+
+
+@st.composite
+def generate_layouts(draw, zero_redundancy):
+    train = draw(train_layouts)
+    divisors = lambda n: [size for size in (1, 2, 4) if n % size == 0]  # noqa: E731
+    return GenerateLayout(
+        train=train,
+        pp=draw(st.sampled_from(divisors(train.pp))),
+        tp=draw(st.sampled_from(divisors(train.tp))),
+        zero_redundancy=zero_redundancy,
+    )
+
+
+@given(st.booleans().flatmap(generate_layouts))
+def test_every_replica_holds_each_shard_once(layout):
+    seen = {(layout.replica(rank), layout.shard(rank)) for rank in range(layout.train.ranks)}
+    assert len(seen) == layout.train.ranks
+    assert {replica for replica, _ in seen} == set(range(layout.replicas))
+
+
+@given(generate_layouts(zero_redundancy=True))
+def test_without_redundancy_a_train_shard_is_a_slice_of_its_generate_shard(layout):
+    for rank in range(layout.train.ranks):
+        at, (pp, tp) = layout.train.coordinate(rank), layout.shard(rank)
+        assert pp * layout.train.pp // layout.pp <= at.pp < (pp + 1) * layout.train.pp // layout.pp
+        assert tp * layout.train.tp // layout.tp <= at.tp < (tp + 1) * layout.train.tp // layout.tp
+
+
+def test_the_transitions_of_the_paper_s_table():
+    shape = TransitionShape(tp=4, pp=2, dp=2, tp_gen=2, pp_gen=1)
+    rows = {
+        name: transition_volume(name, 160.0, shape) for name in transfer_names() if name != "none"
+    }
+    figures = {
+        name: (row.received_bytes, row.peak_weight_bytes, row.redundant_bytes)
+        for name, row in rows.items()
+    }
+    assert figures == {
+        "all-gather": (150.0, 160.0, 10.0),
+        "hybridflow-v": (140.0, 160.0, 20.0),
+        "hybridflow": (60.0, 80.0, 0.0),
+        "two-copies": (80.0, 80.0, 80.0),
+    }
