@@ -1,0 +1,34 @@
+# ruff: noqa: INP001 - a command, not a package
+"""Make `digits.jsonl`: short prompts for the small task, all of one length.
+
+    python examples/data/make_prompts.py
+
+Each prompt is 15 ASCII characters, so 16 tokens of the byte-level tokenizer with its first one.
+`payload` is what the rule `copy` wants repeated; the rule `digits` needs no more than the prompt.
+"""
+
+import json
+import string
+from pathlib import Path
+
+import numpy as np
+
+NUM_PROMPTS = 256
+PAYLOAD_LETTERS = 4
+SEED = 20240527
+
+
+def main() -> None:
+    """Write the file beside this script, the same one every time."""
+    generator = np.random.default_rng(SEED)
+    letters = np.array(list(string.ascii_lowercase))
+    payloads: dict[str, None] = {}
+    while len(payloads) < NUM_PROMPTS:
+        payloads["".join(generator.choice(letters, size=PAYLOAD_LETTERS))] = None
+    rows = [{"prompt": f"number of {word}:", "payload": word} for word in payloads]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (Path(__file__).parent / "digits.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
