@@ -1,0 +1,81 @@
+"""What a replica of a generation engine is, and what it did."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Batching = Literal["continuous", "static", "none"]
+StepCost = Callable[[int, float], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """Describe one replica of a generation engine.
+
+    Attributes:
+        batching: `continuous` admits a sequence as soon as a slot and its KV blocks are free,
+            prefills what it admitted (prefill goes before decode), and when blocks run out preempts
+            the latest, whose tokens are computed again on admission (vLLM's recomputation mode).
+            `static` runs waves of `max_running` until the longest response of the wave ends:
+            prompts are padded to the wave's longest, finished sequences keep their slot, and each
+            slot reserves blocks for the longest sequence of the batch. `none` runs the same waves
+            without a KV cache: every step computes the whole sequences again.
+        max_running: Most sequences decoded at a time.
+        kv_blocks: Blocks of the replica's KV cache.
+        block_tokens: Tokens of one block.
+        max_batched_tokens: Most prompt tokens of one prefill pass; a longer prompt has its own.
+        prefill_seconds: Seconds of a pass over (sequences, mean tokens of each).
+        decode_seconds: Seconds of a step of (running sequences, mean cached tokens).
+    """
+
+    batching: Batching
+    max_running: int
+    kv_blocks: int
+    block_tokens: int
+    max_batched_tokens: int
+    prefill_seconds: StepCost
+    decode_seconds: StepCost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """Hold what a replica did with its sequences.
+
+    Attributes:
+        seconds: From the start to the last completion: prefill plus decode.
+        num_steps: Decode steps (without a KV cache: passes over the whole sequences).
+        num_jumps: Jumps that the steps were taken in.
+        num_preemptions: Sequences thrown out for want of KV blocks.
+        peak_running: Most sequences held at a time.
+        peak_blocks: Most KV blocks held at a time.
+        missing_blocks: Blocks that the cache lacks for its longest sequence; 0 when it fits. The
+            other figures then suppose a cache that just holds it.
+        finish_seconds: When each sequence is handed out, in the order given.
+    """
+
+    seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    num_steps: int
+    num_jumps: int
+    num_preemptions: int
+    peak_running: int
+    peak_blocks: int
+    missing_blocks: int
+    finish_seconds: tuple[float, ...]
+
+
+def blocks_of(tokens: int, block_tokens: int) -> int:
+    """Return the KV blocks that hold `tokens` tokens."""
+    return -(-tokens // block_tokens)
+
+
+def prefill_passes(replica: Replica, tokens: Sequence[int]) -> float:
+    """Return the seconds of prefilling sequences in order, in passes of `max_batched_tokens`."""
+    seconds, count, in_pass = 0.0, 0, 0
+    for length in tokens:
+        if count and in_pass + length > replica.max_batched_tokens:
+            seconds += replica.prefill_seconds(count, in_pass / count)
+            count = in_pass = 0
+        count, in_pass = count + 1, in_pass + length
+    return seconds + replica.prefill_seconds(count, in_pass / count)

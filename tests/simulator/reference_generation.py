@@ -1,0 +1,123 @@
+"""Generation token by token: slow, obvious, and written without looking at how jumps are made."""
+
+from dataclasses import dataclass, field
+
+from simulator.generation import Replica
+
+
+@dataclass
+class Sequence:
+    number: int
+    prompt: int
+    response: int
+    done: int = 0
+    cached: int = 0
+
+
+@dataclass
+class Outcome:
+    seconds: float = 0.0
+    steps: int = 0
+    preemptions: int = 0
+    peak_running: int = 0
+    peak_blocks: int = 0
+    finish: dict[int, float] = field(default_factory=dict)
+
+
+def blocks(tokens, size):
+    return (tokens + size - 1) // size
+
+
+def continuous(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, PLR0915 - read top to bottom
+    """Admit, prefill, decode one token each, preempt the latest when blocks run out."""
+    outcome = Outcome()
+    size = replica.block_tokens
+    longest = max(blocks(p + r - 1, size) for p, r in zip(prompts, responses, strict=True))
+    capacity = max(replica.kv_blocks, longest)
+    waiting = [Sequence(i, p, r) for i, (p, r) in enumerate(zip(prompts, responses, strict=True))]
+    running: list[Sequence] = []
+
+    def held():
+        return sum(blocks(each.cached, size) for each in running)
+
+    def retire():
+        for each in [each for each in running if each.done == each.response]:
+            running.remove(each)
+            outcome.finish[each.number] = outcome.seconds
+
+    while waiting or running:
+        admitted = []
+        while waiting and len(running) < replica.max_running:
+            head = waiting[0]
+            if held() + blocks(head.prompt + head.done, size) > capacity:
+                break
+            head.cached = head.prompt + head.done
+            running.append(waiting.pop(0))
+            admitted.append(head)
+        if admitted:
+            outcome.seconds += prefill(replica, [each.cached for each in admitted])
+            for each in admitted:
+                each.done += 1
+        else:
+            position = 0
+            while position < len(running):
+                one = running[position]
+                if one.cached % size == 0 and held_with_grown(running, position, size) >= capacity:
+                    victim = running.pop()
+                    waiting.insert(0, victim)
+                    outcome.preemptions += 1
+                    continue
+                position += 1
+            mean = sum(each.cached for each in running) / len(running)
+            outcome.seconds += replica.decode_seconds(len(running), mean)
+            outcome.steps += 1
+            for each in running:
+                each.cached += 1
+                each.done += 1
+        outcome.peak_running = max(outcome.peak_running, len(running))
+        outcome.peak_blocks = max(outcome.peak_blocks, held())
+        retire()
+    return outcome
+
+
+def held_with_grown(running, position, size):
+    """Count blocks when those before `position` have already taken the block of their next token."""
+    return sum(
+        blocks(each.cached + (1 if index < position else 0), size)
+        for index, each in enumerate(running)
+    )
+
+
+def prefill(replica: Replica, lengths) -> float:
+    seconds, batch = 0.0, []
+    for length in lengths:
+        if batch and sum(batch) + length > replica.max_batched_tokens:
+            seconds += replica.prefill_seconds(len(batch), sum(batch) / len(batch))
+            batch = []
+        batch.append(length)
+    return seconds + replica.prefill_seconds(len(batch), sum(batch) / len(batch))
+
+
+def waves(replica: Replica, prompts, responses) -> Outcome:
+    """Run padded waves until their longest response ends, one pass a token."""
+    outcome = Outcome()
+    size = replica.block_tokens
+    slots = replica.max_running
+    if replica.batching == "static":
+        need = blocks(max(prompts) + max(responses) - 1, size)
+        slots = min(slots, max(replica.kv_blocks, need) // need)
+    for first in range(0, len(prompts), slots):
+        members = range(first, min(first + slots, len(prompts)))
+        tokens = max(prompts[i] for i in members)
+        for token in range(max(responses[i] for i in members)):
+            if replica.batching == "none":
+                outcome.seconds += replica.prefill_seconds(len(members), tokens + token)
+                outcome.steps += 1
+            elif token == 0:
+                outcome.seconds += prefill(replica, [tokens] * len(members))
+            else:
+                outcome.seconds += replica.decode_seconds(len(members), tokens + token - 1)
+                outcome.steps += 1
+        for i in members:
+            outcome.finish[i] = outcome.seconds
+    return outcome

@@ -1,0 +1,115 @@
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.generation import Replica, generate
+from tests.simulator import reference_generation as reference
+
+
+def replica(batching="continuous", **changes):
+    """Return a replica whose decode step takes 1 s a sequence plus 0.1 s a cached token."""
+    settings = {
+        "batching": batching,
+        "max_running": 2,
+        "kv_blocks": 100,
+        "block_tokens": 1,
+        "max_batched_tokens": 1000,
+        "prefill_seconds": lambda sequences, tokens: sequences * tokens,
+        "decode_seconds": lambda running, cached: running + 0.1 * running * cached,
+    }
+    return Replica(**(settings | changes))
+
+
+replicas = st.builds(
+    replica,
+    max_running=st.integers(1, 6),
+    kv_blocks=st.integers(1, 60),
+    block_tokens=st.integers(1, 5),
+    max_batched_tokens=st.integers(1, 30),
+)
+workloads = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 25)), min_size=1, max_size=12)
+
+
+@given(replicas, workloads)
+def test_jumps_equal_the_token_by_token_reference(one, workload):
+    prompts, responses = zip(*workload, strict=True)
+    quick, slow = generate(one, prompts, responses), reference.continuous(one, prompts, responses)
+    assert quick.seconds == pytest.approx(slow.seconds, rel=1e-6)
+    assert quick.num_steps == slow.steps
+    assert quick.num_preemptions == slow.preemptions
+    assert quick.peak_running == slow.peak_running
+    assert quick.peak_blocks == slow.peak_blocks
+    finish = [slow.finish[number] for number in range(len(prompts))]
+    assert quick.finish_seconds == pytest.approx(finish, rel=1e-6)
+
+
+@given(st.sampled_from(["static", "none"]), replicas, workloads)
+def test_waves_equal_the_token_by_token_reference(batching, one, workload):
+    prompts, responses = zip(*workload, strict=True)
+    one = Replica(
+        batching=batching,
+        max_running=one.max_running,
+        kv_blocks=one.kv_blocks,
+        block_tokens=one.block_tokens,
+        max_batched_tokens=one.max_batched_tokens,
+        # Quadratic in the length, as attention is: recomputation must add it up exactly.
+        prefill_seconds=lambda sequences, tokens: sequences * (1 + tokens + 0.01 * tokens**2),
+        decode_seconds=one.decode_seconds,
+    )
+    quick, slow = generate(one, prompts, responses), reference.waves(one, prompts, responses)
+    assert quick.seconds == pytest.approx(slow.seconds, rel=1e-6)
+    assert quick.num_steps == slow.steps
+    assert quick.finish_seconds == pytest.approx(list(slow.finish.values()), rel=1e-6)
+
+
+def test_one_sequence_takes_its_prefill_and_a_step_for_each_further_token():
+    done = generate(replica(), [10], [3])
+    assert done.prefill_seconds == 10
+    assert done.decode_seconds == pytest.approx((1 + 1.0) + (1 + 1.1))
+    assert (done.num_steps, done.num_jumps) == (2, 1)
+
+
+def test_a_waiting_sequence_enters_when_a_running_one_ends():
+    flat = replica(prefill_seconds=lambda *_: 5.0, decode_seconds=lambda *_: 1.0)
+    done = generate(flat, [1, 1, 1], [2, 4, 2])
+    # 0-5 prefill of two, 6 the first ends, 6-11 prefill of the third, 12 it ends, 13 the second.
+    assert done.finish_seconds == (6.0, 13.0, 12.0)
+    assert done.peak_running == 2
+
+
+def test_static_waves_wait_for_their_longest_response():
+    flat = replica("static", prefill_seconds=lambda *_: 5.0, decode_seconds=lambda *_: 1.0)
+    assert generate(flat, [1, 1, 1], [2, 4, 2]).finish_seconds == (8.0, 8.0, 14.0)
+
+
+def test_when_blocks_run_out_the_latest_is_computed_again():
+    flat = replica(
+        kv_blocks=6, prefill_seconds=lambda _, tokens: tokens, decode_seconds=lambda *_: 1.0
+    )
+    done = generate(flat, [2, 2], [4, 4])
+    # Both reach 3 cached tokens (6 blocks); the second leaves, and returns with 2 + 2 tokens.
+    assert done.num_preemptions == 1
+    assert done.peak_blocks == 6
+    assert done.finish_seconds == (2 + 1 + 1 + 1, 5 + 4 + 1)
+
+
+def test_a_cache_too_small_for_one_sequence_says_by_how_many_blocks():
+    done = generate(replica(kv_blocks=3, block_tokens=4), [10], [11])
+    assert done.missing_blocks == 2
+    assert generate(replica(kv_blocks=5, block_tokens=4), [10], [11]).missing_blocks == 0
+
+
+def test_a_thousand_mixed_sequences_take_less_than_20_milliseconds():
+    generator = np.random.default_rng(0)
+    prompts, responses = generator.integers(16, 1024, size=(2, 1024)).tolist()
+    one = replica(max_running=256, kv_blocks=4000, block_tokens=16, max_batched_tokens=8192)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        done = generate(one, prompts, responses)
+        best = min(best, time.perf_counter() - start)
+    assert done.num_preemptions > 0
+    assert best < 0.02
