@@ -1,0 +1,145 @@
+"""The playing of works on resources in simulated time (SimPy): list scheduling, to the letter.
+
+A work waits for its parents, then for all the resources that it holds, then takes its seconds.
+Whenever something ends, the waiting works are gone through by (iteration, place in the order of
+their pool, place in the dataflow), and each whose resources are all free starts. Nothing else is
+decided here, so the same works, seconds and order give the same trace on any machine.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+import simpy
+
+from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
+
+Key = tuple[int, int, int]
+Steps = Generator[simpy.Event, object, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Describe one piece of an iteration's work.
+
+    Attributes:
+        key: Unique within the iteration.
+        name: What its spans are called.
+        pool: Where its spans are drawn, and whose order it follows.
+        holds: Resources (pools, links) that it has to itself while it runs.
+        after: Keys of the works that it waits for.
+    """
+
+    key: str
+    name: str
+    pool: str
+    holds: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    activity: Activity = "task"
+
+
+def play(
+    works: Sequence[Work],
+    seconds: Mapping[str, float],
+    order: Mapping[str, Sequence[str]],
+    *,
+    iterations: int = 1,
+) -> Trace:
+    """Return the spans in seconds of synchronous iterations: each begins when the last one ended.
+
+    Args:
+        seconds: By key, how long each work takes.
+        order: By pool, names in the order in which they get the pool when several wait; names
+            that are not listed come first, as what prepares a pool's listed tasks does.
+    """
+    floor = _Floor(works, seconds, order)
+    main = floor.environment.process(floor.iterations(iterations))
+    floor.environment.run()
+    assert main.triggered, "the works wait for each other in a circle"
+    return Trace(
+        origin="simulated", spans=sorted_spans(floor.spans), iterations=tuple(floor.finished)
+    )
+
+
+class _Floor:
+    """Hold the resources and grant them to waiting works.
+
+    SimPy's own resources are granted to whoever asks first within an instant; here the best placed
+    of all who ask in that instant gets them, so granting waits until the instant has settled.
+    """
+
+    def __init__(
+        self,
+        works: Sequence[Work],
+        seconds: Mapping[str, float],
+        order: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.works, self.seconds = works, seconds
+        self.environment = simpy.Environment()
+        self.places = [
+            (list(order.get(work.pool, ())).index(work.name) + 1)
+            if work.name in order.get(work.pool, ())
+            else 0
+            for work in works
+        ]
+        self.spans: list[Span] = []
+        self.finished: list[IterationSpan] = []
+        self.busy: set[str] = set()
+        self.waiting: dict[Key, tuple[Work, simpy.Event]] = {}
+        self.changed = self.environment.event()
+        self.environment.process(self._grant_forever())
+
+    def iterations(self, count: int) -> Steps:
+        """Run iterations one after another."""
+        for iteration in range(count):
+            start_seconds = self.environment.now
+            done = {work.key: self.environment.event() for work in self.works}
+            for index, work in enumerate(self.works):
+                key = (iteration, self.places[index], index)
+                self.environment.process(self._run(work, key, done))
+            yield self.environment.all_of(done.values())
+            self.finished.append(
+                IterationSpan(
+                    iteration=iteration,
+                    start_seconds=start_seconds,
+                    end_seconds=self.environment.now,
+                )
+            )
+
+    def _run(self, work: Work, key: Key, done: Mapping[str, simpy.Event]) -> Steps:
+        yield self.environment.all_of([done[parent] for parent in work.after])
+        granted = self.environment.event()
+        self.waiting[key] = (work, granted)
+        self._note_change()
+        yield granted
+        start_seconds = self.environment.now
+        yield self.environment.timeout(self.seconds[work.key])
+        self.spans.append(
+            Span(
+                name=work.name,
+                pool=work.pool,
+                iteration=key[0],
+                start_seconds=start_seconds,
+                end_seconds=self.environment.now,
+                activity=work.activity,
+            )
+        )
+        self.busy.difference_update(work.holds)
+        self._note_change()
+        done[work.key].succeed()
+
+    def _note_change(self) -> None:
+        if not self.changed.triggered:
+            self.changed.succeed()
+
+    def _grant_forever(self) -> Steps:
+        while True:
+            yield self.changed
+            while self.environment.peek() <= self.environment.now:
+                yield self.environment.timeout(0)
+            self.changed = self.environment.event()
+            for key in sorted(self.waiting):
+                work, granted = self.waiting[key]
+                if self.busy.isdisjoint(work.holds):
+                    self.busy.update(work.holds)
+                    del self.waiting[key]
+                    granted.succeed()
