@@ -1,0 +1,216 @@
+"""What an operation costs by the device's sheet alone: the roofline with its architecture's shares.
+
+An operation takes as long as its arithmetic or its memory traffic, whichever is longer
+(Williams, Waterman and Patterson 2009, "Roofline"). Shares of the rates come from
+`profiles/fits/`; every formula here grows with its work.
+"""
+
+import math
+from typing import Final, Literal
+
+from profiles.efficiencies import Constant, Efficiencies, load_efficiencies
+from rlplan.errors import MissingFactError
+from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.hardware import DeviceSheet
+from rlplan.precision import PRECISIONS, Precision
+
+CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+
+# An attention that is not fused writes its scores, reads them for the softmax, writes the
+# probabilities and reads them for the second product.
+SCORE_PASSES: Final = 4
+# Products, mask, softmax of an attention that is not fused.
+UNFUSED_KERNELS: Final = 4
+# The backward pass has four products for the forward's two; a fused one computes the scores again
+# (Dao 2023, FlashAttention-2, section 4.1: 2.5 times the forward's operations).
+BACKWARD_FLOPS_FACTOR: Final = 2.0
+FUSED_BACKWARD_FLOPS_FACTOR: Final = 2.5
+# The backward pass reads Q, K, V, O, dO and writes dQ, dK, dV: twice the forward's tensors.
+BACKWARD_BYTES_FACTOR: Final = 2.0
+
+
+class Roofline:
+    """Estimate operations on one device from its sheet and its architecture's constants."""
+
+    def __init__(self, sheet: DeviceSheet, efficiencies: Efficiencies | None = None) -> None:
+        self.sheet = sheet
+        self.shares = efficiencies or load_efficiencies(sheet.architecture)
+        # A processor dispatches and computes by turns; a GPU's host launches ahead of the device.
+        dispatch_seconds = sheet.launch_seconds if sheet.kind == "cpu" else 0.0
+        self.kernel_seconds = self.shares.kernel_seconds.value + dispatch_seconds
+
+    def peak(self, precision: Precision) -> float:
+        """Return the peak rate in flops per second.
+
+        Raises:
+            MissingFactError: The sheet names no rate for this precision.
+        """
+        rate = self.sheet.peak_flops_per_second.get(precision)
+        if rate is None:
+            known = ", ".join(sorted(self.sheet.peak_flops_per_second))
+            raise MissingFactError(
+                f"device {self.sheet.name!r} has no peak rate for {precision}; known: {known}; "
+                f"choose one of them as the job's `precision`"
+            )
+        return rate
+
+    def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:
+        """Estimate the seconds of an m x k times k x n matrix product.
+
+        Whole tiles are computed, plus the tail of the last wave:
+        compute = 2 tile^2 k (tiles + tail) / (peak * efficiency).
+        """
+        shares = self.shares
+        tile = shares.gemm_tile.value
+        tiles = math.ceil(m / tile) * math.ceil(n / tile)
+        flops = 2 * tile * tile * k * (tiles + shares.gemm_tail_tiles.value)
+        num_bytes = (m * k + k * n + m * n) * PRECISIONS[precision].weight_bytes
+        compute = flops / (self.peak(precision) * shares.gemm_efficiency.value)
+        memory = num_bytes / (
+            self.sheet.memory_bytes_per_second * shares.gemm_memory_efficiency.value
+        )
+        seconds = _overlapped(compute, memory, shares.gemm_overlap_exponent.value)
+        return _estimate(seconds + self.kernel_seconds, shares.gemm_spread, shares.gemm_efficiency)
+
+    def attention(  # noqa: PLR0913 -- the shape of an attention has that many sides
+        self,
+        *,
+        batch: int,
+        query_tokens: int,
+        cached_tokens: int,
+        q_heads: int,
+        kv_heads: int,
+        head_dim: int,
+        precision: Precision,
+        backward: bool = False,
+        fused: bool = True,
+        causal: bool = True,
+    ) -> Estimate:
+        """Estimate the seconds of an attention: two products and a softmax for every query head.
+
+        A causal query sees the cached tokens and, on average, half of the new ones; without a fused
+        kernel the masked half is computed and the scores go through memory.
+        """
+        shares = self.shares
+        value_bytes = PRECISIONS[precision].weight_bytes
+        seen = cached_tokens + query_tokens * (0.5 if causal and fused else 1.0)
+        flops = 4 * batch * q_heads * head_dim * query_tokens * seen
+        keys = batch * kv_heads * head_dim * (cached_tokens + query_tokens)
+        num_bytes = 2 * value_bytes * (batch * q_heads * head_dim * query_tokens + keys)
+        kernels = 1
+        if not fused:
+            scores = batch * q_heads * query_tokens * (cached_tokens + query_tokens)
+            num_bytes += SCORE_PASSES * value_bytes * scores
+            kernels = UNFUSED_KERNELS
+        share = shares.attention_efficiency
+        if backward:
+            share = shares.attention_backward_efficiency
+            flops *= FUSED_BACKWARD_FLOPS_FACTOR if fused else BACKWARD_FLOPS_FACTOR
+            num_bytes = int(num_bytes * BACKWARD_BYTES_FACTOR)
+        compute = flops / (self.peak(precision) * share.value)
+        memory = num_bytes / (
+            self.sheet.memory_bytes_per_second * shares.attention_memory_efficiency.value
+        )
+        fixed = shares.attention_fixed_seconds.value + kernels * self.kernel_seconds
+        return _estimate(max(compute, memory) + fixed, shares.attention_spread, share)
+
+    def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:
+        """Estimate the seconds of kernels that together move `num_bytes` through memory."""
+        share = self.shares.memory_efficiency
+        seconds = num_bytes / (self.sheet.memory_bytes_per_second * share.value)
+        return _estimate(seconds + kernels * self.kernel_seconds, self.shares.memory_spread, share)
+
+    def optimizer_step(self, parameters: int, precision: Precision) -> Estimate:
+        """Estimate the seconds of one Adam step over `parameters`.
+
+        It reads gradients and states, and writes states and weights.
+        """
+        sizes = PRECISIONS[precision]
+        # Without a master copy among the states the weights are read as well.
+        weight_passes = 2 if precision == "fp32" else 1
+        per_parameter = (
+            sizes.gradient_bytes + 2 * sizes.optimizer_bytes + weight_passes * sizes.weight_bytes
+        )
+        factor = self.shares.optimizer_traffic_factor.value
+        return self.memory_bound(parameters * per_parameter * factor)
+
+    def copy(self, num_bytes: float, direction: CopyDirection) -> Estimate:
+        """Estimate the seconds of a copy between host and device, or inside the device."""
+        if direction == "device_to_device":
+            return self.memory_bound(2 * num_bytes)
+        share = self.shares.host_link_efficiency
+        seconds = num_bytes / (self.sheet.host_bytes_per_second * share.value)
+        return _estimate(seconds + self.kernel_seconds, self.shares.copy_spread, share)
+
+    def collective(
+        self,
+        kind: CollectiveKind,
+        num_bytes: float,
+        ranks: int,
+        *,
+        ranks_per_node: int,
+        inter_node_bytes_per_second: float,
+    ) -> Estimate:
+        """Estimate the seconds of a collective over a tensor of `num_bytes` in all.
+
+        A ring's slowest link sets the pace; across nodes the ranks of a node share their cards:
+        min(link, ranks_per_node * inter_node). Across nodes, reductions and broadcasts of few bytes
+        go by trees (Sanders, Speck and Traff 2009), as NCCL chooses by itself.
+
+        Args:
+            inter_node_bytes_per_second: Each GPU's share of its node's network cards.
+        """
+        if ranks <= 1:
+            return ZERO
+        shares, sheet = self.shares, self.sheet
+        nodes = math.ceil(ranks / ranks_per_node)
+        inside = math.ceil(ranks / nodes)
+        share = shares.link_efficiency
+        rate = sheet.intra_node_bytes_per_second * share.value
+        if nodes > 1:
+            network = inside * inter_node_bytes_per_second * shares.nic_efficiency.value
+            if inside == 1 or network < rate:
+                rate, share = network, shares.nic_efficiency
+        seconds = num_bytes * _wire_factor(kind, ranks) / rate
+        intra_steps, inter_steps = _latency_steps(kind, inside, nodes)
+        seconds += intra_steps * sheet.intra_node_latency_seconds
+        seconds += inter_steps * sheet.inter_node_latency_seconds
+        seconds += shares.collective_fixed_seconds.value
+        return _estimate(seconds, shares.collective_spread, share)
+
+    def launch(self, kernels: float) -> Estimate:
+        """Estimate the host's seconds to launch kernels, for engines that do not hide launches."""
+        return Estimate(kernels * self.sheet.launch_seconds, 0.0, Source.DATASHEET)
+
+
+def _overlapped(compute: float, memory: float, exponent: float) -> float:
+    """Return (compute^p + memory^p)^(1/p), scaled so that no power under- or overflows."""
+    longer, shorter = max(compute, memory), min(compute, memory)
+    if longer == 0:
+        return 0.0
+    return float(longer * (1 + (shorter / longer) ** exponent) ** (1 / exponent))
+
+
+def _wire_factor(kind: CollectiveKind, ranks: int) -> float:
+    """Return the bytes that pass each rank's link, as a share of the tensor's."""
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if kind in ("all_gather", "reduce_scatter"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def _latency_steps(kind: CollectiveKind, inside: int, nodes: int) -> tuple[int, int]:
+    """Return how many hops inside and between nodes follow one another."""
+    if kind == "send_recv":
+        return (1, 0) if nodes == 1 else (0, 1)
+    if kind in ("all_gather", "reduce_scatter"):
+        return (inside - 1) * nodes, nodes - 1
+    tree = math.ceil(math.log2(nodes))
+    return (2 * (inside - 1), 2 * tree) if kind == "all_reduce" else (inside - 1, tree)
+
+
+def _estimate(seconds: float, spread: Constant, share: Constant) -> Estimate:
+    source = Source.FITTED if share.fitted else Source.DATASHEET
+    return Estimate(seconds, seconds * spread.value, source)
