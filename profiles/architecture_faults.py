@@ -1,0 +1,53 @@
+"""What makes a model's sizes impossible."""
+
+from typing import NamedTuple
+
+from rlplan.model import ModelArchitecture
+
+_POSITIVE = (
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "ffn_size",
+    "vocab_size",
+    "max_positions",
+)
+
+
+class ArchitectureFault(NamedTuple):
+    """Name the field that is wrong, what is wrong with it, and what would be right."""
+
+    field: str
+    problem: str
+    allowed: str
+
+
+def architecture_fault(model: ModelArchitecture) -> ArchitectureFault | None:
+    """Return the first thing that is wrong with a model's sizes, or None."""
+    for field in _POSITIVE:
+        if getattr(model, field) < 1:
+            return ArchitectureFault(field, "must be at least 1", "a whole number from 1")
+    if model.num_heads % model.num_kv_heads:
+        return ArchitectureFault(
+            "num_kv_heads",
+            f"does not divide the {model.num_heads} query heads",
+            f"a divisor of {model.num_heads}",
+        )
+    return _expert_fault(model)
+
+
+def _expert_fault(model: ModelArchitecture) -> ArchitectureFault | None:
+    if model.num_experts < 0:
+        return ArchitectureFault("num_experts", "must not be negative", "0 for a dense model")
+    if model.family == "qwen3_moe" and not model.num_experts:
+        return ArchitectureFault("num_experts", "is missing", "a whole number from 1")
+    if not model.num_experts:
+        return None
+    if not 1 <= model.experts_per_token <= model.num_experts:
+        problem = f"must lie between 1 and the {model.num_experts} experts"
+        return ArchitectureFault("experts_per_token", problem, f"1 to {model.num_experts}")
+    if model.moe_ffn_size < 1:
+        return ArchitectureFault("moe_ffn_size", "must be at least 1", "a whole number from 1")
+    return None

@@ -1,0 +1,25 @@
+"""The catalog: models, devices and engines by name, and jobs that name them."""
+
+from profiles.hf_config import read_hf_config
+from profiles.resolve import load_job, resolve_job, usual_engines
+from profiles.sheets import (
+    device_names,
+    engine_names,
+    load_device,
+    load_engine,
+    load_model,
+    model_names,
+)
+
+__all__ = [
+    "device_names",
+    "engine_names",
+    "load_device",
+    "load_engine",
+    "load_job",
+    "load_model",
+    "model_names",
+    "read_hf_config",
+    "resolve_job",
+    "usual_engines",
+]

@@ -1,0 +1,90 @@
+"""Sheets: one YAML file for each model, device and engine; its name is what users type."""
+
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from rlplan.decoding import read_yaml
+from rlplan.errors import UnknownNameError
+from rlplan.hardware import DeviceSheet, EngineSheet
+from rlplan.model import ModelArchitecture
+
+T = TypeVar("T")
+Folder = Literal["models", "devices", "engines"]
+
+# Other names under which a sheet is known.
+ALIASES = {"a800-80gb-sxm": "a800-80gb", "h200-141gb-sxm": "h200"}
+
+
+@cache
+def sheet_names(folder: Folder) -> tuple[str, ...]:
+    """Return the names of a folder's sheets, sorted; no sheet is opened."""
+    return tuple(sorted(path.stem for path in _path(folder).glob("*.yaml")))
+
+
+def canonical_name(folder: Folder, name: str) -> str:
+    """Return the name of the sheet that is meant: aliases and capital letters are understood."""
+    name = name.lower()
+    alias = ALIASES.get(name, name)
+    return alias if alias in sheet_names(folder) else name
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of all known models, sorted."""
+    return sheet_names("models")
+
+
+def device_names() -> tuple[str, ...]:
+    """Return the names of all known devices, sorted."""
+    return sheet_names("devices")
+
+
+def engine_names() -> tuple[str, ...]:
+    """Return the names of all known engines, sorted."""
+    return sheet_names("engines")
+
+
+@cache
+def load_model(name: str) -> ModelArchitecture:
+    """Return the architecture of a known model.
+
+    Raises:
+        UnknownNameError: No model has that name.
+    """
+    return _load_sheet(ModelArchitecture, "models", name)
+
+
+@cache
+def load_device(name: str) -> DeviceSheet:
+    """Return the sheet of a known device; aliases are understood.
+
+    Raises:
+        UnknownNameError: No device has that name.
+    """
+    return _load_sheet(DeviceSheet, "devices", name)
+
+
+@cache
+def load_engine(name: str) -> EngineSheet:
+    """Return the sheet of a known engine.
+
+    Raises:
+        UnknownNameError: No engine has that name.
+    """
+    return _load_sheet(EngineSheet, "engines", name)
+
+
+def _load_sheet(kind: type[T], folder: Folder, name: str) -> T:
+    """Return the sheet of that name; no other sheet is opened.
+
+    Raises:
+        UnknownNameError: No sheet has that name.
+    """
+    known = canonical_name(folder, name)
+    if known not in sheet_names(folder):
+        raise UnknownNameError(folder.removesuffix("s"), name, sheet_names(folder))
+    return read_yaml(kind, _path(folder) / f"{known}.yaml")
+
+
+def _path(folder: Folder) -> Path:
+    return Path(__file__).parent / folder
