@@ -40,6 +40,11 @@ def seconds_from_ms(milliseconds: float) -> float:
     return milliseconds * 1e-3
 
 
+def microseconds_from_seconds(seconds: float) -> float:
+    """Return microseconds from seconds, to the nanosecond, for trace files."""
+    return round(seconds * 1e6, 3)
+
+
 def show_seconds(seconds: float) -> str:
     """Return a duration for people, such as `12.3 ms`, `4.56 s` or `3 min 20 s`."""
     magnitude = abs(seconds)
@@ -62,3 +67,27 @@ def show_bytes(num_bytes: float) -> str:
                 f"{num_bytes / size:.3g} {unit}" if unit != "GiB" else f"{num_bytes / size:.1f} GiB"
             )
     return f"{num_bytes:.0f} B"
+
+
+def show_joules(joules: float) -> str:
+    """Return an energy for people, in the decimal unit that fits, such as `1.5 MJ`."""
+    for unit, size in (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
+        if abs(joules) >= size:
+            return f"{joules / size:.3g} {unit}"
+    return f"{joules:.3g} J"
+
+
+def seconds_scale(largest_seconds: float) -> tuple[str, float]:
+    """Return the unit of an axis up to `largest_seconds`: its word and its length in seconds."""
+    for word, each_seconds in (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)):
+        if largest_seconds >= 2 * each_seconds or (word == "seconds" and largest_seconds >= 1):
+            return word, each_seconds
+    return ("milliseconds", 1e-3) if largest_seconds >= 1e-3 else ("microseconds", 1e-6)
+
+
+def bytes_scale(largest_bytes: float) -> tuple[str, float]:
+    """Return the unit of an axis up to `largest_bytes`: its word and its size in bytes."""
+    for word, each_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if largest_bytes >= 2 * each_bytes:
+            return word, float(each_bytes)
+    return "bytes", 1.0
