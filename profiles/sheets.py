@@ -12,8 +12,14 @@ from rlplan.model import ModelArchitecture
 T = TypeVar("T")
 Folder = Literal["models", "devices", "engines"]
 
-# Other names under which a sheet is known.
-ALIASES = {"a800-80gb-sxm": "a800-80gb", "h200-141gb-sxm": "h200"}
+# Other names under which a sheet is known. Where the form is left out, SXM is the one in the catalog.
+ALIASES = {
+    "a100-40gb": "a100-40gb-sxm",
+    "a100-80gb": "a100-80gb-sxm",
+    "a800-80gb-sxm": "a800-80gb",
+    "h100-80gb": "h100-80gb-sxm",
+    "h200-141gb-sxm": "h200",
+}
 
 
 @cache

@@ -1,0 +1,175 @@
+"""Sheets: every figure has a source and a size that can be true; names lead to one file."""
+
+import dataclasses
+
+import pytest
+
+import profiles.sheets
+from profiles.catalog import (
+    device_names,
+    engine_names,
+    load_device,
+    load_engine,
+    load_model,
+    model_names,
+    usual_engines,
+)
+from profiles.sheets import ALIASES
+from rlplan.errors import UnknownNameError
+from rlplan.units import GIB, bytes_from_gib
+
+# Exact counts: number of parameters that the weights' files of each model on Hugging Face hold.
+PUBLISHED_PARAMETERS = {
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "codellama-34b": 33_743_970_304,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+}
+
+# What identifies a sheet rather than measures something.
+NOT_FIGURES = {"name", "title", "kind", "role", "architecture", "intra_node", "sources"}
+
+
+@pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)
+def test_parameters_are_the_published_ones_to_the_unit(name):
+    assert load_model(name).num_parameters() == PUBLISHED_PARAMETERS[name]
+
+
+def test_every_model_but_the_tiny_one_has_a_published_count_in_this_test():
+    assert set(model_names()) == {*PUBLISHED_PARAMETERS, "tiny"}
+
+
+def test_a_mixture_of_experts_computes_with_3_3_billion_of_its_parameters():
+    model = load_model("qwen3-30b-a3b")
+    idle = model.num_layers * (model.mlp_parameters - model.active_mlp_parameters)
+    assert (model.num_parameters() - idle) / 1e9 == pytest.approx(3.3, abs=0.06)
+
+
+def test_the_tiny_model_speaks_bytes_and_splits_in_two():
+    tiny = load_model("tiny")
+    assert tiny.vocab_size == 256 + len({"pad", "begin", "end", "spare"})
+    assert (tiny.num_heads % 2, tiny.num_kv_heads % 2, tiny.ffn_size % 2) == (0, 0, 0)
+    assert tiny.num_parameters() < 200_000
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_figure_of_a_device_has_a_source(name):
+    sheet = load_device(name)
+    figures = {field.name for field in dataclasses.fields(sheet)} - NOT_FIGURES
+    assert set(sheet.sources) == figures
+    assert all(len(source) > 10 for source in sheet.sources.values())
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_a_device_is_plausible(name):
+    sheet = load_device(name)
+    assert 1e10 <= sheet.peak_flops_per_second["fp32"] <= 1e15
+    assert max(sheet.peak_flops_per_second.values()) <= 5e15
+    assert sheet.default_precision in sheet.peak_flops_per_second
+    assert GIB <= sheet.memory_bytes <= 300 * GIB
+    assert sheet.reserved_bytes < 0.15 * sheet.memory_bytes
+    assert 1e9 <= sheet.intra_node_bytes_per_second < sheet.memory_bytes_per_second <= 1e13
+    assert 1e9 <= sheet.host_bytes_per_second < sheet.memory_bytes_per_second
+    assert 1e-7 <= sheet.intra_node_latency_seconds < sheet.inter_node_latency_seconds <= 1e-3
+    assert 1e-6 <= sheet.launch_seconds <= 1e-4
+    assert 0 < sheet.idle_watts < sheet.power_watts <= 2000
+    assert 0 < sheet.usd_per_hour <= 20
+    assert 1 <= sheet.gpus_per_node <= 16
+
+
+@pytest.mark.parametrize("name", [each for each in device_names() if each != "cpu"])
+def test_a_gpu_has_tensor_cores_and_links_of_its_kind(name):
+    sheet = load_device(name)
+    assert sheet.peak_flops_per_second["bf16"] >= 2 * sheet.peak_flops_per_second["fp32"]
+    assert sheet.intra_node in ("nvlink", "pcie")
+    assert (sheet.intra_node_bytes_per_second > 1e11) == (sheet.intra_node == "nvlink")
+
+
+def test_datasheet_figures_of_one_device_are_read_in_si():
+    sheet = load_device("a100-80gb-sxm")
+    assert sheet.peak_flops_per_second == {"bf16": 312e12, "fp16": 312e12, "fp32": 19.5e12}
+    assert sheet.memory_bytes == bytes_from_gib(80)
+    assert sheet.memory_bytes_per_second == 2.039e12
+    assert sheet.intra_node_bytes_per_second == 300e9
+    assert load_device("a800-80gb").intra_node_bytes_per_second == 200e9
+    assert load_device("h100-80gb-sxm").intra_node_bytes_per_second == 450e9
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_every_constant_of_an_engine_has_a_source(name):
+    sheet = load_engine(name)
+    wanted = {"max_pp", "max_cp", "max_ep", "sequence_parallel", "fused_attention"}
+    wanted |= {"step_seconds", "launches_hidden"}
+    if sheet.role == "train":
+        wanted |= {"zero_stages", "recompute_modes", "overlap_fraction"}
+    else:
+        wanted |= {"batching", "kv_block_tokens", "max_batched_tokens", "memory_fraction"}
+    assert set(sheet.sources) == wanted
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_an_engine_is_plausible(name):
+    sheet = load_engine(name)
+    assert (sheet.batching == "none") == (sheet.role == "train")
+    assert sheet.zero_stages
+    assert sheet.recompute_modes
+    assert 0 < sheet.step_seconds <= 0.05
+    assert 0 <= sheet.overlap_fraction < 1
+    assert 0.5 <= sheet.memory_fraction <= 1
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_the_usual_engines_of_a_kind_exist_and_have_their_role(kind):
+    usual = usual_engines(kind)
+    assert load_engine(usual.train).role == "train"
+    assert load_engine(usual.generate).role == "generate"
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_leads_to_the_sheet_that_it_stands_for(alias):
+    assert load_device(alias).name == ALIASES[alias]
+    assert alias not in device_names()
+
+
+def test_capital_letters_do_not_matter():
+    assert load_model("Llama-2-7B") == load_model("llama-2-7b")
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "nearest"),
+    [
+        (load_model, "lama-2-7b", "llama-2-7b"),
+        (load_device, "a100-80g-sxm", "a100-80gb-sxm"),
+        (load_engine, "vlm", "vllm"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest_one(load, name, nearest):
+    with pytest.raises(UnknownNameError, match=f"did you mean '{nearest}'"):
+        load(name)
+
+
+def test_loading_one_sheet_opens_that_file_only(monkeypatch):
+    opened = []
+    read = profiles.sheets.read_yaml
+    monkeypatch.setattr(
+        profiles.sheets,
+        "read_yaml",
+        lambda kind, path: opened.append(path.name) or read(kind, path),
+    )
+    load_model.cache_clear()
+    load_model("qwen2.5-3b")
+    load_model("qwen2.5-3b")
+    assert opened == ["qwen2.5-3b.yaml"]

@@ -1,0 +1,173 @@
+"""Hugging Face configs: the published files become the same architectures as our sheets."""
+
+import dataclasses
+import json
+
+import pytest
+
+from profiles.catalog import load_model, read_hf_config
+from rlplan.errors import FileError
+
+LLAMA_2_70B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "max_position_embeddings": 4096,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 80,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "vocab_size": 32000,
+}
+QWEN2_5_05B = {
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 21,
+    "num_attention_heads": 14,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "sliding_window": 32768,
+    "use_sliding_window": False,
+    "tie_word_embeddings": True,
+    "vocab_size": 151936,
+}
+QWEN3_8B = {
+    "model_type": "qwen3",
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 40960,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06,
+    "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+    "vocab_size": 151936,
+}
+QWEN3_30B_A3B = {
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_position_embeddings": 40960,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "vocab_size": 151936,
+}
+
+
+def written(folder, config):
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (LLAMA_2_70B, "llama-2-70b"),
+        (QWEN2_5_05B, "qwen2.5-0.5b"),
+        (QWEN3_8B, "qwen3-8b"),
+        (QWEN3_30B_A3B, "qwen3-30b-a3b"),
+    ],
+)
+def test_a_published_config_gives_the_architecture_of_the_sheet(tmp_path, config, name):
+    path = written(tmp_path, config)
+    sheet = load_model(name)
+    read = read_hf_config(path)
+    assert read.name == tmp_path.name
+    assert dataclasses.replace(read, name=name, source=sheet.source) == sheet
+    assert read_hf_config(tmp_path) == read
+
+
+def test_mistral_has_llama_s_parameters(tmp_path):
+    config = LLAMA_2_70B | {
+        "model_type": "mistral",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "sliding_window": 4096,
+    }
+    assert read_hf_config(written(tmp_path, config)).num_parameters() == 7_241_732_096
+
+
+def test_experts_are_found_under_their_newer_name(tmp_path):
+    config = {key: value for key, value in QWEN3_30B_A3B.items() if key != "num_experts"}
+    read = read_hf_config(written(tmp_path, config | {"num_local_experts": 128}))
+    assert read.num_parameters() == 30_532_122_624
+
+
+def test_without_key_value_heads_every_head_has_its_own(tmp_path):
+    config = {key: value for key, value in LLAMA_2_70B.items() if key != "num_key_value_heads"}
+    assert read_hf_config(written(tmp_path, config)).num_kv_heads == 64
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"model_type": "lama"}, "model_type", "did you mean 'llama'"),
+        ({"model_type": "gpt2"}, "model_type", "not known"),
+        ({"model_type": None}, "model_type", "is missing"),
+        ({"hidden_size": None}, "hidden_size", "is missing"),
+        ({"vocab_size": "many"}, "vocab_size", "whole number; found 'many'"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers", "at least 1; found 0"),
+        ({"num_attention_heads": 0}, "num_attention_heads", "at least 1; found 0"),
+        ({"num_key_value_heads": 7}, "num_key_value_heads", "does not divide the 64 query heads"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps", "above 0"),
+        ({"attention_bias": True}, "attention_bias", "not supported"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config", "quantised"),
+    ],
+)
+def test_a_wrong_config_is_refused_by_file_and_key(tmp_path, change, field, words):
+    path = written(tmp_path, LLAMA_2_70B | change)
+    with pytest.raises(FileError, match=words) as caught:
+        read_hf_config(path)
+    assert (caught.value.file, caught.value.field) == (str(path), field)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"num_experts": None}, "num_experts"),
+        ({"num_experts": 0}, "num_experts"),
+        ({"num_experts_per_tok": 129}, "num_experts_per_tok"),
+        ({"moe_intermediate_size": 0}, "moe_intermediate_size"),
+        ({"mlp_only_layers": [0]}, "mlp_only_layers"),
+        ({"decoder_sparse_step": 2}, "decoder_sparse_step"),
+    ],
+)
+def test_impossible_experts_are_refused(tmp_path, change, field):
+    with pytest.raises(FileError) as caught:
+        read_hf_config(written(tmp_path, QWEN3_30B_A3B | change))
+    assert caught.value.field == field
+
+
+def test_a_missing_config_is_a_user_error(tmp_path):
+    with pytest.raises(FileError, match=r"config\.json: no such file"):
+        read_hf_config(tmp_path)
+
+
+def test_a_broken_config_is_a_user_error(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(FileError, match="is not JSON"):
+        read_hf_config(path)
