@@ -1,0 +1,147 @@
+"""What happens in one iteration of a plan: tasks, the transition before generation, transfers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Task, parents_of, tasks_of
+from rlplan.errors import PlanError
+from rlplan.job import Job
+from rlplan.plan import Plan
+from simulator.costs import TaskCost, task_cost, transfer_cost, transition_cost
+from simulator.costs.sequences import statistics_of
+from simulator.engine import Work
+from simulator.memory import kv_bytes_left
+from simulator.site import Site
+
+TRANSITION = "transition"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Hold one work of an iteration with its cost and the stage that its time belongs to."""
+
+    work: Work
+    stage: str
+    cost: TaskCost
+
+
+def agenda_of(plan: Plan, facts: Facts, sites: Mapping[str, Site]) -> tuple[Entry, ...]:
+    """Return the works of one iteration, costed in seconds, in the dataflow's order.
+
+    The weights go over to the generate layout before the first generation. Data that leaves its
+    pool is transferred once to each pool that wants it; data that stays is handed over by the call
+    of the task, whose cost includes that.
+
+    Raises:
+        PlanError: A task of the algorithm has no layout in the plan.
+    """
+    tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
+    missing = [task.name for task in tasks if task.name not in plan.tasks]
+    if missing:
+        raise PlanError(
+            f"plan: tasks: {plan.job.algorithm} needs a layout for {', '.join(missing)}; "
+            f"found {', '.join(sorted(plan.tasks))}"
+        )
+    entries: dict[str, Entry] = {}
+    for task in tasks:
+        after: list[str] = []
+        if task.kind == "generate":
+            transition = entries.get(TRANSITION) or transition_of(task, tasks, plan, facts, sites)
+            if transition:
+                entries[TRANSITION] = transition
+                after.append(TRANSITION)
+        for parent in parents_of(task, tasks):
+            if plan.tasks[parent.name].pool == plan.tasks[task.name].pool:
+                after.append(parent.name)
+                continue
+            for key in (key for key in parent.outputs if key in task.inputs):
+                move = transfer_of(key, parent, task, plan, facts, sites)
+                entries.setdefault(move.work.key, move)
+                after.append(move.work.key)
+        entries[task.name] = _task_entry(task, tuple(after), plan, facts, sites)
+    return tuple(entries.values())
+
+
+def transition_of(
+    task: Task,
+    tasks: tuple[Task, ...],
+    plan: Plan,
+    facts: Facts,
+    sites: Mapping[str, Site],
+) -> Entry | None:
+    """Return the transition before a generate task; None when the model's weights stay as they are.
+
+    Between two pools it holds both, since the training ranks send while the generating ones receive.
+    """
+    updates = [other for other in tasks if other.kind == "train" and other.role == task.role]
+    if not updates:
+        return None
+    train, generate = plan.tasks[updates[0].name], plan.tasks[task.name]
+    cost = transition_cost(
+        plan.transition,
+        plan.job.architecture(task.role),
+        train,
+        generate,
+        sites[train.pool],
+        sites[generate.pool],
+        same_pool=train.pool == generate.pool,
+        job=plan.job,
+        facts=facts,
+    )
+    if cost.total.seconds == 0:
+        return None
+    work = Work(
+        key=TRANSITION,
+        name=TRANSITION,
+        pool=generate.pool,
+        holds=tuple(dict.fromkeys((generate.pool, train.pool))),
+        activity="transition",
+    )
+    return Entry(work, TRANSITION, cost)
+
+
+def transfer_of(
+    key: str,
+    producer: Task,
+    consumer: Task,
+    plan: Plan,
+    facts: Facts,
+    sites: Mapping[str, Site],
+) -> Entry:
+    """Return the transfer of a data key to the consumer's pool.
+
+    It has the way out of the producer's pool and the way into the consumer's to itself, so that
+    transfers which share either go one after another; the pools themselves go on working.
+    """
+    source, target = plan.tasks[producer.name].pool, plan.tasks[consumer.name].pool
+    estimate = transfer_cost(
+        key_bytes(key, plan.job), sites[source], sites[target], same_pool=False, facts=facts
+    )
+    work = Work(
+        key=f"transfer:{key} from {producer.name} to {target}",
+        name=f"transfer:{key}",
+        pool=target,
+        holds=(f"out of {source}", f"into {target}"),
+        after=(producer.name,),
+        activity="transfer",
+    )
+    return Entry(work, consumer.stage, TaskCost((("transfer", estimate),)))
+
+
+def key_bytes(key: str, job: Job) -> float:
+    """Return the bytes of a data key's column for all sequences of an iteration."""
+    tokens = job.workload.sequences * statistics_of(job.workload).mean_tokens
+    samples = job.workload.sequences
+    return BYTES_PER_TOKEN.get(key, 0) * tokens + BYTES_PER_SAMPLE.get(key, 0) * samples
+
+
+def _task_entry(
+    task: Task, after: tuple[str, ...], plan: Plan, facts: Facts, sites: Mapping[str, Site]
+) -> Entry:
+    layout = plan.tasks[task.name]
+    kv_bytes = max(0.0, kv_bytes_left(plan, facts)) if task.kind == "generate" else None
+    cost = task_cost(task, layout, sites[layout.pool], plan.job, facts, kv_bytes=kv_bytes)
+    work = Work(key=task.name, name=task.name, pool=layout.pool, holds=(layout.pool,), after=after)
+    return Entry(work, task.stage, cost)

@@ -1,0 +1,105 @@
+"""Forecast against measurement, task by task, and the iteration."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rlplan.errors import PlanError
+from rlplan.estimate import Source
+from rlplan.forecast import Forecast, TaskForecast
+from rlplan.measurement import Comparison, ComparisonRow, MeasuredRun
+
+Row = tuple[str, str]
+NOT_FORECAST = "not forecast"
+ITERATION = "iteration"
+
+
+def compare(forecast: Forecast, run: MeasuredRun) -> Comparison:
+    """Return errors of a forecast against the medians of a run's iterations after its warm-up.
+
+    Rows follow the forecast. What was measured and not forecast has a row of its own at the end,
+    with a forecast of 0 s and the source `not forecast`. A transition or transfer that was forecast
+    and not measured as a span of its own (it is then part of a task's) has no row.
+
+    Raises:
+        PlanError: The run has no iteration after its warm-up, or not all tasks of the forecast.
+    """
+    iterations = [each for each in run.trace.iterations if each.iteration >= run.warmup_iterations]
+    if not iterations:
+        raise PlanError(
+            f"run: {len(run.trace.iterations)} iterations, of which the first "
+            f"{run.warmup_iterations} are warm-up: nothing is left to compare with"
+        )
+    measured = seconds_by_row(run, [each.iteration for each in iterations])
+    _check_tasks(forecast, measured)
+    rows = [
+        _row(task.name, task.pool, task.seconds, measured.pop((task.name, task.pool)), task.source)
+        for task in _without_repeats(forecast.tasks)
+        if (task.name, task.pool) in measured
+    ]
+    rows += [
+        _row(name, pool, 0.0, seconds, NOT_FORECAST)
+        for (name, pool), seconds in sorted(measured.items())
+        if np.median(seconds) > 0
+    ]
+    return Comparison(
+        rows=tuple(rows),
+        iteration=_row(
+            ITERATION,
+            "",
+            forecast.iteration_seconds,
+            [each.seconds for each in iterations],
+            weakest_source(forecast),
+        ),
+        warmup_iterations=run.warmup_iterations,
+        compared_iterations=len(iterations),
+    )
+
+
+def seconds_by_row(run: MeasuredRun, iterations: Sequence[int]) -> dict[Row, list[float]]:
+    """Return measured seconds by (name, pool): of each iteration that has it, all its spans' sum."""
+    sums: dict[Row, dict[int, float]] = {}
+    for span in run.trace.spans:
+        if span.iteration in iterations:
+            by_iteration = sums.setdefault((span.name, span.pool), {})
+            before = by_iteration.get(span.iteration, 0.0)
+            by_iteration[span.iteration] = before + span.seconds
+    return {row: list(by_iteration.values()) for row, by_iteration in sums.items()}
+
+
+def weakest_source(forecast: Forecast) -> str:
+    """Return the weakest source among a forecast's tasks and transitions."""
+    ranks = {source.label: source for source in Source}
+    return max((ranks[task.source] for task in forecast.tasks), default=Source.MEASURED).label
+
+
+def _without_repeats(tasks: Sequence[TaskForecast]) -> list[TaskForecast]:
+    return list({(task.name, task.pool): task for task in tasks}.values())
+
+
+def _check_tasks(forecast: Forecast, measured: Mapping[Row, object]) -> None:
+    wanted = [(task.name, task.pool) for task in forecast.tasks if task.activity == "task"]
+    missing = [f"{name} on {pool}" for name, pool in wanted if (name, pool) not in measured]
+    if missing:
+        found = ", ".join(f"{name} on {pool}" for name, pool in sorted(measured))
+        raise PlanError(
+            f"run: no measurement of {', '.join(missing)}: it ran another plan than the one that "
+            f"was forecast; measured: {found or 'nothing'}"
+        )
+
+
+def _row(
+    name: str, pool: str, forecast_seconds: float, measured: Sequence[float], source: str
+) -> ComparisonRow:
+    p10, median, p90 = (float(each) for each in np.quantile(measured, (0.1, 0.5, 0.9)))
+    # A span of no length has no relative error; it counts as right when it was forecast as nothing.
+    error = (forecast_seconds - median) / median if median else float(forecast_seconds > 0)
+    return ComparisonRow(
+        name=name,
+        pool=pool,
+        forecast_seconds=forecast_seconds,
+        measured_median_seconds=median,
+        measured_interval_seconds=(p10, p90),
+        error_fraction=error,
+        source=source,
+    )

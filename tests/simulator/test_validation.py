@@ -1,0 +1,133 @@
+import pytest
+
+from rlplan.errors import PlanError
+from rlplan.forecast import Forecast, TaskForecast
+from rlplan.frozen import FrozenDict
+from rlplan.measurement import MeasuredRun
+from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
+from simulator.validation import compare
+from tests.simulator.plans import split_plan
+
+EMPTY = Trace(origin="simulated", spans=(), iterations=())
+
+
+def forecast_task(name, seconds, *, activity="task", source="measured"):
+    return TaskForecast(
+        name=name,
+        pool="p0",
+        activity=activity,
+        stage="generation",
+        seconds=seconds,
+        interval_seconds=(seconds, seconds),
+        source=source,
+        outside_range=False,
+        parts=FrozenDict({"all": seconds}),
+    )
+
+
+def forecast(*tasks, iteration_seconds=10.0):
+    return Forecast(
+        iteration_seconds=iteration_seconds,
+        iteration_seconds_interval=(iteration_seconds, iteration_seconds),
+        tokens_per_second=1.0,
+        stage_seconds=FrozenDict(),
+        tasks=tasks,
+        trace=EMPTY,
+        memory=(),
+        feasible=True,
+        infeasible_reasons=(),
+        idle_seconds=FrozenDict(),
+        cost_usd=0.0,
+        energy_joules=0.0,
+        warnings=(),
+        profile="test",
+    )
+
+
+def run(lengths, *, warmup=1):
+    """Return a run whose spans take, by name, the seconds given for each iteration."""
+    count = len(next(iter(lengths.values())))
+    spans, iterations, start = [], [], 0.0
+    for iteration in range(count):
+        begin = start
+        for name, seconds in lengths.items():
+            end = start + seconds[iteration]
+            spans.append(
+                Span(
+                    name=name,
+                    pool="p0",
+                    iteration=iteration,
+                    start_seconds=start,
+                    end_seconds=end,
+                )
+            )
+            start = end
+        iterations.append(
+            IterationSpan(iteration=iteration, start_seconds=begin, end_seconds=start)
+        )
+    trace = Trace(origin="measured", spans=sorted_spans(spans), iterations=tuple(iterations))
+    return MeasuredRun(
+        plan=split_plan(),
+        trace=trace,
+        warmup_iterations=warmup,
+        memory_peak_bytes=FrozenDict(),
+        machine=FrozenDict(),
+    )
+
+
+def test_tasks_are_compared_with_the_median_after_the_warm_up():
+    measured = run({"actor.generate": [100.0, 4.0, 8.0, 5.0]})
+    table = compare(forecast(forecast_task("actor.generate", 6.0)), measured)
+    row = table.rows[0]
+    assert (row.name, row.forecast_seconds, row.measured_median_seconds) == (
+        "actor.generate",
+        6.0,
+        5.0,
+    )
+    assert row.error_fraction == pytest.approx(0.2)
+    assert row.measured_interval_seconds == pytest.approx((4.2, 7.4))
+    assert (table.warmup_iterations, table.compared_iterations) == (1, 3)
+
+
+def test_the_iteration_is_the_last_row_with_the_weakest_source():
+    tasks = (forecast_task("a", 1.0), forecast_task("b", 1.0, source="datasheet"))
+    table = compare(forecast(*tasks), run({"a": [1.0, 4.0], "b": [1.0, 4.0]}))
+    assert table.iteration.measured_median_seconds == 8.0
+    assert table.iteration.error_fraction == pytest.approx(0.25)
+    assert table.iteration.source == "datasheet"
+
+
+def test_spans_of_one_task_in_one_iteration_add_up():
+    measured = run({"a": [1.0, 2.0]})
+    twice = (*measured.trace.spans, measured.trace.spans[-1])
+    measured = MeasuredRun(
+        plan=measured.plan,
+        trace=Trace(origin="measured", spans=twice, iterations=measured.trace.iterations),
+        warmup_iterations=1,
+        memory_peak_bytes=FrozenDict(),
+        machine=FrozenDict(),
+    )
+    assert compare(forecast(forecast_task("a", 4.0)), measured).rows[0].error_fraction == 0
+
+
+def test_a_transfer_that_was_not_measured_on_its_own_has_no_row():
+    tasks = (forecast_task("a", 1.0), forecast_task("transfer:x", 1.0, activity="transfer"))
+    assert [row.name for row in compare(forecast(*tasks), run({"a": [1.0, 1.0]})).rows] == ["a"]
+
+
+def test_what_was_measured_and_not_forecast_is_shown():
+    table = compare(
+        forecast(forecast_task("a", 1.0)), run({"a": [1.0, 1.0], "transition": [1.0, 0.5]})
+    )
+    row = table.rows[1]
+    assert (row.name, row.source, row.error_fraction) == ("transition", "not forecast", -1)
+
+
+def test_a_run_of_another_plan_is_refused():
+    with pytest.raises(PlanError, match=r"no measurement of critic\.update on p0"):
+        compare(forecast(forecast_task("critic.update", 1.0)), run({"a": [1.0, 1.0]}))
+
+
+def test_a_run_that_ended_in_its_warm_up_is_refused():
+    with pytest.raises(PlanError, match="nothing is left to compare"):
+        compare(forecast(forecast_task("a", 1.0)), run({"a": [1.0]}))
