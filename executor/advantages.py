@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from executor.tokenwise import masked, response_mask
+from executor.tokenwise import masked, response_mask, widened
 from rlplan.dataflow import Algorithm
 from rlplan.errors import PlanError
 from rlplan.job import Hyperparameters, Rewards
@@ -67,7 +67,7 @@ def combined_rewards(batch: dict[str, Tensor], rewards: Rewards) -> Tensor:
         PlanError: The batch has neither.
     """
     weights = {"scores": rewards.model_weight, "rule_scores": rewards.function_weight}
-    parts = [weight * batch[key].float() for key, weight in weights.items() if key in batch]
+    parts = [weight * widened(batch[key]) for key, weight in weights.items() if key in batch]
     if not parts:
         raise PlanError("nothing gives rewards: name a `reward` model or set `rewards.function`")
     return torch.stack(parts).sum(dim=0)

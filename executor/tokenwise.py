@@ -14,9 +14,14 @@ def response_mask(batch: Mapping[str, Tensor]) -> Tensor:
     return batch["response_mask"].bool()
 
 
+def widened(values: Tensor) -> Tensor:
+    """Return `values` in float32, or as they are where that is wider."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def masked(values: Tensor, mask: Tensor) -> Tensor:
     """Return `values` with zeros outside the mask, in float32 or wider. Shape (B, T)."""
-    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    wide = widened(values)
     return torch.where(mask, wide, torch.zeros((), dtype=wide.dtype, device=wide.device))
 
 

@@ -18,16 +18,21 @@ PAYLOAD_LETTERS = 4
 SEED = 20240527
 
 
-def main() -> None:
-    """Write the file beside this script, the same one every time."""
-    generator = np.random.default_rng(SEED)
+def lines_of(num_prompts: int, seed: int) -> list[str]:
+    """Return the file's lines, the same ones for the same seed."""
+    generator = np.random.default_rng(seed)
     letters = np.array(list(string.ascii_lowercase))
     payloads: dict[str, None] = {}
-    while len(payloads) < NUM_PROMPTS:
+    while len(payloads) < num_prompts:
         payloads["".join(generator.choice(letters, size=PAYLOAD_LETTERS))] = None
-    rows = [{"prompt": f"number of {word}:", "payload": word} for word in payloads]
-    lines = [json.dumps(row) + "\n" for row in rows]
-    (Path(__file__).parent / "digits.jsonl").write_text("".join(lines), encoding="utf-8")
+    rows = ({"prompt": f"number of {word}:", "payload": word} for word in payloads)
+    return [json.dumps(row) + "\n" for row in rows]
+
+
+def main() -> None:
+    """Write the file beside this script."""
+    text = "".join(lines_of(NUM_PROMPTS, SEED))
+    (Path(__file__).parent / "digits.jsonl").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
