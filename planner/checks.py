@@ -6,9 +6,8 @@ A plan that passes may still not fit the memory; that is the forecast's to say.
 from collections import Counter
 from typing import NoReturn
 
-from profiles.catalog import engine_names, load_engine
-
 from planner.layouts import divisors
+from profiles.catalog import engine_names, load_engine
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, nearest_name

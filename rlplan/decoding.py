@@ -121,6 +121,13 @@ def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> Fi
     if error["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return FileError(file, "is missing", field=field)
     context = error.get("ctx", {})
+    if error["type"] == "union_tag_not_found":
+        return FileError(
+            file,
+            f"needs the key {context['discriminator']}, or a plain number",
+            field=field,
+            allowed=", ".join(sorted(_TAGS)),
+        )
     allowed = str(context["expected"]) if "expected" in context else context.get("expected_tags")
     names = (
         [part.strip(" '") for part in str(allowed).replace(" or ", ", ").split(",")]

@@ -4,7 +4,7 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 `rlplan.trace.Trace`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlplan.frozen import FrozenDict
@@ -148,8 +148,8 @@ class PlanDraft:
     version: Literal[1] = 1
     job: Job | str
     pools: tuple[ResourcePool, ...]
-    tasks: FrozenDict[str, TaskDraft] = FrozenDict()
-    order: FrozenDict[str, tuple[str, ...]] = FrozenDict()
+    tasks: FrozenDict[str, TaskDraft] = field(default_factory=FrozenDict)
+    order: FrozenDict[str, tuple[str, ...]] = field(default_factory=FrozenDict)
     mode: Mode = "sync"
     transition: TransitionName | None = None
     staleness: NonNegativeInt = 0

@@ -1,0 +1,129 @@
+"""Say why something does not fit, and which change nearest to it does."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.allocations import allocations
+from planner.checks import check_plan
+from planner.layouts import RUNNING_LIMITS, divisors
+from planner.mappings import sites_for
+from planner.placements import Placement
+from planner.pools import Misfit, PoolTable, transition_for
+from profiles.catalog import load_engine
+from profiles.facts import Facts
+from rlplan.errors import UserError
+from rlplan.job import Job
+from rlplan.plan import Plan, TaskPlan
+from rlplan.units import show_bytes
+from simulator.memory import pool_memory
+from simulator.simulate import simulate
+
+
+def misfit_reason(placement: Placement, job: Job, table: PoolTable) -> str:
+    """Say why no plan of a placement fits: the allocation whose fullest pool overflows least."""
+    nearest: Misfit | None = None
+    for allocation in allocations(job, len(placement)):
+        sites = sites_for(job, allocation)
+        if sites is None:
+            continue
+        worst: Misfit | None = None
+        for members, site in zip(placement, sites, strict=True):
+            if table.pool_options(members, site):
+                continue
+            misfit = table.misfit(members, site)
+            if misfit is not None and (worst is None or _overflow(misfit) > _overflow(worst)):
+                worst = misfit
+        if worst is not None and (nearest is None or _overflow(worst) < _overflow(nearest)):
+            nearest = worst
+    if nearest is None:
+        return (
+            f"the cluster's {job.gpus} GPUs cannot be divided so that every batch and head divides"
+        )
+    site = nearest.site
+    pool = f"{{{', '.join(nearest.members)}}} on {site.gpus} x {site.device}"
+    if _overflow(nearest) <= 0:
+        return f"{pool} leaves no room for the KV cache of one sequence"
+    return (
+        f"{pool} needs at least {show_bytes(nearest.needed_bytes)} a GPU, "
+        f"{show_bytes(_overflow(nearest))} more than the {show_bytes(nearest.capacity_bytes)} that it has"
+    )
+
+
+def _overflow(misfit: Misfit) -> int:
+    return misfit.needed_bytes - misfit.capacity_bytes
+
+
+def nearest_fit(plan: Plan, facts: Facts) -> str | None:
+    """Return the smallest change that makes a plan fit, in words; None when no single change does.
+
+    Every single change of one task's micro-batch, recomputation, ZeRO stage, offload, running limit
+    or split between tensor and data parallelism is tried; of those that fit, the fastest is named.
+    """
+    best: tuple[float, str] | None = None
+    for words, changed in _single_changes(plan):
+        if not all(
+            pool_memory(changed, pool, facts).fits for pool in changed.pools if not pool.is_host
+        ):
+            continue
+        forecast = simulate(changed, facts)
+        if forecast.feasible and (best is None or forecast.iteration_seconds < best[0]):
+            best = (forecast.iteration_seconds, words)
+    return best[1] if best else None
+
+
+def _single_changes(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    for name, layout in plan.tasks.items():
+        if plan.pool_of(name).is_host:
+            continue
+        for words, changed in _setting_changes(name, layout):
+            yield f"{name}: {words}", replace(plan, tasks=plan.tasks.with_item(name, changed))
+    for role in dict.fromkeys(name.split(".")[0] for name in plan.tasks):
+        for words, changed_plan in _size_changes(plan, role):
+            if _is_sound(changed_plan):
+                yield f"{role}: {words}", changed_plan
+
+
+def _setting_changes(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
+    engine = load_engine(layout.engine)
+    if name.endswith(".generate"):
+        for running in (size for size in RUNNING_LIMITS if size < layout.max_running):
+            yield f"max_running {running}", replace(layout, max_running=running)
+        return
+    for size in divisors(layout.micro_batch)[:-1]:
+        yield f"micro_batch {size}", replace(layout, micro_batch=size)
+    if name.endswith(".update"):
+        for recompute in engine.recompute_modes:
+            if recompute != layout.recompute:
+                yield f"recompute {recompute}", replace(layout, recompute=recompute)
+        for zero in engine.zero_stages:
+            if zero > layout.zero and layout.dp > 1:
+                yield f"zero {zero}", replace(layout, zero=zero)
+
+
+def _size_changes(plan: Plan, role: str) -> Iterator[tuple[str, Plan]]:
+    """Yield plans in which all tasks of a role but generation trade data for model parallelism."""
+    names = [name for name in plan.tasks if name.startswith(f"{role}.")]
+    names = [name for name in names if not name.endswith(".generate")]
+    if not names or plan.pool_of(names[0]).is_host:
+        return
+    first = plan.tasks[names[0]]
+    for factor in divisors(first.dp)[1:]:
+        for field in ("tp", "pp"):
+            size = getattr(first, field) * factor
+            tasks = plan.tasks
+            for name in names:
+                layout = replace(tasks[name], **{field: size, "dp": tasks[name].dp // factor})
+                tasks = tasks.with_item(name, layout)
+            changed = replace(plan, tasks=tasks)
+            if role == "actor" and plan.transition != "two-copies":
+                move = transition_for(tasks["actor.update"], tasks["actor.generate"])
+                changed = replace(changed, transition=move)
+            yield f"{field} {size} with dp {first.dp // factor}", changed
+
+
+def _is_sound(plan: Plan) -> bool:
+    try:
+        check_plan(plan)
+    except UserError:
+        return False
+    return True

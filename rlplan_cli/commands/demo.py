@@ -1,0 +1,107 @@
+"""`rlplan demo`: the whole path on this machine, from profile to report."""
+
+import shutil
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+
+EXAMPLE = "Example: rlplan demo --out demo-out --iterations 30"
+
+JOB_FILE = "job.yaml"
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", help="Folder for everything that it makes.")] = Path(
+        "demo-out"
+    ),
+    iterations: Annotated[int, typer.Option(min=4, help="Iterations to run.")] = 30,
+    warmup: Annotated[
+        int, typer.Option(min=0, help="First iterations that the comparison leaves out.")
+    ] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Profile this machine, plan a small PPO job, run it on Ray, and compare with the forecast."""
+    from planner.search import search
+    from profiles.catalog import load_job
+    from profiles.facts import load_facts
+    from reports.tables import comparison_table
+    from rlplan.errors import FileError
+    from rlplan.units import show_seconds
+    from rlplan.writing import write_json, write_yaml
+    from rlplan_cli.steps import (
+        PLAN_FILE,
+        SEARCH_FILE,
+        TRACE_FILE,
+        compare_run,
+        measure_machine,
+        report_run,
+        require_execution,
+        run_plan,
+    )
+    from rlplan_cli.terminal import progress_bar
+    from simulator.perfetto import trace_events
+
+    require_execution()
+    if warmup >= iterations:
+        allowed = f"below {iterations}"
+        raise FileError("--warmup", "leaves no iteration to measure", value=warmup, allowed=allowed)
+    job_file = _copy_demo(out)
+    job = load_job(job_file)
+    group = job.cluster[0]
+    say(f"1/5 profile: measuring {group.gpus} x {group.gpu} of this machine into {out / 'profile'}")
+    measure_machine(out / "profile", job=job, device=group.gpu, devices=group.gpus, quick=True)
+    facts = load_facts(job, out / "profile")
+    say("2/5 search: every placement, allocation and layout")
+    with progress_bar("search") as progress:
+        found = search(job, facts, progress=progress)
+    best = found.plans[0]
+    write_yaml(out / PLAN_FILE, best.plan)
+    write_json(out / SEARCH_FILE, found)
+    write_json(out / TRACE_FILE, trace_events(best.forecast.trace, best.plan))
+    say(
+        f"    {best.plan.placement}: {show_seconds(best.forecast.iteration_seconds)} an iteration expected"
+    )
+    say(f"3/5 execute: {iterations} iterations on Ray")
+    run_folder = out / "run"
+    shutil.rmtree(run_folder, ignore_errors=True)  # the demo's own folder, made anew each time
+    run = run_plan(
+        best.plan, run_folder, iterations=iterations, warmup=warmup, seed=job.seed, folder=out
+    )
+    say("4/5 validate: forecast against measurement")
+    comparison = compare_run(run_folder, best.forecast, run)
+    say("5/5 report")
+    page = report_run(out / "report", best.plan, best.forecast, run_folder, found)
+    if as_json:
+        echo_json({"comparison": comparison, "report": str(page)})
+        return
+    print_table("Forecast against measurement", *comparison_table(comparison))
+    row = comparison.iteration
+    say(
+        f"iteration: forecast {show_seconds(row.forecast_seconds)}, measured "
+        f"{show_seconds(row.measured_median_seconds)} ({row.error_fraction:+.1%}); "
+        f"{_learning(run_folder)}"
+    )
+    say(f"report: {page}")
+
+
+def _copy_demo(out: Path) -> Path:
+    """Copy the demo's job and prompts into the folder, and return the job's path."""
+    out.mkdir(parents=True, exist_ok=True)
+    with as_file(files("rlplan_cli") / "demo_job") as source:
+        for file in sorted(source.iterdir()):
+            if file.suffix in (".yaml", ".jsonl"):
+                shutil.copyfile(file, out / file.name)
+    return out / JOB_FILE
+
+
+def _learning(run_folder: Path) -> str:
+    from executor.metrics import read_metrics
+
+    rewards = [row["rule_reward"] for row in read_metrics(run_folder)]
+    fifth = max(1, len(rewards) // 5)
+    first, last = sum(rewards[:fifth]) / fifth, sum(rewards[-fifth:]) / fifth
+    return f"mean rule reward of the first and last {fifth} iterations: {first:.3f} -> {last:.3f}"

@@ -1,0 +1,63 @@
+"""`rlplan execute PLAN`: carry a plan out on Ray, and compare it with its forecast."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
+
+EXAMPLE = (
+    "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
+)
+
+
+def command(
+    plan: Annotated[Path, typer.Argument(help="The plan's file.", show_default=False)],
+    profile: ProfileOption = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder of the run; must not hold one.")
+    ] = Path("runs/latest"),
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations to run.")] = 12,
+    warmup: Annotated[
+        int, typer.Option(min=0, help="First iterations that the comparison leaves out.")
+    ] = 2,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed; without it the job's.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a plan end to end, measure every task, and print forecast against measurement."""
+    from planner.completion import load_plan
+    from reports.tables import comparison_table
+    from rlplan.errors import FileError
+    from rlplan_cli.steps import MEASURED_FILE, compare_run, require_execution, run_plan
+    from simulator.simulate import simulate
+
+    require_execution()
+    complete, facts = load_plan(plan, profile)
+    if warmup >= iterations:
+        raise FileError(
+            "--warmup",
+            "leaves no iteration to measure",
+            value=warmup,
+            allowed=f"below {iterations}",
+        )
+    if (out / MEASURED_FILE).exists():
+        raise FileError(str(out), "holds a run already", allowed="a folder without one (--out)")
+    forecast = simulate(complete, facts)
+    run = run_plan(
+        complete,
+        out,
+        iterations=iterations,
+        warmup=warmup,
+        seed=complete.job.seed if seed is None else seed,
+        folder=plan.parent,
+    )
+    comparison = compare_run(out, forecast, run)
+    if as_json:
+        echo_json(comparison)
+        return
+    print_table("Forecast against measurement", *comparison_table(comparison))
+    say(f"run written to {out}")

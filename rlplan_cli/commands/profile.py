@@ -1,0 +1,103 @@
+"""`rlplan profile`: measure this machine; `rlplan profile show`: look at what was measured."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+
+EXAMPLE = "Example: rlplan profile --job examples/demo-ppo.yaml --out profiles/mine"
+
+app = typer.Typer(
+    help="Measure what operations cost on this machine.",
+    epilog=EXAMPLE,
+    invoke_without_command=True,
+    no_args_is_help=False,
+)
+
+
+@app.callback()
+def measure(
+    context: typer.Context,
+    job: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure what plans of this job can ask for; without it, operators alone.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the profile; an interrupted one is resumed.")
+    ] = Path("profile"),
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Device sheet that this machine has; the job's by default.", show_default=False
+        ),
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Devices to keep busy at once; the job's by default.", show_default=False
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer shapes and repeats.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure GEMM, attention, collectives, copies, calls and whole passes of the job's models."""
+    if context.invoked_subcommand is not None:
+        return
+    from profiles.catalog import load_job
+    from profiles.summary import summary
+    from rlplan_cli.steps import measure_machine, require_execution
+
+    require_execution()
+    resolved = load_job(job) if job else None
+    group = resolved.cluster[0] if resolved else None
+    profile = measure_machine(
+        out,
+        job=resolved,
+        device=device or (group.gpu if group else "cpu"),
+        devices=devices or (group.gpus if group else 1),
+        quick=quick,
+    )
+    if as_json:
+        echo_json(summary(profile))
+        return
+    say(
+        f"profile written to {out}: {len(profile)} points; look at it with: rlplan profile show {out}"
+    )
+
+
+@app.command(epilog="Example: rlplan profile show profiles/mine --plots plots")
+def show(
+    profile: Annotated[Path, typer.Argument(help="A profile's folder.", show_default=False)],
+    plots: Annotated[
+        Path | None, typer.Option(help="Draw every table into this folder.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a profile holds, table by table, and plot it."""
+    from profiles.summary import summary
+    from profiles.table import read_profile
+
+    found = read_profile(profile)
+    rows = summary(found)
+    if plots is not None:
+        from profiles.summary import frames
+        from reports.profile_plots import plot_profile
+
+        for path in plot_profile(frames(found), plots):
+            say(f"plot: {path}")
+    if as_json:
+        echo_json(rows)
+        return
+    print_table(
+        f"Profile {found.header.name} of {found.header.device}",
+        ("table", "points", "ranges of keys", "median spread"),
+        [
+            (row.table, str(row.points), row.ranges, f"{row.median_spread_fraction:.1%}")
+            for row in rows
+        ],
+    )

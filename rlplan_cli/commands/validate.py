@@ -1,0 +1,37 @@
+"""`rlplan validate RUN`: forecast against measurement, task by task."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
+
+EXAMPLE = "Example: rlplan validate runs/first --profile profiles/mine"
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare a run with the forecast stored in it, or with a new one from --profile."""
+    from planner.completion import load_plan
+    from reports.tables import comparison_table
+    from rlplan_cli.steps import FORECAST_FILE, PLAN_FILE, compare_run, read_forecast, read_run
+    from simulator.simulate import simulate
+
+    measured = read_run(run)
+    if profile is None and (run / FORECAST_FILE).exists():
+        forecast = read_forecast(run / FORECAST_FILE)
+    else:
+        forecast = simulate(*load_plan(run / PLAN_FILE, profile))
+    comparison = compare_run(run, forecast, measured)
+    if as_json:
+        echo_json(comparison)
+        return
+    print_table("Forecast against measurement", *comparison_table(comparison))
+    say(
+        f"medians over {comparison.compared_iterations} iterations; the first "
+        f"{comparison.warmup_iterations} (warm-up) are left out"
+    )

@@ -1,0 +1,87 @@
+"""What commands share: results on stdout, progress on stderr, options that mean the same everywhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Progress = Callable[[int, int, str], None]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile",
+        help="Measured costs of the cluster's device (a folder made by `rlplan profile`); "
+        "without it, costs come from the device's data sheet.",
+        show_default=False,
+    ),
+]
+
+# Progress bars come for what takes longer than a person waits without asking.
+QUIET_SECONDS = 2.0
+
+
+def echo_json(value: object) -> None:
+    """Print one of our types as JSON on stdout."""
+    from rlplan.writing import to_json
+
+    sys.stdout.write(to_json(value))
+
+
+def say(message: str) -> None:
+    """Print a line for people on stderr."""
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on stdout, the first column left-aligned and the others right-aligned."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(file=sys.stdout, soft_wrap=False).print(table)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Progress]:
+    """Yield a callback (done, total, label) that draws a bar on stderr once two seconds have passed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[label]}"),
+    )
+    console = Console(file=sys.stderr)
+    bar = Bar(*columns, console=console, transient=True)
+    task = bar.add_task(what, total=None, label="")
+    started = time.monotonic()
+    running = False
+
+    def update(done: int, total: int, label: str) -> None:
+        nonlocal running
+        if not running and time.monotonic() - started > QUIET_SECONDS:
+            bar.start()
+            running = True
+        bar.update(task, completed=done, total=total, label=label)
+
+    try:
+        yield update
+    finally:
+        if running:
+            bar.stop()

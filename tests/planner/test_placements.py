@@ -1,0 +1,90 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.allocations import Share, allocations, is_maximal, pool_sizes
+from planner.placements import placements, show_placement
+from planner.strategies import place, strategy_names
+from rlplan.decoding import decode
+from rlplan.errors import UnknownNameError
+from rlplan.job import Job, NodeGroup
+
+PPO = ("actor", "critic", "reference", "reward")
+BELL = [1, 1, 2, 5, 15, 52]
+
+
+def job(*groups):
+    data = {
+        "algorithm": "ppo",
+        "models": {"actor": "tiny"},
+        "workload": {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8},
+        "cluster": [{"gpu": gpu, "gpus_per_node": per, "nodes": nodes} for gpu, per, nodes in groups],
+    }
+    return decode(Job, data, "job.yaml")
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_k_models_have_bell_of_k_placements_each_once(count):
+    found = list(placements((*PPO, "cost")[:count]))
+    assert len(found) == BELL[count]
+    assert len({frozenset(frozenset(members) for members in placement) for placement in found}) == len(found)
+
+
+def test_the_colocated_placement_comes_first():
+    assert next(placements(PPO)) == (PPO,)
+
+
+@given(st.permutations(PPO))
+def test_every_placement_holds_every_role_once(roles):
+    for placement in placements(tuple(roles)):
+        assert sorted(role for members in placement for role in members) == sorted(roles)
+
+
+def test_the_named_strategies():
+    assert {name: place(name, PPO) for name in strategy_names()} == {
+        "colocate": (PPO,),
+        "split": (("actor", "reference"), ("critic", "reward")),
+        "standalone": (("actor",), ("critic",), ("reference",), ("reward",)),
+    }
+
+
+def test_every_strategy_gives_one_of_the_placements():
+    sets = {frozenset(map(frozenset, placement)) for placement in placements(PPO)}
+    assert all(frozenset(map(frozenset, place(name, PPO))) in sets for name in strategy_names())
+
+
+def test_an_unknown_strategy_is_named():
+    with pytest.raises(UnknownNameError, match="did you mean 'colocate'"):
+        place("colocated", PPO)
+
+
+def test_a_placement_is_shown_as_its_sets():
+    assert show_placement((("actor", "reference"), ("critic",))) == "{actor, reference} {critic}"
+
+
+def test_pools_are_divisors_of_a_node_or_whole_nodes():
+    assert pool_sizes(NodeGroup(gpu="cpu", gpus_per_node=8, nodes=4)) == (1, 2, 4, 8, 16, 24, 32)
+
+
+def test_two_sets_on_two_devices_get_one_each():
+    assert list(allocations(job(("cpu", 2, 1)), 2)) == [(Share(0, 1), Share(0, 1))]
+
+
+def test_sets_are_spread_over_groups_of_different_devices():
+    found = set(allocations(job(("cpu", 1, 1), ("h100-80gb-sxm", 1, 1)), 2))
+    assert found == {(Share(0, 1), Share(1, 1)), (Share(1, 1), Share(0, 1))}
+
+
+@given(st.integers(1, 4), st.sampled_from([1, 2, 4]), st.integers(1, 3))
+def test_no_allocation_takes_more_than_the_cluster_has(nodes, per_node, sets):
+    cluster = job(("cpu", per_node, nodes))
+    found = list(allocations(cluster, sets))
+    assert all(sum(share.gpus for share in shares) <= per_node * nodes for shares in found)
+    assert len(set(found)) == len(found)
+
+
+def test_an_allocation_is_maximal_when_no_pool_could_grow():
+    cluster = job(("cpu", 4, 1))
+    assert is_maximal(cluster, (Share(0, 2), Share(0, 2)))
+    assert not is_maximal(cluster, (Share(0, 1), Share(0, 2)))
+    assert not is_maximal(cluster, (Share(0, 1), Share(0, 1)))
