@@ -1,0 +1,1 @@
+"""What probes stand on: their contract, the shapes to measure, the processes and the clocks."""

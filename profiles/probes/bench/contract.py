@@ -1,0 +1,122 @@
+"""What a probe is, what it is told, and what it measures with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from profiles.probes.bench.clock import TorchBench
+    from rlplan.job import Job
+    from rlplan.precision import Precision
+    from rlplan.probing import PassRunner
+
+Keys = Mapping[str, "str | int"]
+DeviceKind = Literal["cpu", "gpu"]
+RewardRule = Callable[[str, str, dict[str, Any]], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Say what to measure on, and how much of it.
+
+    Attributes:
+        kind: Whether a device is a GPU or a core of the host.
+        devices: Devices that are measured at once, and the largest group of a collective.
+        precision: Number format of operators and passes.
+        memory_bytes: What one device has; no point takes more than a part of it.
+        quick: Whether a coarse grid will do.
+        rule: Name of the reward rule that was handed in, if any.
+        passes: Whether a pass runner was handed in.
+    """
+
+    kind: DeviceKind
+    devices: int
+    precision: Precision
+    memory_bytes: int
+    quick: bool = False
+    rule: str | None = None
+    passes: bool = False
+
+    @property
+    def step(self) -> int:
+        """Return the factor between neighbouring sizes of a grid."""
+        return 16 if self.quick else 4
+
+    @property
+    def largest_flops(self) -> float:
+        """Return the floating point operations of the largest point: a fraction of a second's work.
+
+        A core does some 5e10 a second in float32, a data-centre GPU 1e14 to 1e15 in bfloat16.
+        """
+        return 1e10 if self.kind == "cpu" else 1e14
+
+    @property
+    def largest_pass_flops(self) -> float:
+        """Return the floating point operations of the largest pass of a model: seconds of work."""
+        return 10 * self.largest_flops
+
+    @property
+    def largest_bytes(self) -> int:
+        """Return the bytes of the largest buffer, so that a few copies of it fit.
+
+        Beyond 64 MiB on a core (256 MiB on a GPU) caches play no part and seconds grow in line.
+        """
+        return min(self.memory_bytes // 16, 2**26 if self.kind == "cpu" else 2**28)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBench:
+    """Hold what probes outside the device processes measure with.
+
+    Attributes:
+        runner: Runs passes of models; None when nobody handed one in.
+        rule: The job's reward function; None when it has none.
+    """
+
+    job: Job | None
+    settings: Settings
+    runner: PassRunner | None = None
+    rule: RewardRule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProbe:
+    """Hold a probe that runs in one process per device, all of them busy as in a job.
+
+    Attributes:
+        name: The name of its file.
+        table: The table of the profile that it fills.
+        points: Returns the keys to measure, for a job or, without one, for any.
+        prepare: Makes the inputs of one point, and returns the operation that is timed.
+        collective: Whether the processes work together, so that the slowest one counts.
+        times: How often one operation does what the table counts; its seconds are divided by it.
+    """
+
+    name: str
+    table: str
+    points: Callable[[Job | None, Settings], Sequence[Keys]]
+    prepare: Callable[[TorchBench, Keys], Callable[[], object]]
+    collective: bool = False
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostProbe:
+    """Hold a probe that runs beside the devices, or has others run it.
+
+    Attributes:
+        name: The name of its file.
+        table: The table of the profile that it fills.
+        points: Returns the keys to measure, for a job or, without one, for any.
+        measure: Returns the seconds of each repeat of one point, after a warm-up.
+    """
+
+    name: str
+    table: str
+    points: Callable[[Job | None, Settings], Sequence[Keys]]
+    measure: Callable[[HostBench, Keys, int], tuple[float, ...]]
+
+
+Probe = DeviceProbe | HostProbe

@@ -1,0 +1,143 @@
+"""Run all probes, and keep every point as soon as it is measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from profiles.probes import load_probe, probe_names
+from profiles.probes.bench.contract import (
+    DeviceProbe,
+    HostBench,
+    HostProbe,
+    Keys,
+    Probe,
+    RewardRule,
+    Settings,
+)
+from profiles.probes.bench.crew import Crew
+from profiles.probes.bench.repeats import measure_within_budget
+from profiles.probes.session.opening import open_profile, reopen
+from profiles.sheets import load_device
+from profiles.table import Profile
+from rlplan.errors import UserError
+from rlplan.job import Job
+from rlplan.probing import PassRunner
+
+# Called with the points that are done, all points, and what is measured now.
+Progress = Callable[[int, int, str], None]
+
+
+def profile_machine(  # noqa: PLR0913, the options of one command
+    *,
+    name: str,
+    device: str,
+    job: Job | None,
+    runner: PassRunner | None,
+    out: Path,
+    devices: int,
+    quick: bool = False,
+    progress: Progress | None = None,
+    rule: RewardRule | None = None,
+) -> Profile:
+    """Measure this machine, and return its profile, which stands in the folder `out` as well.
+
+    Points that `out` holds already are kept and not measured again, so that an interrupted session
+    goes on where it stopped.
+
+    Args:
+        device: Name of the device sheet that one device of this machine is.
+        job: A resolved job, whose shapes and passes are measured; None measures general shapes.
+        runner: Runs passes of the job's models; None leaves them out.
+        devices: Devices that work at the same time.
+        quick: A coarse grid, in a fraction of the time.
+        rule: The job's reward function; None leaves it out.
+
+    Raises:
+        FileError: `out` holds a profile of another machine or device, or is no folder.
+        UserError: The device or the number of devices does not exist here, or torch is missing.
+        ProbeError: A probe fails.
+    """
+    if devices < 1:
+        raise UserError(f"a profile needs at least one device, not {devices}")
+    settings = settings_of(device, job, devices, quick=quick, runner=runner, rule=rule)
+    profile = open_profile(out, name, load_device(device).name, devices)
+    session = _Session(profile, out, progress or _say_nothing)
+    work = all_points(job, settings)
+    pending = [each for each in work if not profile.has(each[0].table, each[1])]
+    session.done, session.total = len(work) - len(pending), len(work)
+    if pending or not profile.complete:
+        reopen(profile)
+        profile.write(out)
+        session.run(pending, HostBench(job=job, settings=settings, runner=runner, rule=rule))
+        profile.finish()
+        profile.write(out)
+    session.progress(session.total, session.total, "done")
+    return profile
+
+
+def settings_of(
+    device: str,
+    job: Job | None,
+    devices: int,
+    *,
+    quick: bool = False,
+    runner: PassRunner | None = None,
+    rule: RewardRule | None = None,
+) -> Settings:
+    """Return what to measure on a device, with the job's number format or the device's usual one.
+
+    Raises:
+        UnknownNameError: No device sheet has that name.
+    """
+    sheet = load_device(device)
+    function = job.rewards.function if job is not None and job.rewards is not None else None
+    return Settings(
+        kind=sheet.kind,
+        devices=devices,
+        precision=(job.precision if job else None) or sheet.default_precision,
+        memory_bytes=sheet.memory_bytes - sheet.reserved_bytes,
+        quick=quick,
+        rule=function if rule is not None else None,
+        passes=runner is not None,
+    )
+
+
+def all_points(job: Job | None, settings: Settings) -> list[tuple[Probe, Keys]]:
+    """Return the points of all probes, by the probe's name: the whole set of a session."""
+    probes = [load_probe(name) for name in probe_names()]
+    return [(probe, keys) for probe in probes for keys in probe.points(job, settings)]
+
+
+@dataclass
+class _Session:
+    """Hold a profile while it is filled."""
+
+    profile: Profile
+    out: Path
+    progress: Progress
+    done: int = 0
+    total: int = 0
+
+    def run(self, pending: list[tuple[Probe, Keys]], bench: HostBench) -> None:
+        """Measure the points of device processes first, then, when those are gone, all others."""
+        on_devices = [(probe, keys) for probe, keys in pending if isinstance(probe, DeviceProbe)]
+        on_host = [(probe, keys) for probe, keys in pending if isinstance(probe, HostProbe)]
+        if on_devices:
+            self.progress(self.done, self.total, "starting device processes")
+            with Crew(bench.settings.kind, bench.settings.devices) as crew:
+                for probe, keys in on_devices:
+                    self._keep(probe, keys, partial(crew.measure, probe, keys))
+        for other, keys in on_host:
+            self._keep(other, keys, partial(other.measure, bench, keys))
+
+    def _keep(self, probe: Probe, keys: Keys, measure: Callable[[int], tuple[float, ...]]) -> None:
+        """Measure one point and write it down at once."""
+        self.progress(self.done, self.total, probe.name)
+        self.profile.add(probe.table, keys, measure_within_budget(measure))
+        self.profile.write(self.out)
+        self.done += 1
+
+
+def _say_nothing(done: int, total: int, label: str) -> None:
+    """Take progress that nobody asked for."""
