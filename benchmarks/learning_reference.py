@@ -151,7 +151,7 @@ class Trainer:
         total, metrics = load_loss(task.loss)(outputs, batch, self.settings, normalizer)
         optimizer = self.optimizers[role]
         optimizer.zero_grad()
-        total.backward()
+        total.backward()  # type: ignore[no-untyped-call]
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         norm = nn.utils.clip_grad_norm_(parameters, self.settings.max_gradient_norm)
         optimizer.step()

@@ -8,7 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.advantages import compute_advantages, gae, group_advantages, whiten
+from executor.advantages import (
+    compute_advantages,
+    gae,
+    group_advantages,
+    penalised_token_rewards,
+    whiten,
+)
 from executor.tokenwise import response_mask
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import PlanError
@@ -96,6 +102,15 @@ def test_the_reward_comes_at_the_last_response_token():
     settings = Hyperparameters(discount=0.5, gae_lambda=1.0)
     found = compute_advantages(PPO, batch, settings, 1, alone)
     assert found["returns"].tolist() == [[0.0, 4.0, 8.0, 0.0], [0.0, 0.0, 0.5, 1.0]]
+
+
+def test_an_empty_response_has_no_token_to_reward():
+    batch = {
+        "response_mask": torch.tensor([[0, 0], [0, 1]]),
+        **{key: torch.ones(2, 2) for key in ("log_probs", "reference_log_probs")},
+    }
+    found = penalised_token_rewards(batch, torch.tensor([5.0, 7.0]), 0.1)
+    assert found.tolist() == [[0.0, 0.0], [0.0, 7.0]]
 
 
 def test_with_lambda_one_and_no_discount_an_advantage_is_the_reward_to_go_less_the_value():
