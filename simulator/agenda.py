@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Task, parents_of, tasks_of
+from rlplan.dataflow import Task, parents_of, tasks_of
 from rlplan.errors import PlanError
-from rlplan.job import Job
 from rlplan.plan import Plan
 from simulator.costs import TaskCost, task_cost, transfer_cost, transition_cost
-from simulator.costs.sequences import statistics_of
+from simulator.costs.traffic import data_bytes
 from simulator.engine import Work
 from simulator.memory import kv_bytes_left
 from simulator.site import Site
@@ -117,7 +116,11 @@ def transfer_of(
     """
     source, target = plan.tasks[producer.name].pool, plan.tasks[consumer.name].pool
     estimate = transfer_cost(
-        key_bytes(key, plan.job), sites[source], sites[target], same_pool=False, facts=facts
+        data_bytes((key,), plan.job.workload),
+        sites[source],
+        sites[target],
+        same_pool=False,
+        facts=facts,
     )
     work = Work(
         key=f"transfer:{key} from {producer.name} to {target}",
@@ -128,13 +131,6 @@ def transfer_of(
         activity="transfer",
     )
     return Entry(work, consumer.stage, TaskCost((("transfer", estimate),)))
-
-
-def key_bytes(key: str, job: Job) -> float:
-    """Return the bytes of a data key's column for all sequences of an iteration."""
-    tokens = job.workload.sequences * statistics_of(job.workload).mean_tokens
-    samples = job.workload.sequences
-    return BYTES_PER_TOKEN.get(key, 0) * tokens + BYTES_PER_SAMPLE.get(key, 0) * samples
 
 
 def _task_entry(

@@ -1,7 +1,5 @@
 """A plan, played in simulated time."""
 
-from dataclasses import replace
-
 from profiles.facts import Facts
 from rlplan.errors import PlanError
 from rlplan.forecast import Forecast
@@ -15,15 +13,15 @@ from simulator.site import sites_of
 MODES = ("sync",)
 
 
-def simulate(plan: Plan, facts: Facts, *, iterations: int = 1, seed: int = 0) -> Forecast:
+def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     """Return what a plan is expected to take, to need and to cost.
 
-    A plan that does not fit is simulated all the same, as if memory were larger: its forecast says
-    that it is infeasible, and why.
+    Everything is an expectation, nothing is drawn: the same plan gives the same forecast. A plan
+    that does not fit is simulated all the same, as if memory were larger: its forecast says that
+    it is infeasible, and why.
 
     Args:
         iterations: How many iterations the trace shows; the figures are the last one's.
-        seed: Added to the job's seed, from which lengths are drawn; everything else is expectation.
 
     Raises:
         PlanError: The plan's mode is not simulated, a task has no layout, or the pools want more
@@ -35,8 +33,6 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1, seed: int = 0) ->
             f"plan: mode: {plan.mode!r} cannot be simulated; allowed: {', '.join(MODES)}"
         )
     assert iterations >= 1
-    if seed:
-        plan = replace(plan, job=replace(plan.job, seed=plan.job.seed + seed))
     agenda = agenda_of(plan, facts, sites_of(plan, facts))
     trace = play(
         [entry.work for entry in agenda],
