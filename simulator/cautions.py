@@ -31,13 +31,17 @@ def _about_sources(agenda: Sequence[Entry]) -> list[str]:
     if outside:
         found.append(f"outside the measured range, taken from its nearest edge: {_listed(outside)}")
     sheet = [entry for entry in agenda if entry.cost.total.source == Source.DATASHEET]
-    if sheet:
-        parts = (
-            f"{entry.work.name} ({_listed([n for n, e in entry.cost.parts if e.source == Source.DATASHEET])})"
-            for entry in sheet
-        )
-        found.append(f"not measured, from datasheets only: {'; '.join(dict.fromkeys(parts))}")
+    tasks = {entry.work.key for entry in agenda if entry.work.activity == "task"}
+    if tasks <= {entry.work.key for entry in sheet}:
+        found.append("no task was measured as a whole: every task has parts from datasheets")
+    elif sheet:
+        found.append(f"not measured, from datasheets: {'; '.join(map(_unmeasured_parts, sheet))}")
     return found
+
+
+def _unmeasured_parts(entry: Entry) -> str:
+    parts = [name for name, part in entry.cost.parts if part.source == Source.DATASHEET]
+    return f"{entry.work.name} ({_listed(parts)})"
 
 
 def _about_pools(plan: Plan) -> list[str]:
