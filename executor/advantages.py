@@ -103,7 +103,7 @@ def gae(
     """Return generalised advantage estimates, not whitened; zero outside the mask. Shape (B, T).
 
     A_t = d_t + g l A_{t+1} with d_t = r_t + g V_{t+1} - V_t over the response's tokens; the state
-    after the last one is worth nothing (Schulman et al. 2016, arXiv:1506.02438, eq. 11, 12, 16).
+    after the last one is worth nothing (Schulman et al. 2016, arXiv:1506.02438, eq. 16).
     """
     advantages = torch.zeros_like(token_rewards)
     next_value = torch.zeros_like(token_rewards[:, 0])

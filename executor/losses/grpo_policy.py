@@ -19,7 +19,7 @@ def loss(
 
     The KL divergence is a term of the loss, estimated at every token by k3 (eq. 4), with weight
     b = `kl_coefficient`; it is not part of the reward. Every token weighs the same (Yu et al. 2025,
-    DAPO, arXiv:2503.14476, eq. 12); eq. 3 of GRPO weighs every response the same, which agrees
+    DAPO, arXiv:2503.14476, section 3.3); eq. 3 of GRPO weighs every response the same, which agrees
     where responses have one length, and favours short ones elsewhere.
 
     Args:
