@@ -1,0 +1,227 @@
+"""How pictures look: colours that the colour-blind tell apart, text that is measured before it is set.
+
+All pictures are laid out in points (1/72 inch), on a canvas as wide as the page.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import cycle
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
+from matplotlib.textpath import text_to_path
+
+PAGE_WIDTH = 792.0
+POINTS_PER_INCH = 72.0
+TEXT_SIZE = 9.0
+SMALL_SIZE = 8.0
+TITLE_SIZE = 10.5
+
+INK = "#1f2430"
+MUTED = "#5b6472"
+LINE = "#c9ced6"
+FAINT = "#eef0f4"
+WARNING = "#a3261b"
+
+# Paul Tol's schemes "muted", "light" and "bright" (Tol 2021, Colour Schemes, SRON/EPS/TN/09-002).
+TASK_COLOURS = (
+    "#332288", "#44aa99", "#ddcc77", "#88ccee", "#cc6677", "#882255", "#117733", "#999933", "#aa4499",
+)  # fmt: skip
+POOL_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33")
+SERIES_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555")
+REST_COLOUR = "#b6bcc6"
+ACTIVITY_COLOURS = {"transition": "#4d5563", "transfer": "#8d95a3", "offload": "#c2c7d0"}
+
+_LOOK: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    # Names are the user's: a dollar sign in one must not start a formula.
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": TEXT_SIZE,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.unicode_minus": True,
+    "axes.axisbelow": True,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+}
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Set the look of everything drawn inside; the process's own settings come back after it."""
+    with mpl.rc_context(_LOOK):
+        yield
+
+
+def new_figure(height: float, width: float = PAGE_WIDTH) -> Figure:
+    """Return an empty canvas, both sizes in points."""
+    return Figure(
+        figsize=(width / POINTS_PER_INCH, height / POINTS_PER_INCH),
+        dpi=POINTS_PER_INCH,
+        facecolor="white",
+    )
+
+
+def canvas_axes(figure: Figure) -> Axes:
+    """Return invisible axes over the whole canvas, whose coordinates are points from the lower left."""
+    width, height = (inches * POINTS_PER_INCH for inches in figure.get_size_inches())
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="canvas")
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    axes.axis("off")
+    return axes
+
+
+def panel_axes(
+    figure: Figure, left: float, bottom: float, width: float, height: float, label: str
+) -> Axes:
+    """Return axes at a place given in points."""
+    all_width, all_height = (inches * POINTS_PER_INCH for inches in figure.get_size_inches())
+    box = (left / all_width, bottom / all_height, width / all_width, height / all_height)
+    return figure.add_axes(box, label=label)
+
+
+@lru_cache(maxsize=4096)
+def text_width(text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
+    """Return the width of text in points.
+
+    The widest line counts. It is measured in DejaVu Sans, which is wider than the usual system fonts, so what fits here
+    fits in the reader's browser.
+    """
+    if "\n" in text:
+        return max(text_width(line, size, bold=bold) for line in text.split("\n"))
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    narrow = "".join(letter if ord(letter) < _KNOWN_LETTERS else "m" for letter in text)
+    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
+    width, _, _ = text_to_path.get_text_width_height_descent(narrow, font, ismath=False)
+    return float(width) + wide * size * 0.1
+
+
+# Below it DejaVu Sans has nearly every letter; above, a letter counts as an `m`.
+_KNOWN_LETTERS = 0x2300
+
+
+def elided(text: str, room: float, size: float = TEXT_SIZE) -> str:
+    """Return text cut with an ellipsis to what fits into `room` points."""
+    if text_width(text, size) <= room:
+        return text
+    kept = text
+    while kept and text_width(kept + "…", size) > room:
+        kept = kept[:-1]
+    return kept + "…"
+
+
+def readable_on(colour: str) -> str:
+    """Return the text colour, dark or white, that reads better on a background (WCAG luminance)."""
+    luminance = relative_luminance(colour)
+    on_white = 1.05 / (luminance + 0.05)
+    on_ink = (luminance + 0.05) / (relative_luminance(INK) + 0.05)
+    return "#ffffff" if on_white > on_ink else INK
+
+
+_LINEAR_BELOW = 0.04045  # where sRGB leaves its straight piece
+
+
+def relative_luminance(colour: str) -> float:
+    """Return the luminance of an `#rrggbb` colour between 0 and 1 (WCAG 2.2, relative luminance)."""
+    channels = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (
+        value / 12.92 if value <= _LINEAR_BELOW else ((value + 0.055) / 1.055) ** 2.4
+        for value in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Hold how one thing is filled; a hatch tells things apart when colours repeat."""
+
+    colour: str
+    hatch: str = ""
+
+
+def looks(names: Iterable[str], colours: Sequence[str]) -> dict[str, Look]:
+    """Return a look for each name, in their order; after one round of colours hatches begin."""
+    hatches = ("", "////", "....", "xxxx")
+    found: dict[str, Look] = {}
+    for index, (name, colour) in enumerate(zip(dict.fromkeys(names), cycle(colours), strict=False)):
+        found[name] = Look(colour, hatches[index // len(colours) % len(hatches)])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """Name one look, with a remark in a quieter colour."""
+
+    name: str
+    look: Look
+    remark: str = ""
+
+
+_SWATCH, _GAP, _ENTRY_GAP, _ROW = 10.0, 5.0, 18.0, 16.0
+_MOST_OF_A_ROW = 0.7  # a longer name is cut, so that its remark still shows
+
+
+def legend_rows(entries: Sequence[LegendEntry], width: float) -> list[list[LegendEntry]]:
+    """Return legend entries broken into rows that fit a width in points."""
+    rows: list[list[LegendEntry]] = []
+    room = 0.0
+    for entry in entries:
+        needed = _entry_width(entry)
+        if not rows or needed > room:
+            rows.append([])
+            room = width
+        rows[-1].append(entry)
+        room -= needed
+    return rows
+
+
+def legend_height(entries: Sequence[LegendEntry], width: float) -> float:
+    """Return the points that `draw_legend` needs."""
+    return len(legend_rows(entries, width)) * _ROW
+
+
+def draw_legend(
+    canvas: Axes, entries: Sequence[LegendEntry], left: float, top: float, width: float
+) -> None:
+    """Draw legend entries from a left top corner in points, in as many rows as they need."""
+    for number, row in enumerate(legend_rows(entries, width)):
+        at, middle = left, top - (number + 0.5) * _ROW
+        for entry in row:
+            canvas.add_patch(swatch(at, middle - _SWATCH / 2, entry.look))
+            at += _SWATCH + _GAP
+            name = elided(entry.name, width * _MOST_OF_A_ROW)
+            canvas.text(at, middle, name, va="center_baseline")
+            at += text_width(name)
+            if entry.remark:
+                at += _GAP
+                remark = elided(entry.remark, left + width - at)
+                canvas.text(at, middle, remark, va="center_baseline", color=MUTED)
+                at += text_width(remark)
+            at += _ENTRY_GAP
+
+
+def swatch(left: float, bottom: float, look: Look) -> Rectangle:
+    """Return a small square of a look."""
+    return Rectangle(
+        (left, bottom), _SWATCH, _SWATCH,
+        facecolor=look.colour, hatch=look.hatch, edgecolor="white", linewidth=0,
+    )  # fmt: skip
+
+
+def _entry_width(entry: LegendEntry) -> float:
+    remark = _GAP + text_width(entry.remark) if entry.remark else 0.0
+    return _SWATCH + _GAP + text_width(entry.name) + remark + _ENTRY_GAP
