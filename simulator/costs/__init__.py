@@ -1,0 +1,55 @@
+"""What tasks, transitions and transfers cost, in seconds by cause.
+
+One list of operators per layer (`operators.py`) is priced by the facts of a device (`pricing.py`);
+infer, train and generate tasks are made of such passes. Where a profile measured whole passes of a
+model, these are counted instead (`measured.py`).
+"""
+
+from profiles.facts import Facts
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import TaskPlan
+from simulator.costs.forward import infer_cost
+from simulator.costs.generating import generate_cost
+from simulator.costs.measured import is_plain, measured_infer, measured_train
+from simulator.costs.rule import rule_cost
+from simulator.costs.taskcost import TaskCost
+from simulator.costs.traffic import data_bytes, transfer_cost
+from simulator.costs.training import train_cost
+from simulator.costs.transition import transition_cost
+from simulator.site import Site
+
+__all__ = ["TaskCost", "data_bytes", "task_cost", "transfer_cost", "transition_cost"]
+
+
+def task_cost(
+    task: Task,
+    layout: TaskPlan,
+    site: Site,
+    job: Job,
+    facts: Facts,
+    *,
+    kv_bytes: float | None = None,
+) -> TaskCost:
+    """Return what one task costs on its pool, in seconds by cause.
+
+    Args:
+        job: A resolved job.
+        kv_bytes: Bytes free for the KV cache on each GPU (generate); None for all that it can use.
+
+    Raises:
+        MissingFactError: Neither profile nor device sheet can price something.
+    """
+    if task.kind == "generate":
+        return generate_cost(task, layout, site, job, facts, kv_bytes)
+    if task.kind == "rule":
+        return rule_cost(task, site, job, facts)
+    measured = None
+    if is_plain(layout):
+        look_up = measured_infer if task.kind == "infer" else measured_train
+        measured = look_up(task, layout, site, job, facts)
+    if measured is not None:
+        return measured
+    if task.kind == "infer":
+        return infer_cost(task, layout, site, job, facts)
+    return train_cost(task, layout, site, job, facts)

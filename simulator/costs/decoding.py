@@ -1,0 +1,197 @@
+"""What a prefill pass and a decode step of one generation replica take."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from profiles.facts import Facts
+from rlplan.estimate import Estimate, Source
+from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskPlan
+from rlplan.precision import Precision
+from rlplan.probing import ModelPass
+from simulator.costs.operators import Batch
+from simulator.costs.pipeline import layers_of_stages
+from simulator.costs.pricing import PassSeconds, Setting, pass_seconds, setting_of
+from simulator.site import Site
+
+# Operators are priced at these batch sizes and lengths, and between them on straight lines: step
+# times are nearly affine in the cached length, and engines pad batches to sizes of this kind anyway.
+EXACT_NODES = 8
+NODE_RATIO = 1.25
+
+Cost = Callable[[int, int], Estimate]
+
+
+@dataclass(slots=True, eq=False)
+class StepSeconds:
+    """Give seconds of steps by (sequences, tokens), remembered and interpolated between nodes.
+
+    Attributes:
+        cost: Estimates a step at whole numbers of sequences and tokens.
+        exact: Ask at the very numbers, because `cost` is measured and interpolates by itself.
+        weakest: What is known of all steps asked for so far: the weakest source, the largest
+            relative spread, whether any left the measured range.
+    """
+
+    cost: Cost
+    exact: bool
+    weakest: Estimate = field(default=Estimate(1.0))
+    _known: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def __call__(self, sequences: int, tokens: float) -> float:
+        """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""
+        if self.exact:
+            return self._at(sequences, round(tokens))
+        low, high, share = _nodes(tokens)
+        seconds = self._between(sequences, low)
+        if share:
+            seconds += share * (self._between(sequences, high) - seconds)
+        return seconds
+
+    def _between(self, sequences: int, tokens: int) -> float:
+        low, high, share = _nodes(sequences)
+        seconds = self._at(low, tokens)
+        if share:
+            seconds += share * (self._at(high, tokens) - seconds)
+        return seconds
+
+    def _at(self, sequences: int, tokens: int) -> float:
+        key = (sequences, tokens)
+        seconds = self._known.get(key)
+        if seconds is None:
+            estimate = self.cost(sequences, tokens)
+            self._known[key] = seconds = estimate.seconds
+            spread = estimate.spread_seconds / seconds if seconds else 0.0
+            self.weakest = Estimate(
+                1.0,
+                max(self.weakest.spread_seconds, spread),
+                max(self.weakest.source, estimate.source),
+                self.weakest.outside_range or estimate.outside_range,
+            )
+        return seconds
+
+    def estimate(self, seconds: float) -> Estimate:
+        """Return these seconds, summed over steps, as an estimate."""
+        return self.weakest * seconds
+
+
+def _nodes(value: float) -> tuple[int, int, float]:
+    """Return the nodes around a value and how far it lies between them."""
+    if value <= EXACT_NODES:
+        low = max(0, math.floor(value))
+        share = value - low
+        return low, low + 1 if share else low, share
+    power = math.floor(math.log(value / EXACT_NODES) / math.log(NODE_RATIO) + 1e-9)
+    low, high = (round(EXACT_NODES * NODE_RATIO ** (power + step)) for step in (0, 1))
+    if value == low:
+        return low, low, 0.0
+    return low, high, (value - low) / (high - low)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaSteps:
+    """Hold both kinds of steps of a replica."""
+
+    prefill: StepSeconds
+    decode: StepSeconds
+
+
+def measured_steps(
+    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
+) -> ReplicaSteps | None:
+    """Return a replica's steps by measured passes, or None where they are missing."""
+    device, tp = facts.device(site.device), layout.tp
+    if layout.pp * layout.cp * layout.ep > 1:
+        return None
+
+    def look_up(name: str, sequences: int, tokens: int) -> Estimate | None:
+        return device.model_pass(
+            ModelPass(
+                name="prefill" if name == "prefill" else "decode",
+                model=model,
+                head="lm",
+                precision=precision,
+                tp=tp,
+                sequences=max(1, sequences),
+                tokens=max(1, tokens),
+            )
+        )
+
+    def cost_of_step(name: str) -> Cost:
+        def seconds(sequences: int, tokens: int) -> Estimate:
+            found = look_up(name, sequences, tokens)
+            assert found is not None, "what was measured once is found again"
+            return found
+
+        return seconds
+
+    if look_up("prefill", 1, 1) is None or look_up("decode", 1, 1) is None:
+        return None
+    return ReplicaSteps(
+        StepSeconds(cost_of_step("prefill"), exact=True),
+        StepSeconds(cost_of_step("decode"), exact=True),
+    )
+
+
+def operator_steps(
+    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
+) -> ReplicaSteps:
+    """Return a replica's steps by operators' times.
+
+    A pipelined replica keeps as many batches in flight as it has stages: a step of all running
+    sequences takes the slowest stage's time once per batch.
+    """
+    setting, engine = setting_of(layout, site, precision, facts), facts.engine(layout.engine)
+    host = Estimate(engine.step_seconds, 0.0, Source.DATASHEET)
+
+    def prefill(sequences: int, tokens: int) -> Estimate:
+        count, length = max(1, sequences), max(1, tokens)
+        batch = Batch(
+            sequences=count, tokens=count * length, sequence_tokens=length, head_tokens=count
+        )
+        return _whole_pass(setting, model, batch) + host
+
+    def decode(running: int, cached: int) -> Estimate:
+        count = -(-max(1, running) // layout.pp)
+        batch = Batch(
+            sequences=count,
+            tokens=count,
+            sequence_tokens=1,
+            cached_tokens=max(1, cached),
+            head_tokens=count,
+        )
+        return _slowest_stage(setting, model, batch) * layout.pp + host
+
+    return ReplicaSteps(StepSeconds(prefill, exact=False), StepSeconds(decode, exact=False))
+
+
+def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+    layer, first, last = _pieces(setting, model, batch)
+    return (layer * model.num_layers + first + last).total + _hops(setting, model, batch)
+
+
+def _slowest_stage(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+    layer, first, last = _pieces(setting, model, batch)
+    if setting.pp == 1:
+        return (layer * model.num_layers + first + last).total
+    counts = layers_of_stages(model.num_layers, setting.pp)
+    stages = ((layer * counts[0] + first).total, (layer * counts[-1] + last).total)
+    hop = _hops(setting, model, batch) * (1 / (setting.pp - 1))
+    return max(stages, key=lambda stage: stage.seconds) + hop
+
+
+def _pieces(
+    setting: Setting, model: ModelArchitecture, batch: Batch
+) -> tuple[PassSeconds, PassSeconds, PassSeconds]:
+    return (
+        pass_seconds(setting, model, "layer", batch),
+        pass_seconds(setting, model, "embedding", batch),
+        pass_seconds(setting, model, "sampling head", batch),
+    )
+
+
+def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+    """Return seconds of handing a batch's activations from stage to stage."""
+    num_bytes = batch.tokens * model.hidden_size * setting.shard.value_bytes
+    return setting.send(num_bytes) * (setting.pp - 1)

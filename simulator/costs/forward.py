@@ -1,0 +1,127 @@
+"""Infer tasks: forward passes of a global batch, micro-batched through the pipeline."""
+
+from profiles.facts import Facts
+from rlplan.dataflow import Task
+from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.hardware import EngineSheet
+from rlplan.job import Job
+from rlplan.model import Head, ModelArchitecture
+from rlplan.plan import TaskPlan
+from simulator.costs.pipeline import Slot, slot_of
+from simulator.costs.pricing import Direction, Setting, precision_of, setting_of
+from simulator.costs.sequences import (
+    local_sequences,
+    micro_batch_of,
+    micro_batches,
+    statistics_of,
+    straggler_fraction,
+)
+from simulator.costs.taskcost import TaskCost, cost_of
+from simulator.costs.traffic import call_seconds, data_bytes
+from simulator.costs.weights import shard_parameters
+from simulator.site import Site
+
+Slots = tuple[tuple[Slot, int], ...]
+
+
+def infer_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> TaskCost:
+    """Return what an infer task costs on operators' times."""
+    setting, engine = (
+        setting_of(layout, site, precision_of(job), facts),
+        facts.engine(layout.engine),
+    )
+    model = job.architecture(task.role)
+    local = local_sequences(job, layout.dp)
+    slots = slots_of(setting, model, task.head, job, engine, local, layout.micro_batch, None)
+    parts = pipeline_parts(slots, layout.pp)
+    parts["uneven lengths"] = uneven_lengths(parts, job, layout, engine, local)
+    parts["host work"] = host_work(engine, sum(count for _, count in slots))
+    if layout.offload:
+        parts["weights from host"] = _weights_from_host(setting, model, task.head, layout)
+    num_bytes = data_bytes(task.inputs, job.workload)
+    parts["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
+    return cost_of(parts)
+
+
+def slots_of(
+    setting: Setting,
+    model: ModelArchitecture,
+    head: Head,
+    job: Job,
+    engine: EngineSheet,
+    local: int,
+    micro_batch: int,
+    recompute: Direction | None,
+) -> Slots:
+    """Return pairs of (micro-batch's cost, how many) for a rank's `local` sequences."""
+    statistics = statistics_of(job.workload)
+    return tuple(
+        (
+            slot_of(
+                setting,
+                model,
+                micro_batch_of(statistics, size, packed=engine.packs_sequences),
+                head,
+                recompute,
+            ),
+            count,
+        )
+        for size, count in micro_batches(local, micro_batch)
+    )
+
+
+def pipeline_parts(slots: Slots, stages: int) -> dict[str, Estimate]:
+    """Return seconds by cause of passing all micro-batches through the pipeline once.
+
+    With m micro-batches, 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2) lasts as the
+    slowest stage's m slots, and one slot of every other stage to fill and drain: with equal stages
+    (m + p - 1) slots, a bubble of (p - 1) / m.
+    """
+    parts: dict[str, Estimate] = {}
+    collectives = ZERO
+    for name in ("forward", "backward", "recompute"):
+        compute = ZERO
+        for slot, count in slots:
+            each = getattr(slot, name)
+            compute = compute + each.compute * count
+            collectives = collectives + each.collectives * count
+        parts[name] = compute
+    parts["tensor-parallel collectives"] = collectives
+    parts["pipeline bubble"] = slots[0][0].others
+    if stages > 1:
+        ways = 2 if parts["backward"].seconds else 1
+        sent = slots[0][0].send * (ways * (stages - 2))
+        for slot, count in slots:
+            sent = sent + slot.send * (ways * count)
+        parts["pipeline sends"] = sent
+    return parts
+
+
+def uneven_lengths(
+    parts: dict[str, Estimate], job: Job, layout: TaskPlan, engine: EngineSheet, local: int
+) -> Estimate:
+    """Return seconds that the data-parallel ranks wait for the one with the longest sequences."""
+    fraction = straggler_fraction(
+        statistics_of(job.workload),
+        local,
+        layout.micro_batch,
+        layout.dp,
+        packed=engine.packs_sequences,
+    )
+    if fraction == 0:
+        return ZERO
+    names = ("forward", "backward", "recompute", "tensor-parallel collectives")
+    work = sum((parts[name] for name in names), ZERO)
+    return work * fraction
+
+
+def host_work(engine: EngineSheet, num_micro_batches: int) -> Estimate:
+    """Return seconds of the host's own work on so many micro-batches."""
+    return Estimate(engine.step_seconds * num_micro_batches, 0.0, Source.DATASHEET)
+
+
+def _weights_from_host(
+    setting: Setting, model: ModelArchitecture, head: Head, layout: TaskPlan
+) -> Estimate:
+    parameters = shard_parameters(model, head, layout.tp, layout.pp, 0, layout.ep)
+    return setting.device.copy(parameters * setting.shard.value_bytes, "host_to_device")

@@ -1,0 +1,123 @@
+"""Costs from measured whole passes of a model, where the profile has them.
+
+What runs in a job was measured as it runs: the passes are counted exactly as the executor makes
+them, and no operator is priced.
+"""
+
+from profiles.facts import DeviceFacts, Facts
+from rlplan.dataflow import Task
+from rlplan.estimate import ZERO, Estimate
+from rlplan.job import Job
+from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskPlan
+from rlplan.probing import ModelPass, PassName
+from simulator.costs.pricing import precision_of
+from simulator.costs.sequences import (
+    local_sequences,
+    micro_batches,
+    padded_tokens,
+    statistics_of,
+    straggler_fraction,
+)
+from simulator.costs.taskcost import TaskCost, cost_of
+from simulator.costs.traffic import call_seconds, data_bytes
+from simulator.site import Site
+
+
+class MeasuredPasses:
+    """Look up whole passes of one task's model in its layout."""
+
+    def __init__(self, task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> None:
+        self.device: DeviceFacts = facts.device(site.device)
+        self.model: ModelArchitecture = job.architecture(task.role)
+        self.head, self.precision, self.tp = task.head, precision_of(job), layout.tp
+
+    def seconds(
+        self, name: PassName, *, dp: int = 1, sequences: int = 1, tokens: int = 1
+    ) -> Estimate | None:
+        """Return seconds of one pass, or None where this model was never measured so."""
+        return self.device.model_pass(
+            ModelPass(
+                name=name,
+                model=self.model,
+                head=self.head,
+                precision=self.precision,
+                tp=self.tp,
+                dp=dp,
+                sequences=sequences,
+                tokens=tokens,
+            )
+        )
+
+
+def is_plain(layout: TaskPlan) -> bool:
+    """Tell whether measured passes speak of this layout: they know TP and DP only."""
+    sharded = layout.pp * layout.cp * layout.ep > 1 or layout.zero > 0
+    return not (sharded or layout.offload or layout.recompute != "none")
+
+
+def measured_infer(
+    task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts
+) -> TaskCost | None:
+    """Return what an infer task costs by measured passes, or None where they are missing."""
+    passes = MeasuredPasses(task, layout, site, job, facts)
+    local = local_sequences(job, layout.dp)
+    forward = _passes(passes, "infer", layout, job, local)
+    if forward is None:
+        return None
+    return cost_of(
+        {
+            "forward": forward,
+            "uneven lengths": _uneven(forward, layout, job, local),
+            "call overhead": _call(passes, task, job),
+        }
+    )
+
+
+def measured_train(
+    task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts
+) -> TaskCost | None:
+    """Return what a train task costs by measured passes, or None where they are missing.
+
+    Each update runs its micro-batches, reduces gradients over the data-parallel ranks if there are
+    several, and steps the optimizer.
+    """
+    passes, workload = MeasuredPasses(task, layout, site, job, facts), job.workload
+    local = local_sequences(job, layout.dp, workload.updates)
+    work = _passes(passes, "train", layout, job, local)
+    step = passes.seconds("optimizer")
+    reduction = ZERO if layout.dp == 1 else passes.seconds("gradient_reduction", dp=layout.dp)
+    if work is None or step is None or reduction is None:
+        return None
+    updates = workload.updates * workload.epochs
+    return cost_of(
+        {
+            "forward and backward": work * updates,
+            "uneven lengths": _uneven(work, layout, job, local) * updates,
+            "gradient reduction": reduction * updates,
+            "optimizer": step * updates,
+            "call overhead": _call(passes, task, job),
+        }
+    )
+
+
+def _passes(
+    passes: MeasuredPasses, name: PassName, layout: TaskPlan, job: Job, local: int
+) -> Estimate | None:
+    statistics, whole = statistics_of(job.workload), ZERO
+    for size, count in micro_batches(local, layout.micro_batch):
+        each = passes.seconds(name, sequences=size, tokens=padded_tokens(statistics, size))
+        if each is None:
+            return None
+        whole = whole + each * count
+    return whole
+
+
+def _uneven(work: Estimate, layout: TaskPlan, job: Job, local: int) -> Estimate:
+    statistics = statistics_of(job.workload)
+    return work * straggler_fraction(statistics, local, layout.micro_batch, layout.dp, packed=False)
+
+
+def _call(passes: MeasuredPasses, task: Task, job: Job) -> Estimate:
+    num_bytes = data_bytes(task.inputs, job.workload)
+    return call_seconds(passes.device, passes.model, passes.precision, num_bytes)

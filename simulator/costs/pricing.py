@@ -1,0 +1,222 @@
+"""What operators take in one setting: seconds by the facts of the device, remembered per layer."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from profiles.facts import DeviceFacts, Facts
+from rlplan.estimate import ZERO, Estimate, Source, total
+from rlplan.hardware import EngineSheet
+from rlplan.job import Job
+from rlplan.model import Head, ModelArchitecture
+from rlplan.plan import TaskPlan
+from rlplan.precision import PRECISIONS, Precision
+from simulator.costs.derived import backward_operators, kernels_of, recomputed_operators
+from simulator.costs.operators import (
+    Attention,
+    Batch,
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Gemm,
+    Operator,
+    Operators,
+    Shard,
+    embedding_operators,
+    head_operators,
+    layer_operators,
+)
+from simulator.site import Site
+
+Part = Literal["layer", "embedding", "head", "sampling head"]
+Direction = Literal["forward", "backward", "selective", "full", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Hold everything beside the model and the batch that decides what an operator takes.
+
+    Attributes:
+        pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
+        launches_hidden: Whether the host's kernel launches never hold up the device.
+    """
+
+    device: DeviceFacts
+    site: Site
+    precision: Precision
+    shard: Shard
+    pp: int = 1
+    fused_attention: bool = True
+    launches_hidden: bool = True
+
+    def collective(
+        self, kind: CollectiveKind, num_bytes: float, ranks: int, stride: int
+    ) -> Estimate:
+        """Return seconds of a collective among `ranks` ranks that are `stride` ranks apart."""
+        if ranks == 1 or num_bytes == 0:
+            return ZERO
+        return self.device.collective(
+            kind,
+            num_bytes,
+            ranks,
+            ranks_per_node=self.site.ranks_per_node(ranks, stride),
+            inter_node_bytes_per_second=self.site.inter_node_bytes_per_second,
+        )
+
+    def send(self, num_bytes: float) -> Estimate:
+        """Return seconds of handing activations to the next pipeline stage.
+
+        The slowest boundary decides: where a block of tp * pp ranks exceeds a node, some stages
+        talk across nodes.
+        """
+        if self.pp == 1:
+            return ZERO
+        crosses = self.shard.tp * self.pp > self.site.gpus_per_node
+        return self.device.collective(
+            "send_recv",
+            num_bytes,
+            2,
+            ranks_per_node=1 if crosses else 2,
+            inter_node_bytes_per_second=self.site.inter_node_bytes_per_second,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PassSeconds:
+    """Hold what one device spends on a pass: its own work, and exchanging with its group."""
+
+    compute: Estimate = ZERO
+    collectives: Estimate = ZERO
+
+    def __add__(self, other: "PassSeconds") -> "PassSeconds":
+        """Return both passes, one after the other."""
+        return PassSeconds(self.compute + other.compute, self.collectives + other.collectives)
+
+    def __mul__(self, factor: float) -> "PassSeconds":
+        """Return the pass repeated `factor` times."""
+        return PassSeconds(self.compute * factor, self.collectives * factor)
+
+    @property
+    def total(self) -> Estimate:
+        """Return the whole pass in seconds."""
+        return self.compute + self.collectives
+
+
+NOTHING = PassSeconds()
+
+
+def setting_of(layout: TaskPlan, site: Site, precision: Precision, facts: Facts) -> Setting:
+    """Return the setting in which a task's operators run.
+
+    It leaves out what decides no operator's time (the pool's size, dp), so that layouts share
+    what is remembered of their layers.
+    """
+    engine = facts.engine(layout.engine)
+    per_node = site.gpus_per_node
+    return Setting(
+        device=facts.device(site.device),
+        site=Site(site.device, per_node, per_node, site.inter_node_bytes_per_second),
+        precision=precision,
+        shard=shard_of(layout, precision, engine),
+        pp=layout.pp,
+        fused_attention=engine.fused_attention,
+        launches_hidden=engine.launches_hidden,
+    )
+
+
+def precision_of(job: Job) -> Precision:
+    """Return the number format of a resolved job."""
+    assert job.precision is not None, "job was not resolved: no precision"
+    return job.precision
+
+
+def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
+    """Return how a task's layout cuts the model."""
+    return Shard(
+        tp=layout.tp,
+        cp=layout.cp,
+        ep=layout.ep,
+        value_bytes=PRECISIONS[precision].weight_bytes,
+        sequence_parallel=engine.sequence_parallel,
+    )
+
+
+@lru_cache(maxsize=65536)
+def pass_seconds(
+    setting: Setting,
+    model: ModelArchitecture,
+    part: Part,
+    batch: Batch,
+    direction: Direction = "forward",
+    head: Head = "lm",
+) -> PassSeconds:
+    """Return what one device spends on one part of the model in one direction.
+
+    Args:
+        direction: `forward`, `backward`, or what a recomputation mode repeats of the forward pass.
+    """
+    forward = _operators(setting, model, part, batch, head)
+    if direction == "forward":
+        return price(setting, forward)
+    if direction == "backward":
+        return price(setting, backward_operators(forward), backward=True)
+    again = recomputed_operators(forward, direction, fused_attention=setting.fused_attention)
+    return price(setting, again)
+
+
+def _operators(
+    setting: Setting, model: ModelArchitecture, part: Part, batch: Batch, head: Head
+) -> Operators:
+    if part == "layer":
+        return layer_operators(model, setting.shard, batch)
+    if part == "embedding":
+        return embedding_operators(model, setting.shard, batch)
+    sampling = part == "sampling head"
+    return head_operators(model, setting.shard, batch, head, sampling=sampling)
+
+
+def price(setting: Setting, operators: Operators, *, backward: bool = False) -> PassSeconds:
+    """Return what the operators take one after another, in seconds.
+
+    Where launches do not hide, the host that launches kernel after kernel is a second, parallel
+    resource: the pass takes as long as the slower of both.
+    """
+    own = [each for each in operators if not isinstance(each, Collective)]
+    compute = total(_seconds(setting, operator, backward) for operator in own)
+    if not setting.launches_hidden:
+        launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
+        compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
+    shared = (each for each in operators if isinstance(each, Collective))
+    return PassSeconds(compute, total(_exchange(setting, each) for each in shared))
+
+
+def _seconds(setting: Setting, operator: Operator, backward: bool) -> Estimate:
+    device = setting.device
+    if isinstance(operator, Gemm):
+        each = device.gemm(operator.m, operator.k, operator.n, setting.precision)
+        return operator.count * each if operator.count > 1 else each
+    if isinstance(operator, Elementwise):
+        return device.memory_bound(operator.num_bytes, kernels=operator.kernels)
+    assert isinstance(operator, Attention)
+    return device.attention(
+        batch=operator.batch,
+        query_tokens=operator.query_tokens,
+        cached_tokens=operator.cached_tokens,
+        q_heads=operator.q_heads,
+        kv_heads=operator.kv_heads,
+        head_dim=operator.head_dim,
+        precision=setting.precision,
+        backward=backward,
+        fused=setting.fused_attention,
+    )
+
+
+def _exchange(setting: Setting, operator: Collective) -> Estimate:
+    """Price a collective: TP ranks are consecutive; EP and CP ranks lie a model block apart."""
+    shard = setting.shard
+    ranks, stride = {
+        "tp": (shard.tp, 1),
+        "cp": (shard.cp, shard.tp * setting.pp),
+        "ep": (shard.ep, shard.tp * setting.pp * shard.cp),
+    }[operator.group]
+    return setting.collective(operator.kind, operator.num_bytes, ranks, stride)

@@ -1,0 +1,171 @@
+"""How the sequences of an iteration are shared out, and how many tokens a micro-batch has.
+
+Both ends of uneven lengths are modelled: padding to the longest of a micro-batch, and the data-
+parallel rank that draws more than its share while all others wait.
+"""
+
+import math
+from collections import OrderedDict
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from rlplan.algorithms import load_algorithm
+from rlplan.job import Job, Workload
+from rlplan.lengths import Lengths, longest, sample_lengths
+from simulator.costs.operators import Batch
+
+# Drawn once per workload, the same everywhere: enough that a mean is within 1 % for lengths whose
+# spread is as large as their mean (1 / sqrt(16384) = 0.8 %).
+DRAWN_SEQUENCES = 16384
+REMEMBERED_WORKLOADS = 64
+# Prompts and responses are drawn apart: one seed for both would make long prompts answer long.
+PROMPT_SEED, RESPONSE_SEED = 1, 2
+
+Floats = npt.NDArray[np.float64]
+
+
+def drawn(lengths: Lengths, count: int, *, seed: int) -> Floats:
+    """Return `count` drawn lengths in tokens. Shape (count,)."""
+    return np.asarray(sample_lengths(lengths, count, seed), dtype=np.float64)
+
+
+class LengthStatistics:
+    """Hold what costs need to know of the lengths of prompts and responses.
+
+    Attributes:
+        workload: Whose lengths they are.
+        prompt_tokens: Mean prompt length.
+        response_tokens: Mean response length.
+        mean_tokens: Mean length of prompt and response together.
+        rms_tokens: Root of its mean square: the length whose attention costs the average.
+        std_tokens: Its standard deviation.
+        longest_tokens: Longest sequence that can occur: what buffers are sized for.
+        longest_prompt_tokens: Longest prompt that can occur.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        prompts = drawn(workload.prompt_tokens, DRAWN_SEQUENCES, seed=PROMPT_SEED)
+        responses = drawn(workload.response_tokens, DRAWN_SEQUENCES, seed=RESPONSE_SEED)
+        whole = prompts + responses
+        self.prompt_tokens = float(prompts.mean())
+        self.response_tokens = float(responses.mean())
+        self.mean_tokens = float(whole.mean())
+        self.rms_tokens = math.sqrt(float(np.mean(whole**2)))
+        self.std_tokens = float(whole.std())
+        self.longest_tokens = workload.longest_sequence_tokens
+        self.longest_prompt_tokens = longest(workload.prompt_tokens)
+        self._ordered = {
+            "whole": np.sort(whole),
+            "prompts": np.sort(prompts),
+            "responses": np.sort(responses),
+        }
+        self._longest: dict[tuple[str, int], tuple[float, float]] = {}
+
+    def longest_of(self, count: int, what: str = "whole") -> tuple[float, float]:
+        """Return mean and standard deviation of the longest of `count` sequences, in tokens.
+
+        Args:
+            what: `whole` sequences, `prompts` or `responses`.
+        """
+        key = (what, count)
+        if key not in self._longest:
+            self._longest[key] = _longest(self._ordered[what], count)
+        return self._longest[key]
+
+
+def _longest(ordered: Floats, count: int) -> tuple[float, float]:
+    """Weight order statistics: the i-th of n is the longest of c with (i^c - (i - 1)^c) / n^c."""
+    weights = np.diff((np.arange(len(ordered) + 1) / len(ordered)) ** count)
+    mean = float(weights @ ordered)
+    return mean, math.sqrt(max(0.0, float(weights @ (ordered - mean) ** 2)))
+
+
+_known: OrderedDict[int, LengthStatistics] = OrderedDict()
+
+
+def statistics_of(workload: Workload) -> LengthStatistics:
+    """Return the length statistics of a workload, drawn once with a fixed seed.
+
+    Remembered by identity: hashing the thousands of lengths of a trace would cost more than a
+    task's whole forecast.
+    """
+    found = _known.get(id(workload))  # the statistics keep the workload, so its id stays its own
+    if found is None:
+        found = _known[id(workload)] = LengthStatistics(workload)
+        if len(_known) > REMEMBERED_WORKLOADS:
+            _known.popitem(last=False)
+    return found
+
+
+def micro_batch_of(statistics: LengthStatistics, sequences: int, *, packed: bool) -> Batch:
+    """Return the average micro-batch of so many sequences: real tokens if packed, padded if not."""
+    if packed:
+        return Batch(
+            sequences=sequences,
+            tokens=round(sequences * statistics.mean_tokens),
+            sequence_tokens=round(statistics.rms_tokens),
+            head_tokens=round(sequences * statistics.mean_tokens),
+        )
+    width = padded_tokens(statistics, sequences)
+    return Batch(
+        sequences=sequences,
+        tokens=sequences * width,
+        sequence_tokens=width,
+        head_tokens=sequences * width,
+    )
+
+
+def padded_tokens(statistics: LengthStatistics, sequences: int) -> int:
+    """Return the expected width in tokens of a batch that is padded to its longest sequence."""
+    return math.ceil(statistics.longest_of(sequences)[0] - 1e-9)
+
+
+def local_sequences(job: Job, ranks: int, updates: int = 1) -> int:
+    """Return the sequences of the data-parallel rank that has most of them, in one update.
+
+    Samples of one prompt stay together where the algorithm compares them.
+    """
+    block = job.workload.samples_per_prompt if _keeps_groups(job.algorithm) else 1
+    blocks = -(-job.workload.sequences // (block * updates))
+    return -(-blocks // ranks) * block
+
+
+@lru_cache(maxsize=64)
+def _keeps_groups(algorithm: str) -> bool:
+    return load_algorithm(algorithm).groups
+
+
+def micro_batches(sequences: int, micro_batch: int) -> tuple[tuple[int, int], ...]:
+    """Return pairs of (sequences, how many micro-batches have so many); the last may be smaller."""
+    full, rest = divmod(sequences, micro_batch)
+    pairs = ((micro_batch, full), (rest, 1))
+    return tuple((size, count) for size, count in pairs if size and count)
+
+
+def straggler_fraction(
+    statistics: LengthStatistics, sequences: int, micro_batch: int, ranks: int, *, packed: bool
+) -> float:
+    """Return how much longer than the mean the fullest of `ranks` data-parallel ranks works.
+
+    The work of a rank is a sum of independent lengths, so nearly normal; the expected largest of d
+    normal draws is taken by Blom's formula (Blom 1958, Statistical Estimates and Transformed Beta-
+    Variables).
+    """
+    if ranks == 1:
+        return 0.0
+    if packed:
+        mean, deviation, draws = statistics.mean_tokens, statistics.std_tokens, sequences
+    else:
+        mean, deviation = statistics.longest_of(min(micro_batch, sequences))
+        draws = -(-sequences // micro_batch)
+    return _expected_largest(ranks) * deviation / (mean * math.sqrt(draws))
+
+
+@lru_cache(maxsize=4096)
+def _expected_largest(draws: int) -> float:
+    """Return the expected largest of so many standard normal draws."""
+    return NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25))

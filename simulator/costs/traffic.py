@@ -1,0 +1,61 @@
+"""Data that tasks hand on: its bytes, calls that pass it, and transfers between pools."""
+
+from collections.abc import Iterable
+
+from profiles.facts import DeviceFacts, Facts
+from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN
+from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.job import Workload
+from rlplan.model import ModelArchitecture
+from rlplan.plan import HOST_DEVICE
+from rlplan.precision import Precision
+from rlplan.probing import ModelPass
+from simulator.costs.sequences import statistics_of
+from simulator.site import Site
+
+
+def data_bytes(keys: Iterable[str], workload: Workload) -> int:
+    """Return the bytes of a global batch's data under these keys, such as `sequences`."""
+    statistics = statistics_of(workload)
+    count = 0.0
+    for key in keys:
+        tokens = statistics.prompt_tokens if key == "prompts" else statistics.mean_tokens
+        each = BYTES_PER_TOKEN.get(key, 0) * tokens + BYTES_PER_SAMPLE.get(key, 0)
+        count += each * workload.sequences
+    return round(count)
+
+
+def call_seconds(
+    device: DeviceFacts, model: ModelArchitecture | None, precision: Precision, num_bytes: int
+) -> Estimate:
+    """Return seconds of one remote call that passes `num_bytes` to the workers of a task."""
+    if model is not None:
+        bare = ModelPass(
+            name="call", model=model, head="lm", precision=precision, tokens=max(1, num_bytes)
+        )
+        measured = device.model_pass(bare)
+        if measured is not None:
+            return measured
+    return device.call(num_bytes)
+
+
+def transfer_cost(
+    num_bytes: float, source: Site, target: Site, same_pool: bool, facts: Facts
+) -> Estimate:
+    """Return seconds until data of one pool is on another: an object fetch over the network.
+
+    Within a pool the data comes with the call (see `call_seconds`).
+    """
+    if same_pool or num_bytes == 0:
+        return ZERO
+    near = source if source.device != HOST_DEVICE else target
+    if near.device == HOST_DEVICE:
+        return ZERO
+    fetched = facts.device(near.device).call(num_bytes, kind="object_fetch")
+    if not (source.spans_nodes or target.spans_nodes):
+        return fetched
+    # All workers fetch their shares at once, each over its own part of the network cards.
+    streams = min(source.gpus, target.gpus)
+    rate = min(source.inter_node_bytes_per_second, target.inter_node_bytes_per_second)
+    wire = Estimate(num_bytes / streams / rate, 0.0, Source.DATASHEET)
+    return fetched.at_least(wire)

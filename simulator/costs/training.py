@@ -1,0 +1,123 @@
+"""Train tasks: per update, micro-batches forward and backward, gradient reduction, optimizer step."""
+
+from profiles.facts import Facts
+from rlplan.dataflow import Task
+from rlplan.estimate import ZERO, Estimate, total
+from rlplan.job import Job
+from rlplan.plan import TaskPlan
+from rlplan.precision import PRECISIONS
+from simulator.costs.forward import (
+    Slots,
+    host_work,
+    pipeline_parts,
+    slots_of,
+    uneven_lengths,
+)
+from simulator.costs.operators import FP32_BYTES
+from simulator.costs.pricing import Setting, precision_of, setting_of
+from simulator.costs.sequences import local_sequences
+from simulator.costs.taskcost import TaskCost, cost_of
+from simulator.costs.traffic import call_seconds, data_bytes
+from simulator.costs.weights import largest_shard
+from simulator.site import Site
+
+FULLY_SHARDED = 3  # the ZeRO stage that shards weights too
+
+
+def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> TaskCost:
+    """Return what a train task costs on operators' times: all its updates and epochs."""
+    setting, engine = (
+        setting_of(layout, site, precision_of(job), facts),
+        facts.engine(layout.engine),
+    )
+    model, workload = job.architecture(task.role), job.workload
+    local = local_sequences(job, layout.dp, workload.updates)
+    slots = slots_of(
+        setting, model, task.head, job, engine, local, layout.micro_batch, layout.recompute
+    )
+    parameters = largest_shard(model, task.head, layout.tp, layout.pp, layout.ep)
+    parts = pipeline_parts(slots, layout.pp)
+    parts["uneven lengths"] = uneven_lengths(parts, job, layout, engine, local)
+    parts["host work"] = host_work(engine, sum(count for _, count in slots))
+    communication = gradient_seconds(setting, layout, parameters, sum(count for _, count in slots))
+    parts |= _exposed(communication, engine.overlap_fraction, _hideable(slots, layout.zero))
+    parts["optimizer"] = optimizer_seconds(setting, layout, parameters)
+    updates = workload.updates * workload.epochs
+    whole = {name: part * updates for name, part in parts.items()}
+    if layout.offload:
+        whole["optimizer states from and to host"] = _offload(setting, layout, parameters)
+    num_bytes = data_bytes(task.inputs, workload)
+    whole["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
+    return cost_of(whole)
+
+
+def gradient_seconds(
+    setting: Setting, layout: TaskPlan, parameters: int, num_micro_batches: int
+) -> dict[str, Estimate]:
+    """Return seconds by cause of what data-parallel ranks exchange in one update, nothing hidden.
+
+    ZeRO stages as Rajbhandari et al. 2020 (arXiv:1910.02054), section 7: 0 all-reduces gradients;
+    1 reduce-scatters them and gathers the updated weights; from 2 on gradients are kept sharded, so
+    every micro-batch's are reduced; 3 also gathers the weights for each forward and each backward.
+    """
+    ranks, stride = layout.dp * layout.cp, layout.tp * layout.pp
+    sizes = PRECISIONS[setting.precision]
+    gradients, weights = parameters * sizes.gradient_bytes, parameters * sizes.weight_bytes
+    if ranks == 1:
+        return {}
+    if layout.zero == 0:
+        return {"gradient reduction": setting.collective("all_reduce", gradients, ranks, stride)}
+    reduced = setting.collective("reduce_scatter", gradients, ranks, stride)
+    gathered = setting.collective("all_gather", weights, ranks, stride)
+    if layout.zero == 1:
+        return {"gradient reduction": reduced, "weight gathers": gathered}
+    reductions = reduced * num_micro_batches
+    gathers = 2 * num_micro_batches if layout.zero == FULLY_SHARDED else 1
+    return {"gradient reduction": reductions, "weight gathers": gathered * gathers}
+
+
+def _hideable(slots: Slots, zero: int) -> Estimate:
+    """Return the compute seconds behind which communication can hide.
+
+    Reductions of whole gradients start in the last micro-batch's backward pass; sharded ones run
+    behind every micro-batch's, and gathers of sharded weights behind the forward pass too.
+    """
+    if zero <= 1:
+        return slots[-1][0].backward.compute
+    if zero == FULLY_SHARDED:
+        return total(slot.passes.compute * count for slot, count in slots)
+    return total(slot.backward.compute * count for slot, count in slots)
+
+
+def _exposed(
+    communication: dict[str, Estimate], overlap_fraction: float, hideable: Estimate
+) -> dict[str, Estimate]:
+    """Return what of each communication does not hide; at most the hideable compute's length does."""
+    whole = sum(part.seconds for part in communication.values())
+    if whole == 0:
+        return communication
+    hidden = min(overlap_fraction * whole, hideable.seconds)
+    return {name: part * (1 - hidden / whole) for name, part in communication.items()}
+
+
+def optimizer_seconds(setting: Setting, layout: TaskPlan, parameters: int) -> Estimate:
+    """Return seconds of one optimizer step on the local shard, with the gradients' norm before it."""
+    ranks = layout.dp * layout.cp if layout.zero else 1
+    local = -(-parameters // ranks)
+    sizes = PRECISIONS[setting.precision]
+    norm = setting.device.memory_bound(local * sizes.gradient_bytes)
+    summed = _norm_sum(setting, layout)
+    return setting.device.optimizer_step(local, setting.precision) + norm + summed
+
+
+def _norm_sum(setting: Setting, layout: TaskPlan) -> Estimate:
+    """Return seconds of adding up the squared norms of all ranks that hold different gradients."""
+    ranks = layout.tp * layout.pp * (layout.dp * layout.cp if layout.zero else 1)
+    return setting.collective("all_reduce", FP32_BYTES, ranks, 1) if ranks > 1 else ZERO
+
+
+def _offload(setting: Setting, layout: TaskPlan, parameters: int) -> Estimate:
+    ranks = layout.dp * layout.cp if layout.zero else 1
+    num_bytes = parameters * PRECISIONS[setting.precision].optimizer_bytes // ranks
+    device = setting.device
+    return device.copy(num_bytes, "host_to_device") + device.copy(num_bytes, "device_to_host")
