@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 from rlplan.model import ModelArchitecture
@@ -115,6 +116,7 @@ def model_pass_keys(model_pass: ModelPass) -> dict[str, str | int]:
     }
 
 
+@cache
 def architecture_digest(model: ModelArchitecture) -> str:
     """Return a short digest of an architecture without its name, source and number of layers."""
     left_out = ("name", "source", "num_layers")

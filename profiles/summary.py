@@ -1,9 +1,10 @@
-"""What a profile holds, in one row per table, for `rlplan profile show`."""
+"""What a profile holds: one row per table to print, one data frame per table to draw."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
+import pandas as pd
 
 from profiles.lookup import relative_spread
 from profiles.points import TABLES, Key, Point
@@ -36,16 +37,31 @@ def summarize(profile: Profile) -> tuple[TableSummary, ...]:
     return tuple(_summary(table, points) for table, points in tables if points)
 
 
+def frames(profile: Profile) -> dict[str, pd.DataFrame]:
+    """Return every table that has points, with its key columns and the points' values."""
+    return {
+        table: pd.DataFrame(
+            [
+                {**dict(zip(TABLES[table], key, strict=True)), **asdict(point)}
+                for key, point in profile.points(table).items()
+            ]
+        )
+        for table in TABLES
+        if profile.points(table)
+    }
+
+
 def _summary(table: str, points: Mapping[Key, Point]) -> TableSummary:
     columns = zip(TABLES[table], zip(*points, strict=True), strict=True)
     medians = [point.seconds_median for point in points.values()]
+    spreads = [relative_spread(point) for point in points.values()]
     return TableSummary(
         table=table,
         points=len(points),
         ranges=FrozenDict({column: _range(values) for column, values in columns}),
         seconds_low=min(medians),
         seconds_high=max(medians),
-        spread_fraction=float(np.median([relative_spread(point) for point in points.values()])),
+        spread_fraction=float(np.median(spreads)),
     )
 
 

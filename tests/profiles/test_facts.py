@@ -11,7 +11,6 @@ from profiles.catalog import device_names, load_device
 from profiles.efficiencies import FITS_FOLDER, HOST_FILE, load_efficiencies, load_host_costs
 from profiles.facts import DeviceFacts, load_facts
 from profiles.roofline import Roofline
-from profiles.summary import summarize
 from profiles.table import new_profile
 from rlplan.errors import FileError, MissingFactError, UnknownNameError
 from rlplan.estimate import Source
@@ -328,16 +327,3 @@ def test_unknown_devices_and_engines_are_named():
     with pytest.raises(UnknownNameError, match="unknown engine"):
         facts.engine("vllmm")
     assert facts.engine("vllm").role == "generate"
-
-
-def test_a_summary_has_a_row_for_every_table_with_points():
-    rows = {row.table: row for row in summarize(measured_cpu())}
-    assert list(rows) == [
-        "gemm", "attention", "norm", "optimizer", "collective", "copy", "call",
-    ]  # fmt: skip
-    gemm = rows["gemm"]
-    assert gemm.points == 2
-    assert gemm.ranges == {"precision": "fp32", "m": "64 to 256 (2 values)", "k": "64", "n": "64"}
-    assert (gemm.seconds_low, gemm.seconds_high) == (1e-5, 4e-5)
-    assert gemm.spread_fraction == 0.0
-    assert rows["call"].ranges["kind"] == "actor_call, rule:digits"
