@@ -8,6 +8,7 @@ from rlplan.errors import PlanError
 from rlplan.estimate import Source
 from rlplan.forecast import Forecast, TaskForecast
 from rlplan.measurement import Comparison, ComparisonRow, MeasuredRun
+from rlplan.trace import Span
 
 Row = tuple[str, str]
 NOT_FORECAST = "not forecast"
@@ -30,7 +31,7 @@ def compare(forecast: Forecast, run: MeasuredRun) -> Comparison:
             f"run: {len(run.trace.iterations)} iterations, of which the first "
             f"{run.warmup_iterations} are warm-up: nothing is left to compare with"
         )
-    measured = seconds_by_row(run, [each.iteration for each in iterations])
+    measured = seconds_by_row(run, forecast, [each.iteration for each in iterations])
     _check_tasks(forecast, measured)
     rows = [
         _row(task.name, task.pool, task.seconds, measured.pop((task.name, task.pool)), task.source)
@@ -56,15 +57,31 @@ def compare(forecast: Forecast, run: MeasuredRun) -> Comparison:
     )
 
 
-def seconds_by_row(run: MeasuredRun, iterations: Sequence[int]) -> dict[Row, list[float]]:
-    """Return measured seconds by (name, pool): of each iteration that has it, all its spans' sum."""
-    sums: dict[Row, dict[int, float]] = {}
+def seconds_by_row(
+    run: MeasuredRun, forecast: Forecast, iterations: Sequence[int]
+) -> dict[Row, list[float]]:
+    """Return measured seconds by (name, pool), one for each of the iterations that has the row.
+
+    A task that has several spans in an iteration takes their sum. A transition between pools has
+    spans on both, one sending and one receiving: it lasts from the first start to the last end, and
+    its row is the one that the forecast has.
+    """
+    homes = {task.name: task.pool for task in forecast.tasks if task.activity == "transition"}
+    found: dict[Row, dict[int, list[Span]]] = {}
     for span in run.trace.spans:
         if span.iteration in iterations:
-            by_iteration = sums.setdefault((span.name, span.pool), {})
-            before = by_iteration.get(span.iteration, 0.0)
-            by_iteration[span.iteration] = before + span.seconds
-    return {row: list(by_iteration.values()) for row, by_iteration in sums.items()}
+            pool = span.pool
+            if span.activity == "transition":
+                pool = homes.setdefault(span.name, span.pool)
+            found.setdefault((span.name, pool), {}).setdefault(span.iteration, []).append(span)
+    return {row: [_length_seconds(spans) for spans in each.values()] for row, each in found.items()}
+
+
+def _length_seconds(spans: Sequence[Span]) -> float:
+    if spans[0].activity != "transition":
+        return sum(span.seconds for span in spans)
+    start_seconds = min(span.start_seconds for span in spans)
+    return max(span.end_seconds for span in spans) - start_seconds
 
 
 def weakest_source(forecast: Forecast) -> str:

@@ -160,7 +160,7 @@ def test_a_simulation_takes_less_than_50_milliseconds(nodes):
     simulate(chosen, facts)
     best = float("inf")
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         simulate(chosen, facts)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.05

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from rlplan.errors import PlanError
@@ -100,19 +102,35 @@ def test_the_iteration_is_the_last_row_with_the_weakest_source():
 def test_spans_of_one_task_in_one_iteration_add_up():
     measured = run({"a": [1.0, 2.0]})
     twice = (*measured.trace.spans, measured.trace.spans[-1])
-    measured = MeasuredRun(
-        plan=measured.plan,
-        trace=Trace(origin="measured", spans=twice, iterations=measured.trace.iterations),
-        warmup_iterations=1,
-        memory_peak_bytes=FrozenDict(),
-        machine=FrozenDict(),
-    )
+    measured = replace(measured, trace=replace(measured.trace, spans=twice))
     assert compare(forecast(forecast_task("a", 4.0)), measured).rows[0].error_fraction == 0
 
 
 def test_a_transfer_that_was_not_measured_on_its_own_has_no_row():
     tasks = (forecast_task("a", 1.0), forecast_task("transfer:x", 1.0, activity="transfer"))
     assert [row.name for row in compare(forecast(*tasks), run({"a": [1.0, 1.0]})).rows] == ["a"]
+
+
+def test_a_transition_lasts_from_the_first_send_to_the_last_receipt():
+    def half(pool, start, end):
+        return Span(
+            name="transition",
+            pool=pool,
+            iteration=1,
+            start_seconds=start,
+            end_seconds=end,
+            activity="transition",
+        )
+
+    measured = run({"a": [1.0, 1.0]})
+    spans = (*measured.trace.spans, half("p1", 1.0, 2.0), half("p0", 1.5, 5.0))
+    measured = replace(measured, trace=replace(measured.trace, spans=sorted_spans(list(spans))))
+    tasks = (forecast_task("transition", 2.0, activity="transition"), forecast_task("a", 1.0))
+    rows = compare(forecast(*tasks), measured).rows
+    assert [(row.name, row.pool, row.measured_median_seconds) for row in rows] == [
+        ("transition", "p0", 4.0),
+        ("a", "p0", 1.0),
+    ]
 
 
 def test_what_was_measured_and_not_forecast_is_shown():
