@@ -5,11 +5,13 @@ import re
 import warnings
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from reports.style import POINTS_PER_INCH, drawing
+from rlplan.writing import write_bytes, write_text
 
 # What a reader's system has; inline, the page's own font wins.
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -69,6 +71,19 @@ def picture(figure: Figure, *, name: str, title: str, description: str = "") -> 
     )
     body = _stand_alone(found.group(1), name)
     return Picture(name=name, title=title, svg=f"{head}{body}</svg>")
+
+
+def write_figure(figure: Figure, path: Path, *, title: str) -> None:
+    """Write a figure as SVG or PNG, by the file's ending, whole or not at all."""
+    if path.suffix == ".svg":
+        name = re.sub(r"[^a-zA-Z0-9]+", "-", path.stem)
+        write_text(path, picture(figure, name=name, title=title).file_text)
+        return
+    assert path.suffix == ".png", f"pictures are SVG or PNG, not {path.suffix}"
+    stream = io.BytesIO()
+    with drawing():
+        figure.savefig(stream, format="png", dpi=2 * POINTS_PER_INCH, metadata={"Software": None})
+    write_bytes(path, stream.getvalue())
 
 
 def _stand_alone(body: str, name: str) -> str:

@@ -25,6 +25,7 @@ SMALL_SIZE = 8.0
 TITLE_SIZE = 10.5
 
 INK = "#1f2430"
+DARK = "#0b0d12"  # on colours of middle brightness, where ink is not dark enough
 MUTED = "#5b6472"
 LINE = "#c9ced6"
 FAINT = "#eef0f4"
@@ -128,8 +129,8 @@ def readable_on(colour: str) -> str:
     """Return the text colour, dark or white, that reads better on a background (WCAG luminance)."""
     luminance = relative_luminance(colour)
     on_white = 1.05 / (luminance + 0.05)
-    on_ink = (luminance + 0.05) / (relative_luminance(INK) + 0.05)
-    return "#ffffff" if on_white > on_ink else INK
+    on_dark = (luminance + 0.05) / (relative_luminance(DARK) + 0.05)
+    return "#ffffff" if on_white > on_dark else DARK
 
 
 _LINEAR_BELOW = 0.04045  # where sRGB leaves its straight piece
