@@ -60,7 +60,8 @@ class EngineSheet:
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
-        packs_sequences: Whether a micro-batch holds real tokens only, without padding to its longest.
+        padding: What sequences of a training engine are padded to: nothing (they are packed), the
+            longest of their micro-batch, or the longest prompt and response of the global batch.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
         transition_seconds: Fixed time of a change between train and generate layouts (regrouping,
             rebuilding buffers, emptying caches), beside the bytes moved.
@@ -82,7 +83,7 @@ class EngineSheet:
     step_seconds: NonNegative = 0.0
     launches_hidden: bool = True
     overlap_fraction: NonNegative = 0.0
-    packs_sequences: bool = False
+    padding: Literal["none", "micro_batch", "batch"] = "micro_batch"
     keeps_gradients: bool = False
     transition_seconds: NonNegative = 0.0
     memory_fraction: Positive = 0.9

@@ -132,8 +132,8 @@ def _working_terms(
     model, precision = job.architecture(task.role), precision_of(job)
     shard = shard_of(layout, precision, engine)
     trains = task.kind == "train"
-    updates = job.workload.updates if trains else 1
-    local = local_sequences(job, layout.dp, updates)
+    updates = job.workload.updates if trains else None
+    local = local_sequences(job, layout.dp, updates=updates)
     sequences = min(layout.micro_batch, local)
     tokens = statistics_of(job.workload).longest_tokens
     fused = engine.fused_attention

@@ -23,31 +23,59 @@ NODE_RATIO = 1.25
 Cost = Callable[[int, int], Estimate]
 
 
-@dataclass(slots=True, eq=False)
-class StepSeconds:
-    """Give seconds of steps by (sequences, tokens), remembered and interpolated between nodes.
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Give estimates of steps by (sequences, tokens), remembered.
 
     Attributes:
         cost: Estimates a step at whole numbers of sequences and tokens.
         exact: Ask at the very numbers, because `cost` is measured and interpolates by itself.
-        weakest: What is known of all steps asked for so far: the weakest source, the largest
-            relative spread, whether any left the measured range.
     """
 
     cost: Cost
     exact: bool
-    weakest: Estimate = field(default=Estimate(1.0))
-    _known: dict[tuple[int, int], float] = field(default_factory=dict)
+    known: dict[tuple[int, int], Estimate] = field(default_factory=dict)
+
+    def at(self, sequences: int, tokens: int) -> Estimate:
+        """Return the estimate of a step at whole numbers."""
+        key = (sequences, tokens)
+        estimate = self.known.get(key)
+        if estimate is None:
+            estimate = self.known[key] = self.cost(sequences, tokens)
+        return estimate
+
+
+class StepClock:
+    """Give seconds of steps for one generation, and remember how well they are known."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._asked: dict[tuple[int, int], Estimate] = {}
 
     def __call__(self, sequences: int, tokens: float) -> float:
         """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""
-        if self.exact:
+        if self._steps.exact:
             return self._at(sequences, round(tokens))
         low, high, share = _nodes(tokens)
         seconds = self._between(sequences, low)
         if share:
             seconds += share * (self._between(sequences, high) - seconds)
         return seconds
+
+    def estimate(self, seconds: float) -> Estimate:
+        """Return these seconds, summed over steps, as an estimate.
+
+        It has the weakest source and the largest relative spread of all steps asked for.
+        """
+        asked = [each for each in self._asked.values() if each.seconds > 0]
+        if not asked:
+            return Estimate(seconds)
+        return Estimate(
+            seconds,
+            seconds * max(each.spread_seconds / each.seconds for each in asked),
+            max(each.source for each in asked),
+            any(each.outside_range for each in asked),
+        )
 
     def _between(self, sequences: int, tokens: int) -> float:
         low, high, share = _nodes(sequences)
@@ -58,22 +86,9 @@ class StepSeconds:
 
     def _at(self, sequences: int, tokens: int) -> float:
         key = (sequences, tokens)
-        seconds = self._known.get(key)
-        if seconds is None:
-            estimate = self.cost(sequences, tokens)
-            self._known[key] = seconds = estimate.seconds
-            spread = estimate.spread_seconds / seconds if seconds else 0.0
-            self.weakest = Estimate(
-                1.0,
-                max(self.weakest.spread_seconds, spread),
-                max(self.weakest.source, estimate.source),
-                self.weakest.outside_range or estimate.outside_range,
-            )
-        return seconds
-
-    def estimate(self, seconds: float) -> Estimate:
-        """Return these seconds, summed over steps, as an estimate."""
-        return self.weakest * seconds
+        if key not in self._asked:
+            self._asked[key] = self._steps.at(sequences, tokens)
+        return self._asked[key].seconds
 
 
 def _nodes(value: float) -> tuple[int, int, float]:
@@ -93,8 +108,8 @@ def _nodes(value: float) -> tuple[int, int, float]:
 class ReplicaSteps:
     """Hold both kinds of steps of a replica."""
 
-    prefill: StepSeconds
-    decode: StepSeconds
+    prefill: Steps
+    decode: Steps
 
 
 def measured_steps(
@@ -129,8 +144,8 @@ def measured_steps(
     if look_up("prefill", 1, 1) is None or look_up("decode", 1, 1) is None:
         return None
     return ReplicaSteps(
-        StepSeconds(cost_of_step("prefill"), exact=True),
-        StepSeconds(cost_of_step("decode"), exact=True),
+        Steps(cost_of_step("prefill"), exact=True),
+        Steps(cost_of_step("decode"), exact=True),
     )
 
 
@@ -163,7 +178,7 @@ def operator_steps(
         )
         return _slowest_stage(setting, model, batch) * layout.pp + host
 
-    return ReplicaSteps(StepSeconds(prefill, exact=False), StepSeconds(decode, exact=False))
+    return ReplicaSteps(Steps(prefill, exact=False), Steps(decode, exact=False))
 
 
 def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:

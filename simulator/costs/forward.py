@@ -38,7 +38,7 @@ def infer_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts)
     parts["host work"] = host_work(engine, sum(count for _, count in slots))
     if layout.offload:
         parts["weights from host"] = _weights_from_host(setting, model, task.head, layout)
-    num_bytes = data_bytes(task.inputs, job.workload)
+    num_bytes = data_bytes(task.inputs, job.workload) // layout.dp
     parts["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
     return cost_of(parts)
 
@@ -60,7 +60,7 @@ def slots_of(
             slot_of(
                 setting,
                 model,
-                micro_batch_of(statistics, size, packed=engine.packs_sequences),
+                micro_batch_of(statistics, size, engine.padding),
                 head,
                 recompute,
             ),
@@ -106,7 +106,7 @@ def uneven_lengths(
         local,
         layout.micro_batch,
         layout.dp,
-        packed=engine.packs_sequences,
+        engine.padding,
     )
     if fraction == 0:
         return ZERO

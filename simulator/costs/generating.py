@@ -1,16 +1,19 @@
 """Generate tasks: the slowest replica's prefills and decode steps under its KV budget."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from profiles.facts import Facts
 from rlplan.dataflow import Task
+from rlplan.estimate import Estimate
+from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.decoding import ReplicaSteps, measured_steps, operator_steps
+from simulator.costs.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
 from simulator.costs.pricing import precision_of
 from simulator.costs.sequences import (
     PROMPT_SEED,
@@ -24,7 +27,7 @@ from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.costs.weights import cache_bytes_per_token
 from simulator.generation import generate
-from simulator.replica import Generated, Replica, blocks_of
+from simulator.replica import Batching, Replica, blocks_of
 from simulator.site import Site
 
 REMEMBERED_REPLICAS = 4096
@@ -46,53 +49,53 @@ def generate_cost(
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
     model, precision = job.architecture(task.role), precision_of(job)
+    engine = facts.engine(layout.engine)
+    budget = Budget(
+        batching=engine.batching,
+        max_running=min(layout.max_running, local_sequences(job, layout.dp)),
+        kv_blocks=_kv_blocks(model, layout, job, engine, kv_bytes),
+        block_tokens=engine.kv_block_tokens,
+        max_batched_tokens=engine.max_batched_tokens,
+    )
     steps = _steps(facts, model, _bare(layout), site, precision)
-    shares = _longest_shares(statistics_of(job.workload), layout.dp, _block(job))
-    replica = replica_of(model, layout, job, facts, steps, kv_bytes)
+    statistics = statistics_of(job.workload)
+    shares = _longest_shares(statistics, layout.dp, job.workload.samples_per_prompt)
     slowest = max(
-        (_generated(replica, share) for share in shares), key=lambda outcome: outcome.seconds
+        (_generated(steps, budget, share) for share in shares),
+        key=lambda outcome: outcome[0].seconds + outcome[1].seconds,
     )
-    num_bytes = data_bytes(task.inputs, job.workload)
-    device = facts.device(site.device)
-    return cost_of(
-        {
-            "prefill": steps.prefill.estimate(slowest.prefill_seconds),
-            "decode": steps.decode.estimate(slowest.decode_seconds),
-            "call overhead": call_seconds(device, model, precision, num_bytes),
-        }
-    )
+    num_bytes = data_bytes(task.inputs, job.workload) // layout.dp
+    call = call_seconds(facts.device(site.device), model, precision, num_bytes)
+    return cost_of({"prefill": slowest[0], "decode": slowest[1], "call overhead": call})
 
 
-def replica_of(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Hold how a replica batches, and what its KV cache holds (see `simulator.replica`)."""
+
+    batching: Batching
+    max_running: int
+    kv_blocks: int
+    block_tokens: int
+    max_batched_tokens: int
+
+
+def _kv_blocks(
     model: ModelArchitecture,
     layout: TaskPlan,
     job: Job,
-    facts: Facts,
-    steps: ReplicaSteps,
+    engine: EngineSheet,
     kv_bytes: float | None,
-) -> Replica:
-    """Return one replica of a generate task with its KV budget in blocks.
-
-    A budget beyond what all its sequences can fill makes no difference, and is cut to that.
-    """
-    engine = facts.engine(layout.engine)
-    value_bytes = PRECISIONS[precision_of(job)].weight_bytes
-    block_bytes = engine.kv_block_tokens * cache_bytes_per_token(
-        model, layout.tp, layout.pp, value_bytes
-    )
+) -> int:
+    """Return the blocks of a replica's KV cache, at most those that its sequences can fill."""
     running = min(layout.max_running, local_sequences(job, layout.dp))
     longest = statistics_of(job.workload).longest_tokens
     useful = running * blocks_of(longest, engine.kv_block_tokens)
-    blocks = useful if kv_bytes is None else min(useful, int(kv_bytes // block_bytes))
-    return Replica(
-        batching=engine.batching,
-        max_running=running,
-        kv_blocks=blocks,
-        block_tokens=engine.kv_block_tokens,
-        max_batched_tokens=engine.max_batched_tokens,
-        prefill_seconds=steps.prefill,
-        decode_seconds=steps.decode,
-    )
+    if kv_bytes is None:
+        return useful
+    value_bytes = PRECISIONS[precision_of(job)].weight_bytes
+    token_bytes = cache_bytes_per_token(model, layout.tp, layout.pp, value_bytes)
+    return min(useful, int(kv_bytes // (engine.kv_block_tokens * token_bytes)))
 
 
 def _bare(layout: TaskPlan) -> TaskPlan:
@@ -111,13 +114,20 @@ def _steps(
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
-def _generated(replica: Replica, share: Share) -> Generated:
-    prompts, responses = share
-    return generate(replica, prompts, responses)
-
-
-def _block(job: Job) -> int:
-    return local_sequences(job, job.workload.sequences)
+def _generated(steps: ReplicaSteps, budget: Budget, share: Share) -> tuple[Estimate, Estimate]:
+    """Return what a replica spends on prefill and on decode steps."""
+    prefill, decode = StepClock(steps.prefill), StepClock(steps.decode)
+    replica = Replica(
+        batching=budget.batching,
+        max_running=budget.max_running,
+        kv_blocks=budget.kv_blocks,
+        block_tokens=budget.block_tokens,
+        max_batched_tokens=budget.max_batched_tokens,
+        prefill_seconds=prefill,
+        decode_seconds=decode,
+    )
+    outcome = generate(replica, *share)
+    return prefill.estimate(outcome.prefill_seconds), decode.estimate(outcome.decode_seconds)
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)

@@ -14,8 +14,8 @@ from rlplan.probing import ModelPass, PassName
 from simulator.costs.pricing import precision_of
 from simulator.costs.sequences import (
     local_sequences,
+    micro_batch_of,
     micro_batches,
-    padded_tokens,
     statistics_of,
     straggler_fraction,
 )
@@ -31,6 +31,7 @@ class MeasuredPasses:
         self.device: DeviceFacts = facts.device(site.device)
         self.model: ModelArchitecture = job.architecture(task.role)
         self.head, self.precision, self.tp = task.head, precision_of(job), layout.tp
+        self.padding = facts.engine(layout.engine).padding
 
     def seconds(
         self, name: PassName, *, dp: int = 1, sequences: int = 1, tokens: int = 1
@@ -68,8 +69,8 @@ def measured_infer(
     return cost_of(
         {
             "forward": forward,
-            "uneven lengths": _uneven(forward, layout, job, local),
-            "call overhead": _call(passes, task, job),
+            "uneven lengths": _uneven(passes, forward, layout, job, local),
+            "call overhead": _call(passes, task, layout, job),
         }
     )
 
@@ -83,7 +84,7 @@ def measured_train(
     several, and steps the optimizer.
     """
     passes, workload = MeasuredPasses(task, layout, site, job, facts), job.workload
-    local = local_sequences(job, layout.dp, workload.updates)
+    local = local_sequences(job, layout.dp, updates=workload.updates)
     work = _passes(passes, "train", layout, job, local)
     step = passes.seconds("optimizer")
     reduction = ZERO if layout.dp == 1 else passes.seconds("gradient_reduction", dp=layout.dp)
@@ -93,10 +94,10 @@ def measured_train(
     return cost_of(
         {
             "forward and backward": work * updates,
-            "uneven lengths": _uneven(work, layout, job, local) * updates,
+            "uneven lengths": _uneven(passes, work, layout, job, local) * updates,
             "gradient reduction": reduction * updates,
             "optimizer": step * updates,
-            "call overhead": _call(passes, task, job),
+            "call overhead": _call(passes, task, layout, job),
         }
     )
 
@@ -106,18 +107,22 @@ def _passes(
 ) -> Estimate | None:
     statistics, whole = statistics_of(job.workload), ZERO
     for size, count in micro_batches(local, layout.micro_batch):
-        each = passes.seconds(name, sequences=size, tokens=padded_tokens(statistics, size))
+        tokens = micro_batch_of(statistics, size, passes.padding).tokens // size
+        each = passes.seconds(name, sequences=size, tokens=tokens)
         if each is None:
             return None
         whole = whole + each * count
     return whole
 
 
-def _uneven(work: Estimate, layout: TaskPlan, job: Job, local: int) -> Estimate:
-    statistics = statistics_of(job.workload)
-    return work * straggler_fraction(statistics, local, layout.micro_batch, layout.dp, packed=False)
+def _uneven(
+    passes: MeasuredPasses, work: Estimate, layout: TaskPlan, job: Job, local: int
+) -> Estimate:
+    return work * straggler_fraction(
+        statistics_of(job.workload), local, layout.micro_batch, layout.dp, passes.padding
+    )
 
 
-def _call(passes: MeasuredPasses, task: Task, job: Job) -> Estimate:
-    num_bytes = data_bytes(task.inputs, job.workload)
+def _call(passes: MeasuredPasses, task: Task, layout: TaskPlan, job: Job) -> Estimate:
+    num_bytes = data_bytes(task.inputs, job.workload) // layout.dp
     return call_seconds(passes.device, passes.model, passes.precision, num_bytes)

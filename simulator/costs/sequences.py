@@ -8,6 +8,7 @@ import math
 from collections import OrderedDict
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,10 @@ REMEMBERED_WORKLOADS = 64
 # Prompts and responses are drawn apart: one seed for both would make long prompts answer long.
 PROMPT_SEED, RESPONSE_SEED = 1, 2
 
+# Means of equal whole numbers come out a rounding error above them.
+ROUNDING = 1e-6
+
+Padding = Literal["none", "micro_batch", "batch"]
 Floats = npt.NDArray[np.float64]
 
 
@@ -101,36 +106,42 @@ def statistics_of(workload: Workload) -> LengthStatistics:
     return found
 
 
-def micro_batch_of(statistics: LengthStatistics, sequences: int, *, packed: bool) -> Batch:
-    """Return the average micro-batch of so many sequences: real tokens if packed, padded if not."""
-    if packed:
-        return Batch(
-            sequences=sequences,
-            tokens=round(sequences * statistics.mean_tokens),
-            sequence_tokens=round(statistics.rms_tokens),
-            head_tokens=round(sequences * statistics.mean_tokens),
-        )
-    width = padded_tokens(statistics, sequences)
-    return Batch(
-        sequences=sequences,
-        tokens=sequences * width,
-        sequence_tokens=width,
-        head_tokens=sequences * width,
-    )
+def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Padding) -> Batch:
+    """Return the average micro-batch of so many sequences, with the padding that is computed."""
+    if padding == "none":
+        tokens = round(sequences * statistics.mean_tokens)
+        each = round(statistics.rms_tokens)
+    else:
+        each = padded_tokens(statistics, sequences, padding)
+        tokens = sequences * each
+    return Batch(sequences=sequences, tokens=tokens, sequence_tokens=each, head_tokens=tokens)
 
 
-def padded_tokens(statistics: LengthStatistics, sequences: int) -> int:
-    """Return the expected width in tokens of a batch that is padded to its longest sequence."""
-    return math.ceil(statistics.longest_of(sequences)[0] - 1e-9)
+def padded_tokens(statistics: LengthStatistics, sequences: int, padding: Padding) -> int:
+    """Return the expected width in tokens of a micro-batch.
 
-
-def local_sequences(job: Job, ranks: int, updates: int = 1) -> int:
-    """Return the sequences of the data-parallel rank that has most of them, in one update.
-
-    Samples of one prompt stay together where the algorithm compares them.
+    Padded to the batch, it has room for the longest prompt and the longest response of all.
     """
-    block = job.workload.samples_per_prompt if _keeps_groups(job.algorithm) else 1
-    blocks = -(-job.workload.sequences // (block * updates))
+    if padding == "batch":
+        work = statistics.workload
+        prompt, _ = statistics.longest_of(work.prompts, "prompts")
+        response, _ = statistics.longest_of(work.sequences, "responses")
+        return math.ceil(prompt + response - ROUNDING)
+    return math.ceil(statistics.longest_of(sequences)[0] - ROUNDING)
+
+
+def local_sequences(job: Job, ranks: int, *, updates: int | None = None) -> int:
+    """Return the sequences of the data-parallel rank that has most of them.
+
+    Samples of one prompt stay together; in mini-batches only where the algorithm compares them.
+
+    Args:
+        updates: Mini-batches that the global batch is cut into first; None where it is not.
+    """
+    workload = job.workload
+    together = updates is None or _keeps_groups(job.algorithm)
+    block = workload.samples_per_prompt if together else 1
+    blocks = -(-workload.sequences // (block * (updates or 1)))
     return -(-blocks // ranks) * block
 
 
@@ -147,17 +158,21 @@ def micro_batches(sequences: int, micro_batch: int) -> tuple[tuple[int, int], ..
 
 
 def straggler_fraction(
-    statistics: LengthStatistics, sequences: int, micro_batch: int, ranks: int, *, packed: bool
+    statistics: LengthStatistics,
+    sequences: int,
+    micro_batch: int,
+    ranks: int,
+    padding: Padding,
 ) -> float:
     """Return how much longer than the mean the fullest of `ranks` data-parallel ranks works.
 
     The work of a rank is a sum of independent lengths, so nearly normal; the expected largest of d
     normal draws is taken by Blom's formula (Blom 1958, Statistical Estimates and Transformed Beta-
-    Variables).
+    Variables). Ranks that pad to the same width have the same work.
     """
-    if ranks == 1:
+    if ranks == 1 or padding == "batch":
         return 0.0
-    if packed:
+    if padding == "none":
         mean, deviation, draws = statistics.mean_tokens, statistics.std_tokens, sequences
     else:
         mean, deviation = statistics.longest_of(min(micro_batch, sequences))

@@ -31,7 +31,7 @@ def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts)
         facts.engine(layout.engine),
     )
     model, workload = job.architecture(task.role), job.workload
-    local = local_sequences(job, layout.dp, workload.updates)
+    local = local_sequences(job, layout.dp, updates=workload.updates)
     slots = slots_of(
         setting, model, task.head, job, engine, local, layout.micro_batch, layout.recompute
     )
@@ -46,7 +46,7 @@ def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts)
     whole = {name: part * updates for name, part in parts.items()}
     if layout.offload:
         whole["optimizer states from and to host"] = _offload(setting, layout, parameters)
-    num_bytes = data_bytes(task.inputs, workload)
+    num_bytes = data_bytes(task.inputs, workload) // layout.dp
     whole["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
     return cost_of(whole)
 
