@@ -12,7 +12,7 @@ def runners_up_table(search: SearchResult) -> Table:
     winner = best[0].forecast.iteration_seconds if best else 0.0
     return Table(
         columns=columns(
-            "#", "Placement", "#Devices", "#Iteration", "#Loses", "#Loses in %", "Loses it to"
+            "##", "Placement", "#Devices", "#Iteration", "#Loses", "#Loses in %", "Loses it to"
         ),
         rows=tuple(
             (
