@@ -1,0 +1,117 @@
+"""What travels between workers: references to columns of rows, with the rows that they hold.
+
+A row is one sequence of the global batch. The controller passes `Piece`s on (references with row
+ranges) and never sees a tensor; a worker fetches just the pieces that overlap its rows.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# What stands at a position of a sequence: the column `parts`.
+PADDING, PROMPT, RESPONSE = 0, 1, 2
+
+Rows = tuple[tuple[int, int], ...]
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Hold a reference to columns (name to array, rows first) of the given row ranges."""
+
+    rows: Rows
+    reference: Any
+
+
+def count_rows(rows: Rows) -> int:
+    """Return how many rows the ranges hold."""
+    return sum(stop - start for start, stop in rows)
+
+
+def split_rows(rows: Rows, parts: int, *, block: int, updates: int = 1) -> tuple[Rows, ...]:
+    """Cut each of `updates` equal mini-batches into `parts`, whole blocks of `block` rows each.
+
+    A part holds its share of every mini-batch, in their order, so that an optimizer step sees the
+    same rows in any layout. Where blocks do not divide evenly, the first parts get one more.
+    """
+    ((first, last),) = rows
+    assert (last - first) % (block * updates) == 0, "mini-batches hold whole blocks"
+    size = (last - first) // updates
+    shares: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
+    for update in range(updates):
+        start = first + update * size
+        for part, share in enumerate(shares):
+            bounds = [start + block * _cut(size // block, parts, edge) for edge in (part, part + 1)]
+            if bounds[0] < bounds[1]:
+                share.append((bounds[0], bounds[1]))
+    return tuple(tuple(share) for share in shares)
+
+
+def _cut(blocks: int, parts: int, edge: int) -> int:
+    whole, rest = divmod(blocks, parts)
+    return whole * edge + min(edge, rest)
+
+
+def overlapping(pieces: Sequence[Piece], rows: Rows) -> tuple[Piece, ...]:
+    """Return the pieces that hold any of the rows."""
+    return tuple(
+        piece
+        for piece in pieces
+        if any(max(a, c) < min(b, d) for a, b in piece.rows for c, d in rows)
+    )
+
+
+def assemble(rows: Rows, held: Sequence[tuple[Rows, Columns]]) -> Columns:
+    """Return the columns of `rows`, in their order, out of pieces that hold them between them.
+
+    One array is passed on without a copy where one piece holds all rows in a run.
+    """
+    slices = [part for span in rows for part in _slices(span, held)]
+    names = list(held[0][1])
+    return {
+        name: _joined([held[index][1][name][start:stop] for index, start, stop in slices])
+        for name in names
+    }
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _slices(
+    span: tuple[int, int], held: Sequence[tuple[Rows, Columns]]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (piece, start, stop) in positions of the pieces' own arrays, covering the span."""
+    position, stop = span
+    while position < stop:
+        index, offset, reach = _holder(position, held)
+        until = min(stop, reach)
+        yield index, offset, offset + until - position
+        position = until
+
+
+def _holder(position: int, held: Sequence[tuple[Rows, Columns]]) -> tuple[int, int, int]:
+    """Return which piece holds a row, where in its arrays, and up to which row it goes on."""
+    for index, (rows, _) in enumerate(held):
+        offset = 0
+        for start, stop in rows:
+            if start <= position < stop:
+                return index, offset + position - start, stop
+            offset += stop - start
+    raise AssertionError(f"no piece holds row {position}")
+
+
+def fetch(
+    inputs: Mapping[str, Sequence[Piece]], rows: Rows, get: Callable[[list[Any]], list[Columns]]
+) -> Columns:
+    """Return the columns of `rows` of all inputs; `get` turns references into columns, all at once."""
+    wanted = {key: overlapping(pieces, rows) for key, pieces in inputs.items()}
+    found = iter(get([piece.reference for pieces in wanted.values() for piece in pieces]))
+    columns: Columns = {}
+    for pieces in wanted.values():
+        columns |= assemble(rows, [(piece.rows, next(found)) for piece in pieces])
+    return columns

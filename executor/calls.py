@@ -1,0 +1,64 @@
+"""What the controller sends with a task's call, and what a rank reports beside its outputs."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from executor.batches import Columns, Piece, Rows, fetch
+from rlplan.dataflow import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCall:
+    """Ask a rank to run a task on its rows.
+
+    Attributes:
+        rows: The rank's rows of the global batch.
+        inputs: By data key, the pieces that overlap them.
+    """
+
+    task: Task
+    iteration: int
+    rows: Rows
+    inputs: Mapping[str, Sequence[Piece]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallReport:
+    """Say when a rank worked on a call, on the host's clock, and what it measured.
+
+    Attributes:
+        start_seconds: When all inputs were there and the rank began to fetch them.
+        end_seconds: When its outputs were ready to be handed over.
+    """
+
+    start_seconds: float
+    end_seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+Outcome = tuple[Mapping[str, Columns], Mapping[str, float]]
+
+
+def run_task(call: TaskCall, compute: Callable[[Columns], Outcome], *, leads: bool) -> Any:
+    """Wait for a call's inputs, then fetch and compute in measured time.
+
+    Returns:
+        The task's outputs in their order (None on ranks whose results do not count), then the
+        report; a task without outputs returns the report alone.
+    """
+    wait_for([piece.reference for pieces in call.inputs.values() for piece in pieces])
+    start = time.time()
+    outputs, metrics = compute(fetch(call.inputs, call.rows, ray.get))
+    columns = [outputs[key] if leads else None for key in call.task.outputs]
+    report = CallReport(start_seconds=start, end_seconds=time.time(), metrics=metrics)
+    return (*columns, report) if columns else report
+
+
+def wait_for(references: list[Any]) -> None:
+    """Wait until objects exist, without fetching them: waiting is not part of a task."""
+    if references:
+        ray.wait(references, num_returns=len(references), fetch_local=False)

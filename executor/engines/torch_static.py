@@ -1,0 +1,210 @@
+"""Static batches with a KV cache in plain torch: waves of at most `max_running` sequences.
+
+A wave is prefilled whole and decoded until its last response ends. Every sequence draws from
+random numbers of its own, so its tokens depend neither on the layout nor on its neighbours.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from executor.batches import PADDING, PROMPT, RESPONSE
+from executor.forward import attention_mask, token_positions
+from executor.shard import ModelShard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateSettings:
+    """Say how responses are drawn.
+
+    Attributes:
+        max_running: Most sequences of a wave.
+        seed: With the iteration and the row's number it starts the row's random numbers.
+        eos_id: Token that ends a response early; it is the response's last token.
+    """
+
+    max_running: int
+    temperature: float
+    seed: int
+    iteration: int
+    eos_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Hold whole sequences: `tokens` and `parts` (B, P + R), and `log_probs` at the temperature."""
+
+    tokens: Tensor
+    parts: Tensor
+    log_probs: Tensor
+
+
+class KeyValueCache:
+    """Hold keys and values of a wave for all layers in two tensors, filled from the left.
+
+    It is what transformers' layers ask of a cache: `update` and `get_seq_length`.
+    """
+
+    is_compileable = False
+
+    def __init__(self, layers: int, capacity_tokens: int) -> None:
+        self.length = 0
+        self._layers, self._capacity = layers, capacity_tokens
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def update(
+        self, keys: Tensor, values: Tensor, layer: int, *_unused: object, **_named: object
+    ) -> tuple[Tensor, Tensor]:
+        """Add keys and values (B, heads, new, head_dim) of one layer; return all of that layer."""
+        if self._keys is None or self._values is None:
+            shape = (self._layers, *keys.shape[:2], self._capacity, keys.shape[3])
+            self._keys, self._values = keys.new_zeros(shape), values.new_zeros(shape)
+        stop = self.length + keys.shape[2]
+        self._keys[layer, :, :, self.length : stop] = keys
+        self._values[layer, :, :, self.length : stop] = values
+        return self._keys[layer, :, :, :stop], self._values[layer, :, :, :stop]
+
+    def get_seq_length(self, *_: object) -> int:
+        """Return how many tokens are held."""
+        return self.length
+
+
+def generate(
+    shard: ModelShard,
+    prompts: Tensor,
+    present: Tensor,
+    lengths: Tensor,
+    rows: Tensor,
+    width: int,
+    settings: GenerateSettings,
+) -> Generation:
+    """Return the sequences of a replica's rows.
+
+    Args:
+        prompts: Left-padded prompts. Shape (B, P).
+        present: Where they have tokens. Shape (B, P).
+        lengths: Most tokens of each response; it ends there or at eos. Shape (B,).
+        rows: Each row's number in the global batch. Shape (B,).
+        width: R, the columns kept for responses.
+    """
+    batch, prompt_width = prompts.shape
+    tokens = torch.cat([prompts, prompts.new_zeros(batch, width)], dim=1)
+    parts = torch.zeros_like(tokens, dtype=torch.int8)
+    parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
+    log_probs = torch.zeros(tokens.shape, device=tokens.device)
+    with torch.inference_mode(), shard.autocast():
+        for start in range(0, batch, settings.max_running):
+            rows_of_wave = slice(start, start + settings.max_running)
+            wave = Wave(
+                shard,
+                Generation(tokens[rows_of_wave], parts[rows_of_wave], log_probs[rows_of_wave]),
+                lengths[rows_of_wave],
+                uniform_draws(rows[rows_of_wave], width, settings),
+                prompt_width,
+                settings,
+            )
+            wave.start()
+            while wave.append():
+                wave.decode()
+    return Generation(tokens, parts, log_probs)
+
+
+class Wave:
+    """Hold sequences that are decoded together, and fill in their responses, in place.
+
+    Args:
+        lengths: Most tokens of each response. Shape (B,).
+        draws: Uniform numbers in [0, 1), one for every token. Shape (B, R).
+    """
+
+    def __init__(
+        self,
+        shard: ModelShard,
+        sequences: Generation,
+        lengths: Tensor,
+        draws: Tensor,
+        prompt_width: int,
+        settings: GenerateSettings,
+    ) -> None:
+        self._shard, self._sequences, self._settings = shard, sequences, settings
+        self._lengths, self._draws = lengths, draws.to(lengths.device)
+        self._prompt_width, self._steps = prompt_width, int(lengths.max())
+        # Columns that are padding in all rows of this wave are left out.
+        self._first = int((sequences.parts != PADDING).any(dim=0).int().argmax())
+        self._running = lengths > 0
+        self._step = 0
+        self._cache = KeyValueCache(_layers(shard), prompt_width - self._first + self._steps)
+        self._logits: Tensor | None = None
+
+    def start(self) -> None:
+        """Prefill the prompts."""
+        prompt = slice(self._first, self._prompt_width)
+        tokens, parts = self._sequences.tokens[:, prompt], self._sequences.parts[:, prompt]
+        self._cache.length = 0
+        hidden = self._shard.model.hidden(
+            tokens, attention_mask(parts), token_positions(parts), self._cache
+        )
+        self._cache.length = tokens.shape[1]
+        self._logits = self._shard.model.head(hidden[:, -1:])[:, 0]
+
+    def append(self) -> bool:
+        """Draw the next token of every running sequence; return whether any needs another one."""
+        assert self._logits is not None
+        made, at = self._sequences, self._prompt_width + self._step
+        chosen, log_prob = draw_tokens(
+            self._logits, self._draws[:, self._step], self._settings.temperature
+        )
+        running = self._running & (self._step < self._lengths)
+        made.tokens[:, at] = torch.where(running, chosen, 0)
+        made.parts[:, at] = torch.where(running, RESPONSE, PADDING).to(torch.int8)
+        made.log_probs[:, at] = torch.where(running, log_prob, 0.0)
+        self._running = running & (chosen != self._settings.eos_id)
+        self._step += 1
+        return self._step < self._steps and bool(self._running.any())
+
+    def decode(self) -> None:
+        """Pass the tokens drawn last."""
+        at = self._prompt_width + self._step - 1
+        present = self._sequences.parts[:, self._first : at + 1] != PADDING
+        # A sequence that has ended is passed on with its wave; it attends at least its own place.
+        present[:, -1] = True
+        positions = present.sum(dim=1, keepdim=True) - 1
+        tokens = self._sequences.tokens[:, at : at + 1]
+        hidden = self._shard.model.hidden(tokens, present[:, None, None], positions, self._cache)
+        self._cache.length += 1
+        self._logits = self._shard.model.head(hidden)[:, 0]
+
+    def rewind(self) -> None:
+        """Forget the token drawn last, so that the same step can be timed again."""
+        self._step -= 1
+        self._cache.length -= 1
+        self._running = self._lengths > 0
+
+
+def draw_tokens(logits: Tensor, draws: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the token at which each row's distribution passes its draw, and its log-probability.
+
+    Args:
+        logits: Shape (B, vocab).
+        draws: Uniform in [0, 1). Shape (B,).
+    """
+    log_probs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    cumulative = log_probs.double().exp().cumsum(dim=-1)
+    target = draws[:, None] * cumulative[:, -1:]
+    chosen = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
+    return chosen[:, 0], log_probs.gather(1, chosen)[:, 0]
+
+
+def uniform_draws(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
+    """Return each row's own random numbers. Shape (B, R), float64."""
+    streams = [
+        np.random.default_rng([settings.seed, settings.iteration, row]) for row in rows.tolist()
+    ]
+    return torch.from_numpy(np.stack([stream.random(width) for stream in streams]))
+
+
+def _layers(shard: ModelShard) -> int:
+    return len(shard.model.backbone.layers)  # type: ignore[arg-type]

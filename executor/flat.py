@@ -1,0 +1,134 @@
+"""All weights of a rank's shard in one flat tensor, and their gradients in another.
+
+The parameters of the modules are views of them. So a gradient reduction, an optimizer step and a
+transfer each handle one tensor, whatever the model. Sharded parameters come first, then whole
+ones whose gradients are sums over the tensor-parallel ranks, then the other whole ones.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard
+
+from executor.parallel import PARTIAL_GRADIENT_MODULES
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Locate one parameter of a shard in the flat tensor.
+
+    Attributes:
+        shape: Shape of the rank's part.
+        dimension: Along which it is cut over the tensor-parallel ranks; None: held whole.
+    """
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    dimension: int | None
+
+
+class FlatParameters:
+    """Own the weights of a model's shard, moved into one flat tensor on its device.
+
+    Args:
+        model: Its parameters, plain or DTensor, are replaced by views.
+        device: Where the flat tensors live.
+        trainable: Whether a flat gradient is kept as well.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, *, trainable: bool) -> None:
+        found = _distinct_parameters(model)
+        found.sort(key=lambda item: _order(item[0], item[1]))
+        self.entries = _entries(found)
+        size = self.entries[-1].stop
+        self.sharded_stop = max(
+            (e.stop for e in self.entries if e.dimension is not None), default=0
+        )
+        partial = [e.stop for e in self.entries if _is_partial(e.name) and e.dimension is None]
+        self.partial_stop = max([self.sharded_stop, *partial])
+        self.values = torch.empty(size, device=device)
+        self.gradients = torch.zeros(size, device=device) if trainable else None
+        self._bytes = self.values.untyped_storage().nbytes()
+        for entry, (_, parameter, owners) in zip(self.entries, found, strict=True):
+            self._adopt(entry, parameter, owners)
+
+    def _adopt(
+        self, entry: Entry, parameter: nn.Parameter, owners: list[tuple[nn.Module, str]]
+    ) -> None:
+        view = self.values[entry.start : entry.stop].view(entry.shape)
+        view.copy_(_local(parameter))
+        replacement = nn.Parameter(_like(view, parameter), requires_grad=self.gradients is not None)
+        if self.gradients is not None:
+            gradient = self.gradients[entry.start : entry.stop].view(entry.shape)
+            replacement.grad = _like(gradient, parameter)
+        for module, name in owners:
+            setattr(module, name, replacement)
+
+    def release(self) -> None:
+        """Give the weights' memory back; the views stay and are valid again after `claim`."""
+        self.values.untyped_storage().resize_(0)
+
+    def claim(self) -> None:
+        """Take memory for weights that are written next."""
+        self.values.untyped_storage().resize_(self._bytes)
+
+
+def _distinct_parameters(
+    model: nn.Module,
+) -> list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]:
+    """Return each parameter once, under its first name, with all modules that hold it (tied ones)."""
+    found: dict[int, tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]] = {}
+    for module_name, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            full_name = f"{module_name}.{name}" if module_name else name
+            found.setdefault(id(parameter), (full_name, parameter, []))[2].append((module, name))
+    return list(found.values())
+
+
+def _entries(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]) -> list[Entry]:
+    entries, start = [], 0
+    for name, parameter, _ in found:
+        local = _local(parameter)
+        stop = start + local.numel()
+        entries.append(Entry(name, start, stop, tuple(local.shape), _cut_dimension(parameter)))
+        start = stop
+    return entries
+
+
+def _order(name: str, parameter: nn.Parameter) -> int:
+    if _cut_dimension(parameter) is not None:
+        return 0
+    return 1 if _is_partial(name) else 2
+
+
+def _is_partial(name: str) -> bool:
+    return any(part in PARTIAL_GRADIENT_MODULES for part in name.split("."))
+
+
+def _cut_dimension(parameter: Tensor) -> int | None:
+    if not isinstance(parameter, DTensor):
+        return None
+    (placement,) = parameter.placements
+    return placement.dim if isinstance(placement, Shard) else None
+
+
+def _local(parameter: Tensor) -> Tensor:
+    detached = parameter.detach()
+    return detached.to_local() if isinstance(detached, DTensor) else detached
+
+
+def _like(local: Tensor, parameter: Tensor) -> Tensor:
+    """Return `local` dressed as the DTensor that `parameter` is, or as it is."""
+    if not isinstance(parameter, DTensor):
+        return local
+    return DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

@@ -1,0 +1,137 @@
+"""Meshes of a worker group's ranks, tensor parallelism, and sums over groups of ranks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from executor.protocols import RankPositions
+
+# What a DTensor plan shards, by the module's name: along outputs (columns) or inputs (rows).
+COLUMN_MODULES = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+ROW_MODULES = ("o_proj", "down_proj")
+# Norms over the heads that a rank holds: whole weights, but each rank sees its heads' gradients.
+PARTIAL_GRADIENT_MODULES = ("q_norm", "k_norm")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankMesh:
+    """Hold a rank's place in a (dp, tp) layout and its groups; None where a group has one rank.
+
+    Attributes:
+        device: Where this rank's tensors live.
+    """
+
+    positions: RankPositions
+    rank: int
+    device: torch.device
+    mesh: DeviceMesh | None = None
+
+    @property
+    def tp_size(self) -> int:
+        """Return the tensor-parallel size."""
+        return self.positions.tp_size
+
+    @property
+    def dp_size(self) -> int:
+        """Return the data-parallel size."""
+        return self.positions.dp_size
+
+    @property
+    def tp(self) -> int:
+        """Return this rank's tensor-parallel position."""
+        return self.positions.tp[self.rank]
+
+    @property
+    def dp(self) -> int:
+        """Return this rank's data-parallel position."""
+        return self.positions.dp[self.rank]
+
+    @property
+    def leads(self) -> bool:
+        """Tell whether this rank speaks for its data-parallel position."""
+        return self.tp == 0
+
+    def sum_over_dp(self, values: Tensor) -> Tensor:
+        """Return the sum of a tensor over the data-parallel ranks, in place."""
+        return self._sum(values, "dp", self.dp_size)
+
+    def sum_over_tp(self, values: Tensor) -> Tensor:
+        """Return the sum of a tensor over the tensor-parallel ranks, in place."""
+        return self._sum(values, "tp", self.tp_size)
+
+    def _sum(self, values: Tensor, dimension: str, size: int) -> Tensor:
+        if size > 1:
+            assert self.mesh is not None
+            dist.all_reduce(values, group=self.mesh.get_group(dimension))
+        return values
+
+
+def make_mesh(positions: RankPositions, rank: int, device: torch.device) -> RankMesh:
+    """Return a rank's mesh; every rank of the worker group calls it, in the same order."""
+    if positions.ranks == 1:
+        return RankMesh(positions, rank, device)
+    groups = torch.tensor(positions.groups())
+    mesh = DeviceMesh(device.type, groups, mesh_dim_names=("dp", "tp"))
+    return RankMesh(positions, rank, device, mesh)
+
+
+def shard_dimension(module_name: str, parameter: str, *, split_vocabulary: bool) -> int | None:
+    """Return the dimension along which tensor parallelism cuts a parameter; None: not at all."""
+    last = module_name.rsplit(".", 1)[-1]
+    if last in COLUMN_MODULES:
+        return 0
+    if last in ROW_MODULES:
+        return 1 if parameter == "weight" else None
+    return 0 if split_vocabulary and last in ("embed_tokens", "head") else None
+
+
+def apply_tensor_parallelism(model: nn.Module, mesh: RankMesh, *, split_vocabulary: bool) -> None:
+    """Cut a whole model's matrices over the tensor-parallel ranks, in place.
+
+    Two all-reduces a layer in each direction (Shoeybi et al. 2019, Megatron-LM, section 3): the
+    inputs of attention and MLP are marked as replicated once, not once for each matrix.
+    """
+    assert mesh.mesh is not None
+    plan: dict[str, ParallelStyle] = {}
+    for name, module in model.named_modules():
+        last = name.rsplit(".", 1)[-1]
+        if last == "self_attn":
+            plan[name] = PrepareModuleInput(
+                input_kwarg_layouts={"hidden_states": Replicate()},
+                desired_input_kwarg_layouts={"hidden_states": Replicate()},
+            )
+        elif last == "mlp":
+            plan[name] = PrepareModuleInput(
+                input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),)
+            )
+        elif last in COLUMN_MODULES:
+            plan[name] = ColwiseParallel()
+        elif last in ROW_MODULES:
+            plan[name] = RowwiseParallel()
+        elif not isinstance(module, nn.Linear | nn.Embedding):
+            continue
+        elif split_vocabulary and last == "embed_tokens":
+            plan[name] = RowwiseParallel(input_layouts=Replicate())
+        elif split_vocabulary and last == "head":
+            plan[name] = ColwiseParallel(output_layouts=Replicate())
+    parallelize_module(model, mesh.mesh["tp"], plan)
+
+
+ReduceSum = Callable[[Tensor], Tensor]
+
+
+def reduce_sum_over_dp(mesh: RankMesh) -> ReduceSum:
+    """Return a function that sums a tensor over the data-parallel ranks and leaves its input alone."""
+    return lambda values: mesh.sum_over_dp(values.clone())

@@ -1,0 +1,101 @@
+"""Run single passes of a model on this machine as a job would, for profiles."""
+
+import time
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import ray
+
+from executor.pools import DEVICE, WorkerGroup, fetched, running_ray
+from executor.start import CPU, join_all
+from executor.worker import Worker
+from rlplan.errors import PlanError
+from rlplan.probing import ModelPass
+
+WARMUP_CALLS = 2
+
+
+class RayPassRunner:
+    """Start workers as a job's pool does, and time passes on all of them at once.
+
+    A context manager. While a pass of one rank runs, every device runs a copy of its own, so what
+    is measured is a machine whose devices are all busy.
+
+    Args:
+        devices: Workers to start; on `cpu` each is one process on one core.
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, devices: int, device: str = CPU) -> None:
+        self._devices, self._device = devices, device
+        self._stack = ExitStack()
+        self.start_seconds = 0.0
+
+    def __enter__(self) -> Self:
+        begin = time.monotonic()
+        try:
+            self._stack.enter_context(running_ray(self._devices))
+            cuda = self._device != CPU
+            self._group = WorkerGroup(Worker, self._devices, DEVICE, cuda=cuda)
+            self._stack.callback(self._group.stop)
+            join_all({self._group: self._device})
+        except BaseException:
+            self._stack.close()
+            raise
+        self.start_seconds = time.monotonic() - begin
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def run(self, model_pass: ModelPass, repeats: int) -> tuple[float, ...]:
+        """Return the seconds of each repeat, the slowest rank's, after a warm-up.
+
+        Raises:
+            PlanError: The pass needs more devices than there are.
+        """
+        if model_pass.tp * model_pass.dp > self._devices:
+            raise PlanError(
+                f"pass {model_pass.name} of tp {model_pass.tp} x dp {model_pass.dp} needs more than"
+                f" the {self._devices} devices that were started"
+            )
+        if model_pass.name == "call":
+            return self._time_calls(model_pass.tokens, repeats)
+        if model_pass.name == "weight_sync":
+            runs = [self._sync_weights(model_pass) for _ in range(WARMUP_CALLS + repeats)]
+            return tuple(runs[WARMUP_CALLS:])
+        by_rank = [
+            seconds for seconds in self._group.call("run_pass", (model_pass, repeats)) if seconds
+        ]
+        return tuple(max(slowest) for slowest in zip(*by_rank, strict=True))
+
+    def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
+        """Return round trips of a remote call whose payload goes through the object store."""
+        payload = np.zeros(num_bytes, dtype=np.uint8)
+        seconds = []
+        for _ in range(WARMUP_CALLS + repeats):
+            start = time.perf_counter()
+            received = self._group.call("take", [ray.put(payload)])
+            seconds.append(time.perf_counter() - start)
+            assert received == num_bytes
+        return tuple(seconds[WARMUP_CALLS:])
+
+    def _sync_weights(self, model_pass: ModelPass) -> float:
+        """Return the seconds in which every rank takes over its shard from another process."""
+        exported = fetched(self._group.start("export_pass", model_pass))
+        used = [rank for rank in sorted(exported) if exported[rank][0]]
+        requests = []
+        for rank in range(self._devices):
+            # From the next copy of the model, where there is one: the shard of the same position.
+            source = used[(used.index(rank) + model_pass.tp) % len(used)] if rank in used else None
+            reference = exported[source][0][0] if source is not None else None
+            requests.append((model_pass, [reference] if reference is not None else []))
+        done = fetched(self._group.start("import_pass", requests))
+        return float(max(done[rank] for rank in used) - min(exported[rank][1] for rank in used))

@@ -1,0 +1,206 @@
+"""Time single passes of a model on a worker, through the functions that tasks run."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from executor.batches import PADDING, PROMPT, RESPONSE
+from executor.engines.torch_static import GenerateSettings, Generation, Wave, uniform_draws
+from executor.infer import infer
+from executor.losses import load_loss
+from executor.parallel import RankMesh
+from executor.protocols import train_positions
+from executor.shard import ModelShard, build_shard
+from executor.train import clip_and_step, reduce_gradients, run_micro_batch
+from executor.transition import write_shard
+from rlplan.job import Hyperparameters
+from rlplan.probing import ModelPass
+
+# Models kept between passes; a demo's job has two heads in a few layouts.
+KEPT_SHARDS = 4
+WARMUP_RUNS = 2
+# Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
+LEARNING_RATE = 1e-6
+GRADIENT = 1e-3
+
+Run = Callable[[], Any]
+
+
+class PassBench:
+    """Time passes on one rank of a worker group; all ranks are asked for the same pass."""
+
+    def __init__(self, rank: int, ranks: int, device: torch.device) -> None:
+        self._rank, self._ranks, self._device = rank, ranks, device
+        self._meshes: dict[tuple[int, int], RankMesh | None] = {}
+        self._shards: dict[tuple[Any, ...], ModelShard] = {}
+
+    def run(self, model_pass: ModelPass, repeats: int) -> tuple[float, ...]:
+        """Return the seconds of each repeat; none on a rank that is left over.
+
+        The ranks start each repeat together, so that neighbours are busy with the same.
+        """
+        shard = self._shard(model_pass)
+        before, run = _nothing, _nothing
+        if shard is not None:
+            before, run = self._prepare(shard, model_pass)
+        seconds = []
+        for _ in range(WARMUP_RUNS + repeats):
+            before()
+            self._together()
+            start = time.perf_counter()
+            run()
+            self._finish()
+            seconds.append(time.perf_counter() - start)
+        return tuple(seconds[WARMUP_RUNS:]) if shard is not None else ()
+
+    def export_weights(self, model_pass: ModelPass) -> tuple[list[Any], float]:
+        """Put the shard's weights into the object store; return the reference and when it began."""
+        shard = self._shard(model_pass)
+        start = time.time()
+        if shard is None:
+            return [], start
+        values = shard.flat.values.detach().cpu().numpy()
+        return [ray.put({"flat": values, "entries": shard.flat.entries})], start
+
+    def import_weights(self, model_pass: ModelPass, holder: list[Any]) -> float:
+        """Write the shard from another rank's weights; return when it was done."""
+        shard = self._shard(model_pass)
+        if shard is not None:
+            held = ray.get(holder[0])
+            flat = torch.tensor(held["flat"], device=self._device)
+            with torch.no_grad():
+                write_shard(shard.flat, shard.mesh.tp, held["entries"], [flat], shard.mesh.tp)
+            self._finish()
+        return time.time()
+
+    def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> tuple[Run, Run]:
+        """Return what sets a repeat up, unmeasured, and what is measured."""
+        if model_pass.name in ("prefill", "decode"):
+            return _generation_runs(shard, model_pass)
+        if model_pass.name == "optimizer":
+            gradients = shard.flat.gradients
+            assert gradients is not None
+            norm = Hyperparameters().max_gradient_norm
+            return lambda: gradients.fill_(GRADIENT), lambda: clip_and_step(shard, norm).item()
+        if model_pass.name == "gradient_reduction":
+            return _nothing, lambda: reduce_gradients(shard)
+        batch = _batch(shard, model_pass)
+        if model_pass.name == "infer":
+            output = "log_probs" if model_pass.head == "lm" else "values"
+            return _nothing, lambda: infer(
+                shard,
+                batch["tokens"],
+                batch["parts"],
+                output,
+                micro_batch=model_pass.sequences,
+                temperature=1.0,
+            ).cpu()
+        assert model_pass.name == "train", model_pass.name
+        loss = load_loss("ppo_policy" if model_pass.head == "lm" else "value")
+        settings, tokens = Hyperparameters(), batch["response_mask"].sum().float()
+        return _nothing, lambda: run_micro_batch(shard, batch, loss, settings, tokens)
+
+    def _shard(self, model_pass: ModelPass) -> ModelShard | None:
+        mesh = self._mesh(model_pass.dp, model_pass.tp)
+        if mesh is None:
+            return None
+        key = (
+            model_pass.model,
+            model_pass.head,
+            model_pass.precision,
+            model_pass.dp,
+            model_pass.tp,
+        )
+        if key not in self._shards:
+            while len(self._shards) >= KEPT_SHARDS:
+                self._shards.pop(next(iter(self._shards)))
+            self._shards[key] = build_shard(
+                model_pass.model,
+                model_pass.head,
+                mesh,
+                role="actor" if model_pass.head == "lm" else "critic",
+                seed=0,
+                precision=model_pass.precision,
+                learning_rate=LEARNING_RATE,
+            )
+        return self._shards[key]
+
+    def _mesh(self, dp: int, tp: int) -> RankMesh | None:
+        """Return this rank's mesh in one of as many copies of the layout as there is room for."""
+        if (dp, tp) not in self._meshes:
+            copies, inside = self._ranks // (dp * tp), self._rank % (dp * tp)
+            mesh = None
+            if dp * tp > 1:
+                grid = torch.arange(copies * dp * tp).view(copies, dp, tp)
+                mesh = DeviceMesh(self._device.type, grid, mesh_dim_names=("copy", "dp", "tp"))
+            member = self._rank < copies * dp * tp
+            here = mesh["dp", "tp"] if mesh is not None and member else None
+            positions = train_positions(tp, dp * tp)
+            made = RankMesh(positions, inside, self._device, here) if member else None
+            self._meshes[dp, tp] = made
+        return self._meshes[dp, tp]
+
+    def _together(self) -> None:
+        if self._ranks > 1:
+            dist.barrier()
+
+    def _finish(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def _nothing() -> None:
+    return None
+
+
+def _batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
+    """Return a micro-batch of random tokens, half prompt and half response, on the device."""
+    shape = (model_pass.sequences, model_pass.tokens)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, model_pass.model.vocab_size, shape, generator=generator)
+    parts = torch.full(shape, PROMPT, dtype=torch.int8)
+    parts[:, model_pass.tokens // 2 :] = RESPONSE
+    numbers = {
+        name: torch.randn(shape, generator=generator).mul_(0.1)
+        for name in ("log_probs", "values", "reference_log_probs", "advantages", "returns")
+    }
+    batch = {"tokens": tokens, "parts": parts, "response_mask": parts == RESPONSE, **numbers}
+    return {name: column.to(shard.device) for name, column in batch.items()}
+
+
+def _generation_runs(shard: ModelShard, model_pass: ModelPass) -> tuple[Run, Run]:
+    """Return the runs of a prefill, or of a decode step after `tokens` cached ones."""
+    rows, prompt = model_pass.sequences, model_pass.tokens
+    batch = _batch(shard, model_pass)
+    tokens = torch.cat(
+        [batch["tokens"], torch.zeros(rows, 2, dtype=torch.long, device=shard.device)], 1
+    )
+    parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
+    parts[:, prompt:] = PADDING
+    sequences = Generation(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
+    settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
+    lengths = torch.full((rows,), 2, device=shard.device)
+    wave = Wave(
+        shard, sequences, lengths, uniform_draws(torch.arange(rows), 2, settings), prompt, settings
+    )
+
+    def start() -> None:
+        with torch.inference_mode(), shard.autocast():
+            wave.start()
+
+    def step() -> None:
+        with torch.inference_mode(), shard.autocast():
+            wave.append()
+            wave.decode()
+            wave.rewind()
+
+    if model_pass.name == "prefill":
+        return _nothing, start
+    start()
+    return _nothing, step

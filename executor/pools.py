@@ -1,0 +1,175 @@
+"""Ray for one run: its start and end, and a pool's worker group on a placement group."""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from executor.processes import descendants, end_processes
+from executor.protocols import Protocol, RankPositions, protocol_of, train_positions
+from rlplan.errors import RlplanError
+from rlplan.units import MIB
+
+DEVICE = "rlplan_device"
+HOST = "rlplan_host"
+
+OBJECT_STORE_BYTES = 200 * MIB
+# Larger results go from worker to worker through shared memory; smaller ones (reports) to the caller.
+INLINE_BYTES = 1000
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the home folder
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+# How long to wait for results before looking whether some rank has failed.
+LOOK_SECONDS = 0.5
+
+Split = Callable[[Any, int], Sequence[Any]]
+
+
+@contextmanager
+def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
+    """Start a private Ray with that many device and host slots; leave nothing of it behind.
+
+    A Ray that the caller runs already is used and left alone, if it has the slots.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    folder = tempfile.mkdtemp(prefix="rlplan-ray-")
+    try:
+        ray.init(
+            num_cpus=1,
+            resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+            _system_config={"max_direct_call_object_size": INLINE_BYTES},
+        )
+        yield
+    finally:
+        stop_ray(folder)
+
+
+def stop_ray(folder: str) -> None:
+    """Shut this process's Ray down, wait for its processes, and remove its folder."""
+    started = descendants()
+    try:
+        ray.shutdown()
+    finally:
+        end_processes(started)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class WorkerGroup:
+    """Hold the workers of one pool: one process on each device, all running the same program.
+
+    Args:
+        worker: The worker's class, whose methods declare their transfer protocols.
+        slot: Resource of which every worker takes one.
+        cuda: Whether every worker takes a GPU as well.
+    """
+
+    def __init__(self, worker: type[Any], ranks: int, slot: str, *, cuda: bool = False) -> None:
+        bundle = {slot: 1.0, **({"GPU": 1.0} if cuda else {})}
+        self._worker, self.ranks = worker, ranks
+        self._placement = placement_group([bundle] * ranks, strategy="PACK")
+        remote = ray.remote(worker)
+        self._actors = [
+            remote.options(
+                num_cpus=0,
+                num_gpus=1 if cuda else 0,
+                resources={slot: 1.0},
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    self._placement, placement_group_bundle_index=rank
+                ),
+            ).remote()
+            for rank in range(ranks)
+        ]
+
+    def protocol(self, method: str) -> Protocol:
+        """Return the transfer protocol that a worker method declares."""
+        return protocol_of(getattr(self._worker, method))
+
+    def send(
+        self, method: str, arguments: Mapping[int, Any], num_returns: int = 1
+    ) -> dict[int, Any]:
+        """Call a method on ranks, each with its argument; return references at once."""
+        return {
+            rank: getattr(self._actors[rank], method)
+            .options(num_returns=num_returns)
+            .remote(argument)
+            for rank, argument in arguments.items()
+        }
+
+    def start(
+        self,
+        method: str,
+        argument: Any = None,
+        *,
+        positions: RankPositions | None = None,
+        split: Split | None = None,
+    ) -> dict[int, Any]:
+        """Call a method on the ranks that its protocol distributes to; return references at once."""
+        places = positions or train_positions(1, self.ranks)
+        return self.send(
+            method, self.protocol(method).distribute(places, argument, split or _whole)
+        )
+
+    def call(self, method: str, argument: Any = None) -> Any:
+        """Call a method, wait, and return what its protocol collects (a list from many ranks)."""
+        results = fetched(self.start(method, argument))
+        return self.protocol(method).collect(train_positions(1, self.ranks), results, list)
+
+    def stop(self) -> None:
+        """End the workers and free their slots."""
+        for actor in self._actors:
+            ray.kill(actor)
+        ray.util.remove_placement_group(self._placement)
+
+
+def _whole(argument: Any, parts: int) -> Sequence[Any]:
+    return [argument] * parts
+
+
+def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return what the references hold; the first failure of any of them ends the wait.
+
+    A rank whose neighbour failed may wait for it in a collective for ever.
+
+    Raises:
+        UserError: A worker met a mistake of the user's, raised as it was there.
+        RlplanError: A worker failed or died.
+    """
+    waiting = list(references.values())
+    values: dict[Any, Any] = {}
+    try:
+        while waiting:
+            ready, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_SECONDS)
+            values |= dict(zip(ready, ray.get(ready), strict=True))
+    except RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, RlplanError):
+            raise cause from None
+        raise RlplanError(f"a worker failed: {error}") from error
+    except RayError as error:
+        raise RlplanError(f"a worker died: {error}") from error
+    return {key: values[reference] for key, reference in references.items()}

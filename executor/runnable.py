@@ -1,0 +1,122 @@
+"""What this engine runs, checked before anything is started."""
+
+from executor.engines import engine_module_names
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.errors import PlanError
+from rlplan.plan import Plan, TaskPlan
+
+# Fields of a task's layout that this engine runs with one value only.
+FIXED = {"pp": 1, "cp": 1, "ep": 1, "zero": 0, "offload": False, "recompute": "none"}
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+PRECISIONS = ("fp32", "bf16")
+
+
+def check_runnable(plan: Plan) -> tuple[Task, ...]:
+    """Return the plan's tasks in the dataflow's order if this engine runs all of them.
+
+    Raises:
+        PlanError: Names the task, the field, and what this engine runs.
+    """
+    algorithm = load_algorithm(plan.job.algorithm)
+    tasks = tasks_of(algorithm, plan.job)
+    if plan.mode != "sync" or plan.staleness:
+        raise PlanError(f"mode {plan.mode}, staleness {plan.staleness}: this engine runs sync, 0")
+    if plan.job.precision not in (None, *PRECISIONS):
+        raise PlanError(f"job.precision {plan.job.precision}: this engine runs {_list(PRECISIONS)}")
+    for task in tasks:
+        if task.name not in plan.tasks:
+            raise PlanError(f"tasks.{task.name} is missing in the plan")
+        _check_layout(plan, task, plan.tasks[task.name])
+        if task.kind != "rule":
+            _check_model(plan, task, plan.tasks[task.name])
+        if task.kind == "train":
+            _check_mini_batches(plan, task, groups=algorithm.groups)
+    _check_homes(plan, tasks)
+    _check_transition(plan)
+    return tasks
+
+
+def _list(values: object) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, tuple | list) else str(values)
+
+
+def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
+    for field, only in FIXED.items():
+        value = getattr(layout, field)
+        if value != only:
+            raise PlanError(f"tasks.{task.name}.{field} is {value}: this engine runs {only} only")
+    pool = plan.pool_of(task.name)
+    if layout.gpus != pool.gpus:
+        raise PlanError(
+            f"tasks.{task.name}: tp {layout.tp} x dp {layout.dp} covers {layout.gpus} devices,"
+            f" but pool {pool.name} has {pool.gpus}"
+        )
+    if task.role not in pool.roles:
+        raise PlanError(f"tasks.{task.name}.pool: pool {pool.name} does not hold {task.role}")
+    if task.name not in plan.order.get(pool.name, ()):
+        raise PlanError(f"order.{pool.name} does not name {task.name}")
+    known = engine_module_names()
+    if task.kind == "generate" and layout.engine not in ("", *known):
+        raise PlanError(
+            f"tasks.{task.name}.engine is {layout.engine}: this executor has {_list(known)}"
+        )
+
+
+def _check_model(plan: Plan, task: Task, layout: TaskPlan) -> None:
+    model = plan.job.architecture(task.role)
+    if plan.pool_of(task.name).is_host:
+        raise PlanError(f"tasks.{task.name}.pool is a host pool: models run on device pools")
+    if model.family not in FAMILIES or model.num_experts or not model.gated_mlp:
+        raise PlanError(
+            f"models.{task.role} is a {model.family} with {model.num_experts} experts:"
+            f" this engine runs dense models of {_list(FAMILIES)}"
+        )
+    if model.num_heads % layout.tp or model.num_kv_heads % layout.tp or model.ffn_size % layout.tp:
+        raise PlanError(
+            f"tasks.{task.name}.tp {layout.tp} does not divide the {model.num_heads} heads,"
+            f" {model.num_kv_heads} KV heads and MLP width {model.ffn_size} of {model.name}"
+        )
+    vocab = plan.job.architecture("actor").vocab_size
+    if model.vocab_size < vocab:
+        raise PlanError(
+            f"models.{task.role} has a vocabulary of {model.vocab_size}: the actor generates"
+            f" tokens up to {vocab - 1}"
+        )
+
+
+def _check_mini_batches(plan: Plan, task: Task, *, groups: bool) -> None:
+    work, dp = plan.job.workload, plan.tasks[task.name].dp
+    unit, name = (work.prompts, "prompts") if groups else (work.sequences, "sequences")
+    if unit % (work.updates * dp):
+        raise PlanError(
+            f"tasks.{task.name}.dp {dp} and workload.updates {work.updates} do not divide"
+            f" the {unit} {name} of an iteration"
+        )
+
+
+def _check_homes(plan: Plan, tasks: tuple[Task, ...]) -> None:
+    """Refuse a second layout of a trained model; only the actor has one, for generation."""
+    trained = {task.role: task.name for task in tasks if task.kind == "train"}
+    for task in tasks:
+        if task.kind != "infer" or task.role not in trained:
+            continue
+        home, here = plan.tasks[trained[task.role]], plan.tasks[task.name]
+        for field in ("pool", "tp"):
+            if getattr(here, field) != getattr(home, field):
+                raise PlanError(
+                    f"tasks.{task.name}.{field} is {getattr(here, field)}: this engine runs it in"
+                    f" the layout of {trained[task.role]}, {field} {getattr(home, field)}"
+                )
+
+
+def _check_transition(plan: Plan) -> None:
+    train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+    if train.pool != generate.pool or train.tp == generate.tp:
+        return
+    divides = train.tp % generate.tp == 0
+    if plan.transition == "none" or (plan.transition.startswith("hybridflow") and not divides):
+        raise PlanError(
+            f"transition {plan.transition} cannot bring actor.update.tp {train.tp} to"
+            f" actor.generate.tp {generate.tp}; use {'hybridflow' if divides else 'all-gather'}"
+        )

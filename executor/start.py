@@ -1,0 +1,92 @@
+"""Start the worker groups of a plan's pools, all at once."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from executor.pools import DEVICE, HOST, WorkerGroup, fetched
+from executor.rule_worker import RuleWorker
+from executor.worker import Duty, Membership, Worker
+from executor.workload import PromptBatches
+from rlplan.dataflow import Task
+from rlplan.errors import PlanError
+from rlplan.plan import Plan
+
+CPU = "cpu"
+
+
+def device_type(device: str) -> str:
+    """Return torch's name of a device sheet's kind: every sheet but the host's own core is a GPU."""
+    return CPU if device == CPU else "cuda"
+
+
+def check_machine(plan: Plan) -> None:
+    """Refuse a plan that wants more GPUs than this machine has.
+
+    Raises:
+        PlanError: Says how many are wanted and here.
+    """
+    wanted = sum(
+        pool.gpus for pool in plan.pools if not pool.is_host and device_type(pool.device) != CPU
+    )
+    if not wanted:
+        return
+    import torch  # noqa: PLC0415  # only to count GPUs, when any are wanted
+
+    here = torch.cuda.device_count()
+    if wanted > here:
+        raise PlanError(f"pools want {wanted} GPUs, this machine has {here}; run a plan for `cpu`")
+
+
+@contextmanager
+def started_groups(
+    plan: Plan, tasks: tuple[Task, ...], prompts: PromptBatches, seed: int
+) -> Iterator[Mapping[str, WorkerGroup]]:
+    """Start the workers of all pools with their models; end them afterwards."""
+    groups: dict[str, WorkerGroup] = {}
+    try:
+        for pool in plan.pools:
+            worker = RuleWorker if pool.is_host else Worker
+            slot = HOST if pool.is_host else DEVICE
+            cuda = not pool.is_host and device_type(pool.device) != CPU
+            groups[pool.name] = WorkerGroup(worker, pool.gpus, slot, cuda=cuda)
+        devices = {pool.name: device_type(pool.device) for pool in plan.pools if not pool.is_host}
+        join_all({groups[name]: device for name, device in devices.items()})
+        _prepare_all(plan, tasks, prompts, seed, groups)
+        yield groups
+    finally:
+        for group in groups.values():
+            group.stop()
+
+
+def join_all(groups: Mapping[WorkerGroup, str]) -> None:
+    """Let the ranks of every group meet; `groups` maps each to its device type."""
+    points = fetched({group: group.start("meeting_point")[0] for group in groups})
+    waiting: dict[Any, Any] = {}
+    for group, device in groups.items():
+        members = [
+            Membership(rank=rank, ranks=group.ranks, address=points[group], device=device)
+            for rank in range(group.ranks)
+        ]
+        waiting |= {(group, rank): ref for rank, ref in group.start("join", members).items()}
+    fetched(waiting)
+
+
+def _prepare_all(
+    plan: Plan,
+    tasks: tuple[Task, ...],
+    prompts: PromptBatches,
+    seed: int,
+    groups: Mapping[str, WorkerGroup],
+) -> None:
+    waiting: dict[Any, Any] = {}
+    for pool in plan.pools:
+        here = tuple(task for task in tasks if plan.tasks[task.name].pool == pool.name)
+        request: Any = Duty(
+            plan=plan, pool=pool.name, tasks=here, seed=seed, eos_id=prompts.tokenizer.eos_id
+        )
+        if pool.is_host:
+            request = (plan.job, prompts.rows, str(prompts.folder.resolve()))
+        references = groups[pool.name].start("prepare", request)
+        waiting |= {(pool.name, rank): reference for rank, reference in references.items()}
+    fetched(waiting)

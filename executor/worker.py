@@ -1,0 +1,356 @@
+"""A worker: one process on one device of a pool, with its shards of all models of the pool.
+
+Colocated tasks run one after another, in the order in which the controller sends them.
+"""
+
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.advantages import compute_advantages
+from executor.batches import PADDING, RESPONSE, Columns
+from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
+from executor.engines import load_engine_module
+from executor.engines.torch_static import GenerateSettings
+from executor.infer import infer
+from executor.parallel import RankMesh, make_mesh, reduce_sum_over_dp
+from executor.passes import PassBench
+from executor.peak import peak_bytes
+from executor.protocols import (
+    ALL_TO_ALL,
+    MICRO_DP,
+    ONE_TO_ALL,
+    RANK_ZERO,
+    THREE_D,
+    RankPositions,
+    registered,
+    train_positions,
+)
+from executor.shard import ModelShard, build_shard
+from executor.train import update_model
+from executor.transition import (
+    PoolTransition,
+    generation_positions,
+    needed_shards,
+    shares_weights,
+    write_shard,
+)
+from executor.workload import response_lengths
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task
+from rlplan.plan import Plan
+from rlplan.probing import ModelPass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Tell a worker who it is in its pool.
+
+    Attributes:
+        address: `host:port` at which the pool's ranks meet.
+        device: `cpu` or `cuda`.
+    """
+
+    rank: int
+    ranks: int
+    address: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """Tell a pool's workers what they will run.
+
+    Attributes:
+        tasks: The pool's tasks, in the dataflow's order.
+        seed: Of weights and samples.
+        eos_id: Token that ends a response.
+    """
+
+    plan: Plan
+    pool: str
+    tasks: tuple[Task, ...]
+    seed: int
+    eos_id: int
+
+
+class Worker:
+    """Run the tasks of a pool on one device."""
+
+    def __init__(self) -> None:
+        self._homes: dict[str, ModelShard] = {}
+        self._generator: ModelShard | None = None
+        self._transition: PoolTransition | None = None
+        self._bench: PassBench | None = None
+
+    @registered(RANK_ZERO)
+    def meeting_point(self, _: None) -> str:
+        """Return an address at which the pool's ranks can meet."""
+        host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return f"{host}:{probe.getsockname()[1]}"
+
+    @registered(ALL_TO_ALL)
+    def join(self, membership: Membership) -> None:
+        """Join the pool's process group."""
+        self._member = membership
+        self._device = torch.device(membership.device)
+        if membership.device == "cpu":
+            torch.set_num_threads(1)  # one device is one core
+        if membership.ranks > 1:
+            dist.init_process_group(
+                "gloo" if membership.device == "cpu" else "nccl",
+                init_method=f"tcp://{membership.address}",
+                rank=membership.rank,
+                world_size=membership.ranks,
+            )
+
+    @registered(ONE_TO_ALL)
+    def prepare(self, duty: Duty) -> None:
+        """Build this rank's shards of the pool's models, and the groups of ranks that tasks need."""
+        self._duty, self._meshes = duty, dict[RankPositions, RankMesh]()
+        plan, job = duty.plan, duty.plan.job
+        self._algorithm = load_algorithm(job.algorithm)
+        for task in duty.tasks:
+            if task.kind == "generate" and plan.tasks["actor.update"].pool != duty.pool:
+                self._generator = self._build(task, generation_positions(plan))
+            elif task.kind == "train" or (task.kind == "infer" and not self._is_trained(task)):
+                positions = train_positions(plan.tasks[task.name].tp, self._member.ranks)
+                self._homes[task.role] = self._build(task, positions)
+        if plan.tasks["actor.generate"].pool == duty.pool and self._generator is None:
+            self._prepare_generation(next(t for t in duty.tasks if t.kind == "generate"))
+
+    def _prepare_generation(self, task: Task) -> None:
+        plan, home = self._duty.plan, self._homes["actor"]
+        if shares_weights(plan):
+            self._generator = home
+            return
+        self._generator = self._build(task, generation_positions(plan))
+        self._transition = PoolTransition(plan, home, self._generator)
+        self._generator.flat.release()
+
+    def _is_trained(self, task: Task) -> bool:
+        names = self._duty.plan.tasks
+        return f"{task.role}.update" in names
+
+    def _build(self, task: Task, positions: RankPositions) -> ModelShard:
+        job = self._duty.plan.job
+        if positions not in self._meshes:
+            self._meshes[positions] = make_mesh(positions, self._member.rank, self._device)
+        rate = None
+        if task.kind == "train":
+            settings = job.hyperparameters
+            rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
+        return build_shard(
+            job.architecture(task.role),
+            task.head,
+            self._meshes[positions],
+            role=task.role,
+            seed=self._duty.seed,
+            precision=job.precision or "fp32",
+            learning_rate=rate,
+        )
+
+    @registered(MICRO_DP)
+    def generate(self, call: TaskCall) -> Any:
+        """Generate responses of this replica's prompts."""
+        assert self._generator is not None
+        outcome = run_task(
+            call, lambda columns: self._generate(call, columns), leads=self._generator.mesh.leads
+        )
+        if self._transition is not None:
+            self._generator.flat.release()
+        return outcome
+
+    def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
+        assert self._generator is not None
+        duty, job, layout = self._duty, self._duty.plan.job, self._duty.plan.tasks[call.task.name]
+        lengths = response_lengths(job, call.iteration)
+        rows = np.concatenate(
+            [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
+        )
+        made = load_engine_module(layout.engine).generate(
+            self._generator,
+            self._tensor(columns["prompt_tokens"]),
+            self._tensor(columns["prompt_present"]),
+            self._tensor(lengths[rows]),
+            torch.from_numpy(rows),
+            int(lengths.max()),
+            GenerateSettings(
+                max_running=layout.max_running,
+                temperature=job.hyperparameters.temperature,
+                seed=duty.seed,
+                iteration=call.iteration,
+                eos_id=duty.eos_id,
+            ),
+        )
+        sequences = {"tokens": _array(made.tokens), "parts": _array(made.parts)}
+        metrics = {
+            "response_tokens": float((sequences["parts"] == RESPONSE).sum()),
+            "tokens": float((sequences["parts"] != PADDING).sum()),
+        }
+        outputs = {"sequences": sequences, "log_probs": {"log_probs": _array(made.log_probs)}}
+        return outputs, metrics
+
+    @registered(THREE_D)
+    def infer(self, call: TaskCall) -> Any:
+        """Run a forward-only task on this rank's rows."""
+        shard, layout = self._homes[call.task.role], self._duty.plan.tasks[call.task.name]
+        (output,) = call.task.outputs
+
+        def compute(columns: Columns) -> Outcome:
+            result = infer(
+                shard,
+                self._tensor(columns["tokens"]),
+                self._tensor(columns["parts"]),
+                output,
+                micro_batch=layout.micro_batch,
+                temperature=self._duty.plan.job.hyperparameters.temperature,
+            )
+            return {output: {output: _array(result)}}, {}
+
+        return run_task(call, compute, leads=shard.mesh.leads)
+
+    @registered(THREE_D)
+    def train(self, call: TaskCall) -> Any:
+        """Update a model on this rank's share of every mini-batch."""
+        shard = self._homes[call.task.role]
+        return run_task(
+            call, lambda columns: self._train(call, shard, columns), leads=shard.mesh.leads
+        )
+
+    def _train(self, call: TaskCall, shard: ModelShard, columns: Columns) -> Outcome:
+        job, layout = self._duty.plan.job, self._duty.plan.tasks[call.task.name]
+        batch = {name: self._tensor(column) for name, column in columns.items()}
+        batch["response_mask"] = batch["parts"] == RESPONSE
+        batch = compute_advantages(
+            self._algorithm,
+            batch,
+            job.hyperparameters,
+            job.workload.samples_per_prompt,
+            reduce_sum_over_dp(shard.mesh),
+            job.rewards,
+        )
+        assert call.task.loss is not None
+        losses = update_model(
+            shard,
+            batch,
+            call.task.loss,
+            job.hyperparameters,
+            updates=job.workload.updates,
+            epochs=job.workload.epochs,
+            micro_batch=layout.micro_batch,
+        )
+        return {}, {**losses, **_batch_sums(batch)}
+
+    @registered(ONE_TO_ALL)
+    def reshard(self, _: None) -> CallReport:
+        """Gather the generate shard from the training weights of this pool."""
+        assert self._transition is not None
+        start = time.time()
+        self._transition.run()
+        self._finish()
+        return CallReport(start_seconds=start, end_seconds=time.time())
+
+    @registered(ONE_TO_ALL)
+    def export_weights(self, _: None) -> tuple[Any, CallReport]:
+        """Put this rank's train shard into the object store if it leads a copy of the model."""
+        start, shard = time.time(), self._homes["actor"]
+        flat = None
+        if shard.mesh.dp == 0:
+            flat = [ray.put({"flat": _array(shard.flat.values), "entries": shard.flat.entries})]
+        return flat, CallReport(start_seconds=start, end_seconds=time.time())
+
+    @registered(ONE_TO_ALL)
+    def import_weights(self, holders: list[Any]) -> CallReport:
+        """Write the generate shard from the train shards that another pool put out.
+
+        Args:
+            holders: By train shard, a reference to what `export_weights` returned.
+        """
+        assert self._generator is not None
+        mesh = self._generator.mesh
+        needed = needed_shards(len(holders), mesh.tp_size, mesh.tp)
+        wait_for([holders[position] for position in needed])
+        start = time.time()
+        references = [ray.get(holders[position])[0] for position in needed]
+        shards = ray.get(references)
+        flats = [self._tensor(shard["flat"]) for shard in shards]
+        with torch.no_grad():
+            write_shard(self._generator.flat, mesh.tp, shards[0]["entries"], flats, needed.start)
+        self._finish()
+        return CallReport(start_seconds=start, end_seconds=time.time())
+
+    @registered(ONE_TO_ALL)
+    def weights(self, role: str) -> dict[str, np.ndarray[Any, Any]]:
+        """Return this rank's parts of a role's weights by name (`generator`: those it generates with)."""
+        shard = self._generator if role == "generator" else self._homes[role]
+        assert shard is not None
+        values = _array(shard.flat.values)
+        return {
+            e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries
+        }
+
+    @registered(ONE_TO_ALL)
+    def run_pass(self, request: tuple[ModelPass, int]) -> tuple[float, ...]:
+        """Time a pass of a model on this rank; return the seconds of each repeat."""
+        return self._passes().run(*request)
+
+    def _passes(self) -> PassBench:
+        if self._bench is None:
+            self._bench = PassBench(self._member.rank, self._member.ranks, self._device)
+        return self._bench
+
+    @registered(ONE_TO_ALL)
+    def export_pass(self, model_pass: ModelPass) -> tuple[list[Any], float]:
+        """Put this rank's shard of a probed model out; return its reference and when that began."""
+        return self._passes().export_weights(model_pass)
+
+    @registered(ALL_TO_ALL)
+    def import_pass(self, request: tuple[ModelPass, list[Any]]) -> float:
+        """Take over another rank's shard of a probed model; return when that was done."""
+        return self._passes().import_weights(*request)
+
+    @registered(RANK_ZERO)
+    def take(self, holder: list[Any]) -> int:
+        """Fetch a payload and do nothing with it; return its bytes."""
+        return int(ray.get(holder[0]).nbytes)
+
+    @registered(ONE_TO_ALL)
+    def peak(self, _: None) -> int:
+        """Return the largest bytes that this process has held on its device."""
+        return peak_bytes(self._device.type)
+
+    def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """Return a copy on the device; arrays of the object store cannot be written."""
+        return torch.tensor(array, device=self._device)
+
+    def _finish(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def _array(values: Tensor) -> np.ndarray[Any, Any]:
+    return values.detach().cpu().numpy()
+
+
+def _batch_sums(batch: dict[str, Tensor]) -> dict[str, float]:
+    """Return sums over this rank's rows that say how the policy does."""
+    mask = batch["response_mask"]
+    sums = {"reward_sum": batch["rewards"].sum()}
+    for name in ("scores", "rule_scores"):
+        if name in batch:
+            sums[f"{name}_sum"] = batch[name].sum()
+    if "reference_log_probs" in batch:
+        log_ratios = (batch["log_probs"] - batch["reference_log_probs"]) * mask
+        sums["kl_sum"] = log_ratios.sum()
+    values = torch.stack([value.float() for value in sums.values()]).tolist()
+    return dict(zip(sums, values, strict=True))
