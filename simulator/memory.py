@@ -14,8 +14,8 @@ from rlplan.job import Job
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.precision import PRECISIONS
 from simulator.costs.pricing import precision_of
-from simulator.costs.training import FULLY_SHARDED
-from simulator.costs.transition import shape_of, volume_of
+from simulator.costs.sharding import FULLY_SHARDED
+from simulator.costs.transition import volume_of
 from simulator.costs.weights import largest_shard
 from simulator.site import Site, sites_of
 from simulator.task_memory import (
@@ -129,14 +129,14 @@ def extra_weight_bytes(
 ) -> int:
     """Return the weight bytes that generation adds to the resident shard of training.
 
-    Zero-redundancy groups grow the train shard into the generate shard; the others keep what the
-    formula calls redundant beside it; two copies share nothing.
+    Zero-redundancy groups grow the train shard into the generate shard, and equal layouts share
+    one copy; all others keep the train shard beside the weights that they generate with (Sheng et
+    al. 2025, HybridFlow, section 5.3).
     """
     shard = generation_weight_bytes(role, generate, job)
-    if transition == "two-copies":
-        return shard
-    volume = volume_of(transition, _model_bytes(role, job), shape_of(train, generate))
-    return max(0, round(shard + volume.redundant_bytes) - _train_shard_bytes(role, train, job))
+    if transition in ("hybridflow", "none"):
+        return max(0, shard - _train_shard_bytes(role, train, job))
+    return shard
 
 
 def _generation_moments(
@@ -150,7 +150,7 @@ def _generation_moments(
     if train is not None:
         extra = extra_weight_bytes(role, plan.transition, train, generate, job)
         terms[weights_term(role, generating=True)] = extra
-        volume = volume_of(plan.transition, _model_bytes(role, job), shape_of(train, generate))
+        volume = volume_of(plan.transition, _model_bytes(role, job), train, generate)
         peak = round(volume.peak_weight_bytes) - _train_shard_bytes(role, train, job)
         moments[TRANSITION] = {weights_term(role, generating=True): max(extra, peak)}
     left = generation_kv_bytes(

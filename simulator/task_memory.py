@@ -17,7 +17,7 @@ from simulator.costs.activations import layer_activation_bytes, logits_bytes
 from simulator.costs.pipeline import layers_of_stages
 from simulator.costs.pricing import precision_of, shard_of
 from simulator.costs.sequences import local_sequences, statistics_of
-from simulator.costs.training import FULLY_SHARDED
+from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.weights import (
     cache_bytes_per_token,
     largest_shard,

@@ -16,9 +16,10 @@ from simulator.costs.sequences import (
     statistics_of,
     straggler_fraction,
 )
+from simulator.costs.sharding import exposed, weight_gather_seconds
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
-from simulator.costs.weights import shard_parameters
+from simulator.costs.weights import largest_shard
 from simulator.site import Site
 
 Slots = tuple[tuple[Slot, int], ...]
@@ -35,9 +36,14 @@ def infer_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts)
     slots = slots_of(setting, model, task.head, job, engine, local, layout.micro_batch, None)
     parts = pipeline_parts(slots, layout.pp)
     parts["uneven lengths"] = uneven_lengths(parts, job, layout, engine, local)
-    parts["host work"] = host_work(engine, sum(count for _, count in slots))
+    num_passes = sum(count for _, count in slots)
+    parts["host work"] = host_work(engine, num_passes)
+    parameters = largest_shard(model, task.head, layout.tp, layout.pp, layout.ep)
+    gathers = weight_gather_seconds(setting, layout, parameters, num_passes)
+    parts |= exposed(gathers, engine.overlap_fraction, parts["forward"])
     if layout.offload:
-        parts["weights from host"] = _weights_from_host(setting, model, task.head, layout)
+        num_bytes = parameters * setting.shard.value_bytes
+        parts["weights from host"] = setting.device.copy(num_bytes, "host_to_device")
     num_bytes = data_bytes(task.inputs, job.workload) // layout.dp
     parts["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
     return cost_of(parts)
@@ -118,10 +124,3 @@ def uneven_lengths(
 def host_work(engine: EngineSheet, num_micro_batches: int) -> Estimate:
     """Return seconds of the host's own work on so many micro-batches."""
     return Estimate(engine.step_seconds * num_micro_batches, 0.0, Source.DATASHEET)
-
-
-def _weights_from_host(
-    setting: Setting, model: ModelArchitecture, head: Head, layout: TaskPlan
-) -> Estimate:
-    parameters = shard_parameters(model, head, layout.tp, layout.pp, 0, layout.ep)
-    return setting.device.copy(parameters * setting.shard.value_bytes, "host_to_device")

@@ -16,12 +16,11 @@ from simulator.costs.forward import (
 from simulator.costs.operators import FP32_BYTES
 from simulator.costs.pricing import Setting, precision_of, setting_of
 from simulator.costs.sequences import local_sequences
+from simulator.costs.sharding import FULLY_SHARDED, exposed, gradient_seconds
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.costs.weights import largest_shard
 from simulator.site import Site
-
-FULLY_SHARDED = 3  # the ZeRO stage that shards weights too
 
 
 def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> TaskCost:
@@ -40,7 +39,7 @@ def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts)
     parts["uneven lengths"] = uneven_lengths(parts, job, layout, engine, local)
     parts["host work"] = host_work(engine, sum(count for _, count in slots))
     communication = gradient_seconds(setting, layout, parameters, sum(count for _, count in slots))
-    parts |= _exposed(communication, engine.overlap_fraction, _hideable(slots, layout.zero))
+    parts |= exposed(communication, engine.overlap_fraction, _hideable(slots, layout.zero))
     parts["optimizer"] = optimizer_seconds(setting, layout, parameters)
     updates = workload.updates * workload.epochs
     whole = {name: part * updates for name, part in parts.items()}
@@ -49,31 +48,6 @@ def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts)
     num_bytes = data_bytes(task.inputs, workload) // layout.dp
     whole["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
     return cost_of(whole)
-
-
-def gradient_seconds(
-    setting: Setting, layout: TaskPlan, parameters: int, num_micro_batches: int
-) -> dict[str, Estimate]:
-    """Return seconds by cause of what data-parallel ranks exchange in one update, nothing hidden.
-
-    ZeRO stages as Rajbhandari et al. 2020 (arXiv:1910.02054), section 7: 0 all-reduces gradients;
-    1 reduce-scatters them and gathers the updated weights; from 2 on gradients are kept sharded, so
-    every micro-batch's are reduced; 3 also gathers the weights for each forward and each backward.
-    """
-    ranks, stride = layout.dp * layout.cp, layout.tp * layout.pp
-    sizes = PRECISIONS[setting.precision]
-    gradients, weights = parameters * sizes.gradient_bytes, parameters * sizes.weight_bytes
-    if ranks == 1:
-        return {}
-    if layout.zero == 0:
-        return {"gradient reduction": setting.collective("all_reduce", gradients, ranks, stride)}
-    reduced = setting.collective("reduce_scatter", gradients, ranks, stride)
-    gathered = setting.collective("all_gather", weights, ranks, stride)
-    if layout.zero == 1:
-        return {"gradient reduction": reduced, "weight gathers": gathered}
-    reductions = reduced * num_micro_batches
-    gathers = 2 * num_micro_batches if layout.zero == FULLY_SHARDED else 1
-    return {"gradient reduction": reductions, "weight gathers": gathered * gathers}
 
 
 def _hideable(slots: Slots, zero: int) -> Estimate:
@@ -87,17 +61,6 @@ def _hideable(slots: Slots, zero: int) -> Estimate:
     if zero == FULLY_SHARDED:
         return total(slot.passes.compute * count for slot, count in slots)
     return total(slot.backward.compute * count for slot, count in slots)
-
-
-def _exposed(
-    communication: dict[str, Estimate], overlap_fraction: float, hideable: Estimate
-) -> dict[str, Estimate]:
-    """Return what of each communication does not hide; at most the hideable compute's length does."""
-    whole = sum(part.seconds for part in communication.values())
-    if whole == 0:
-        return communication
-    hidden = min(overlap_fraction * whole, hideable.seconds)
-    return {name: part * (1 - hidden / whole) for name, part in communication.items()}
 
 
 def optimizer_seconds(setting: Setting, layout: TaskPlan, parameters: int) -> Estimate:

@@ -13,8 +13,8 @@ from rlplan.precision import PRECISIONS
 from rlplan.probing import ModelPass
 from rlplan.transfers import TransitionShape, TransitionVolume, transition_volume
 from simulator.costs.pricing import precision_of
+from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.training import FULLY_SHARDED
 from simulator.site import Site
 
 
@@ -25,9 +25,20 @@ def shape_of(train: TaskPlan, generate: TaskPlan) -> TransitionShape:
     )
 
 
+def volume_of(name: str, model_bytes: int, train: TaskPlan, generate: TaskPlan) -> TransitionVolume:
+    """Return what a transition moves and keeps, in bytes per GPU.
+
+    The all-gather over all GPUs is written for fully sharded weights (ZeRO stage 3). Where data-
+    parallel ranks hold the same weights it has only a model-parallel block to gather: the vanilla
+    groups.
+    """
+    if name == "all-gather" and train.zero < FULLY_SHARDED:
+        name = "hybridflow-v"
+    return _volume(name, model_bytes, shape_of(train, generate))
+
+
 @lru_cache(maxsize=65536)
-def volume_of(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVolume:
-    """Return what a transition moves and keeps, in bytes per GPU, remembered."""
+def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVolume:
     return transition_volume(name, model_bytes, shape)
 
 
@@ -56,9 +67,11 @@ def transition_cost(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
     if measured is not None:
         return cost_of({"weight sync": measured})
     model_bytes = model.num_parameters() * PRECISIONS[precision_of(job)].weight_bytes
-    volume = volume_of(name, model_bytes, shape_of(train, generate))
+    volume = volume_of(name, model_bytes, train, generate)
     received = max(0.0, volume.received_bytes)
-    parts = {"sharded weight gather": _unshard(train, train_site, model_bytes, facts)}
+    parts: dict[str, Estimate] = {}
+    if name != "all-gather":  # which gathers the shards of all ranks by itself
+        parts["sharded weight gather"] = _unshard(train, train_site, model_bytes, facts)
     if volume.collective == "broadcast" or not same_pool:
         shard_bytes = model_bytes / (generate.tp * generate.pp)
         parts["weight broadcast"] = _broadcast(
