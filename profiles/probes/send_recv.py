@@ -48,5 +48,10 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
 
 
 PROBE = DeviceProbe(
-    name="send_recv", table="collective", points=points, prepare=prepare, collective=True, times=2
+    name="send_recv",
+    table="collective",
+    points=points,
+    prepare=prepare,
+    collective=True,
+    operations=2,
 )

@@ -91,7 +91,7 @@ class DeviceProbe:
         points: Returns the keys to measure, for a job or, without one, for any.
         prepare: Makes the inputs of one point, and returns the operation that is timed.
         collective: Whether the processes work together, so that the slowest one counts.
-        times: How often one operation does what the table counts; its seconds are divided by it.
+        operations: How many of what the table counts one call does; its seconds are shared out.
     """
 
     name: str
@@ -99,7 +99,7 @@ class DeviceProbe:
     points: Callable[[Job | None, Settings], Sequence[Keys]]
     prepare: Callable[[TorchBench, Keys], Callable[[], object]]
     collective: bool = False
-    times: int = 1
+    operations: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ def measure_within_budget(measure: Callable[[int], tuple[float, ...]]) -> tuple[
     first = measure(FEWEST_REPEATS)
     left_seconds = POINT_BUDGET_SECONDS - sum(first)
     typical_seconds = statistics.median(first)
-    if left_seconds < typical_seconds:
-        return first
     most = MOST_REPEATS - len(first)
     fitting = most if typical_seconds == 0 else min(most, int(left_seconds / typical_seconds))
-    return first + measure(fitting)
+    # Fewer would cost another warm-up and tell next to nothing.
+    return first if fitting < FEWEST_REPEATS else first + measure(fitting)
