@@ -1,0 +1,152 @@
+"""Measured whole passes: counted exactly as the executor makes them."""
+
+from dataclasses import replace
+
+import pytest
+
+from profiles.facts import load_facts
+from profiles.points import model_pass_keys
+from profiles.table import new_profile
+from rlplan.algorithms import load_algorithm
+from rlplan.estimate import Source
+from rlplan.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup, Workload
+from rlplan.plan import TaskPlan
+from rlplan.probing import ModelPass
+from simulator.costs import task_cost, transition_cost
+from simulator.site import Site
+from tests.simulator.plans import TINY
+
+TASKS = {task.name: task for task in load_algorithm("ppo").tasks}
+SITE = Site("cpu", 2, 2, 1e9)
+CALL_SECONDS = 0.001
+JOB = Job(
+    algorithm="ppo",
+    models=FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), TINY)),
+    workload=Workload(prompts=16, prompt_tokens=8, response_tokens=8, updates=2, epochs=3),
+    cluster=(NodeGroup(gpu="cpu", gpus_per_node=2),),
+    precision="fp32",
+)
+
+
+def pass_of(name, **fields):
+    base = {"model": TINY, "head": "lm", "precision": "fp32"}
+    return ModelPass(name=name, **(base | fields))
+
+
+MEASURED = {
+    pass_of("infer", sequences=3, tokens=16): 0.030,
+    pass_of("infer", sequences=2, tokens=16): 0.021,
+    pass_of("train", sequences=3, tokens=16): 0.100,
+    pass_of("train", sequences=1, tokens=16): 0.040,
+    pass_of("optimizer"): 0.007,
+    pass_of("gradient_reduction", dp=2): 0.005,
+    pass_of("prefill", sequences=4, tokens=8): 0.020,
+    pass_of("decode", sequences=4, tokens=8): 0.010,
+    pass_of("decode", sequences=4, tokens=16): 0.012,
+    pass_of("weight_sync"): 0.25,
+}
+
+
+@pytest.fixture
+def facts(tmp_path):
+    profile = new_profile("laptop", "cpu", {"fingerprint": "abc"}, {})
+    for model_pass, seconds in MEASURED.items():
+        profile.add("model_pass", model_pass_keys(model_pass), [seconds])
+    for num_bytes in (0, 1_000_000):
+        profile.add("call", {"kind": "actor_call", "num_bytes": num_bytes}, [CALL_SECONDS])
+    profile.write(tmp_path / "profile")
+    return load_facts(JOB, tmp_path / "profile")
+
+
+def layout(engine="torch-tp-dp", **fields):
+    return TaskPlan(pool="p0", engine=engine, **fields)
+
+
+def parts_of(task, chosen, facts, job=JOB):
+    cost = task_cost(TASKS[task], chosen, SITE, job, facts)
+    return {name: part.seconds for name, part in cost.parts}, cost.total
+
+
+def test_an_inference_counts_its_micro_batches_and_the_smaller_last_one(facts):
+    parts, total = parts_of("reference.compute_log_prob", layout(dp=2, micro_batch=3), facts)
+    # 8 sequences on each rank: 3 + 3 + 2.
+    assert parts == {
+        "forward": pytest.approx(2 * 0.030 + 0.021),
+        "call overhead": pytest.approx(CALL_SECONDS),
+    }
+    assert total.source <= Source.INTERPOLATED
+    assert not total.outside_range
+
+
+def test_an_update_counts_passes_reduction_and_optimizer_of_every_epoch(facts):
+    parts, _ = parts_of("actor.update", layout(dp=2, micro_batch=3), facts)
+    # 3 epochs of 2 updates; each has 4 sequences on each rank: 3 + 1.
+    assert parts == {
+        "forward and backward": pytest.approx(6 * (0.100 + 0.040)),
+        "gradient reduction": pytest.approx(6 * 0.005),
+        "optimizer": pytest.approx(6 * 0.007),
+        "call overhead": pytest.approx(CALL_SECONDS),
+    }
+
+
+def test_one_rank_reduces_no_gradients(facts):
+    parts, _ = parts_of("actor.update", layout(micro_batch=1), facts)
+    assert parts["forward and backward"] == pytest.approx(6 * 8 * 0.040)
+    assert "gradient reduction" not in parts
+
+
+def test_generation_counts_waves_of_static_batches(facts):
+    parts, total = parts_of("actor.generate", layout("torch-static", dp=2, max_running=4), facts)
+    # 8 sequences on each replica in two waves; 7 steps from 8 to 14 cached tokens, 11 on average.
+    step = 0.010 + (0.012 - 0.010) * 3 / 8
+    assert parts["prefill"] == pytest.approx(2 * 0.020)
+    assert parts["decode"] == pytest.approx(2 * 7 * step)
+    assert total.source <= Source.INTERPOLATED
+
+
+def test_a_head_that_was_not_measured_is_priced_by_its_operators(facts):
+    parts, total = parts_of("critic.compute_values", layout(dp=2, micro_batch=3), facts)
+    assert total.source == Source.DATASHEET
+    assert parts["forward"] > 0
+
+
+@pytest.mark.parametrize("change", [{"zero": 1}, {"recompute": "full"}, {"offload": True}, {"tp": 2}])
+def test_a_layout_that_was_not_measured_is_priced_by_its_operators(facts, change):
+    parts, _ = parts_of("actor.update", layout(dp=1, micro_batch=3, **change), facts)
+    assert "forward and backward" not in parts
+    assert parts["backward"] > 0
+
+
+def test_padding_follows_the_engine(facts):
+    from rlplan.lengths import Empirical
+
+    longer = Workload(
+        prompts=16,
+        prompt_tokens=8,
+        response_tokens=Empirical(values=(4, 8)),
+        updates=2,
+        epochs=3,
+    )
+    parts, _ = parts_of(
+        "actor.update", layout(dp=2, micro_batch=3), facts, replace(JOB, workload=longer)
+    )
+    # Padded to the batch's longest response: 8 tokens, as good as surely among 16.
+    assert parts["forward and backward"] == pytest.approx(6 * 0.140, rel=1e-3)
+
+
+def sync(facts, train, generate, *, same_pool):
+    cost = transition_cost(
+        "two-copies", TINY, train, generate, SITE, SITE, same_pool, JOB, facts
+    )
+    return {name: part.seconds for name, part in cost.parts}
+
+
+def test_weights_that_go_to_another_pool_take_their_measured_time(facts):
+    train, generate = layout(dp=2), layout("torch-static", dp=2)
+    assert sync(facts, train, generate, same_pool=False) == {"weight sync": 0.25}
+
+
+def test_equal_layouts_on_one_pool_share_their_weights(facts):
+    train, generate = layout(dp=2), layout("torch-static", dp=2)
+    assert sync(facts, train, generate, same_pool=True) == {}

@@ -1,0 +1,226 @@
+"""Costs of whole tasks: laws that hold for any layout, and magnitudes that practice knows."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.estimate import Source
+from rlplan.job import Rewards, Workload
+from rlplan.lengths import Lognormal
+from rlplan.plan import TaskPlan
+from simulator.costs import task_cost
+from simulator.costs.decoding import operator_steps
+from simulator.costs.pipeline import layers_of_stages
+from simulator.site import Site
+from tests.simulator.cost_jobs import GRPO, PPO, facts_of, job_of, site_of
+
+JOB = job_of()
+FACTS = facts_of(JOB)
+UPDATE, VALUES, GENERATE = PPO["actor.update"], PPO["critic.compute_values"], PPO["actor.generate"]
+A100_FLOPS_PER_SECOND = 312e12
+
+sizes = st.sampled_from([1, 2, 4, 8])
+
+
+@st.composite
+def layouts(draw, trains=True):
+    """Draw a layout of up to 16 GPUs."""
+    tp = draw(sizes)
+    pp = draw(st.sampled_from([size for size in (1, 2, 4) if tp * size <= 16]))
+    dp = draw(st.sampled_from([size for size in (1, 2, 4, 16) if tp * pp * size <= 16]))
+    fields = {"micro_batch": draw(sizes)}
+    if trains:
+        fields["recompute"] = draw(st.sampled_from(["none", "selective", "full"]))
+        fields["zero"] = draw(st.sampled_from([0, 1, 2, 3]))
+        fields["offload"] = draw(st.booleans())
+    return layout(tp=tp, pp=pp, dp=dp, **fields)
+
+
+def layout(engine="megatron-core", **fields):
+    return TaskPlan(pool="p0", engine=engine, **fields)
+
+
+def cost_of(task, chosen, job=JOB, **fields):
+    return task_cost(task, chosen, site_of(job, chosen.gpus), job, facts_of(job), **fields)
+
+
+def seconds_of(task, chosen, job=JOB, **fields):
+    return cost_of(task, chosen, job, **fields).total.seconds
+
+
+def parts_of(task, chosen, job=JOB):
+    return {name: part.seconds for name, part in cost_of(task, chosen, job).parts}
+
+
+@given(layouts())
+def test_parts_sum_to_the_total_and_none_is_negative(chosen):
+    cost = cost_of(UPDATE, chosen)
+    assert all(part.seconds > 0 for _, part in cost.parts)
+    assert sum(part.seconds for _, part in cost.parts) == pytest.approx(cost.total.seconds)
+    assert cost.total.source in (Source.FITTED, Source.DATASHEET)
+
+
+@given(layouts())
+def test_full_recomputation_never_takes_less_time(chosen):
+    seconds = [
+        seconds_of(UPDATE, replace(chosen, recompute=recompute))
+        for recompute in ("none", "selective", "full")
+    ]
+    assert seconds == sorted(seconds)
+
+
+@given(layouts())
+def test_costs_grow_in_proportion_to_epochs(chosen):
+    once = parts_of(UPDATE, chosen)
+    thrice = parts_of(UPDATE, chosen, job_of(epochs=3))
+    fixed = {"call overhead", "optimizer states from and to host"}
+    for name in set(once) - fixed:
+        assert thrice[name] == pytest.approx(3 * once[name])
+    for name in set(once) & fixed:
+        assert thrice[name] == once[name]
+
+
+@given(layouts())
+def test_a_pipeline_of_one_stage_has_no_bubble_and_sends_nothing(chosen):
+    parts = parts_of(UPDATE, replace(chosen, pp=1))
+    assert "pipeline bubble" not in parts
+    assert "pipeline sends" not in parts
+
+
+@given(layouts(trains=False))
+def test_a_forward_pass_takes_less_than_an_update(chosen):
+    assert seconds_of(VALUES, chosen) < seconds_of(PPO["critic.update"], chosen)
+
+
+@given(layouts(trains=False), st.integers(1, 3))
+def test_more_prompts_never_take_less_time(chosen, factor):
+    more = job_of(prompts=128 * factor)
+    assert seconds_of(VALUES, chosen, more) >= seconds_of(VALUES, chosen) * (1 - 1e-9)
+
+
+def test_the_bubble_is_stages_less_one_over_micro_batches():
+    job = job_of(prompts=64, updates=1)
+    parts = parts_of(UPDATE, layout(pp=4, micro_batch=4), job)
+    work = parts["forward"] + parts["backward"]
+    # 16 micro-batches; the last stage bears the head, so the others are a little faster.
+    assert parts["pipeline bubble"] / work == pytest.approx(3 / 16, rel=0.1)
+    assert parts["pipeline bubble"] / work < 3 / 16
+
+
+def test_layers_that_do_not_divide_go_to_the_first_stages():
+    assert layers_of_stages(32, 4) == (8, 8, 8, 8)
+    assert layers_of_stages(10, 4) == (3, 3, 2, 2)
+
+
+def test_backward_takes_about_twice_the_forward():
+    parts = parts_of(UPDATE, layout(tp=4, micro_batch=2))
+    assert parts["backward"] / parts["forward"] == pytest.approx(2, rel=0.1)
+
+
+def test_gradients_hide_behind_the_last_backward_pass_only():
+    alone = parts_of(UPDATE, layout(tp=8, dp=2, zero=1))
+    assert {"gradient reduction", "weight gathers"} <= set(alone)
+    assert "gradient reduction" not in parts_of(UPDATE, layout(tp=8, dp=1, zero=1))
+    shared = parts_of(UPDATE, layout("fsdp2", dp=8, zero=3, micro_batch=8))
+    work = shared["forward"] + shared["backward"]
+    assert shared["weight gathers"] < 0.3 * work
+
+
+def test_training_llama_2_7b_on_eight_a100_reaches_a_usual_utilisation():
+    """MFU of 30 to 60 %, as Korthikanti et al. 2022, Table 5, reports for A100 (larger models: 56 %)."""
+    job = job_of(nodes=1, prompts=1024, prompt_tokens=1024, response_tokens=1024, updates=8)
+    tokens = 1024 * 2048
+    seconds = seconds_of(UPDATE, layout(tp=8, micro_batch=2, recompute="selective"), job)
+    utilisation = 6 * 6.74e9 * tokens / (seconds * 8 * A100_FLOPS_PER_SECOND)
+    assert 0.30 < utilisation < 0.60
+
+
+def test_a_decode_step_of_7b_at_batch_1_reads_the_weights_once():
+    actor = JOB.architecture("actor")
+    site = Site("a100-80gb-sxm", 8, 8, 3.125e9)
+    decode = operator_steps(actor, layout("vllm"), site, "bf16", FACTS).decode
+    # 13.2 GB of weights at 2.04 TB/s are 6.5 ms.
+    assert 0.008 < decode.at(1, 512).seconds < 0.014
+    assert decode.at(32, 512).seconds < 3 * decode.at(1, 512).seconds
+    assert decode.at(32, 2048).seconds > decode.at(32, 512).seconds
+
+
+def test_generation_takes_its_steps_one_by_one():
+    seconds = seconds_of(GENERATE, layout("vllm", tp=2, dp=8))
+    # 16 sequences a replica at once: 511 steps of about 10 ms after one prefill.
+    assert 511 * 0.005 < seconds < 511 * 0.015
+
+
+def test_less_cache_never_makes_generation_faster():
+    budgets = [0.6e9, 1e9, 4e9, 40e9, None]
+    seconds = [
+        seconds_of(GENERATE, layout("vllm", tp=2, dp=2), kv_bytes=budget) for budget in budgets
+    ]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > 1.5 * seconds[-1]
+    assert seconds[-2] == seconds[-1]
+
+
+def test_the_longest_response_of_all_holds_generation_up():
+    uneven = job_of(response_tokens=Lognormal(mean=512, std=400, max=2048))
+    chosen = layout("vllm", tp=2, dp=8)
+    assert seconds_of(GENERATE, chosen, uneven) > 1.5 * seconds_of(GENERATE, chosen)
+
+
+def test_what_one_generation_asked_does_not_change_what_another_is_said_to_know():
+    chosen = layout("vllm", tp=4, dp=4)
+    before = cost_of(GENERATE, chosen)
+    cost_of(GENERATE, replace(chosen, max_running=1))
+    assert cost_of(GENERATE, chosen) == before
+
+
+def test_an_offloaded_reference_pays_for_its_way_back():
+    task = PPO["reference.compute_log_prob"]
+    parts = parts_of(task, layout(tp=8, offload=True))
+    # A shard of 1.7 GB over PCIe 4.0 at 32 GB/s.
+    assert 0.05 < parts["weights from host"] < 0.1
+    assert "weights from host" not in parts_of(task, layout(tp=8))
+
+
+def test_a_rule_shares_its_samples_out_over_its_workers():
+    job = replace(
+        job_of(algorithm="grpo", prompts=16, samples_per_prompt=4),
+        rewards=Rewards(function="exact_match", function_seconds_per_sample=0.01),
+    )
+    task = GRPO["rule.compute_reward"]
+    cost = task_cost(task, TaskPlan(pool="cpu"), Site("host", 8, 8, 1e9), job, facts_of(job))
+    assert dict(cost.parts)["reward function"].seconds == pytest.approx(0.08)
+
+
+def test_fully_sharded_inference_gathers_weights_for_every_micro_batch():
+    chosen = layout("fsdp2", dp=8, micro_batch=4)
+    assert "weight gathers" not in parts_of(VALUES, chosen)
+    assert parts_of(VALUES, replace(chosen, zero=3))["weight gathers"] > 0
+
+
+def test_a_known_layout_costs_less_than_a_millisecond():
+    chosen = [layout(tp=tp, dp=8 // tp, micro_batch=size) for tp in (1, 2, 4, 8) for size in (1, 2, 4)]
+    for each in chosen:
+        cost_of(UPDATE, each)
+    start = time.perf_counter()
+    for each in chosen:
+        cost_of(UPDATE, replace(each, zero=1))
+    assert (time.perf_counter() - start) / len(chosen) < 0.001
+
+
+def test_a_trace_of_thousands_of_lengths_costs_no_more():
+    from rlplan.lengths import Empirical
+
+    work = Workload(
+        prompts=128, prompt_tokens=512, response_tokens=Empirical(values=tuple(range(1, 20000)))
+    )
+    job = replace(JOB, workload=work)
+    chosen = layout(tp=4, dp=4)
+    site = site_of(job, 16)
+    task_cost(UPDATE, chosen, site, job, FACTS)
+    start = time.perf_counter()
+    task_cost(UPDATE, chosen, site, job, FACTS)
+    assert time.perf_counter() - start < 0.002

@@ -1,0 +1,109 @@
+"""Transitions and transfers: bytes by HybridFlow's table, over the links of the pool."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.plan import TaskPlan
+from simulator.costs import data_bytes, transfer_cost, transition_cost
+from simulator.site import Site
+from tests.simulator.cost_jobs import A100, facts_of, job_of
+
+JOB = job_of()
+FACTS = facts_of(JOB)
+MODEL = JOB.architecture("actor")
+NODES = Site(A100, 16, 8, 3.125e9)
+NODE = Site(A100, 8, 8, 3.125e9)
+
+
+def train(**fields):
+    return TaskPlan(pool="p0", engine="megatron-core", **fields)
+
+
+def generate(engine="vllm", **fields):
+    return TaskPlan(pool="p0", engine=engine, **fields)
+
+
+def parts(name, before, after, site=NODES, target=None):
+    target_site = target or site
+    cost = transition_cost(
+        name, MODEL, before, after, site, target_site, target is None, JOB, FACTS
+    )
+    return {cause: part.seconds for cause, part in cost.parts}
+
+
+def test_zero_redundancy_groups_gather_less_than_vanilla_groups():
+    before, after = train(tp=8, dp=2), generate(tp=2, dp=8)
+    seconds = [sum(parts(name, before, after).values()) for name in ("hybridflow", "hybridflow-v")]
+    # (8 - 2) / (2 * 8) M against 7/8 M, both over NVLink: less than half.
+    assert seconds[0] / seconds[1] == pytest.approx((6 / 16) / (7 / 8), rel=0.1)
+
+
+def test_the_all_gather_over_all_gpus_crosses_nodes_when_weights_are_fully_sharded():
+    after = generate(tp=8, dp=2)
+    sharded = parts("all-gather", train(tp=1, dp=16, zero=3), after)
+    # 15/16 of 13.5 GB at the two nodes' 25 GB/s.
+    assert 0.4 < sharded["weight gather"] < 1.5
+    assert "sharded weight gather" not in sharded
+
+
+def test_ranks_that_hold_all_weights_gather_nothing():
+    assert parts("all-gather", train(tp=1, dp=16), generate(tp=2, dp=8)) == {}
+
+
+def test_fully_sharded_weights_are_gathered_before_they_are_regrouped():
+    before = train(tp=4, dp=4, zero=3)
+    assert set(parts("hybridflow", before, generate(tp=2, dp=8))) == {
+        "sharded weight gather",
+        "weight gather",
+        "weight writes",
+    }
+
+
+def test_equal_layouts_cost_nothing_unless_weights_are_fully_sharded():
+    before, after = train(tp=8, dp=2), generate(tp=8, dp=2)
+    assert parts("none", before, after) == {}
+    assert parts("hybridflow", before, after) == {}
+    assert "sharded weight gather" in parts("hybridflow", replace(before, zero=3), after)
+
+
+def test_an_engine_adds_its_fixed_time_to_every_transition():
+    before = train(tp=8, dp=2)
+    assert parts("hybridflow", before, generate("vllm-0.3", tp=2, dp=8))["engine switch"] == 2.6
+
+
+def test_two_copies_send_a_shard_to_every_rank_of_the_other_pool():
+    sent = parts("two-copies", train(tp=8), generate(tp=2, dp=4), NODE, NODE)
+    # 6.7 GB over one card's 3.125 GB/s.
+    assert 2.0 < sent["weight broadcast"] < 4.5
+
+
+def test_micro_groups_of_a_pipeline_that_spans_nodes_talk_across_them():
+    before = train(tp=8, pp=2)
+    inside = parts("hybridflow", before, generate(tp=4, pp=2, dp=2))
+    across = parts("hybridflow", before, generate(tp=8, pp=1, dp=2))
+    assert across["weight gather"] > 10 * inside["weight gather"]
+
+
+def test_data_of_a_global_batch_is_tokens_and_samples_by_their_bytes():
+    sequences, tokens = 128, 1024
+    assert data_bytes(["sequences"], JOB.workload) == sequences * tokens * 9
+    assert data_bytes(["prompts"], JOB.workload) == sequences * 512 * 8
+    assert data_bytes(["scores", "values"], JOB.workload) == sequences * (4 + tokens * 4)
+
+
+def test_data_inside_a_pool_travels_with_the_call():
+    assert transfer_cost(1e9, NODE, NODE, same_pool=True, facts=FACTS).seconds == 0
+
+
+def test_data_between_pools_takes_longer_the_more_there_is():
+    seconds = [
+        transfer_cost(size, NODE, NODE, same_pool=False, facts=FACTS).seconds
+        for size in (1e3, 1e6, 1e9)
+    ]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+
+
+def test_a_pool_of_workers_on_the_host_receives_over_the_network_of_the_gpus():
+    host = Site("host", 4, 4, 25e9)
+    assert transfer_cost(1e6, NODE, host, same_pool=False, facts=FACTS).seconds > 0
