@@ -19,6 +19,7 @@ from simulator.costs.transition import volume_of
 from simulator.costs.weights import largest_shard
 from simulator.site import Site, sites_of
 from simulator.task_memory import (
+    CONTEXT,
     KV_CACHE,
     TaskMemory,
     Terms,
@@ -152,7 +153,10 @@ def _generation_moments(
         terms[weights_term(role, generating=True)] = extra
         volume = volume_of(plan.transition, _model_bytes(role, job), train, generate)
         peak = round(volume.peak_weight_bytes) - _train_shard_bytes(role, train, job)
-        moments[TRANSITION] = {weights_term(role, generating=True): max(extra, peak)}
+        moments[TRANSITION] = {
+            weights_term(role, generating=True): max(extra, peak),
+            CONTEXT: terms[CONTEXT],
+        }
     left = generation_kv_bytes(
         sum(resident.values()), train, generate, plan.transition, site, job, facts, role
     )

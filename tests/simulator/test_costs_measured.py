@@ -111,7 +111,9 @@ def test_a_head_that_was_not_measured_is_priced_by_its_operators(facts):
     assert parts["forward"] > 0
 
 
-@pytest.mark.parametrize("change", [{"zero": 1}, {"recompute": "full"}, {"offload": True}, {"tp": 2}])
+@pytest.mark.parametrize(
+    "change", [{"zero": 1}, {"recompute": "full"}, {"offload": True}, {"tp": 2}]
+)
 def test_a_layout_that_was_not_measured_is_priced_by_its_operators(facts, change):
     parts, _ = parts_of("actor.update", layout(dp=1, micro_batch=3, **change), facts)
     assert "forward and backward" not in parts
@@ -136,9 +138,7 @@ def test_padding_follows_the_engine(facts):
 
 
 def sync(facts, train, generate, *, same_pool):
-    cost = transition_cost(
-        "two-copies", TINY, train, generate, SITE, SITE, same_pool, JOB, facts
-    )
+    cost = transition_cost("two-copies", TINY, train, generate, SITE, SITE, same_pool, JOB, facts)
     return {name: part.seconds for name, part in cost.parts}
 
 

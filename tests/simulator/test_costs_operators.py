@@ -156,7 +156,9 @@ def test_a_decode_step_of_a_mixture_reads_only_the_experts_that_tokens_reach():
 
 def test_kv_heads_fewer_than_ranks_are_copied():
     model = load_model("qwen2.5-7b")
-    (qkv,) = [g for g in gemms(layer_operators(model, Shard(tp=8), batch_of(1, 8))) if g[0] == "qkv"]
+    (qkv,) = [
+        g for g in gemms(layer_operators(model, Shard(tp=8), batch_of(1, 8))) if g[0] == "qkv"
+    ]
     assert qkv[3] == (28 // 8 + 2 * 1) * 128
 
 

@@ -39,7 +39,9 @@ def test_a_micro_batch_is_padded_to_its_longest():
 
 
 def test_a_global_batch_is_padded_to_its_longest_prompt_and_its_longest_response():
-    both = statistics(prompt_tokens=Uniform(low=1, high=100), response_tokens=Uniform(low=1, high=200))
+    both = statistics(
+        prompt_tokens=Uniform(low=1, high=100), response_tokens=Uniform(low=1, high=200)
+    )
     assert padded_tokens(both, 1, "batch") == pytest.approx(98.5 + 197, abs=3)
     assert padded_tokens(both, 1, "micro_batch") == pytest.approx(151, abs=3)
 
@@ -91,7 +93,9 @@ def test_statistics_of_a_workload_are_drawn_once():
 @given(distributions(), distributions(), st.integers(1, 64))
 def test_longer_batches_are_wider_and_none_exceeds_the_longest(prompts, responses, count):
     drawn = statistics(prompts, responses)
-    assert padded_tokens(drawn, count, "micro_batch") <= padded_tokens(drawn, count + 1, "micro_batch")
+    assert padded_tokens(drawn, count, "micro_batch") <= padded_tokens(
+        drawn, count + 1, "micro_batch"
+    )
     assert padded_tokens(drawn, count, "micro_batch") <= drawn.longest_tokens
     assert padded_tokens(drawn, count, "batch") <= drawn.longest_tokens
     assert drawn.mean_tokens <= drawn.rms_tokens * (1 + 1e-9)

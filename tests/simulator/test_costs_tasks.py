@@ -202,7 +202,9 @@ def test_fully_sharded_inference_gathers_weights_for_every_micro_batch():
 
 
 def test_a_known_layout_costs_less_than_a_millisecond():
-    chosen = [layout(tp=tp, dp=8 // tp, micro_batch=size) for tp in (1, 2, 4, 8) for size in (1, 2, 4)]
+    chosen = [
+        layout(tp=tp, dp=8 // tp, micro_batch=size) for tp in (1, 2, 4, 8) for size in (1, 2, 4)
+    ]
     for each in chosen:
         cost_of(UPDATE, each)
     start = time.perf_counter()

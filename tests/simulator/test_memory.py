@@ -1,0 +1,284 @@
+"""Memory by term: hand-computed bytes, and laws over all layouts."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.catalog import load_model
+from rlplan.frozen import FrozenDict
+from rlplan.plan import Plan, ResourcePool, TaskPlan
+from simulator.costs.activations import layer_activation_bytes, logits_bytes
+from simulator.costs.operators import Shard
+from simulator.costs.weights import cache_bytes_per_token, largest_shard, shard_parameters
+from simulator.memory import (
+    KEPT_FREE,
+    generation_kv_bytes,
+    kv_bytes_left,
+    least_kv_bytes,
+    pool_memory,
+    task_memory,
+)
+from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
+from tests.simulator.test_costs_tasks import layouts
+from tests.strategies import architectures
+
+JOB = job_of(nodes=1)
+FACTS = facts_of(JOB)
+GPT = replace(load_model("llama-2-7b"), gated_mlp=False, ffn_size=4 * 4096)
+UPDATE = PPO["actor.update"]
+
+
+def layout(engine="megatron-core", **fields):
+    return TaskPlan(pool="p0", engine=engine, **fields)
+
+
+def memory_of(task, chosen, job=JOB):
+    return task_memory(PPO[task], chosen, site_of(job, chosen.gpus), job, facts_of(job))
+
+
+def bytes_of(task, chosen, job=JOB):
+    memory = memory_of(task, chosen, job)
+    return memory.resident_bytes + memory.transient_bytes
+
+
+def colocated(job=JOB, transition="hybridflow", **changes):
+    """Return a plan of all models on eight GPUs."""
+    trained = layout(tp=8, recompute="selective")
+    tasks = {
+        "actor.generate": layout("vllm", tp=2, dp=4),
+        "critic.compute_values": layout(tp=8),
+        "reference.compute_log_prob": layout(tp=8),
+        "reward.compute_reward": layout(tp=8),
+        "actor.update": trained,
+        "critic.update": trained,
+    }
+    roles = ("actor", "critic", "reference", "reward")
+    return Plan(
+        job=job,
+        pools=(ResourcePool(name="p0", device=A100, gpus=8, roles=roles),),
+        tasks=FrozenDict(tasks | changes),
+        order=FrozenDict(),
+        transition=transition,
+    )
+
+
+def peak_of(plan):
+    return pool_memory(plan, plan.pools[0], facts_of(plan.job))
+
+
+def test_mixed_precision_adam_takes_eighteen_bytes_a_parameter():
+    memory = memory_of("actor.update", layout(tp=1, micro_batch=1))
+    parameters = 6_738_415_616
+    assert memory.resident["actor weights"] == 2 * parameters
+    assert memory.resident["actor gradients"] == 4 * parameters
+    assert memory.resident["actor optimizer states"] == 12 * parameters
+
+
+def test_zero_stages_shard_states_then_gradients_then_weights():
+    parameters = 6_738_415_616
+    shares = {
+        zero: memory_of("actor.update", layout("fsdp2", dp=8, zero=zero)) for zero in (0, 1, 2, 3)
+    }
+    both = {zero: memory.resident | memory.transient for zero, memory in shares.items()}
+    states = [both[zero]["actor optimizer states"] for zero in (0, 1, 2, 3)]
+    assert states == [12 * parameters] + [12 * parameters // 8] * 3
+    gradients = [both[zero]["actor gradients"] for zero in (0, 1, 2, 3)]
+    assert gradients == [4 * parameters] * 2 + [4 * parameters // 8] * 2
+    weights = [both[zero]["actor weights"] for zero in (0, 1, 2, 3)]
+    assert weights == [2 * parameters] * 3 + [2 * parameters // 8]
+
+
+def test_a_gpt_layer_keeps_what_korthikanti_counts_less_dropout():
+    """Korthikanti et al. 2022, equation 1: s b h (34 + 5 a s / h), of which dropout is 2 + 3 a s / h."""
+    s, b, h, a = 2048, 2, 4096, 32
+    kept = layer_activation_bytes(GPT, Shard(), b, s, "none", fused_attention=False)
+    assert kept == s * b * h * 32 + 2 * a * s * s * b
+
+
+def test_tensor_and_sequence_parallelism_divide_as_korthikanti_has_it():
+    """Equations 2 and 4: s b h (10 + 24 / t), and everything over t with sequence parallelism."""
+    s, b, h, t = 2048, 2, 4096, 8
+    softmax = 4 * s * b * 32 // t  # the fused kernel's fp32 statistic of every query and head
+    split = layer_activation_bytes(GPT, Shard(tp=t), b, s, "none", fused_attention=True)
+    assert split == s * b * h * (8 + 24 // t) + softmax
+    sequence = Shard(tp=t, sequence_parallel=True)
+    both = layer_activation_bytes(GPT, sequence, b, s, "none", fused_attention=True)
+    assert both == s * b * h * 32 // t + softmax
+    full = layer_activation_bytes(GPT, Shard(), b, s, "full", fused_attention=True)
+    assert full == 2 * s * b * h
+
+
+def test_logits_in_fp32_are_often_the_largest_transient():
+    llama3 = load_model("llama-3.1-8b")
+    tokens = 4 * 2048
+    assert logits_bytes(llama3, 1, tokens, 2, backward=True) == tokens * 128_256 * 10
+    assert logits_bytes(llama3, 8, tokens, 2, backward=False) == tokens * 16_032 * 6
+
+
+def test_the_first_stage_of_a_pipeline_holds_as_many_micro_batches_as_there_are_stages():
+    one = memory_of("critic.update", layout(pp=4, dp=2, micro_batch=8, recompute="full"))
+    tokens, h = 8 * 1024, 4096
+    row_bytes = tokens * h * 2
+    layer = layer_activation_bytes(
+        JOB.architecture("critic"), Shard(), 8, 1024, "none", fused_attention=True
+    )
+    assert one.transient["activations"] == 4 * 8 * row_bytes + layer
+
+
+def test_offload_takes_residents_off_the_device_between_uses():
+    stays = memory_of("reference.compute_log_prob", layout(tp=8))
+    leaves = memory_of("reference.compute_log_prob", layout(tp=8, offload=True))
+    assert stays.resident_bytes == leaves.transient["reference weights"]
+    assert leaves.resident == {}
+    trained = memory_of("actor.update", layout(tp=8, offload=True))
+    assert "actor optimizer states" in trained.transient
+
+
+def test_a_token_of_llama_2_7b_takes_half_a_mebibyte_of_cache():
+    model = load_model("llama-2-7b")
+    assert cache_bytes_per_token(model, 1, 1, 2) == 524_288
+    assert cache_bytes_per_token(model, 4, 1, 2) == 131_072
+    assert cache_bytes_per_token(load_model("qwen2.5-7b"), 8, 1, 2) == 2 * 28 * 128 * 2
+
+
+@given(architectures(max_layers=8), st.sampled_from(["lm", "scalar"]))
+def test_stages_and_ranks_together_hold_the_whole_model(model, head):
+    assert shard_parameters(model, head, 1, 1, 0) == model.num_parameters(head)
+    stages = min(model.num_layers, 4)
+    held = sum(shard_parameters(model, head, 1, stages, stage) for stage in range(stages))
+    copied = model.embedding_parameters if model.tied_embeddings and head == "lm" else 0
+    assert held == model.num_parameters(head) + (copied if stages > 1 else 0)
+
+
+@given(architectures(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
+def test_more_tensor_parallelism_never_needs_more_weights_on_a_gpu(model, tp, pp):
+    stages = min(pp, model.num_layers)
+    assert largest_shard(model, "lm", 2 * tp, stages) <= largest_shard(model, "lm", tp, stages)
+
+
+@given(layouts())
+def test_more_recomputation_never_keeps_more_activations(chosen):
+    kept = [
+        memory_of("actor.update", replace(chosen, recompute=mode), job_of()).transient[
+            "activations"
+        ]
+        for mode in ("none", "selective", "full")
+    ]
+    assert kept == sorted(kept, reverse=True)
+
+
+@given(layouts())
+def test_more_sharding_never_holds_more_states(chosen):
+    def states(zero):
+        memory = memory_of("actor.update", replace(chosen, zero=zero), job_of())
+        terms = memory.resident | memory.transient
+        return sum(size for term, size in terms.items() if term.startswith("actor"))
+
+    held = [states(zero) for zero in (0, 1, 2, 3)]
+    assert held == sorted(held, reverse=True)
+
+
+@given(layouts(), st.sampled_from(["actor.update", "critic.update", "critic.compute_values"]))
+def test_larger_micro_batches_never_need_less(chosen, task):
+    larger = replace(chosen, micro_batch=2 * chosen.micro_batch)
+    assert bytes_of(task, larger, job_of()) >= bytes_of(task, chosen, job_of())
+
+
+def test_the_peak_of_a_colocated_pool_is_its_residents_and_the_largest_task():
+    plan = colocated()
+    forecast = peak_of(plan)
+    assert forecast.gpu_peak_bytes == sum(forecast.terms.values())
+    assert forecast.peak_task == "actor.generate"
+    assert forecast.capacity_bytes == 80 * 2**30
+    assert forecast.fits
+    for role in ("actor", "critic", "reference", "reward"):
+        assert forecast.terms[f"{role} weights"] > 0
+
+
+def test_the_cache_gets_what_everything_else_leaves_of_the_engines_share():
+    plan = replace(colocated(), job=job_of(nodes=1, prompts=8192))
+    terms = peak_of(plan).terms
+    left = kv_bytes_left(plan, FACTS)
+    others = sum(size for term, size in terms.items() if term != "KV cache")
+    assert left == pytest.approx(0.9 * 80 * 2**30 - others)
+    assert terms["KV cache"] == round(left)
+
+
+def test_zero_redundancy_grows_the_train_shard_and_the_others_copy_it():
+    model = JOB.architecture("actor")
+    shard = 2 * largest_shard(model, "lm", 2, 1)
+    kept = 2 * largest_shard(model, "lm", 8, 1)
+    extra = {
+        name: peak_of(colocated(transition=name)).terms["actor weights for generation"]
+        for name in ("hybridflow", "hybridflow-v")
+    }
+    assert extra == {"hybridflow": shard - kept, "hybridflow-v": shard}
+
+
+def test_vanilla_groups_hold_the_whole_model_while_they_regroup():
+    small = colocated(transition="hybridflow-v", job=job_of(nodes=1, prompts=8, updates=1))
+    forecast = peak_of(small)
+    whole = 2 * JOB.architecture("actor").num_parameters()
+    kept = 2 * largest_shard(JOB.architecture("actor"), "lm", 8, 1)
+    assert forecast.peak_task == "transition"
+    assert forecast.terms["actor weights for generation"] == whole - kept
+
+
+def test_a_pool_without_room_for_one_sequence_does_not_fit():
+    job = job_of(nodes=1, model="llama-2-70b", prompts=64)
+    trained = layout(tp=8, recompute="full", offload=True)
+    plan = colocated(
+        job,
+        **{
+            "actor.generate": layout("vllm", tp=8, dp=1),
+            "actor.update": trained,
+            "critic.update": trained,
+        },
+    )
+    forecast = peak_of(plan)
+    assert kv_bytes_left(plan, facts_of(job)) < least_kv_bytes(
+        "actor", plan.tasks["actor.generate"], job, facts_of(job)
+    )
+    assert not forecast.fits
+
+
+def test_an_engines_share_that_is_too_small_is_named():
+    starved = colocated(**{"actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=0.1)})
+    forecast = peak_of(starved)
+    assert kv_bytes_left(starved, FACTS) == 0
+    assert not forecast.fits
+    assert forecast.terms[KEPT_FREE] == round(0.9 * 80 * 2**30)
+
+
+def test_a_copy_on_a_pool_of_its_own_stays():
+    pools = (
+        ResourcePool(name="p0", device=A100, gpus=4, roles=("critic", "reference", "reward")),
+        ResourcePool(name="p1", device=A100, gpus=4, roles=("actor",)),
+    )
+    base = colocated(transition="two-copies")
+    tasks = {name: replace(chosen, tp=4, dp=1, pool="p0") for name, chosen in base.tasks.items()}
+    tasks["actor.generate"] = replace(base.tasks["actor.generate"], tp=2, dp=2, pool="p1")
+    plan = replace(base, pools=pools, tasks=FrozenDict(tasks))
+    terms = pool_memory(plan, pools[1], FACTS).terms
+    assert terms["actor weights for generation"] == 2 * largest_shard(
+        JOB.architecture("actor"), "lm", 2, 1
+    )
+    assert "actor weights" not in terms
+
+
+def test_fewer_residents_leave_more_cache():
+    generate, train = layout("vllm", tp=2, dp=4), layout(tp=8)
+    budgets = [
+        generation_kv_bytes(resident, train, generate, "hybridflow", site_of(JOB, 8), JOB, FACTS)
+        for resident in (10e9, 20e9, 200e9)
+    ]
+    assert budgets[0] - budgets[1] == pytest.approx(10e9)
+    assert budgets[2] == 0
+
+
+def test_a_host_pool_holds_nothing_on_gpus():
+    plan = colocated()
+    pool = ResourcePool(name="cpu", device="host", gpus=8, roles=("rule",))
+    assert pool_memory(plan, pool, FACTS).gpu_peak_bytes == 0
