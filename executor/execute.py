@@ -3,15 +3,12 @@
 import logging
 import os
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from executor.controller import Controller, Finished
+from executor.interrupts import termination_as_interrupt
 from executor.metrics import METRICS_FILE, MetricsWriter
 from executor.pools import running_ray
 from executor.runnable import check_runnable
@@ -74,6 +71,7 @@ def execute(
     with (
         termination_as_interrupt(),
         running_ray(devices, hosts),
+        termination_as_interrupt(),  # again, for Ray has set its own
         started_groups(plan, tasks, prompts, seed) as groups,
     ):
         start_seconds = time.monotonic() - begin
@@ -126,23 +124,6 @@ def _write(writer: MetricsWriter, plan: Plan, tasks: tuple[Task, ...], record: F
 
 def _say_nothing(_: int, __: int, ___: str) -> None:
     return None
-
-
-@contextmanager
-def termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that what was started is ended."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def machine() -> FrozenDict[str, str]:

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import ray
 
-from executor.pools import DEVICE, WorkerGroup, fetched, running_ray
+from executor.pools import DEVICE, fetched, running_ray, start_group
 from executor.start import CPU, join_all
 from executor.worker import Worker
 from rlplan.errors import PlanError
@@ -38,7 +38,7 @@ class RayPassRunner:
         try:
             self._stack.enter_context(running_ray(self._devices))
             cuda = self._device != CPU
-            self._group = WorkerGroup(Worker, self._devices, DEVICE, cuda=cuda)
+            self._group = start_group(Worker, self._devices, DEVICE, cuda=cuda)
             self._stack.callback(self._group.stop)
             join_all({self._group: self._device})
         except BaseException:

@@ -13,6 +13,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from executor.interrupts import undisturbed
 from executor.processes import descendants, end_processes
 from executor.protocols import Protocol, RankPositions, protocol_of, train_positions
 from rlplan.errors import RlplanError
@@ -71,39 +72,35 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
 
 def stop_ray(folder: str) -> None:
     """Shut this process's Ray down, wait for its processes, and remove its folder."""
-    started = descendants()
-    try:
-        ray.shutdown()
-    finally:
-        end_processes(started)
-        shutil.rmtree(folder, ignore_errors=True)
+    with undisturbed():
+        started = descendants()
+        try:
+            ray.shutdown()
+        finally:
+            end_processes(started)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class WorkerGroup:
     """Hold the workers of one pool: one process on each device, all running the same program.
 
     Args:
-        worker: The worker's class, whose methods declare their transfer protocols.
-        slot: Resource of which every worker takes one.
-        cuda: Whether every worker takes a GPU as well.
+        worker: The workers' class, whose methods declare their transfer protocols.
+        actors: Ray's handles of them, by rank.
+        placement: The placement group that they run in, which ends with them.
     """
 
-    def __init__(self, worker: type[Any], ranks: int, slot: str, *, cuda: bool = False) -> None:
-        bundle = {slot: 1.0, **({"GPU": 1.0} if cuda else {})}
-        self._worker, self.ranks = worker, ranks
-        self._placement = placement_group([bundle] * ranks, strategy="PACK")
-        remote = ray.remote(worker)
-        self._actors = [
-            remote.options(
-                num_cpus=0,
-                num_gpus=1 if cuda else 0,
-                resources={slot: 1.0},
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    self._placement, placement_group_bundle_index=rank
-                ),
-            ).remote()
-            for rank in range(ranks)
-        ]
+    def __init__(self, worker: type[Any], actors: Sequence[Any], placement: Any = None) -> None:
+        self._worker, self._actors, self._placement = worker, list(actors), placement
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of workers."""
+        return len(self._actors)
+
+    def first(self, ranks: int, skip: int = 0) -> "WorkerGroup":
+        """Return a group of some of these workers, who may join it once they have left theirs."""
+        return WorkerGroup(self._worker, self._actors[skip : skip + ranks])
 
     def protocol(self, method: str) -> Protocol:
         """Return the transfer protocol that a worker method declares."""
@@ -143,7 +140,32 @@ class WorkerGroup:
         """End the workers and free their slots."""
         for actor in self._actors:
             ray.kill(actor)
-        ray.util.remove_placement_group(self._placement)
+        if self._placement is not None:
+            ray.util.remove_placement_group(self._placement)
+
+
+def start_group(worker: type[Any], ranks: int, slot: str, *, cuda: bool = False) -> WorkerGroup:
+    """Start a pool's workers on a placement group, each on a bundle of its own.
+
+    Args:
+        slot: Resource of which every worker takes one.
+        cuda: Whether every worker takes a GPU as well.
+    """
+    bundle = {slot: 1.0, **({"GPU": 1.0} if cuda else {})}
+    placement = placement_group([bundle] * ranks, strategy="PACK")
+    remote = ray.remote(worker)
+    actors = [
+        remote.options(
+            num_cpus=0,
+            num_gpus=1 if cuda else 0,
+            resources={slot: 1.0},
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                placement, placement_group_bundle_index=rank
+            ),
+        ).remote()
+        for rank in range(ranks)
+    ]
+    return WorkerGroup(worker, actors, placement)
 
 
 def _whole(argument: Any, parts: int) -> Sequence[Any]:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from executor.pools import DEVICE, HOST, WorkerGroup, fetched
+from executor.pools import DEVICE, HOST, WorkerGroup, fetched, start_group
+from executor.residents import Duty
 from executor.rule_worker import RuleWorker
-from executor.worker import Duty, Membership, Worker
+from executor.worker import Membership, Worker
 from executor.workload import PromptBatches
 from rlplan.dataflow import Task
 from rlplan.errors import PlanError
@@ -49,10 +50,8 @@ def started_groups(
             worker = RuleWorker if pool.is_host else Worker
             slot = HOST if pool.is_host else DEVICE
             cuda = not pool.is_host and device_type(pool.device) != CPU
-            groups[pool.name] = WorkerGroup(worker, pool.gpus, slot, cuda=cuda)
-        devices = {pool.name: device_type(pool.device) for pool in plan.pools if not pool.is_host}
-        join_all({groups[name]: device for name, device in devices.items()})
-        _prepare_all(plan, tasks, prompts, seed, groups)
+            groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
+        prepare_groups(plan, tasks, prompts, seed, groups)
         yield groups
     finally:
         for group in groups.values():
@@ -72,13 +71,16 @@ def join_all(groups: Mapping[WorkerGroup, str]) -> None:
     fetched(waiting)
 
 
-def _prepare_all(
+def prepare_groups(
     plan: Plan,
     tasks: tuple[Task, ...],
     prompts: PromptBatches,
     seed: int,
     groups: Mapping[str, WorkerGroup],
 ) -> None:
+    """Let the workers of all pools meet and build their models."""
+    devices = {pool.name: device_type(pool.device) for pool in plan.pools if not pool.is_host}
+    join_all({groups[name]: device for name, device in devices.items()})
     waiting: dict[Any, Any] = {}
     for pool in plan.pools:
         here = tuple(task for task in tasks if plan.tasks[task.name].pool == pool.name)

@@ -20,7 +20,7 @@ from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
 from executor.engines import load_engine_module
 from executor.engines.torch_static import GenerateSettings
 from executor.infer import infer
-from executor.parallel import RankMesh, make_mesh, reduce_sum_over_dp
+from executor.parallel import reduce_sum_over_dp
 from executor.passes import PassBench
 from executor.peak import peak_bytes
 from executor.protocols import (
@@ -29,23 +29,17 @@ from executor.protocols import (
     ONE_TO_ALL,
     RANK_ZERO,
     THREE_D,
-    RankPositions,
     registered,
-    train_positions,
 )
-from executor.shard import ModelShard, build_shard
+from executor.residents import Duty, PoolModels
+from executor.shard import ModelShard
 from executor.train import update_model
 from executor.transition import (
-    PoolTransition,
-    generation_positions,
     needed_shards,
-    shares_weights,
     write_shard,
 )
 from executor.workload import response_lengths
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task
-from rlplan.plan import Plan
 from rlplan.probing import ModelPass
 
 
@@ -64,30 +58,10 @@ class Membership:
     device: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Duty:
-    """Tell a pool's workers what they will run.
-
-    Attributes:
-        tasks: The pool's tasks, in the dataflow's order.
-        seed: Of weights and samples.
-        eos_id: Token that ends a response.
-    """
-
-    plan: Plan
-    pool: str
-    tasks: tuple[Task, ...]
-    seed: int
-    eos_id: int
-
-
 class Worker:
     """Run the tasks of a pool on one device."""
 
     def __init__(self) -> None:
-        self._homes: dict[str, ModelShard] = {}
-        self._generator: ModelShard | None = None
-        self._transition: PoolTransition | None = None
         self._bench: PassBench | None = None
 
     @registered(RANK_ZERO)
@@ -100,7 +74,9 @@ class Worker:
 
     @registered(ALL_TO_ALL)
     def join(self, membership: Membership) -> None:
-        """Join the pool's process group."""
+        """Join the pool's process group, and leave the one before."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
         self._member = membership
         self._device = torch.device(membership.device)
         if membership.device == "cpu":
@@ -116,69 +92,29 @@ class Worker:
     @registered(ONE_TO_ALL)
     def prepare(self, duty: Duty) -> None:
         """Build this rank's shards of the pool's models, and the groups of ranks that tasks need."""
-        self._duty, self._meshes = duty, dict[RankPositions, RankMesh]()
-        plan, job = duty.plan, duty.plan.job
-        self._algorithm = load_algorithm(job.algorithm)
-        for task in duty.tasks:
-            if task.kind == "generate" and plan.tasks["actor.update"].pool != duty.pool:
-                self._generator = self._build(task, generation_positions(plan))
-            elif task.kind == "train" or (task.kind == "infer" and not self._is_trained(task)):
-                positions = train_positions(plan.tasks[task.name].tp, self._member.ranks)
-                self._homes[task.role] = self._build(task, positions)
-        if plan.tasks["actor.generate"].pool == duty.pool and self._generator is None:
-            self._prepare_generation(next(t for t in duty.tasks if t.kind == "generate"))
-
-    def _prepare_generation(self, task: Task) -> None:
-        plan, home = self._duty.plan, self._homes["actor"]
-        if shares_weights(plan):
-            self._generator = home
-            return
-        self._generator = self._build(task, generation_positions(plan))
-        self._transition = PoolTransition(plan, home, self._generator)
-        self._generator.flat.release()
-
-    def _is_trained(self, task: Task) -> bool:
-        names = self._duty.plan.tasks
-        return f"{task.role}.update" in names
-
-    def _build(self, task: Task, positions: RankPositions) -> ModelShard:
-        job = self._duty.plan.job
-        if positions not in self._meshes:
-            self._meshes[positions] = make_mesh(positions, self._member.rank, self._device)
-        rate = None
-        if task.kind == "train":
-            settings = job.hyperparameters
-            rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
-        return build_shard(
-            job.architecture(task.role),
-            task.head,
-            self._meshes[positions],
-            role=task.role,
-            seed=self._duty.seed,
-            precision=job.precision or "fp32",
-            learning_rate=rate,
-        )
+        self._duty = duty
+        self._algorithm = load_algorithm(duty.plan.job.algorithm)
+        self._models = PoolModels(duty, self._member.rank, self._member.ranks, self._device)
 
     @registered(MICRO_DP)
     def generate(self, call: TaskCall) -> Any:
         """Generate responses of this replica's prompts."""
-        assert self._generator is not None
+        generator = self._models.generator
         outcome = run_task(
-            call, lambda columns: self._generate(call, columns), leads=self._generator.mesh.leads
+            call, lambda columns: self._generate(call, columns), leads=generator.mesh.leads
         )
-        if self._transition is not None:
-            self._generator.flat.release()
+        if self._models.transition is not None:
+            generator.flat.release()
         return outcome
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
-        assert self._generator is not None
         duty, job, layout = self._duty, self._duty.plan.job, self._duty.plan.tasks[call.task.name]
         lengths = response_lengths(job, call.iteration)
         rows = np.concatenate(
             [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
         )
         made = load_engine_module(layout.engine).generate(
-            self._generator,
+            self._models.generator,
             self._tensor(columns["prompt_tokens"]),
             self._tensor(columns["prompt_present"]),
             self._tensor(lengths[rows]),
@@ -203,7 +139,7 @@ class Worker:
     @registered(THREE_D)
     def infer(self, call: TaskCall) -> Any:
         """Run a forward-only task on this rank's rows."""
-        shard, layout = self._homes[call.task.role], self._duty.plan.tasks[call.task.name]
+        shard, layout = self._models.homes[call.task.role], self._duty.plan.tasks[call.task.name]
         (output,) = call.task.outputs
 
         def compute(columns: Columns) -> Outcome:
@@ -222,7 +158,7 @@ class Worker:
     @registered(THREE_D)
     def train(self, call: TaskCall) -> Any:
         """Update a model on this rank's share of every mini-batch."""
-        shard = self._homes[call.task.role]
+        shard = self._models.homes[call.task.role]
         return run_task(
             call, lambda columns: self._train(call, shard, columns), leads=shard.mesh.leads
         )
@@ -254,16 +190,16 @@ class Worker:
     @registered(ONE_TO_ALL)
     def reshard(self, _: None) -> CallReport:
         """Gather the generate shard from the training weights of this pool."""
-        assert self._transition is not None
+        assert self._models.transition is not None
         start = time.time()
-        self._transition.run()
+        self._models.transition.run()
         self._finish()
         return CallReport(start_seconds=start, end_seconds=time.time())
 
     @registered(ONE_TO_ALL)
     def export_weights(self, _: None) -> tuple[Any, CallReport]:
         """Put this rank's train shard into the object store if it leads a copy of the model."""
-        start, shard = time.time(), self._homes["actor"]
+        start, shard = time.time(), self._models.homes["actor"]
         flat = None
         if shard.mesh.dp == 0:
             flat = [ray.put({"flat": _array(shard.flat.values), "entries": shard.flat.entries})]
@@ -276,8 +212,8 @@ class Worker:
         Args:
             holders: By train shard, a reference to what `export_weights` returned.
         """
-        assert self._generator is not None
-        mesh = self._generator.mesh
+        generator = self._models.generator
+        mesh = generator.mesh
         needed = needed_shards(len(holders), mesh.tp_size, mesh.tp)
         wait_for([holders[position] for position in needed])
         start = time.time()
@@ -285,15 +221,14 @@ class Worker:
         shards = ray.get(references)
         flats = [self._tensor(shard["flat"]) for shard in shards]
         with torch.no_grad():
-            write_shard(self._generator.flat, mesh.tp, shards[0]["entries"], flats, needed.start)
+            write_shard(generator.flat, mesh.tp, shards[0]["entries"], flats, needed.start)
         self._finish()
         return CallReport(start_seconds=start, end_seconds=time.time())
 
     @registered(ONE_TO_ALL)
     def weights(self, role: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return this rank's parts of a role's weights by name (`generator`: those it generates with)."""
-        shard = self._generator if role == "generator" else self._homes[role]
-        assert shard is not None
+        shard = self._models.generator if role == "generator" else self._models.homes[role]
         values = _array(shard.flat.values)
         return {
             e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries

@@ -1,0 +1,91 @@
+"""The models of a pool on one of its ranks: who lives there, in which layout."""
+
+from dataclasses import dataclass
+
+import torch
+
+from executor.parallel import RankMesh, make_mesh
+from executor.protocols import RankPositions, train_positions
+from executor.shard import ModelShard, build_shard
+from executor.transition import PoolTransition, generation_positions, shares_weights
+from rlplan.dataflow import Task
+from rlplan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """Tell a pool's workers what they will run.
+
+    Attributes:
+        tasks: The pool's tasks, in the dataflow's order.
+        seed: Of weights and samples.
+        eos_id: Token that ends a response.
+    """
+
+    plan: Plan
+    pool: str
+    tasks: tuple[Task, ...]
+    seed: int
+    eos_id: int
+
+
+class PoolModels:
+    """Build and hold a rank's shards of all models of its pool.
+
+    Every rank of the pool builds its own at the same time, since groups of ranks are made together.
+
+    Attributes:
+        homes: By role, the shard in the layout in which the model is trained or infers.
+        transition: What brings the weights to the generate layout inside this pool, if they differ.
+    """
+
+    def __init__(self, duty: Duty, rank: int, ranks: int, device: torch.device) -> None:
+        self.homes: dict[str, ModelShard] = {}
+        self.transition: PoolTransition | None = None
+        self._duty, self._rank, self._device = duty, rank, device
+        self._meshes: dict[RankPositions, RankMesh] = {}
+        self._generator: ModelShard | None = None
+        for task in duty.tasks:
+            if task.kind == "train" or (task.kind == "infer" and not self._is_trained(task)):
+                positions = train_positions(duty.plan.tasks[task.name].tp, ranks)
+                self.homes[task.role] = self._build(task, positions)
+        for task in duty.tasks:
+            if task.kind == "generate":
+                self._prepare_generation(task)
+
+    @property
+    def generator(self) -> ModelShard:
+        """Return the shard that generates."""
+        assert self._generator is not None, "this pool generates nothing"
+        return self._generator
+
+    def _prepare_generation(self, task: Task) -> None:
+        plan, home = self._duty.plan, self.homes.get(task.role)
+        if home is not None and shares_weights(plan):
+            self._generator = home
+            return
+        self._generator = self._build(task, generation_positions(plan))
+        if home is not None:
+            self.transition = PoolTransition(plan, home, self._generator)
+            self._generator.flat.release()
+
+    def _is_trained(self, task: Task) -> bool:
+        return f"{task.role}.update" in self._duty.plan.tasks
+
+    def _build(self, task: Task, positions: RankPositions) -> ModelShard:
+        job = self._duty.plan.job
+        if positions not in self._meshes:
+            self._meshes[positions] = make_mesh(positions, self._rank, self._device)
+        rate = None
+        if task.kind == "train":
+            settings = job.hyperparameters
+            rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
+        return build_shard(
+            job.architecture(task.role),
+            task.head,
+            self._meshes[positions],
+            role=task.role,
+            seed=self._duty.seed,
+            precision=job.precision or "fp32",
+            learning_rate=rate,
+        )

@@ -1,0 +1,75 @@
+"""Runs a plan as `execute` does, and keeps what it does not: tokens and weights."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import ray
+
+from executor.controller import Controller
+from executor.pools import DEVICE, HOST, start_group
+from executor.rule_worker import RuleWorker
+from executor.runnable import check_runnable
+from executor.start import prepare_groups
+from executor.summary import iteration_metrics
+from executor.worker import Worker
+from executor.workload import PromptBatches
+
+DEVICES = 4
+
+
+@dataclass
+class Record:
+    """Hold a run: metrics and tokens by iteration, spans, and weights at the end."""
+
+    metrics: list = field(default_factory=list)
+    tokens: list = field(default_factory=list)
+    finished: list = field(default_factory=list)
+    actor: list = field(default_factory=list)
+    generator: list = field(default_factory=list)
+
+
+class Crew:
+    """Keep workers between plans, who take up a new plan in a second and not in ten."""
+
+    def __init__(self):
+        self.devices = start_group(Worker, DEVICES, DEVICE)
+        self.host = start_group(RuleWorker, 1, HOST)
+
+    def groups_of(self, plan):
+        groups, taken = {}, 0
+        for pool in plan.pools:
+            if pool.is_host:
+                groups[pool.name] = self.host
+                continue
+            groups[pool.name] = self.devices.first(pool.gpus, skip=taken)
+            taken += pool.gpus
+        return groups
+
+    def run(self, plan, iterations=3, seed=1):
+        """Return what a plan did."""
+        tasks, groups = check_runnable(plan), self.groups_of(plan)
+        prompts = PromptBatches(plan.job, Path())
+        prepare_groups(plan, tasks, prompts, seed, groups)
+        controller = Controller(plan, tasks, groups, prompts.columns)
+        record = Record()
+        for iteration in range(iterations):
+            running = controller.send(iteration)
+            record.finished.append(controller.finish(running))
+            record.metrics.append(iteration_metrics(plan, tasks, record.finished[-1]))
+            record.tokens.append(collected(running, "sequences", "tokens"))
+        train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+        # The transition that the next iteration would begin with.
+        controller._send_transition()
+        record.actor = groups[train.pool].call("weights", "actor")
+        record.generator = groups[generate.pool].call("weights", "generator")
+        return record
+
+    def stop(self):
+        self.devices.stop()
+        self.host.stop()
+
+
+def collected(running, key, column):
+    pieces = ray.get([piece.reference for piece in running.pieces[key]])
+    return np.concatenate([piece[column] for piece in pieces])

@@ -1,0 +1,88 @@
+"""Small jobs and plans of the executor's tests."""
+
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.frozen import FrozenDict
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.model import ModelArchitecture
+from rlplan.plan import Plan, ResourcePool, TaskPlan
+
+TINY = ModelArchitecture(
+    name="tiny-test",
+    family="llama",
+    hidden_size=32,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=8,
+    ffn_size=64,
+    vocab_size=260,
+    max_positions=64,
+)
+
+
+def make_job(algorithm="ppo", *, model=TINY, **work):
+    """Return a job of four tiny models (two for GRPO) with a reward model and a rule."""
+    roles = (
+        ("actor", "critic", "reference", "reward") if algorithm == "ppo" else ("actor", "reference")
+    )
+    workload = {
+        "prompts": 8,
+        "samples_per_prompt": 1,
+        "prompt_tokens": 6,
+        "response_tokens": 5,
+        "updates": 1,
+    }
+    return Job(
+        name="test",
+        algorithm=algorithm,
+        models=FrozenDict(dict.fromkeys(roles, model)),
+        workload=Workload(**(workload | work)),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=4),),
+        rewards=Rewards(function="digits"),
+        hyperparameters=Hyperparameters(learning_rate=1e-3, critic_learning_rate=1e-3),
+        seed=3,
+    )
+
+
+def make_plan(
+    job, pools, *, tp=1, tp_gen=None, transition="hybridflow", micro_batch=4, max_running=256
+):
+    """Return a plan; `pools` maps a pool's name to (devices, roles). A rule gets a host pool."""
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    homes = {}
+    for name, (_, roles) in pools.items():
+        for role in roles:
+            homes.setdefault(role, name)
+    found = [
+        ResourcePool(name=name, device="cpu", gpus=gpus, roles=tuple(roles))
+        for name, (gpus, roles) in pools.items()
+    ]
+    found.append(ResourcePool(name="host", device="host", gpus=1, roles=("rule",)))
+    homes["rule"] = "host"
+    layouts = {}
+    for task in tasks:
+        home = homes[task.role]
+        if task.kind == "generate" and "generator" in pools:
+            home = "generator"
+        gpus = next(pool.gpus for pool in found if pool.name == home)
+        size = 1 if task.kind == "rule" else min(tp, gpus)
+        if task.kind == "generate" and tp_gen is not None:
+            size = tp_gen
+        layouts[task.name] = TaskPlan(
+            pool=home, tp=size, dp=gpus // size, micro_batch=micro_batch, max_running=max_running
+        )
+    order = {
+        pool.name: tuple(t.name for t in tasks if layouts[t.name].pool == pool.name)
+        for pool in found
+    }
+    return Plan(
+        job=job,
+        pools=tuple(found),
+        tasks=FrozenDict(layouts),
+        order=FrozenDict(order),
+        transition=transition,
+    )
+
+
+ALL_ROLES = ("actor", "critic", "reference", "reward")

@@ -1,0 +1,194 @@
+"""Whole runs: files, measured traces, refusals, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from executor.execute import execute
+from executor.metrics import read_metrics
+from executor.runnable import check_runnable
+from rlplan.decoding import read_json, read_yaml
+from rlplan.errors import PlanError, UserError
+from rlplan.frozen import FrozenDict
+from rlplan.job import Rewards
+from rlplan.measurement import MeasuredRun
+from rlplan.plan import Plan
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def finished_run(ray_slots, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    plan = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
+    told = []
+    run = execute(
+        plan, out, iterations=3, seed=1, warmup=1, progress=lambda *args: told.append(args)
+    )
+    return plan, out, run, told
+
+
+@pytest.mark.ray
+def test_a_run_leaves_its_plan_metrics_and_measurements(finished_run):
+    plan, out, run, _ = finished_run
+    assert read_yaml(Plan, out / "plan.yaml") == plan
+    assert read_json(MeasuredRun, out / "measured.json") == run
+    assert [row["iteration"] for row in read_metrics(out)] == [0, 1, 2]
+    assert list((out / "tensorboard").iterdir())
+
+
+@pytest.mark.ray
+def test_a_run_measures_every_task_of_every_iteration(finished_run):
+    plan, _, run, _ = finished_run
+    assert run.warmup_iterations == 1
+    assert run.trace.origin == "measured"
+    assert run.trace.iterations[0].start_seconds == 0
+    for iteration in range(3):
+        assert {span.name for span in run.trace.of_iteration(iteration)} == set(plan.tasks)
+    assert set(run.memory_peak_bytes) == {"p0", "host"}
+    assert min(run.memory_peak_bytes.values()) > 50e6
+
+
+@pytest.mark.ray
+def test_metrics_say_what_happened(finished_run):
+    row = read_metrics(finished_run[1])[-1]
+    assert row["response_tokens"] == 5
+    assert 0 <= row["rule_reward"] <= 1
+    assert row["mean_reward"] == pytest.approx(row["rule_reward"] + row["model_score"])
+    assert row["tokens_per_second"] == pytest.approx(8 * (6 + 5) / row["seconds"])
+    assert {"kl", "policy_loss", "value_loss", "stage_seconds/training"} <= set(row)
+
+
+@pytest.mark.ray
+def test_progress_is_told_after_the_start_and_each_iteration(finished_run):
+    assert [(done, total) for done, total, _ in finished_run[3]] == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.ray
+def test_a_rule_that_fails_is_the_users_mistake_and_ends_the_run(ray_slots, tmp_path):
+    (tmp_path / "rule.py").write_text("def bad(prompt, response, row):\n    return 1 / 0\n")
+    job = replace(make_job(), rewards=Rewards(function="rule.py:bad"))
+    plan = make_plan(job, {"p0": (1, ALL_ROLES)})
+    with pytest.raises(UserError, match="division by zero"):
+        execute(plan, tmp_path / "out", iterations=1, seed=1, folder=tmp_path)
+    assert not (tmp_path / "out" / "measured.json").exists()
+
+
+def changed(task="actor.update", **fields):
+    plan = make_plan(make_job(), {"p0": (2, ALL_ROLES)})
+    return replace(plan, tasks=plan.tasks.with_item(task, replace(plan.tasks[task], **fields)))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (changed(pp=2, dp=1), r"tasks\.actor\.update\.pp is 2: this engine runs 1 only"),
+        (changed(zero=3), r"tasks\.actor\.update\.zero is 3: this engine runs 0 only"),
+        (changed(recompute="full"), r"tasks\.actor\.update\.recompute is full"),
+        (
+            changed("actor.generate", engine="vllm"),
+            r"engine is vllm: this executor has torch-static",
+        ),
+        (changed(dp=1), r"covers 1 devices, but pool p0 has 2"),
+        (changed("critic.compute_values", tp=2, dp=1), r"in the layout of critic\.update, tp 1"),
+        (replace(changed(), mode="streaming"), r"mode streaming"),
+        (replace(changed(), order=FrozenDict(p0=())), r"order\.p0 does not name actor\.generate"),
+        (make_plan(make_job(prompts=6), {"p0": (4, ALL_ROLES)}), r"do not divide the 6 sequences"),
+        (
+            make_plan(make_job(), {"p0": (4, ALL_ROLES)}, tp=4),
+            r"tp 4 does not divide the 4 heads, 2",
+        ),
+        (
+            make_plan(make_job(), {"p0": (2, ALL_ROLES)}, tp=2, tp_gen=1, transition="none"),
+            r"transition none cannot bring .* use hybridflow",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_this_engine_does_not_run_is_refused_by_name(plan, message):
+    with pytest.raises(PlanError, match=message):
+        check_runnable(plan)
+
+
+def test_a_plan_for_gpus_that_are_not_here_is_refused(tmp_path):
+    plan = changed()
+    pools = tuple(
+        pool if pool.is_host else replace(pool, device="h200", gpus=64) for pool in plan.pools
+    )
+    tasks = {
+        name: layout if layout.pool == "host" else replace(layout, dp=64, tp=1)
+        for name, layout in plan.tasks.items()
+    }
+    job = make_job(prompts=64)
+    with pytest.raises(PlanError, match=r"want 64 GPUs, this machine has"):
+        execute(
+            replace(plan, job=job, pools=pools, tasks=FrozenDict(tasks)),
+            tmp_path,
+            iterations=1,
+            seed=0,
+        )
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from executor.execute import execute
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
+execute(make_plan(make_job(), {"p0": (2, ALL_ROLES)}), Path(sys.argv[1]), iterations=10**6, seed=1)
+"""
+
+
+def marked_processes(mark):
+    """Return the processes that inherited an environment variable of that value."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((int(folder.name), (folder / "cmdline").read_bytes()[:80]))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("when", ["starting", "running"])
+def test_an_interrupted_run_leaves_no_process_and_no_half_written_file(tmp_path, number, when):
+    mark, out = uuid.uuid4().hex, tmp_path / "out"
+    folders = set(Path("/tmp").glob("rlplan-ray-*"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(out)],
+        cwd=ROOT,
+        env={**os.environ, "RLPLAN_TEST_MARK": mark},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    lines = out / "metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        started = (out / "plan.yaml").exists() and len(marked_processes(mark)) > 1
+        if started and (when == "starting" or (lines.exists() and lines.stat().st_size > 0)):
+            break
+        time.sleep(0.05)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does: to all processes of the group
+    else:
+        process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert marked_processes(mark) == []
+    assert set(Path("/tmp").glob("rlplan-ray-*")) <= folders
+    assert not (out / "measured.json").exists()
+    read_yaml(Plan, out / "plan.yaml")
+    for line in lines.read_text().splitlines() if lines.exists() else []:
+        json.loads(line)

@@ -1,0 +1,169 @@
+"""The same seeds give the same tokens, losses and weights, wherever and however a plan runs them."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
+
+pytestmark = pytest.mark.ray
+
+LOSSES = ("policy_loss", "value_loss")
+SAME = ("mean_reward", "rule_reward", "model_score", "kl", "response_tokens")
+
+
+def ppo_plans():
+    job = make_job()
+    alone = {role: (1, (role,)) for role in ALL_ROLES}
+    return {
+        "one process": make_plan(job, {"p0": (1, ALL_ROLES)}),
+        "tp 2": make_plan(job, {"p0": (2, ALL_ROLES)}, tp=2),
+        "dp 2": make_plan(job, {"p0": (2, ALL_ROLES)}),
+        "tp 2 to tp 1": make_plan(job, {"p0": (2, ALL_ROLES)}, tp=2, tp_gen=1),
+        "split": make_plan(
+            job, {"p0": (1, ("actor", "reference")), "p1": (1, ("critic", "reward"))}
+        ),
+        "standalone": make_plan(job, alone),
+        "two copies": make_plan(
+            job, {"p0": (2, ALL_ROLES), "generator": (1, ("actor",))}, tp=2, transition="two-copies"
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(crew):
+    return {name: crew.run(plan) for name, plan in ppo_plans().items()}
+
+
+OTHERS = [name for name in ppo_plans() if name != "one process"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_generated_tokens_are_identical(runs, name):
+    for tokens, expected in zip(runs[name].tokens, runs["one process"].tokens, strict=True):
+        assert np.array_equal(tokens, expected)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_losses_agree_over_three_updates(runs, name):
+    for metrics, expected in zip(runs[name].metrics, runs["one process"].metrics, strict=True):
+        for loss in LOSSES:
+            assert metrics[loss] == pytest.approx(expected[loss], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_rewards_and_gradients_agree(runs, name):
+    for metrics, expected in zip(runs[name].metrics, runs["one process"].metrics, strict=True):
+        for key in SAME:
+            assert metrics[key] == pytest.approx(expected[key], abs=1e-4)
+        for role in ("actor", "critic"):
+            key = f"{role}_gradient_norm"
+            assert metrics[key] == pytest.approx(expected[key], rel=1e-3)
+
+
+def test_training_moves_the_losses(runs):
+    first, *_, last = runs["one process"].metrics
+    assert abs(first["value_loss"] - last["value_loss"]) > 1e-3
+
+
+def whole(parts_by_rank, tp):
+    """Return whole weights out of the parts of the first `tp` ranks."""
+    weights = {}
+    for name in parts_by_rank[0]:
+        parts = [rank[name] for rank in parts_by_rank[:tp]]
+        dimension = cut_dimension(name)
+        weights[name] = parts[0] if dimension is None else np.concatenate(parts, axis=dimension)
+    return weights
+
+
+def cut_dimension(name):
+    if any(
+        part in name
+        for part in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed", "head")
+    ):
+        return 0
+    return 1 if any(part in name for part in ("o_proj", "down_proj")) else None
+
+
+@pytest.mark.parametrize("name", ["tp 2 to tp 1", "two copies"])
+def test_weights_after_a_transition_equal_the_trained_ones_bit_for_bit(runs, name):
+    trained = whole(runs[name].actor, tp=2)
+    for rank in runs[name].generator:
+        assert sorted(rank) == sorted(trained)
+        for key, weights in rank.items():
+            assert np.array_equal(weights, trained[key]), key
+
+
+def test_shared_weights_are_the_very_same(runs):
+    for rank, generator in zip(runs["tp 2"].actor, runs["tp 2"].generator, strict=True):
+        assert all(np.array_equal(rank[key], generator[key]) for key in rank)
+
+
+@pytest.mark.parametrize("name", list(ppo_plans()))
+def test_spans_of_a_pool_do_not_overlap(runs, name):
+    spans = [span for record in runs[name].finished for span in record.spans]
+    for pool in {span.pool for span in spans}:
+        there = sorted((s.start_seconds, s.end_seconds) for s in spans if s.pool == pool)
+        for (_, end), (start, _) in pairwise(there):
+            assert end <= start
+
+
+@pytest.mark.parametrize("name", list(ppo_plans()))
+def test_every_task_is_measured_inside_its_iteration(runs, name):
+    expected = set(ppo_plans()[name].tasks)
+    for record in runs[name].finished:
+        assert {s.name for s in record.spans if s.activity == "task"} == expected
+        for span in record.spans:
+            assert record.span.start_seconds <= span.start_seconds <= span.end_seconds
+            assert span.end_seconds <= record.span.end_seconds
+
+
+def test_no_task_starts_before_its_parents_end(runs):
+    for record in runs["standalone"].finished:
+        times = {span.name: span for span in record.spans}
+        generated = times["actor.generate"].end_seconds
+        for name in (
+            "critic.compute_values",
+            "reference.compute_log_prob",
+            "reward.compute_reward",
+        ):
+            assert times[name].start_seconds >= generated
+            assert times["actor.update"].start_seconds >= times[name].end_seconds
+
+
+def test_transitions_run_only_where_layouts_differ(runs):
+    def transitions(name):
+        return [s for s in runs[name].finished[0].spans if s.activity == "transition"]
+
+    assert transitions("dp 2") == []
+    assert [span.pool for span in transitions("tp 2 to tp 1")] == ["p0"]
+    assert [span.pool for span in transitions("two copies")] == ["generator"]
+
+
+@pytest.fixture(scope="module")
+def grpo_runs(crew):
+    from dataclasses import replace
+
+    qwen = replace(
+        TINY, family="qwen3", qk_norm=True, tied_embeddings=True, num_kv_heads=2, head_dim=8
+    )
+    job = make_job("grpo", model=qwen, prompts=4, samples_per_prompt=4, updates=2, epochs=2)
+    roles = ("actor", "reference")
+    return {
+        "one process": crew.run(make_plan(job, {"p0": (1, roles)}, max_running=3), iterations=2),
+        "tp 2": crew.run(make_plan(job, {"p0": (2, roles)}, tp=2, micro_batch=2), iterations=2),
+        "dp 2": crew.run(make_plan(job, {"p0": (2, roles)}), iterations=2),
+    }
+
+
+@pytest.mark.parametrize("name", ["tp 2", "dp 2"])
+def test_groups_tied_embeddings_and_head_norms_agree_too(grpo_runs, name):
+    """Waves, micro-batches, epochs and mini-batches differ; tokens and losses do not."""
+    for index, expected in enumerate(grpo_runs["one process"].metrics):
+        assert np.array_equal(grpo_runs[name].tokens[index], grpo_runs["one process"].tokens[index])
+        metrics = grpo_runs[name].metrics[index]
+        assert metrics["policy_loss"] == pytest.approx(expected["policy_loss"], abs=1e-4)
+        assert metrics["actor_gradient_norm"] == pytest.approx(
+            expected["actor_gradient_norm"], rel=1e-3
+        )

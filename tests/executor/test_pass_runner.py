@@ -1,0 +1,56 @@
+"""Passes: every kind is timed on workers of a job's making."""
+
+import pytest
+
+from executor.pass_runner import RayPassRunner
+from rlplan.errors import PlanError
+from rlplan.probing import ModelPass
+from tests.executor.plans import TINY
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def runner(ray_slots):
+    with RayPassRunner(devices=2) as runner:
+        yield runner
+
+
+def make_pass(name, **fields):
+    return ModelPass(**({"name": name, "model": TINY, "head": "lm", "precision": "fp32"} | fields))
+
+
+PASSES = [
+    make_pass("infer", sequences=4, tokens=11),
+    make_pass("infer", sequences=4, tokens=11, tp=2),
+    make_pass("train", sequences=4, tokens=11),
+    make_pass("train", sequences=4, tokens=11, head="scalar"),
+    make_pass("train", sequences=2, tokens=11, tp=2),
+    make_pass("prefill", sequences=4, tokens=6),
+    make_pass("decode", sequences=4, tokens=8),
+    make_pass("decode", sequences=4, tokens=8, tp=2),
+    make_pass("optimizer"),
+    make_pass("optimizer", head="scalar", tp=2),
+    make_pass("gradient_reduction", dp=2),
+    make_pass("weight_sync"),
+    make_pass("weight_sync", tp=2),
+    make_pass("call", tokens=100_000),
+]
+
+
+@pytest.mark.parametrize("model_pass", PASSES, ids=lambda p: f"{p.name}-{p.head}-tp{p.tp}-dp{p.dp}")
+def test_a_pass_gives_the_seconds_of_each_repeat(runner, model_pass):
+    seconds = runner.run(model_pass, repeats=3)
+    assert len(seconds) == 3
+    assert all(0 < each < 5 for each in seconds)
+
+
+def test_longer_work_takes_longer(runner):
+    short = min(runner.run(make_pass("infer", sequences=1, tokens=8), repeats=5))
+    long = min(runner.run(make_pass("infer", sequences=32, tokens=60), repeats=5))
+    assert long > 2 * short
+
+
+def test_a_pass_on_more_devices_than_were_started_is_refused(runner):
+    with pytest.raises(PlanError, match="needs more than the 2 devices"):
+        runner.run(make_pass("infer", tp=4), repeats=1)

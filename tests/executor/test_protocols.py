@@ -1,0 +1,156 @@
+"""Transfer protocols and travelling rows: what is spread out and passed back comes back whole."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executor.batches import Piece, assemble, count_rows, fetch, overlapping, split_rows
+from executor.protocols import (
+    ALL_TO_ALL,
+    DP_METRIC,
+    DP_PROTO,
+    MICRO_DP,
+    ONE_TO_ALL,
+    RANK_ZERO,
+    THREE_D,
+    generate_positions,
+    protocol_of,
+    reduce_metrics,
+    registered,
+    train_positions,
+)
+from executor.rule_worker import RuleWorker
+
+sizes = st.sampled_from([1, 2, 4])
+
+
+def split_list(items, parts):
+    size = -(-len(items) // parts)
+    return [items[part * size : (part + 1) * size] for part in range(parts)]
+
+
+def joined(lists):
+    return [item for part in lists for item in part]
+
+
+@given(tp=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
+@pytest.mark.parametrize("protocol", [THREE_D, MICRO_DP, DP_PROTO], ids=lambda p: p.name)
+def test_what_is_distributed_and_returned_is_collected_whole(protocol, tp, dp, items):
+    positions = train_positions(tp, tp * dp)
+    by_rank = protocol.distribute(positions, items, split_list)
+    assert sorted(by_rank) == list(range(tp * dp))
+    assert protocol.collect(positions, by_rank, joined) == items
+
+
+@given(tp_gen=sizes, factor=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
+def test_micro_groups_collect_whole_too(tp_gen, factor, dp, items):
+    tp = tp_gen * factor
+    positions = generate_positions(tp_gen, tp, tp * dp)
+    by_rank = MICRO_DP.distribute(positions, items, split_list)
+    assert MICRO_DP.collect(positions, by_rank, joined) == items
+
+
+def test_generation_positions_are_those_of_the_zero_redundancy_groups():
+    positions = generate_positions(2, 4, 8)
+    assert positions.groups() == ((0, 2), (1, 3), (4, 6), (5, 7))
+
+
+def test_tensor_parallel_ranks_get_the_same_rows_and_only_their_first_is_heard():
+    positions = train_positions(2, 4)
+    assert THREE_D.distribute(positions, [1, 2, 3, 4], split_list) == {
+        0: [1, 2],
+        1: [1, 2],
+        2: [3, 4],
+        3: [3, 4],
+    }
+    assert THREE_D.collect(positions, {0: "a", 1: "b", 2: "c", 3: "d"}, list) == ["a", "c"]
+
+
+def test_all_ranks_get_one_argument_and_all_are_heard():
+    positions = train_positions(1, 3)
+    assert ONE_TO_ALL.distribute(positions, "x", split_list) == {0: "x", 1: "x", 2: "x"}
+    assert ONE_TO_ALL.collect(positions, {2: "c", 0: "a", 1: "b"}, list) == ["a", "b", "c"]
+
+
+def test_each_rank_gets_its_own_argument():
+    positions = train_positions(1, 2)
+    assert ALL_TO_ALL.distribute(positions, ["a", "b"], split_list) == {0: "a", 1: "b"}
+
+
+def test_only_the_first_rank_is_called():
+    positions = train_positions(1, 3)
+    assert RANK_ZERO.distribute(positions, "x", split_list) == {0: "x"}
+    assert RANK_ZERO.collect(positions, {0: "y"}, list) == "y"
+
+
+def test_metrics_are_reduced_by_the_last_word_of_their_names():
+    parts = {
+        0: {"loss": 1.0, "norm_mean": 2.0, "peak_max": 5.0},
+        1: {"loss": 9.0, "norm_mean": 9.0, "peak_max": 9.0},
+        2: {"loss": 0.5, "norm_mean": 4.0, "peak_max": 3.0},
+        3: {"loss": 9.0, "norm_mean": 9.0, "peak_max": 9.0},
+    }
+    reduced = DP_METRIC.collect(train_positions(2, 4), parts, reduce_metrics)
+    assert reduced == {"loss": 1.5, "norm_mean": 3.0, "peak_max": 5.0}
+
+
+def test_a_method_declares_its_protocol():
+    @registered(DP_PROTO)
+    def method():
+        return None
+
+    assert protocol_of(method) is DP_PROTO
+    assert protocol_of(RuleWorker.rule) is DP_PROTO
+
+
+def test_rows_are_split_within_every_mini_batch():
+    assert split_rows(((0, 16),), 2, block=2, updates=2) == (
+        ((0, 4), (8, 12)),
+        ((4, 8), (12, 16)),
+    )
+
+
+def test_samples_of_a_prompt_stay_together_where_prompts_do_not_divide():
+    assert split_rows(((0, 9),), 2, block=3) == (((0, 6),), ((6, 9),))
+
+
+@given(blocks=st.integers(1, 5), block=sizes, parts=st.integers(1, 5), updates=st.integers(1, 3))
+def test_a_split_holds_every_row_once(blocks, block, parts, updates):
+    rows = ((0, blocks * block * updates),)
+    shares = split_rows(rows, parts, block=block, updates=updates)
+    held = sorted(row for share in shares for a, b in share for row in range(a, b))
+    assert held == list(range(rows[0][1]))
+    assert sum(map(count_rows, shares)) == rows[0][1]
+
+
+@given(
+    blocks=st.integers(1, 4),
+    makers=st.integers(1, 4),
+    takers=st.integers(1, 4),
+    updates=st.integers(1, 3),
+)
+def test_rows_fetched_from_pieces_are_the_rows_asked_for(blocks, makers, takers, updates):
+    total = blocks * updates
+    column = np.arange(total) * 10
+    pieces = []
+    for rows in split_rows(((0, total),), makers, block=1):
+        held = np.concatenate([column[a:b] for a, b in rows] or [column[:0]])
+        pieces.append(Piece(rows, {"x": held}))
+    for rows in split_rows(((0, total),), takers, block=1, updates=updates):
+        if not rows:
+            continue
+        found = fetch({"key": overlapping(pieces, rows)}, rows, list)
+        expected = np.concatenate([column[a:b] for a, b in rows])
+        assert found["x"].tolist() == expected.tolist()
+
+
+def test_only_pieces_that_overlap_are_fetched():
+    pieces = [Piece(((0, 4),), "a"), Piece(((4, 8),), "b")]
+    assert overlapping(pieces, ((4, 6),)) == (pieces[1],)
+
+
+def test_rows_of_one_piece_are_passed_on_without_a_copy():
+    held = {"x": np.arange(8)}
+    found = assemble(((2, 6),), [(((0, 8),), held)])
+    assert np.shares_memory(found["x"], held["x"])
