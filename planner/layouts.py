@@ -10,9 +10,9 @@ from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Recompute, TaskPlan
 
-# vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); larger limits are worth a
-# try only while the KV cache has room, which the memory check tells.
-RUNNING_LIMITS = (64, 128, 256, 512, 1024)
+# vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
+# preemptions where the KV cache is small, and larger ones are worth a try where it is not.
+RUNNING_LIMITS = (64, 256, 1024)
 
 
 @dataclass(frozen=True, slots=True, order=True)

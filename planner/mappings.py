@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.allocations import Allocation, allocations
-from planner.placements import Placement, placed_roles, placements
+from planner.placements import Placement
 from planner.pools import PoolOption, PoolTable
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
@@ -68,10 +68,8 @@ def packing_order(allocation: Allocation) -> tuple[int, ...]:
     )
 
 
-def mappings_of(
-    placement: Placement, job: Job, table: PoolTable, worth: float = float("inf")
-) -> Iterator[Mapping]:
-    """Yield the mappings of a placement whose bound is below `worth` seconds."""
+def mappings_of(placement: Placement, job: Job, table: PoolTable) -> Iterator[Mapping]:
+    """Yield every mapping of a placement in which each pool fits."""
     tally = table.options.tally
     for allocation in allocations(job, len(placement)):
         sites = sites_for(job, allocation)
@@ -87,11 +85,7 @@ def mappings_of(
             continue
         for options in _products(fronts):
             tally.consider("mappings")
-            bound = mapping_bound(options)
-            if bound < worth:
-                yield Mapping(placement, sites, options, bound)
-            else:
-                tally.prune("the critical path is no shorter than the best plan")
+            yield Mapping(placement, sites, options, mapping_bound(options))
 
 
 def _products(fronts: list[list[PoolOption]]) -> Iterator[tuple[PoolOption, ...]]:
@@ -103,12 +97,40 @@ def _products(fronts: list[list[PoolOption]]) -> Iterator[tuple[PoolOption, ...]
             yield (option, *rest)
 
 
-def best_first(job: Job, table: PoolTable, keep: int) -> dict[Placement, list[Mapping]]:
-    """Return, for every placement, its `keep` mappings of the lowest bounds, lowest first."""
-    found = {}
-    for placement in placements(placed_roles(job)):
-        found[placement] = heapq.nsmallest(keep, mappings_of(placement, job, table), key=_rank)
-    return found
+class Ranking:
+    """Hand out mappings in the order of their bounds, which are made exact when their turn comes."""
+
+    def __init__(self, mappings: list[Mapping], table: PoolTable) -> None:
+        self._heap = [(_rank(mapping), index, mapping) for index, mapping in enumerate(mappings)]
+        heapq.heapify(self._heap)
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def bound_seconds(self) -> float:
+        """Return what no mapping that is still to come can beat."""
+        return self._heap[0][2].bound_seconds if self._heap else float("inf")
+
+    def next(self, worth_seconds: float) -> Mapping | None:
+        """Return the next mapping, its bound exact; None when none is below `worth_seconds`."""
+        while self._heap and self._heap[0][2].bound_seconds < worth_seconds:
+            _, index, mapping = heapq.heappop(self._heap)
+            if all(option.is_exact for option in mapping.options):
+                return mapping
+            exact = tuple(
+                self._table.refined(option, site)
+                for option, site in zip(mapping.options, mapping.sites, strict=True)
+            )
+            mapping = replace(mapping, options=exact, bound_seconds=mapping_bound(exact))
+            heapq.heappush(self._heap, (_rank(mapping), index, mapping))
+        return None
+
+
+def best_first(placement: Placement, job: Job, table: PoolTable) -> Ranking:
+    """Return a placement's mappings, to be handed out in the order of their bounds."""
+    return Ranking(list(mappings_of(placement, job, table)), table)
 
 
 def _rank(mapping: Mapping) -> tuple[float, int, tuple[int, ...]]:
@@ -128,12 +150,16 @@ def plan_of(mapping: Mapping, job: Job, task_names: tuple[str, ...], made_by: st
         name, site = f"p{number}", mapping.sites[index]
         members = mapping.placement[index]
         pools.append(ResourcePool(name=name, device=site.device, gpus=site.gpus, roles=members))
-        for task, layout in mapping.options[index].layouts:
+        option = mapping.options[index]
+        for task, layout in option.layouts:
             layouts[task] = replace(layout, pool=name)
+        if option.generation:
+            generate = option.generation.option
+            layouts[generate.task.name] = replace(generate.layout, pool=name)
     if has_rule(task_names):
         pools.append(host_pool(job))
         layouts[RULE_TASK] = TaskPlan(pool=HOST_POOL, dp=pools[-1].gpus, engine="python")
-    transitions = [option.transition for option in mapping.options if option.transition]
+    moves = [option.generation.transition for option in mapping.options if option.generation]
     return Plan(
         job=job,
         pools=tuple(pools),
@@ -144,7 +170,7 @@ def plan_of(mapping: Mapping, job: Job, task_names: tuple[str, ...], made_by: st
                 for pool in pools
             }
         ),
-        transition=transitions[0],
+        transition=moves[0],
         made_by=made_by,
     )
 

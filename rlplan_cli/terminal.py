@@ -1,13 +1,18 @@
 """What commands share: results on stdout, progress on stderr, options that mean the same everywhere."""
 
+from __future__ import annotations
+
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from reports.tables import Table
 
 Progress = Callable[[int, int, str], None]
 
@@ -39,18 +44,20 @@ def say(message: str) -> None:
     sys.stderr.flush()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout, the first column left-aligned and the others right-aligned."""
+def print_table(title: str, table: Table) -> None:
+    """Print a table of `reports` on stdout, figures right-aligned and outstanding rows bold."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout, soft_wrap=False).print(table)
+    grid = Grid(title=title, title_justify="left", header_style="bold")
+    for column in table.columns:
+        justify: Literal["left", "right"] = "right" if column.is_figure else "left"
+        grid.add_column(column.title, justify=justify, overflow="fold")
+    for index, row in enumerate(table.rows):
+        style = "bold" if index in table.strong_rows else None
+        grid.add_row(*(Text(cell) for cell in row), style=style)
+    Console(file=sys.stdout).print(grid)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def command(
     from planner.search import search
     from profiles.catalog import load_job
     from profiles.facts import load_facts
-    from reports.tables import comparison_table
+    from reports.tables import error_table
     from rlplan.errors import FileError
     from rlplan.units import show_seconds
     from rlplan.writing import write_json, write_yaml
@@ -78,7 +78,7 @@ def command(
     if as_json:
         echo_json({"comparison": comparison, "report": str(page)})
         return
-    print_table("Forecast against measurement", *comparison_table(comparison))
+    print_table("Forecast against measurement", error_table(comparison))
     row = comparison.iteration
     say(
         f"iteration: forecast {show_seconds(row.forecast_seconds)}, measured "

@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
     from planner.completion import load_plan
-    from reports.tables import comparison_table
+    from reports.tables import error_table
     from rlplan.errors import FileError
     from rlplan_cli.steps import MEASURED_FILE, compare_run, require_execution, run_plan
     from simulator.simulate import simulate
@@ -59,5 +59,5 @@ def command(
     if as_json:
         echo_json(comparison)
         return
-    print_table("Forecast against measurement", *comparison_table(comparison))
+    print_table("Forecast against measurement", error_table(comparison))
     say(f"run written to {out}")

@@ -1,11 +1,18 @@
 """`rlplan profile`: measure this machine; `rlplan profile show`: look at what was measured."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+
+if TYPE_CHECKING:
+    from profiles.summary import TableSummary
+    from reports.tables import Table
 
 EXAMPLE = "Example: rlplan profile --job examples/demo-ppo.yaml --out profiles/mine"
 
@@ -49,7 +56,7 @@ def measure(
     if context.invoked_subcommand is not None:
         return
     from profiles.catalog import load_job
-    from profiles.summary import summary
+    from profiles.summary import summarize
     from rlplan_cli.steps import measure_machine, require_execution
 
     require_execution()
@@ -63,7 +70,7 @@ def measure(
         quick=quick,
     )
     if as_json:
-        echo_json(summary(profile))
+        echo_json({"header": profile.header, "tables": summarize(profile)})
         return
     say(
         f"profile written to {out}: {len(profile)} points; look at it with: rlplan profile show {out}"
@@ -79,25 +86,41 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a profile holds, table by table, and plot it."""
-    from profiles.summary import summary
+    from profiles.summary import summarize
     from profiles.table import read_profile
 
     found = read_profile(profile)
-    rows = summary(found)
+    rows = summarize(found)
     if plots is not None:
-        from profiles.summary import frames
+        from pandas import read_csv
+
         from reports.profile_plots import plot_profile
 
-        for path in plot_profile(frames(found), plots):
-            say(f"plot: {path}")
+        tables = {path.stem: read_csv(path) for path in sorted(profile.glob("*.csv"))}
+        for drawn in plot_profile(tables, plots):
+            say(f"plot: {drawn}")
     if as_json:
-        echo_json(rows)
+        echo_json({"header": found.header, "tables": rows})
         return
-    print_table(
-        f"Profile {found.header.name} of {found.header.device}",
-        ("table", "points", "ranges of keys", "median spread"),
-        [
-            (row.table, str(row.points), row.ranges, f"{row.median_spread_fraction:.1%}")
+    title = f"Profile {found.header.name} of {found.header.device}"
+    print_table(title if found.complete else f"{title} (interrupted)", _table(rows))
+
+
+def _table(rows: Iterable[TableSummary]) -> Table:
+    from reports.tables import Table, columns
+    from rlplan.units import show_seconds
+
+    return Table(
+        columns=columns("Table", "#Points", "Keys", "#Shortest", "#Longest", "#Median spread"),
+        rows=tuple(
+            (
+                row.table,
+                str(row.points),
+                "; ".join(f"{key} {values}" for key, values in row.ranges.items()),
+                show_seconds(row.seconds_low),
+                show_seconds(row.seconds_high),
+                f"{row.spread_fraction:.1%}",
+            )
             for row in rows
-        ],
+        ),
     )

@@ -29,7 +29,7 @@ def command(
     from planner.search import search
     from profiles.catalog import load_job
     from profiles.facts import load_facts
-    from reports.tables import runner_up_table
+    from reports.search_tables import runners_up_table
     from rlplan.units import show_seconds
     from rlplan.writing import write_json, write_yaml
 
@@ -45,7 +45,7 @@ def command(
         echo_json(found)
         return
     best = found.plans[0]
-    print_table("Best plan of every placement", *runner_up_table(found))
+    print_table("Best plan of every placement", runners_up_table(found))
     say(
         f"best: {best.plan.placement}, {show_seconds(best.forecast.iteration_seconds)} an iteration; "
         f"gap {found.gap:.2%}; searched in {show_seconds(found.search_seconds)}"

@@ -30,7 +30,7 @@ def command(
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings."""
     from planner.completion import load_plan
     from planner.explain import nearest_fit
-    from reports.tables import memory_table, task_table
+    from reports.tables import memory_terms_table, task_table
     from rlplan.units import show_seconds
     from rlplan.writing import write_json
     from simulator.perfetto import trace_events
@@ -45,8 +45,8 @@ def command(
     if as_json:
         echo_json(forecast)
         return
-    print_table("Tasks", *task_table(forecast))
-    print_table("Memory of the fullest GPU", *memory_table(forecast))
+    print_table("Tasks", task_table(forecast))
+    print_table("Memory of the fullest GPU", memory_terms_table(forecast))
     low, high = forecast.iteration_seconds_interval
     say(
         f"iteration: {show_seconds(forecast.iteration_seconds)} "
