@@ -15,6 +15,7 @@ from executor.batches import Columns, Piece, Rows, overlapping, split_rows
 from executor.calls import CallReport, TaskCall
 from executor.pools import WorkerGroup, fetched
 from executor.protocols import DP_METRIC, DP_PROTO, RankPositions, reduce_metrics, train_positions
+from executor.spans import Reported, Seat, measured_spans
 from executor.transition import generation_positions, shares_weights
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parents_of
@@ -26,18 +27,18 @@ TRANSITION = "transition"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """Hold a call that was sent: where it runs, and by rank the reference of its report.
+    """Hold a call that was sent: where it runs, and by seat the reference of its report.
 
     Attributes:
-        between_pools: Whether ranks of two pools take part.
+        parents: Calls whose outputs it waits for, by name.
     """
 
     name: str
     pool: str
     activity: Activity
     positions: RankPositions
-    reports: Mapping[int, Any]
-    between_pools: bool = False
+    reports: Mapping[Seat, Any]
+    parents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,55 +99,43 @@ class Controller:
     def finish(self, running: Running) -> Finished:
         """Wait for an iteration and return what it measured."""
         references = {
-            (index, rank): reference
+            (index, seat): reference
             for index, call in enumerate(running.calls)
-            for rank, reference in call.reports.items()
+            for seat, reference in call.reports.items()
         }
         reports = fetched(references)
-        spans, metrics = [], {}
-        for index, call in enumerate(running.calls):
-            by_rank = {rank: reports[index, rank] for rank in call.reports}
-            spans.append(self._span(call, running.iteration, by_rank))
-            if call.activity == "task":
-                metrics[call.name] = _metrics(call, by_rank)
+        reported = [
+            Reported(
+                name=call.name,
+                pool=call.pool,
+                activity=call.activity,
+                reports={seat: reports[index, seat] for seat in call.reports},
+                parents=call.parents,
+            )
+            for index, call in enumerate(running.calls)
+        ]
+        origin = self._origin_seconds
+        assert origin is not None
         return Finished(
             span=IterationSpan(
                 iteration=running.iteration,
-                start_seconds=self._since_origin(running.start_seconds),
-                end_seconds=self._since_origin(time.time()),
+                start_seconds=running.start_seconds - origin,
+                end_seconds=time.time() - origin,
             ),
-            spans=tuple(spans),
-            metrics=metrics,
-        )
-
-    def _since_origin(self, seconds: float) -> float:
-        assert self._origin_seconds is not None
-        return seconds - self._origin_seconds
-
-    def _span(self, call: Sent, iteration: int, reports: Mapping[int, CallReport]) -> Span:
-        """Return a call's time: from when its last rank had its turn to when the last one was done.
-
-        A rank that got its turn earlier worked while its pool was still busy with the task before;
-        so spans of one pool never overlap, and add up to the pool's time. A transition between
-        pools starts when the first rank sends.
-        """
-        starts = [report.start_seconds for report in reports.values()]
-        start = min(starts) if call.between_pools else max(starts)
-        end = max(report.end_seconds for report in reports.values())
-        return Span(
-            name=call.name,
-            pool=call.pool,
-            iteration=iteration,
-            start_seconds=self._since_origin(start),
-            end_seconds=self._since_origin(end),
-            activity=call.activity,
+            spans=measured_spans(reported, running.iteration, running.start_seconds, origin),
+            metrics={
+                call.name: _metrics(call, done.reports)
+                for call, done in zip(running.calls, reported, strict=True)
+                if call.activity == "task"
+            },
         )
 
     def _send_task(
         self, task: Task, iteration: int, rows: Rows, pieces: dict[str, tuple[Piece, ...]]
     ) -> Sent:
         """Send a task to the ranks of its pool and note where its outputs will be."""
-        pool, group = self._plan.pool_of(task.name), self._groups[self._plan.tasks[task.name].pool]
+        pool = self._plan.tasks[task.name].pool
+        group = self._groups[pool]
         positions, protocol = self._positions(task), group.protocol(task.kind)
         shares = protocol.distribute(
             positions, rows, lambda whole, parts: self._split(task, whole, parts)
@@ -162,14 +151,21 @@ class Controller:
             )
             for rank, share in shares.items()
         }
-        num_returns = len(task.outputs) + 1
-        results = group.send(task.kind, calls, num_returns)
-        if num_returns == 1:
-            return _sent(task, pool.name, positions, results)
+        results = group.send(task.kind, calls, num_returns=len(task.outputs) + 1)
+        reports = results
+        if task.outputs:
+            reports = {rank: made[-1] for rank, made in results.items()}
         for index, key in enumerate(task.outputs):
-            held = {rank: Piece(shares[rank], result[index]) for rank, result in results.items()}
+            held = {rank: Piece(shares[rank], made[index]) for rank, made in results.items()}
             pieces[key] = protocol.collect(positions, held, tuple)
-        return _sent(task, pool.name, positions, {rank: made[-1] for rank, made in results.items()})
+        return Sent(
+            name=task.name,
+            pool=pool,
+            activity="task",
+            positions=positions,
+            reports=_seats(pool, reports),
+            parents=tuple(parent.name for parent in parents_of(task, self._order)),
+        )
 
     def _positions(self, task: Task) -> RankPositions:
         if task.kind == "generate":
@@ -195,36 +191,32 @@ class Controller:
         group, target = self._groups[train.pool], self._groups[generate.pool]
         places = train_positions(train.tp, group.ranks)
         if train.pool == generate.pool:
-            return [_transition(train.pool, places, group.start("reshard"))]
+            reports = _seats(train.pool, group.start("reshard"))
+        else:
+            results = group.send("export_weights", dict.fromkeys(range(group.ranks)), num_returns=2)
+            exports = {rank: result[1] for rank, result in results.items()}
+            holders = [results[rank][0] for rank in places.groups()[0]]
+            imports = target.start("import_weights", holders)
+            reports = _seats(train.pool, exports) | _seats(generate.pool, imports)
         # One transition that holds both pools, noted on the one that receives.
-        results = group.send("export_weights", dict.fromkeys(range(group.ranks)), num_returns=2)
-        holders = [results[rank][0] for rank in places.groups()[0]]
-        imports = target.start("import_weights", holders)
-        reports = dict(enumerate([*(result[1] for result in results.values()), *imports.values()]))
-        positions = generation_positions(self._plan)
-        return [_transition(generate.pool, positions, reports, between_pools=True)]
+        return [
+            Sent(
+                name=TRANSITION,
+                pool=generate.pool,
+                activity="transition",
+                positions=generation_positions(self._plan),
+                reports=reports,
+            )
+        ]
 
 
-def _transition(
-    pool: str, positions: RankPositions, reports: Mapping[int, Any], *, between_pools: bool = False
-) -> Sent:
-    return Sent(
-        name=TRANSITION,
-        pool=pool,
-        activity="transition",
-        positions=positions,
-        reports=reports,
-        between_pools=between_pools,
-    )
+def _seats(pool: str, by_rank: Mapping[int, Any]) -> dict[Seat, Any]:
+    return {(pool, rank): value for rank, value in by_rank.items()}
 
 
-def _sent(task: Task, pool: str, positions: RankPositions, reports: Mapping[int, Any]) -> Sent:
-    return Sent(name=task.name, pool=pool, activity="task", positions=positions, reports=reports)
-
-
-def _metrics(call: Sent, reports: Mapping[int, CallReport]) -> dict[str, float]:
+def _metrics(call: Sent, reports: Mapping[Seat, CallReport]) -> dict[str, float]:
     """Return a task's metrics over its data-parallel groups."""
-    metrics = {rank: report.metrics for rank, report in reports.items()}
+    metrics = {rank: report.metrics for (_, rank), report in reports.items()}
     if len(metrics) < call.positions.ranks:  # idle rule workers
         return reduce_metrics([metrics[rank] for rank in sorted(metrics)])
     reduced: dict[str, float] = DP_METRIC.collect(call.positions, metrics, reduce_metrics)

@@ -1,18 +1,17 @@
 """Carry out a plan: start its pools, run iterations, and answer with what was measured."""
 
 import logging
-import os
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from executor.controller import Controller, Finished
 from executor.interrupts import termination_as_interrupt
+from executor.machine import machine_fingerprint
 from executor.metrics import METRICS_FILE, MetricsWriter
 from executor.pools import running_ray
 from executor.runnable import check_runnable
-from executor.start import check_machine, started_groups
+from executor.start import check_machine, gpu_names, started_groups
 from executor.summary import iteration_metrics
 from executor.workload import PromptBatches
 from rlplan.dataflow import Task
@@ -89,7 +88,7 @@ def execute(
         ),
         warmup_iterations=min(warmup, iterations),
         memory_peak_bytes=FrozenDict(peaks),
-        machine=machine(),
+        machine=machine_fingerprint(gpu_names()),
     )
     write_json(out / MEASURED_FILE, run)
     return run
@@ -124,18 +123,3 @@ def _write(writer: MetricsWriter, plan: Plan, tasks: tuple[Task, ...], record: F
 
 def _say_nothing(_: int, __: int, ___: str) -> None:
     return None
-
-
-def machine() -> FrozenDict[str, str]:
-    """Return what is known of the machine that runs this, as text."""
-    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return FrozenDict(
-        {
-            "system": platform.system(),
-            "release": platform.release(),
-            "processor": platform.processor() or platform.machine(),
-            "cores": str(os.cpu_count() or 1),
-            "memory_bytes": str(pages),
-            "python": platform.python_version(),
-        }
-    )

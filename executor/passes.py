@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from executor.batches import PADDING, PROMPT, RESPONSE
 from executor.engines.torch_static import GenerateSettings, Generation, Wave, uniform_draws
+from executor.footprint import spare_collector
 from executor.infer import infer
 from executor.losses import load_loss
 from executor.parallel import RankMesh
@@ -129,6 +130,7 @@ class PassBench:
                 precision=model_pass.precision,
                 learning_rate=LEARNING_RATE,
             )
+            spare_collector()
         return self._shards[key]
 
     def _mesh(self, dp: int, tp: int) -> RankMesh | None:

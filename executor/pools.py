@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,12 +26,13 @@ HOST = "rlplan_host"
 OBJECT_STORE_BYTES = 200 * MIB
 # Larger results go from worker to worker through shared memory; smaller ones (reports) to the caller.
 INLINE_BYTES = 1000
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the home folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "GLOO_SOCKET_IFNAME": "lo",
+    "GLOO_SOCKET_IFNAME": LOOPBACK,
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",

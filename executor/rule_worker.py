@@ -7,7 +7,7 @@ import numpy as np
 
 from executor.batches import RESPONSE, Columns
 from executor.calls import Outcome, TaskCall, run_task
-from executor.peak import peak_bytes
+from executor.footprint import peak_bytes
 from executor.protocols import DP_PROTO, ONE_TO_ALL, registered
 from executor.rules import load_rule
 from executor.tokenizer import load_tokenizer

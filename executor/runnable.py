@@ -56,6 +56,11 @@ def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
         raise PlanError(f"tasks.{task.name}.pool: pool {pool.name} does not hold {task.role}")
     if task.name not in plan.order.get(pool.name, ()):
         raise PlanError(f"order.{pool.name} does not name {task.name}")
+    if task.kind != "rule" and layout.dp > plan.job.workload.prompts:
+        raise PlanError(
+            f"tasks.{task.name}.dp {layout.dp} leaves ranks without any of the"
+            f" {plan.job.workload.prompts} prompts"
+        )
     known = engine_module_names()
     if task.kind == "generate" and layout.engine not in ("", *known):
         raise PlanError(

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from executor.pools import DEVICE, HOST, WorkerGroup, fetched, start_group
 from executor.residents import Duty
 from executor.rule_worker import RuleWorker
@@ -21,6 +23,11 @@ def device_type(device: str) -> str:
     return CPU if device == CPU else "cuda"
 
 
+def gpu_names() -> tuple[str, ...]:
+    """Return the names of this machine's GPUs, in their order."""
+    return tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+
+
 def check_machine(plan: Plan) -> None:
     """Refuse a plan that wants more GPUs than this machine has.
 
@@ -32,8 +39,6 @@ def check_machine(plan: Plan) -> None:
     )
     if not wanted:
         return
-    import torch  # noqa: PLC0415  # only to count GPUs, when any are wanted
-
     here = torch.cuda.device_count()
     if wanted > here:
         raise PlanError(f"pools want {wanted} GPUs, this machine has {here}; run a plan for `cpu`")

@@ -19,10 +19,10 @@ from executor.batches import PADDING, RESPONSE, Columns
 from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
 from executor.engines import load_engine_module
 from executor.engines.torch_static import GenerateSettings
+from executor.footprint import peak_bytes, spare_collector
 from executor.infer import infer
 from executor.parallel import reduce_sum_over_dp
 from executor.passes import PassBench
-from executor.peak import peak_bytes
 from executor.protocols import (
     ALL_TO_ALL,
     MICRO_DP,
@@ -81,6 +81,8 @@ class Worker:
         self._device = torch.device(membership.device)
         if membership.device == "cpu":
             torch.set_num_threads(1)  # one device is one core
+        else:
+            torch.cuda.set_device(0)  # the one GPU that Ray lets this process see
         if membership.ranks > 1:
             dist.init_process_group(
                 "gloo" if membership.device == "cpu" else "nccl",
@@ -95,6 +97,7 @@ class Worker:
         self._duty = duty
         self._algorithm = load_algorithm(duty.plan.job.algorithm)
         self._models = PoolModels(duty, self._member.rank, self._member.ranks, self._device)
+        spare_collector()
 
     @registered(MICRO_DP)
     def generate(self, call: TaskCall) -> Any:
