@@ -25,18 +25,28 @@ TRACE_FILE = "trace.json"
 
 
 def measure_machine(
-    out: Path, *, job: Job | None, device: str, devices: int, quick: bool
+    out: Path, *, job: Job | None, folder: Path, device: str, devices: int, quick: bool
 ) -> Profile:
-    """Measure this machine into the profile folder `out`, resuming what is there."""
+    """Measure this machine into the profile folder `out`, resuming what is there.
+
+    Args:
+        job: What plans of this job can ask for is measured too, by the executor's own passes.
+        folder: What paths in the job are relative to.
+    """
     from profiles.probes.session import profile_machine
 
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("profile"))
-        runner = None
+        runner = rule = None
         if job is not None:
             from executor.pass_runner import RayPassRunner
+            from executor.rules import load_rule
+            from profiles.catalog import load_device
 
-            runner = stack.enter_context(RayPassRunner(devices))
+            kind = "cpu" if load_device(device).kind == "cpu" else "cuda"
+            if job.rewards is not None and job.rewards.function is not None:
+                rule = load_rule(job.rewards.function, folder)
+            runner = stack.enter_context(RayPassRunner(devices, kind))
         return profile_machine(
             name=out.name,
             device=device,
@@ -46,6 +56,7 @@ def measure_machine(
             devices=devices,
             quick=quick,
             progress=progress,
+            rule=rule,
         )
 
 

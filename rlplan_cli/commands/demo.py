@@ -1,13 +1,18 @@
 """`rlplan demo`: the whole path on this machine, from profile to report."""
 
+from __future__ import annotations
+
 import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+
+if TYPE_CHECKING:
+    from rlplan.searched import SearchResult
 
 EXAMPLE = "Example: rlplan demo --out demo-out --iterations 30"
 
@@ -25,51 +30,23 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Profile this machine, plan a small PPO job, run it on Ray, and compare with the forecast."""
-    from planner.search import search
-    from profiles.catalog import load_job
-    from profiles.facts import load_facts
     from reports.tables import error_table
     from rlplan.errors import FileError
     from rlplan.units import show_seconds
-    from rlplan.writing import write_json, write_yaml
-    from rlplan_cli.steps import (
-        PLAN_FILE,
-        SEARCH_FILE,
-        TRACE_FILE,
-        compare_run,
-        measure_machine,
-        report_run,
-        require_execution,
-        run_plan,
-    )
-    from rlplan_cli.terminal import progress_bar
-    from simulator.perfetto import trace_events
+    from rlplan_cli.steps import compare_run, report_run, require_execution, run_plan
 
     require_execution()
     if warmup >= iterations:
         allowed = f"below {iterations}"
         raise FileError("--warmup", "leaves no iteration to measure", value=warmup, allowed=allowed)
-    job_file = _copy_demo(out)
-    job = load_job(job_file)
-    group = job.cluster[0]
-    say(f"1/5 profile: measuring {group.gpus} x {group.gpu} of this machine into {out / 'profile'}")
-    measure_machine(out / "profile", job=job, device=group.gpu, devices=group.gpus, quick=True)
-    facts = load_facts(job, out / "profile")
-    say("2/5 search: every placement, allocation and layout")
-    with progress_bar("search") as progress:
-        found = search(job, facts, progress=progress)
+    found = _plan(out)
     best = found.plans[0]
-    write_yaml(out / PLAN_FILE, best.plan)
-    write_json(out / SEARCH_FILE, found)
-    write_json(out / TRACE_FILE, trace_events(best.forecast.trace, best.plan))
-    say(
-        f"    {best.plan.placement}: {show_seconds(best.forecast.iteration_seconds)} an iteration expected"
-    )
     say(f"3/5 execute: {iterations} iterations on Ray")
     run_folder = out / "run"
     shutil.rmtree(run_folder, ignore_errors=True)  # the demo's own folder, made anew each time
+    seed = best.plan.job.seed
     run = run_plan(
-        best.plan, run_folder, iterations=iterations, warmup=warmup, seed=job.seed, folder=out
+        best.plan, run_folder, iterations=iterations, warmup=warmup, seed=seed, folder=out
     )
     say("4/5 validate: forecast against measurement")
     comparison = compare_run(run_folder, best.forecast, run)
@@ -86,6 +63,34 @@ def command(
         f"{_learning(run_folder)}"
     )
     say(f"report: {page}")
+
+
+def _plan(out: Path) -> SearchResult:
+    """Profile this machine and search; the plan, the search and the forecast's trace are stored."""
+    from planner.search import search
+    from profiles.catalog import load_job
+    from profiles.facts import load_facts
+    from rlplan.units import show_seconds
+    from rlplan.writing import write_json, write_yaml
+    from rlplan_cli.steps import PLAN_FILE, SEARCH_FILE, TRACE_FILE, measure_machine
+    from rlplan_cli.terminal import progress_bar
+    from simulator.perfetto import trace_events
+
+    job = load_job(_copy_demo(out))
+    group = job.cluster[0]
+    profile = out / "profile"
+    say(f"1/5 profile: measuring {group.gpus} x {group.gpu} of this machine into {profile}")
+    measure_machine(profile, job=job, folder=out, device=group.gpu, devices=group.gpus, quick=True)
+    say("2/5 search: every placement, allocation and layout")
+    with progress_bar("search") as progress:
+        found = search(job, load_facts(job, profile), progress=progress)
+    best = found.plans[0]
+    write_yaml(out / PLAN_FILE, best.plan)
+    write_json(out / SEARCH_FILE, found)
+    write_json(out / TRACE_FILE, trace_events(best.forecast.trace, best.plan))
+    expected = show_seconds(best.forecast.iteration_seconds)
+    say(f"    {best.plan.placement}: {expected} an iteration expected")
+    return found
 
 
 def _copy_demo(out: Path) -> Path:

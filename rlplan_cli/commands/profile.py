@@ -65,6 +65,7 @@ def measure(
     profile = measure_machine(
         out,
         job=resolved,
+        folder=job.parent if job else Path(),
         device=device or (group.gpu if group else "cpu"),
         devices=devices or (group.gpus if group else 1),
         quick=quick,

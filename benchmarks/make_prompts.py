@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a command, not a package
 """Make `digits.jsonl`: short prompts for the small task, all of one length.
 
-    python examples/data/make_prompts.py
+    python benchmarks/make_prompts.py
 
 Each prompt is 15 ASCII characters, so 16 tokens of the byte-level tokenizer with its first one.
 `payload` is what the rule `copy` wants repeated; the rule `digits` needs no more than the prompt.
@@ -32,7 +32,7 @@ def lines_of(num_prompts: int, seed: int) -> list[str]:
 def main() -> None:
     """Write the file beside this script."""
     text = "".join(lines_of(NUM_PROMPTS, SEED))
-    (Path(__file__).parent / "digits.jsonl").write_text(text, encoding="utf-8")
+    (FOLDER / "digits.jsonl").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
