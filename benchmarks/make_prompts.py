@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a command, not a package
 """Make `digits.jsonl`: short prompts for the small task, all of one length.
 
     python benchmarks/make_prompts.py
@@ -16,6 +15,7 @@ import numpy as np
 NUM_PROMPTS = 256
 PAYLOAD_LETTERS = 4
 SEED = 20240527
+FOLDER = Path(__file__).parents[1] / "rlplan_cli" / "demo_job"
 
 
 def lines_of(num_prompts: int, seed: int) -> list[str]:
@@ -30,7 +30,7 @@ def lines_of(num_prompts: int, seed: int) -> list[str]:
 
 
 def main() -> None:
-    """Write the file beside this script."""
+    """Write the file into the demo's folder."""
     text = "".join(lines_of(NUM_PROMPTS, SEED))
     (FOLDER / "digits.jsonl").write_text(text, encoding="utf-8")
 

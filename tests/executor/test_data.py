@@ -13,7 +13,8 @@ from executor.tokenizer import ByteTokenizer
 from rlplan.errors import FileError
 from rlplan.lengths import Uniform
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "data"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "rlplan_cli" / "demo_job"
 
 
 def write(folder, text):
@@ -102,7 +103,7 @@ def test_the_examples_prompts_are_those_of_their_script_and_of_one_length():
     assert len(rows) == 256
     assert {len(tokens) for tokens in encode_prompts(rows, ByteTokenizer(), 16)} == {16}
     assert all(row["payload"] in row["prompt"] for row in rows)
-    script = runpy.run_path(str(EXAMPLES / "make_prompts.py"))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "make_prompts.py"))
     text = (EXAMPLES / "digits.jsonl").read_text(encoding="utf-8")
     assert script["lines_of"](script["NUM_PROMPTS"], script["SEED"]) == text.splitlines(
         keepends=True
