@@ -98,7 +98,7 @@ def content_of(
         _error_section(comparison) if comparison else None,
         _memory_section(forecast, run) if forecast.memory else None,
         _search_section(plan, search) if search else None,
-        _parts_section(forecast) if forecast.tasks else None,
+        _parts_section(forecast) if forecast.costs else None,
         _learning_section(metrics),
         _warnings_section(forecast),
         _sources_section(plan, forecast, run),

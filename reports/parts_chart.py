@@ -12,7 +12,7 @@ def parts_figure(forecast: Forecast) -> Figure:
     """Draw every task's forecast seconds by cause, on one scale."""
     bars = [
         Bar(name=task.name, pieces=task.parts, remark=show_seconds(task.seconds))
-        for task in forecast.tasks
+        for task in forecast.costs
     ]
     end = max(bar.length for bar in bars) * 1.02 or 1.0
     word, each_seconds = seconds_scale(end)
@@ -21,7 +21,7 @@ def parts_figure(forecast: Forecast) -> Figure:
 
 def parts_picture(forecast: Forecast) -> Picture:
     """Return the parts of every task's seconds."""
-    told = "; ".join(f"{task.name}: {show_seconds(task.seconds)}" for task in forecast.tasks)
+    told = "; ".join(f"{task.name}: {show_seconds(task.seconds)}" for task in forecast.costs)
     return picture(
         parts_figure(forecast),
         name="parts",

@@ -153,7 +153,7 @@ def task_table(forecast: Forecast) -> Table:
             interval(task.interval_seconds),
             source_words(task.source, outside_range=task.outside_range),
         )
-        for task in forecast.tasks
+        for task in forecast.costs
     ]
     rows.append(
         (
@@ -181,7 +181,7 @@ def parts_table(forecast: Forecast) -> Table:
         columns=columns("Task", "Part", "#Seconds", "#Share of the task"),
         rows=tuple(
             (task.name, part, show_seconds(seconds), percent(seconds / task.seconds))
-            for task in forecast.tasks
+            for task in forecast.costs
             if task.seconds > 0
             for part, seconds in sorted(task.parts.items(), key=lambda item: (-item[1], item[0]))
             if seconds
@@ -215,7 +215,7 @@ def sources_table(plan: Plan, forecast: Forecast) -> Table:
         )  # fmt: skip
         rows.append((f"Model {name}", (model.source if model else "") or "named by the job"))
     by_source: dict[str, list[str]] = {}
-    for task in forecast.tasks:
+    for task in forecast.costs:
         words = source_words(task.source, outside_range=task.outside_range)
         by_source.setdefault(words, []).append(task.name)
     rows += [(f"Forecast: {source}", ", ".join(names)) for source, names in by_source.items()]

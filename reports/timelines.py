@@ -178,7 +178,7 @@ def _key(span: Span) -> str:
 def _looks(forecast: Forecast, panels: Sequence[Panel]) -> dict[str, Look]:
     """Return a look for every task, in the dataflow's order, and one for each other activity."""
     spans = [span for panel in panels for span in panel.spans]
-    known = [task.name for task in forecast.tasks if task.activity == "task"]
+    known = [task.name for task in forecast.costs if task.activity == "task"]
     known += sorted({span.name for span in spans if span.activity == "task"})
     others = {name: Look(colour) for name, colour in ACTIVITY_COLOURS.items()}
     return looks(known, TASK_COLOURS) | others

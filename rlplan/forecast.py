@@ -1,11 +1,12 @@
 """What the simulator says a plan will do. The file `forecast.json`."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rlplan.frozen import FrozenDict
-from rlplan.trace import Activity, Trace
+from rlplan.trace import Activity, IterationSpan, Span, Trace
 
-FORECAST_VERSION = 1
+FORECAST_VERSION: Literal[1] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,19 +65,22 @@ class Forecast:
         stage_seconds: Generation, preparation, training and transition: the time that each
             occupies on the iteration's critical path; they sum to at most `iteration_seconds`.
         tokens_per_second: Prompt and response tokens of a global batch over the iteration.
-        tasks: One entry per task and transition, in the dataflow's order.
-        trace: Every span on every pool.
+        tasks: When every task, transition and transfer of every iteration starts and ends, on
+            which pool; sorted by (start, pool, name).
+        iterations: Begin and end of every iteration.
+        costs: What each task and transition takes, and why, in the dataflow's order.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
     """
 
-    version: int = FORECAST_VERSION
+    version: Literal[1] = FORECAST_VERSION
     iteration_seconds: float
     iteration_seconds_interval: tuple[float, float]
     tokens_per_second: float
     stage_seconds: FrozenDict[str, float]
-    tasks: tuple[TaskForecast, ...]
-    trace: Trace
+    tasks: tuple[Span, ...]
+    iterations: tuple[IterationSpan, ...]
+    costs: tuple[TaskForecast, ...]
     memory: tuple[MemoryForecast, ...]
     feasible: bool
     infeasible_reasons: tuple[str, ...]
@@ -85,3 +89,8 @@ class Forecast:
     energy_joules: float
     warnings: tuple[str, ...]
     profile: str
+
+    @property
+    def trace(self) -> Trace:
+        """Return tasks and iterations in the form that a run answers in too."""
+        return Trace(origin="simulated", spans=self.tasks, iterations=self.iterations)

@@ -51,8 +51,9 @@ def assemble(
         iteration_seconds_interval=interval_seconds(Estimate(iteration.seconds, spread)),
         tokens_per_second=batch_tokens(plan) / iteration.seconds,
         stage_seconds=FrozenDict(seconds_by_stage(path, STAGES)),
-        tasks=tuple(_task_forecast(entry) for entry in agenda),
-        trace=trace,
+        tasks=trace.spans,
+        iterations=trace.iterations,
+        costs=tuple(_task_forecast(entry) for entry in agenda),
         memory=tuple(memory),
         feasible=all(each.fits for each in memory),
         infeasible_reasons=tuple(

@@ -35,7 +35,7 @@ def compare(forecast: Forecast, run: MeasuredRun) -> Comparison:
     _check_tasks(forecast, measured)
     rows = [
         _row(task.name, task.pool, task.seconds, measured.pop((task.name, task.pool)), task.source)
-        for task in _without_repeats(forecast.tasks)
+        for task in _without_repeats(forecast.costs)
         if (task.name, task.pool) in measured
     ]
     rows += [
@@ -66,7 +66,7 @@ def seconds_by_row(
     spans on both, one sending and one receiving: it lasts from the first start to the last end, and
     its row is the one that the forecast has.
     """
-    homes = {task.name: task.pool for task in forecast.tasks if task.activity == "transition"}
+    homes = {task.name: task.pool for task in forecast.costs if task.activity == "transition"}
     found: dict[Row, dict[int, list[Span]]] = {}
     for span in run.trace.spans:
         if span.iteration in iterations:
@@ -87,7 +87,7 @@ def _length_seconds(spans: Sequence[Span]) -> float:
 def weakest_source(forecast: Forecast) -> str:
     """Return the weakest source among a forecast's tasks and transitions."""
     ranks = {source.label: source for source in Source}
-    return max((ranks[task.source] for task in forecast.tasks), default=Source.MEASURED).label
+    return max((ranks[task.source] for task in forecast.costs), default=Source.MEASURED).label
 
 
 def _without_repeats(tasks: Sequence[TaskForecast]) -> list[TaskForecast]:
@@ -95,7 +95,7 @@ def _without_repeats(tasks: Sequence[TaskForecast]) -> list[TaskForecast]:
 
 
 def _check_tasks(forecast: Forecast, measured: Mapping[Row, object]) -> None:
-    wanted = [(task.name, task.pool) for task in forecast.tasks if task.activity == "task"]
+    wanted = [(task.name, task.pool) for task in forecast.costs if task.activity == "task"]
     missing = [f"{name} on {pool}" for name, pool in wanted if (name, pool) not in measured]
     if missing:
         found = ", ".join(f"{name} on {pool}" for name, pool in sorted(measured))

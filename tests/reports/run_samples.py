@@ -85,7 +85,7 @@ def cpu_forecast():
         "actor.generate": GENERATE_PARTS, "actor.update": TRAIN_PARTS, "critic.update": TRAIN_PARTS,
         "rule.compute_reward": {"rule": 0.7, "call overhead": 0.3}, "transition": {"copy": 1.0},
     }  # fmt: skip
-    tasks = tuple(
+    costs = tuple(
         task_forecast(
             name, pool, end - start, parts.get(name, INFER_PARTS), *activity, source="interpolated"
         )
@@ -99,12 +99,9 @@ def cpu_forecast():
         stage_seconds=FrozenDict(
             {"generation": 0.42, "preparation": 0.12, "training": 0.32, "transition": 0.011}
         ),
-        tasks=tasks,
-        trace=Trace(
-            origin="simulated",
-            spans=sorted_spans(spans_of(CPU_STEPS)),
-            iterations=(IterationSpan(iteration=0, start_seconds=0.0, end_seconds=0.884),),
-        ),
+        tasks=sorted_spans(spans_of(CPU_STEPS)),
+        iterations=(IterationSpan(iteration=0, start_seconds=0.0, end_seconds=0.884),),
+        costs=costs,
         memory=(memory("trainers", 0.42), memory("judges", 0.39)),
         feasible=True,
         infeasible_reasons=(),
@@ -157,7 +154,7 @@ def cpu_comparison(run, forecast):
             task.name, task.pool, task.seconds,
             [span.seconds for span in kept if span.name == task.name], task.source,
         )
-        for task in forecast.tasks
+        for task in forecast.costs
     )  # fmt: skip
     whole = [each.seconds for each in run.trace.iterations[run.warmup_iterations :]]
     return Comparison(

@@ -8,7 +8,7 @@ from rlplan.job import Job, NodeGroup, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.searched import Candidate, InfeasiblePlacement, SearchResult
-from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
+from rlplan.trace import IterationSpan, Span, sorted_spans
 
 GIB = 1024**3
 MIB = 1024**2
@@ -125,7 +125,7 @@ def gpu_forecast(*, feasible=True):
         stage_seconds=FrozenDict(
             {"generation": 60.8, "preparation": 31.8, "training": 50.7, "transition": 0.4}
         ),
-        tasks=(
+        costs=(
             task_forecast("transition", "p0", 0.4, {"all-gather": 0.6, "call overhead": 0.4}, "transition"),
             task_forecast("actor.generate", "p0", 60.8, GENERATE_PARTS, outside=True),
             task_forecast("critic.compute_values", "p1", 15.89, INFER_PARTS),
@@ -134,11 +134,8 @@ def gpu_forecast(*, feasible=True):
             task_forecast("actor.update", "p0", 27.98, TRAIN_PARTS),
             task_forecast("critic.update", "p1", 50.7, TRAIN_PARTS),
         ),
-        trace=Trace(
-            origin="simulated",
-            spans=sorted_spans(spans_of(GPU_STEPS)),
-            iterations=(IterationSpan(iteration=0, start_seconds=0.0, end_seconds=143.7),),
-        ),
+        tasks=sorted_spans(spans_of(GPU_STEPS)),
+        iterations=(IterationSpan(iteration=0, start_seconds=0.0, end_seconds=143.7),),
         memory=(
             MemoryForecast(
                 pool="p0", gpu_peak_bytes=peak, capacity_bytes=80 * GIB,

@@ -197,7 +197,7 @@ def test_small_pieces_share_one_colour():
 
 def test_parts_of_every_task_add_up_to_its_bar():
     axes = axes_of(parts_figure(gpu_forecast()), "bars")
-    for number, task in enumerate(gpu_forecast().tasks):
+    for number, task in enumerate(gpu_forecast().costs):
         pieces = [
             patch for patch in axes.patches
             if patch.get_zorder() == 2 and 34 * number <= patch.get_y() < 34 * (number + 1)

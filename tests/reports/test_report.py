@@ -128,14 +128,14 @@ def hostile_report():
         "plan": replace(plan, pools=pools, tasks=FrozenDict(tasks), made_by=HOSTILE),
         "forecast": replace(
             forecast,
-            trace=replace(forecast.trace, spans=spans),
+            tasks=spans,
             memory=tuple(
                 replace(each, pool=each.pool + HOSTILE, terms=FrozenDict({HOSTILE: 3}))
                 for each in forecast.memory
             ),
-            tasks=tuple(
+            costs=tuple(
                 replace(task, name=task.name + HOSTILE, parts=FrozenDict({HOSTILE: 1.0}))
-                for task in forecast.tasks
+                for task in forecast.costs
             ),
             warnings=(HOSTILE,),
             profile=HOSTILE,
@@ -235,8 +235,9 @@ def test_a_plan_without_spans_memory_or_tasks_still_has_a_report(tmp_path):
     empty = replace(
         forecast,
         tasks=(),
+        iterations=(),
+        costs=(),
         memory=(),
-        trace=replace(forecast.trace, spans=(), iterations=()),
         stage_seconds=FrozenDict(),
     )
     page = write_report(tmp_path, plan=gpu_plan(), forecast=empty)

@@ -190,5 +190,5 @@ def test_parts_and_stages_are_shares_of_their_whole():
 
 def test_a_task_that_takes_no_time_has_no_parts():
     forecast = gpu_forecast()
-    task = replace(forecast.tasks[0], seconds=0.0, parts=FrozenDict({"copy": 0.0}))
-    assert tables.parts_table(replace(forecast, tasks=(task,))).rows == ()
+    task = replace(forecast.costs[0], seconds=0.0, parts=FrozenDict({"copy": 0.0}))
+    assert tables.parts_table(replace(forecast, costs=(task,))).rows == ()

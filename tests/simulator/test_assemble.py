@@ -65,10 +65,10 @@ def test_the_iterations_interval_takes_the_spreads_of_the_critical_path_only():
 
 
 def test_tasks_say_their_parts_source_and_interval():
-    update = forecast().tasks[-1]
+    update = forecast().costs[-1]
     assert (update.name, update.seconds, update.source) == ("actor.update", 5.0, "fitted")
     assert update.parts == {"work": 5.0}
-    generate = forecast().tasks[0]
+    generate = forecast().costs[0]
     assert generate.interval_seconds == pytest.approx((8.7184, 11.2816), abs=1e-4)
 
 

@@ -126,10 +126,10 @@ def test_a_transition_between_two_pools_holds_both():
 
 def test_every_task_of_the_forecast_is_in_the_trace():
     done = forecast(SPLIT)
-    assert {(task.name, task.pool) for task in done.tasks} == {
+    assert {(task.name, task.pool) for task in done.costs} == {
         (span.name, span.pool) for span in done.trace.spans
     }
-    for task in done.tasks:
+    for task in done.costs:
         assert sum(task.parts.values()) == pytest.approx(task.seconds)
 
 

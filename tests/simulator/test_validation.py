@@ -10,8 +10,6 @@ from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
 from simulator.validation import compare
 from tests.simulator.plans import split_plan
 
-EMPTY = Trace(origin="simulated", spans=(), iterations=())
-
 
 def forecast_task(name, seconds, *, activity="task", source="measured"):
     return TaskForecast(
@@ -33,8 +31,9 @@ def forecast(*tasks, iteration_seconds=10.0):
         iteration_seconds_interval=(iteration_seconds, iteration_seconds),
         tokens_per_second=1.0,
         stage_seconds=FrozenDict(),
-        tasks=tasks,
-        trace=EMPTY,
+        tasks=(),
+        iterations=(),
+        costs=tasks,
         memory=(),
         feasible=True,
         infeasible_reasons=(),
