@@ -56,7 +56,7 @@ class RayPassRunner:
         self._stack.close()
 
     def run(self, model_pass: ModelPass, repeats: int) -> tuple[float, ...]:
-        """Return the seconds of each repeat, the slowest rank's, after a warm-up.
+        """Return the seconds of each repeat after a warm-up: of every rank, or the slowest of a group.
 
         Raises:
             PlanError: The pass needs more devices than there are.
@@ -74,7 +74,10 @@ class RayPassRunner:
         by_rank = [
             seconds for seconds in self._group.call("run_pass", (model_pass, repeats)) if seconds
         ]
-        return tuple(max(slowest) for slowest in zip(*by_rank, strict=True))
+        if model_pass.tp * model_pass.dp > 1:  # the ranks wait for each other: the slowest counts
+            return tuple(max(slowest) for slowest in zip(*by_rank, strict=True))
+        # Each rank runs by itself, as in a task, where what delays one pass evens out over many.
+        return tuple(seconds for rank in by_rank for seconds in rank)
 
     def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
         """Return round trips of a remote call whose payload goes through the object store."""

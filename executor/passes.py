@@ -23,8 +23,8 @@ from executor.transition import write_shard
 from rlplan.job import Hyperparameters
 from rlplan.probing import ModelPass
 
-# Models kept between passes; a demo's job has two heads in a few layouts.
-KEPT_SHARDS = 4
+# Models kept between passes, since probes come back to each of them: two heads in a few layouts.
+KEPT_SHARDS = 8
 WARMUP_RUNS = 2
 # Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
 LEARNING_RATE = 1e-6

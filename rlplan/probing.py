@@ -46,5 +46,8 @@ class PassRunner(Protocol):
     """Run passes on this machine's devices, all of them busy as in a job."""
 
     def run(self, model_pass: ModelPass, repeats: int) -> tuple[float, ...]:
-        """Return the seconds of each repeat, the slowest rank's, after a warm-up."""
+        """Return the seconds of each repeat after a warm-up.
+
+        Ranks that work together count once, by the slowest; ranks that run a copy each count each.
+        """
         ...

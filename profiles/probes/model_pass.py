@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from profiles.points import architecture_digest, model_pass_keys
 from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
+from profiles.probes.bench.repeats import ROUNDS
 from profiles.probes.bench.shapes import (
     geometric,
     prompt_tokens,
@@ -160,4 +161,6 @@ def _passes_by_keys(job: Job, settings: Settings) -> Mapping[FrozenDict[str, str
     return {freeze(model_pass_keys(each)): each for each in passes_of(job, settings)}
 
 
-PROBE = HostProbe(name="model_pass", table="model_pass", points=points, measure=measure)
+PROBE = HostProbe(
+    name="model_pass", table="model_pass", points=points, measure=measure, rounds=ROUNDS
+)

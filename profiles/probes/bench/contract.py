@@ -111,12 +111,14 @@ class HostProbe:
         table: The table of the profile that it fills.
         points: Returns the keys to measure, for a job or, without one, for any.
         measure: Returns the seconds of each repeat of one point, after a warm-up.
+        rounds: How often to come back to every point, the others in between.
     """
 
     name: str
     table: str
     points: Callable[[Job | None, Settings], Sequence[Keys]]
     measure: Callable[[HostBench, Keys, int], tuple[float, ...]]
+    rounds: int = 1
 
 
 Probe = DeviceProbe | HostProbe

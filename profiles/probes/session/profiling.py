@@ -16,7 +16,11 @@ from profiles.probes.bench.contract import (
     Settings,
 )
 from profiles.probes.bench.crew import Crew
-from profiles.probes.bench.repeats import measure_within_budget
+from profiles.probes.bench.repeats import (
+    FEWEST_ROUND_REPEATS,
+    measure_round,
+    measure_within_budget,
+)
 from profiles.probes.session.opening import open_profile, reopen
 from profiles.sheets import load_device
 from profiles.table import Profile
@@ -64,7 +68,7 @@ def profile_machine(  # noqa: PLR0913, the options of one command
     profile = open_profile(out, name, load_device(device).name, devices)
     session = _Session(profile, out, progress or _say_nothing)
     work = all_points(job, settings)
-    pending = [each for each in work if not profile.has(each[0].table, each[1])]
+    pending = [each for each in work if not _is_measured(profile, *each)]
     session.done, session.total = len(work) - len(pending), len(work)
     if pending or not profile.complete:
         reopen(profile)
@@ -109,6 +113,15 @@ def all_points(job: Job | None, settings: Settings) -> list[tuple[Probe, Keys]]:
     return [(probe, keys) for probe in probes for keys in probe.points(job, settings)]
 
 
+def _is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
+    """Tell whether a profile holds a point with at least the fewest repeats of all its rounds."""
+    point = profile.get(probe.table, keys)
+    if point is None:
+        return False
+    rounds = probe.rounds if isinstance(probe, HostProbe) else 1
+    return rounds == 1 or point.repeats >= rounds * FEWEST_ROUND_REPEATS
+
+
 @dataclass
 class _Session:
     """Hold a profile while it is filled."""
@@ -128,8 +141,23 @@ class _Session:
             with Crew(bench.settings.kind, bench.settings.devices) as crew:
                 for probe, keys in on_devices:
                     self._keep(probe, keys, partial(crew.measure, probe, keys))
-        for other, keys in on_host:
+        once = [(probe, keys) for probe, keys in on_host if probe.rounds == 1]
+        for other, keys in once:
             self._keep(other, keys, partial(other.measure, bench, keys))
+        self._in_rounds([each for each in on_host if each not in once], bench)
+
+    def _in_rounds(self, pending: list[tuple[HostProbe, Keys]], bench: HostBench) -> None:
+        """Measure points a little at a time; what has been seen of each is written down at once."""
+        seen: list[tuple[float, ...]] = [()] * len(pending)
+        rounds = max((probe.rounds for probe, _ in pending), default=0)
+        for done in range(rounds):
+            for index, (probe, keys) in enumerate(pending):
+                share = (done * len(pending) + index) // rounds
+                label = f"{probe.name}, round {done + 1} of {rounds}"
+                self.progress(self.done + share, self.total, label)
+                seen[index] = measure_round(partial(probe.measure, bench, keys), seen[index])
+                self.profile.add(probe.table, keys, seen[index])
+                self.profile.write(self.out)
 
     def _keep(self, probe: Probe, keys: Keys, measure: Callable[[int], tuple[float, ...]]) -> None:
         """Measure one point and write it down at once."""
