@@ -13,7 +13,7 @@ from profiles.catalog import load_job, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.decoding import decode, load_yaml
+from rlplan.decoding import check_version, decode, load_yaml
 from rlplan.errors import FileError
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
@@ -28,20 +28,11 @@ def load_plan(path: Path, profile: Path | None = None) -> tuple[Plan, Facts]:
         FileError: The plan or its job is wrong; the message names file and field.
     """
     data = load_yaml(path)
-    _check_version(data, str(path))
+    check_version(data, PLAN_VERSION, str(path), "plan")
     draft = decode(PlanDraft, data, str(path))
     job = draft_job(draft, path)
     facts = load_facts(job, profile)
     return complete(draft, job, facts, str(path)), facts
-
-
-def _check_version(data: object, file: str) -> None:
-    if not isinstance(data, dict):
-        raise FileError(file, "holds no plan", allowed="keys such as job, pools, tasks")
-    version = data.get("version", PLAN_VERSION)
-    if version != PLAN_VERSION:
-        problem = "this release of rlplan cannot read a plan of this version"
-        raise FileError(file, problem, field="version", value=version, allowed=str(PLAN_VERSION))
 
 
 def draft_job(draft: PlanDraft, path: Path) -> Job:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isqrt
+from typing import Literal
 
 from rlplan.dataflow import Algorithm
 from rlplan.hardware import EngineSheet
@@ -9,6 +11,9 @@ from rlplan.job import Job
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Recompute, TaskPlan
+from simulator.costs.sharding import FULLY_SHARDED
+
+Zero = Literal[0, 1, 2, 3]
 
 # vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
 # preemptions where the KV cache is small, and larger ones are worth a try where it is not.
@@ -17,16 +22,22 @@ RUNNING_LIMITS = (64, 256, 1024)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sizes:
-    """Hold parallel sizes of a dense layout; tp * pp * dp is the pool's GPUs."""
+    """Hold how a dense model is cut over a pool; tp * pp * dp is the pool's GPUs.
+
+    Attributes:
+        zero: The ZeRO stage of what trains; what only infers has 0 or, fully sharded, 3.
+    """
 
     tp: int
     pp: int
     dp: int
+    zero: Zero = 0
 
 
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of a number, ascending."""
-    return tuple(size for size in range(1, number + 1) if number % size == 0)
+    small = [size for size in range(1, isqrt(number) + 1) if number % size == 0]
+    return tuple(sorted({*small, *(number // size for size in small)}))
 
 
 def powers_of_two(largest: int) -> tuple[int, ...]:
@@ -60,53 +71,47 @@ def train_sizes(
     gpus: int,
     gpus_per_node: int,
 ) -> Iterator[Sizes]:
-    """Yield the layouts of a trained (and inferring) model whose data-parallel size divides a batch."""
-    unit = job.workload.prompts if algorithm.groups else job.workload.sequences
-    for tp in tp_sizes(model, gpus, gpus_per_node):
-        for pp in pp_sizes(model, engine, gpus // tp):
-            dp = gpus // (tp * pp)
-            if unit % job.workload.updates == 0 and unit // job.workload.updates % dp == 0:
-                yield Sizes(tp, pp, dp)
+    """Yield the cuts of a trained model whose data-parallel size divides a batch of an update."""
+    work = job.workload
+    unit = work.prompts if algorithm.groups else work.sequences
+    if unit % work.updates:
+        return
+    for tp, pp, dp in _splits(model, engine, gpus, gpus_per_node):
+        if unit // work.updates % dp == 0:
+            for zero in engine.zero_stages if dp > 1 else engine.zero_stages[:1]:
+                yield Sizes(tp, pp, dp, zero)
 
 
 def infer_sizes(
     model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
 ) -> Iterator[Sizes]:
-    """Yield the layouts of a model that only infers."""
+    """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
+    for tp, pp, dp in _splits(model, engine, gpus, gpus_per_node):
+        if infers_on(job, dp):
+            yield Sizes(tp, pp, dp)
+            if dp > 1 and FULLY_SHARDED in engine.zero_stages:
+                yield Sizes(tp, pp, dp, FULLY_SHARDED)
+
+
+def infers_on(job: Job, dp: int) -> bool:
+    """Tell whether the prompts of an iteration divide over so many data-parallel ranks."""
+    return job.workload.prompts % dp == 0
+
+
+def _splits(
+    model: ModelArchitecture, engine: EngineSheet, gpus: int, gpus_per_node: int
+) -> Iterator[tuple[int, int, int]]:
     for tp in tp_sizes(model, gpus, gpus_per_node):
         for pp in pp_sizes(model, engine, gpus // tp):
-            dp = gpus // (tp * pp)
-            if job.workload.prompts % dp == 0:
-                yield Sizes(tp, pp, dp)
+            yield tp, pp, gpus // (tp * pp)
 
 
 def train_layouts(sizes: Sizes, engine: EngineSheet, job: Job) -> Iterator[TaskPlan]:
-    """Yield micro-batches, recomputation and ZeRO stages for a training layout."""
+    """Yield micro-batches and recomputation modes for a training layout."""
     local = job.workload.sequences // job.workload.updates // sizes.dp
-    stages = engine.zero_stages if sizes.dp > 1 else (engine.zero_stages[0],)
     recomputes: tuple[Recompute, ...] = engine.recompute_modes
-    for micro_batch in powers_of_two(local):
-        if local % micro_batch:
-            continue
+    for micro_batch in _micro_batches(local):
         for recompute in recomputes:
-            for zero in stages:
-                yield TaskPlan(
-                    pool="",
-                    tp=sizes.tp,
-                    pp=sizes.pp,
-                    dp=sizes.dp,
-                    engine=engine.name,
-                    micro_batch=micro_batch,
-                    recompute=recompute,
-                    zero=zero,
-                )
-
-
-def infer_layouts(sizes: Sizes, engine: EngineSheet, job: Job) -> Iterator[TaskPlan]:
-    """Yield micro-batches for an inference layout."""
-    local = job.workload.sequences // sizes.dp
-    for micro_batch in powers_of_two(local):
-        if local % micro_batch == 0:
             yield TaskPlan(
                 pool="",
                 tp=sizes.tp,
@@ -114,7 +119,28 @@ def infer_layouts(sizes: Sizes, engine: EngineSheet, job: Job) -> Iterator[TaskP
                 dp=sizes.dp,
                 engine=engine.name,
                 micro_batch=micro_batch,
+                recompute=recompute,
+                zero=sizes.zero,
             )
+
+
+def infer_layouts(sizes: Sizes, engine: EngineSheet, job: Job) -> Iterator[TaskPlan]:
+    """Yield micro-batches for an inference layout, whose weights lie as training left them."""
+    local = job.workload.sequences // sizes.dp
+    for micro_batch in _micro_batches(local):
+        yield TaskPlan(
+            pool="",
+            tp=sizes.tp,
+            pp=sizes.pp,
+            dp=sizes.dp,
+            engine=engine.name,
+            micro_batch=micro_batch,
+            zero=FULLY_SHARDED if sizes.zero == FULLY_SHARDED else 0,
+        )
+
+
+def _micro_batches(local: int) -> tuple[int, ...]:
+    return tuple(size for size in powers_of_two(local) if local % size == 0)
 
 
 def generate_layouts(
@@ -126,20 +152,18 @@ def generate_layouts(
         > model.max_positions
     ):
         return
-    for tp in tp_sizes(model, gpus, gpus_per_node):
-        for pp in pp_sizes(model, engine, gpus // tp):
-            dp = gpus // (tp * pp)
-            if job.workload.prompts % dp:
-                continue
-            local = job.workload.sequences // dp
-            for running in sorted({local, *(limit for limit in RUNNING_LIMITS if limit < local)}):
-                if running <= max(RUNNING_LIMITS):
-                    yield TaskPlan(
-                        pool="",
-                        tp=tp,
-                        pp=pp,
-                        dp=dp,
-                        engine=engine.name,
-                        max_running=running,
-                        memory_fraction=engine.memory_fraction,
-                    )
+    for tp, pp, dp in _splits(model, engine, gpus, gpus_per_node):
+        if not infers_on(job, dp):
+            continue
+        local = job.workload.sequences // dp
+        for running in sorted({local, *(limit for limit in RUNNING_LIMITS if limit < local)}):
+            if running <= max(RUNNING_LIMITS):
+                yield TaskPlan(
+                    pool="",
+                    tp=tp,
+                    pp=pp,
+                    dp=dp,
+                    engine=engine.name,
+                    max_running=running,
+                    memory_fraction=engine.memory_fraction,
+                )

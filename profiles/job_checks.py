@@ -1,5 +1,7 @@
 """Checks that need nothing but the job: are all parts there, and do they agree?"""
 
+from math import isqrt
+
 from profiles.architecture_faults import architecture_fault
 from profiles.job_place import JobPlace
 from rlplan.algorithms import algorithm_names, load_algorithm
@@ -8,6 +10,10 @@ from rlplan.hardware import DeviceSheet
 from rlplan.job import Job
 from rlplan.lengths import Empirical, Lengths, Uniform
 from rlplan.model import ModelArchitecture
+
+# More than any cluster or batch of today by a factor of ten; a slip of the keyboard is larger still.
+MOST_GPUS = 1_000_000
+MOST_SEQUENCES = 10_000_000
 
 
 def check_roles(job: Job, place: JobPlace) -> None:
@@ -59,6 +65,13 @@ def check_workload(job: Job, place: JobPlace) -> None:
         FileError: One of them is wrong; the field is named.
     """
     work = job.workload
+    if work.sequences > MOST_SEQUENCES:
+        raise place.error(
+            "workload.prompts",
+            f"gives {work.sequences:,} responses an iteration",
+            value=work.prompts,
+            allowed=f"at most {MOST_SEQUENCES:,}, samples_per_prompt counted",
+        )
     _check_lengths("workload.prompt_tokens", work.prompt_tokens, place)
     _check_lengths("workload.response_tokens", work.response_tokens, place)
     if work.sequences % work.updates:
@@ -77,6 +90,18 @@ def check_workload(job: Job, place: JobPlace) -> None:
         )
 
 
+def check_cluster(job: Job, place: JobPlace) -> None:
+    """Check that the cluster has GPUs, in a number that there can be.
+
+    Raises:
+        FileError: It has none, or too many; the field is named.
+    """
+    if not job.cluster:
+        raise place.error("cluster", "is empty", allowed="at least one group of nodes")
+    if job.gpus > MOST_GPUS:
+        raise place.error("cluster", f"has {job.gpus:,} GPUs", allowed=f"at most {MOST_GPUS:,}")
+
+
 def _check_lengths(field: str, lengths: Lengths, place: JobPlace) -> None:
     if isinstance(lengths, Uniform) and lengths.low > lengths.high:
         raise place.error(
@@ -91,7 +116,8 @@ def _check_lengths(field: str, lengths: Lengths, place: JobPlace) -> None:
 
 def _nearest_divisors(number: int, wanted: int) -> str:
     """Return in words the divisors of a number on both sides of the one that was wanted."""
-    divisors = [candidate for candidate in range(1, number + 1) if number % candidate == 0]
+    small = [candidate for candidate in range(1, isqrt(number) + 1) if number % candidate == 0]
+    divisors = sorted({*small, *(number // candidate for candidate in small)})
     below = max(candidate for candidate in divisors if candidate < wanted)
     above = min((candidate for candidate in divisors if candidate > wanted), default=None)
     return f"{below}" if above is None else f"{below} or {above}"

@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Literal
 
 from profiles.hf_config import read_hf_config
-from profiles.job_checks import check_architectures, check_precision, check_roles, check_workload
+from profiles.job_checks import (
+    check_architectures,
+    check_cluster,
+    check_precision,
+    check_roles,
+    check_workload,
+)
 from profiles.job_place import JobPlace
 from profiles.sheets import (
     canonical_name,
@@ -17,8 +23,8 @@ from profiles.sheets import (
     model_names,
 )
 from profiles.trace_lengths import read_trace
-from rlplan.decoding import decode, load_yaml
-from rlplan.errors import FileError, nearest_name
+from rlplan.decoding import check_version, decode, load_yaml
+from rlplan.errors import nearest_name
 from rlplan.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet
 from rlplan.job import JOB_VERSION, Engines, Job, NodeGroup, Rewards, Workload
@@ -45,22 +51,8 @@ def load_job(path: Path) -> Job:
         FileError: The file is missing, broken or of another version, or a field is wrong.
     """
     data = load_yaml(path)
-    _check_version(data, str(path))
+    check_version(data, JOB_VERSION, str(path), "job")
     return resolve_job(decode(Job, data, str(path)), path.parent, file=str(path))
-
-
-def _check_version(data: object, file: str) -> None:
-    if not isinstance(data, dict):
-        raise FileError(file, "holds no job", allowed="keys such as algorithm, models, workload")
-    version = data.get("version", JOB_VERSION)
-    if version != JOB_VERSION:
-        raise FileError(
-            file,
-            "this release of rlplan cannot read a job of this version",
-            field="version",
-            value=version,
-            allowed=str(JOB_VERSION),
-        )
 
 
 def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str = "") -> Job:
@@ -131,8 +123,7 @@ def _architecture(
 
 def _on_devices(job: Job, place: JobPlace) -> Job:
     """Return the job with known devices, and with the precision and engines that it leaves open."""
-    if not job.cluster:
-        raise place.error("cluster", "is empty", allowed="at least one group of nodes")
+    check_cluster(job, place)
     cluster = tuple(_known_group(at, group, place) for at, group in enumerate(job.cluster))
     sheets = tuple(load_device(group.gpu) for group in cluster)
     job = replace(

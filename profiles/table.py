@@ -23,7 +23,7 @@ from profiles.points import (
     model_pass_keys,
 )
 from profiles.table_rows import read_table, table_text
-from rlplan.decoding import decode, load_yaml
+from rlplan.decoding import check_version, decode, load_yaml
 from rlplan.errors import FileError, nearest_name
 from rlplan.frozen import FrozenDict, freeze
 from rlplan.writing import write_text, write_yaml
@@ -210,15 +210,7 @@ def read_profile(folder: Path) -> Profile:
 
 def _read_header(path: Path) -> Header:
     data = load_yaml(path)
-    version = data.get("version") if isinstance(data, dict) else None
-    if version is not None and version != PROFILE_VERSION:
-        raise FileError(
-            str(path),
-            "is a profile of another version",
-            field="version",
-            value=version,
-            allowed=str(PROFILE_VERSION),
-        )
+    check_version(data, PROFILE_VERSION, str(path), "profile")
     header = decode(Header, data, str(path))
     if "fingerprint" not in header.machine:
         raise FileError(str(path), "is missing", field="machine.fingerprint")

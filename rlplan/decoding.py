@@ -66,11 +66,19 @@ def read_json(kind: type[T], path: Path) -> T:
     Raises:
         FileError: The file is missing, is no JSON, or does not hold a `kind`.
     """
+    return decode(kind, load_json(path), str(path))
+
+
+def load_json(path: Path) -> Any:
+    """Return what a JSON file holds, as dicts and lists.
+
+    Raises:
+        FileError: The file is missing or is no JSON.
+    """
     try:
-        data = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
+        return json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
         raise FileError(str(path), f"is not JSON: {error}") from None
-    return decode(kind, data, str(path))
 
 
 def load_yaml(path: Path) -> Any:
@@ -80,13 +88,49 @@ def load_yaml(path: Path) -> Any:
         FileError: The file is missing or is no YAML.
     """
     try:
-        return yaml.safe_load(_read_text(path))
+        return yaml.load(_read_text(path), Loader=_Loader)  # noqa: S506, a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise FileError(
-            str(path), f"is not YAML{where}: {getattr(error, 'problem', None) or error}"
-        ) from None
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise FileError(str(path), f"is not YAML{where}: {problem}") from None
+    except (ValueError, RecursionError) as error:  # dates and numbers that there are not
+        raise FileError(str(path), f"is not YAML: {error}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Read YAML as `safe_load` does, but refuse a key that comes twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    problem = f"the key {key.value!r} comes twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+def check_version(data: object, version: int, file: str, what: str) -> None:
+    """Refuse a file that holds no mapping, or one that another release wrote.
+
+    Args:
+        data: What the file holds.
+        version: The version that this release reads.
+        what: What the file should be, such as `job`.
+
+    Raises:
+        FileError: Names the version found and the one that is read.
+    """
+    if not isinstance(data, dict):
+        problem = f"is empty: it holds no {what}" if data is None else f"holds no {what}"
+        raise FileError(file, problem, allowed="a mapping of keys to values")
+    found = data.get("version", version)
+    if type(found) is not int or found != version:
+        problem = f"this release of rlplan cannot read a {what} of this version"
+        raise FileError(file, problem, field="version", value=found, allowed=str(version))
 
 
 def _read_text(path: Path) -> str:
@@ -134,15 +178,35 @@ def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> Fi
         if allowed
         else []
     )
-    shown = value if isinstance(value, (str, int, float, bool)) else type(value).__name__
     return FileError(
         file,
-        error["msg"][0].lower() + error["msg"][1:],
+        _PROBLEMS.get(error["type"]) or error["msg"][0].lower() + error["msg"][1:],
         field=field,
-        value=shown,
+        value=_shown(value),
         allowed=str(allowed) if allowed else None,
         nearest=nearest_name(str(value), names) if isinstance(value, str) else None,
     )
+
+
+# What we say in place of words that speak of Python's types.
+_PROBLEMS = {
+    "dataclass_type": "must be a mapping of keys to values",
+    "dict_type": "must be a mapping of keys to values",
+    "tuple_type": "must be a list",
+    "string_type": "must be text",
+    "recursion_loop": "contains itself",
+}
+_LONGEST_SHOWN = 200
+
+
+def _shown(value: Any) -> str | int | float | bool:
+    """Return a value as messages show it: long ones are cut, collections are named."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
+    if isinstance(value, (int, float)):
+        return value
+    names = {dict: "a mapping", list: "a list", tuple: "a list", type(None): "nothing"}
+    return names.get(type(value), type(value).__name__)
 
 
 def _rank(error: ErrorDetails) -> int:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from rlplan.frozen import FrozenDict
 from rlplan.lengths import Lengths, longest
-from rlplan.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive
+from rlplan.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.model import ModelArchitecture
 from rlplan.precision import Precision
 
@@ -82,8 +82,8 @@ class Rewards:
     """
 
     function: str | None = None
-    function_weight: float = 1.0
-    model_weight: float = 1.0
+    function_weight: Number = 1.0
+    model_weight: Number = 1.0
     function_seconds_per_sample: NonNegative | None = None
 
 

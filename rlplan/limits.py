@@ -8,8 +8,14 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-AtLeastOne = Annotated[int, Ge(1)]
-NonNegative = Annotated[float, Ge(0)]
-NonNegativeInt = Annotated[int, Ge(0)]
-Positive = Annotated[float, Gt(0)]
-Fraction = Annotated[float, Gt(0), Le(1)]
+from rlplan.tags import NotBool
+
+# Beyond it a float, in which costs are computed, no longer tells whole numbers apart.
+LARGEST_COUNT = 2**53
+
+Number = Annotated[float, NotBool()]
+AtLeastOne = Annotated[int, Ge(1), Le(LARGEST_COUNT), NotBool()]
+NonNegative = Annotated[float, Ge(0), NotBool()]
+NonNegativeInt = Annotated[int, Ge(0), Le(LARGEST_COUNT), NotBool()]
+Positive = Annotated[float, Gt(0), NotBool()]
+Fraction = Annotated[float, Gt(0), Le(1), NotBool()]

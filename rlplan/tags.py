@@ -15,3 +15,19 @@ class Tag:
         from pydantic import Discriminator
 
         return Discriminator(self.field).__get_pydantic_core_schema__(source, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class NotBool:
+    """Refuse true and false where a number is meant; Python counts them as 1 and 0."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Look at the value before it is read as a number."""
+        from pydantic_core import PydanticCustomError, core_schema
+
+        def refuse(value: Any) -> Any:
+            if isinstance(value, bool):
+                raise PydanticCustomError("number_type", "must be a number, not true or false")
+            return value
+
+        return core_schema.no_info_before_validator_function(refuse, handler(source))

@@ -11,14 +11,31 @@ from typing import Any
 
 import yaml
 
+from rlplan.errors import FileError
+
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file by way of a temporary one and a rename, so that no half-written file is ever seen."""
+    """Write a file by way of a temporary one and a rename, so that no half-written file is ever seen.
+
+    Raises:
+        FileError: The file cannot be written; an earlier one of its name is still there.
+    """
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a binary file by way of a temporary one and a rename."""
+    """Write a binary file by way of a temporary one and a rename.
+
+    Raises:
+        FileError: The file cannot be written; an earlier one of its name is still there.
+    """
+    try:
+        _replace(path, content)
+    except OSError as error:
+        raise FileError(str(path), f"cannot be written: {error.strerror or error}") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

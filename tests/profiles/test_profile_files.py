@@ -174,7 +174,7 @@ def test_an_unknown_table_is_refused_with_the_nearest_one(tmp_path):
 
 def test_another_version_is_refused_by_name(tmp_path):
     change(written(tmp_path) / "profile.yaml", "version: 1", "version: 2")
-    with pytest.raises(FileError, match="version: is a profile of another version; found 2"):
+    with pytest.raises(FileError, match="version: this release of rlplan cannot read a profile of this version; found 2"):
         read_profile(tmp_path)
 
 
