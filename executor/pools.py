@@ -100,10 +100,6 @@ class WorkerGroup:
         """Return the number of workers."""
         return len(self._actors)
 
-    def first(self, ranks: int, skip: int = 0) -> "WorkerGroup":
-        """Return a group of some of these workers, who may join it once they have left theirs."""
-        return WorkerGroup(self._worker, self._actors[skip : skip + ranks])
-
     def protocol(self, method: str) -> Protocol:
         """Return the transfer protocol that a worker method declares."""
         return protocol_of(getattr(self._worker, method))

@@ -8,6 +8,7 @@ from rlplan.plan import Plan, TaskPlan
 
 # Fields of a task's layout that this engine runs with one value only.
 FIXED = {"pp": 1, "cp": 1, "ep": 1, "zero": 0, "offload": False, "recompute": "none"}
+TRAIN_ENGINE = "torch-tp-dp"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 PRECISIONS = ("fp32", "bf16")
 
@@ -61,8 +62,8 @@ def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
             f"tasks.{task.name}.dp {layout.dp} leaves ranks without any of the"
             f" {plan.job.workload.prompts} prompts"
         )
-    known = engine_module_names()
-    if task.kind == "generate" and layout.engine not in ("", *known):
+    known = engine_module_names() if task.kind == "generate" else (TRAIN_ENGINE,)
+    if task.kind != "rule" and layout.engine not in ("", *known):
         raise PlanError(
             f"tasks.{task.name}.engine is {layout.engine}: this executor has {_list(known)}"
         )

@@ -74,9 +74,7 @@ class Worker:
 
     @registered(ALL_TO_ALL)
     def join(self, membership: Membership) -> None:
-        """Join the pool's process group, and leave the one before."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        """Join the pool's process group."""
         self._member = membership
         self._device = torch.device(membership.device)
         if membership.device == "cpu":

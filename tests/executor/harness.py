@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import ray
+import torch
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from executor.controller import Controller
-from executor.pools import DEVICE, HOST, start_group
+from executor.pools import DEVICE, HOST, WorkerGroup, start_group
+from executor.protocols import ALL_TO_ALL, registered
 from executor.rule_worker import RuleWorker
 from executor.runnable import check_runnable
 from executor.start import prepare_groups
@@ -29,11 +32,22 @@ class Record:
     generator: list = field(default_factory=list)
 
 
+class ReusedWorker(Worker):
+    """Leave the process group of the plan before, and what torch remembers of its meshes."""
+
+    @registered(ALL_TO_ALL)
+    def join(self, membership):
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+            _clear_sharding_prop_cache()
+        super().join(membership)
+
+
 class Crew:
     """Keep workers between plans, who take up a new plan in a second and not in ten."""
 
     def __init__(self):
-        self.devices = start_group(Worker, DEVICES, DEVICE)
+        self.devices = start_group(ReusedWorker, DEVICES, DEVICE)
         self.host = start_group(RuleWorker, 1, HOST)
 
     def groups_of(self, plan):
@@ -42,7 +56,8 @@ class Crew:
             if pool.is_host:
                 groups[pool.name] = self.host
                 continue
-            groups[pool.name] = self.devices.first(pool.gpus, skip=taken)
+            actors = self.devices._actors[taken : taken + pool.gpus]
+            groups[pool.name] = WorkerGroup(ReusedWorker, actors)
             taken += pool.gpus
         return groups
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
+from tests.executor.weights import whole
 
 pytestmark = pytest.mark.ray
 
@@ -65,25 +66,6 @@ def test_rewards_and_gradients_agree(runs, name):
 def test_training_moves_the_losses(runs):
     first, *_, last = runs["one process"].metrics
     assert abs(first["value_loss"] - last["value_loss"]) > 1e-3
-
-
-def whole(parts_by_rank, tp):
-    """Return whole weights out of the parts of the first `tp` ranks."""
-    weights = {}
-    for name in parts_by_rank[0]:
-        parts = [rank[name] for rank in parts_by_rank[:tp]]
-        dimension = cut_dimension(name)
-        weights[name] = parts[0] if dimension is None else np.concatenate(parts, axis=dimension)
-    return weights
-
-
-def cut_dimension(name):
-    if any(
-        part in name
-        for part in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed", "head")
-    ):
-        return 0
-    return 1 if any(part in name for part in ("o_proj", "down_proj")) else None
 
 
 @pytest.mark.parametrize("name", ["tp 2 to tp 1", "two copies"])

