@@ -2,40 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from rlplan.accuracy import Row, Summary
 from rlplan.frozen import FrozenDict
-from simulator.accuracy.rows import Row
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Hold the errors of a table, as fractions of the measured values.
-
-    Attributes:
-        rows: Rows with a forecast.
-        skipped: Rows without one.
-        median_error: Median absolute error; None (as all errors) when no row has a forecast.
-        bias: Mean signed error: above zero when forecasts are too long.
-        coverage: Share of the rows that lie inside their p10 to p90 interval.
-        skipped_reasons: Skipped rows by reason.
-        notes: What was searched or assumed, and for how many rows.
-    """
-
-    table: str
-    rows: int
-    skipped: int
-    median_error: float | None
-    mean_error: float | None
-    p90_error: float | None
-    worst_error: float | None
-    bias: float | None
-    coverage: float | None
-    fitted_rows: int
-    skipped_reasons: FrozenDict[str, int]
-    notes: FrozenDict[str, int]
 
 
 def summarise(rows: Sequence[Row], table: str = "") -> Summary:

@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from profiles.catalog import device_names, load_device
+from rlplan.accuracy import Row
 from rlplan.errors import FileError
 from simulator import accuracy
-from simulator.accuracy.rows import Record, Row, TableReader
+from simulator.accuracy.rows import Record, TableReader
 
 HELD = Path(__file__).parent / "held"
 
@@ -27,6 +28,12 @@ def readers() -> tuple[TableReader, ...]:
 def reader_names() -> tuple[str, ...]:
     """Return the names of all schemas, sorted."""
     return tuple(reader.name for reader in readers())
+
+
+def about(rows: Sequence[Row]) -> str:
+    """Return what the table of these rows measures, in one line for people."""
+    schemas = {row.schema for row in rows}
+    return next((reader.about for reader in readers() if reader.name in schemas), "")
 
 
 def held_tables() -> tuple[Path, ...]:
@@ -52,7 +59,9 @@ def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
     filled = [{"device": device, **record} for record in records]
     table = name or path.stem
     try:
-        return [dataclasses.replace(row, table=table) for row in reader.rows(filled)]
+        return [
+            dataclasses.replace(row, table=table, schema=reader.name) for row in reader.rows(filled)
+        ]
     except (ValueError, KeyError, ZeroDivisionError):
         raise _cell_error(path, reader, filled) from None
 

@@ -1,0 +1,71 @@
+"""`rlplan accuracy [TABLE...]`: forecasts against measurements that others published."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, print_table, progress_bar, say
+
+EXAMPLE = "Example: rlplan accuracy measured/vtrain_training_a100_one_node.csv --rows errors.csv"
+
+
+def command(
+    tables: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Tables (CSV) of a known schema; none: the measurements that rlplan holds.",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Write every row with its forecast here (CSV).", show_default=False),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write a page with plots into this folder.", show_default=False),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Device of tables that do not name theirs; else it is taken from their path.",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Forecast every row of published tables, and print how far off the forecasts are."""
+    from reports.accuracy_tables import error_summary_table, skipped_table
+    from rlplan.writing import plain
+    from rlplan_cli.accuracy_steps import forecast_tables, write_page, write_rows
+    from rlplan_cli.outputs import check_files, check_folder
+    from simulator.accuracy import summarise
+
+    check_files({"--rows": rows}, inputs=tables or [])
+    check_folder("--report", report)
+    with progress_bar("accuracy") as progress:
+        found = forecast_tables(tables or [], device, progress)
+    summaries = [summarise(each, name) for name, each in found.items()]
+    if rows is not None:
+        write_rows(rows, [row for each in found.values() for row in each])
+    if as_json:
+        document = {"tables": [plain(each, drop_none=False) for each in summaries]}
+        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    else:
+        print_table("Forecast against published measurements", error_summary_table(summaries))
+        if any(each.skipped for each in summaries):
+            print_table("Rows without a forecast", skipped_table(summaries))
+        for summary in summaries:
+            for note, count in summary.notes.items():
+                say(f"{summary.table}: {note} ({count} rows)")
+    if report is not None:
+        command_line = ["rlplan", "accuracy", *map(str, tables or []), "--report", str(report)]
+        say(f"written: {write_page(report, found, shlex.join(command_line))}")
+    if rows is not None:
+        say(f"written: {rows}")
