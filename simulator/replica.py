@@ -4,8 +4,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Batching = Literal["continuous", "static", "none"]
+Batching = Literal["continuous", "mixed", "static", "none"]
 StepCost = Callable[[int, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Describe the prompt tokens that one step computes beside decoding.
+
+    Attributes:
+        count: Prompts, or parts of prompts.
+        tokens: Mean tokens of each.
+        seen: Tokens computed in earlier steps that each sees, the mean by token.
+    """
+
+    count: int
+    tokens: float
+    seen: float
+
+
+MixedCost = Callable[[int, float, Chunks], float]
+
+
+def no_mixed_steps(running: int, cached: float, chunks: Chunks) -> float:
+    """Refuse: the engine never mixes prefill and decode in a step."""
+    raise AssertionError(f"no cost of a mixed step: {running}, {cached}, {chunks}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +39,8 @@ class Replica:
         batching: `continuous` admits a sequence as soon as a slot and its KV blocks are free,
             prefills what it admitted (prefill goes before decode), and when blocks run out preempts
             the latest, whose tokens are computed again on admission (vLLM's recomputation mode).
+            `mixed` decodes all running sequences in every step and prefills newcomers in the same
+            step, within `max_batched_tokens` for both.
             `static` runs waves of `max_running` until the longest response of the wave ends:
             prompts are padded to the wave's longest, finished sequences keep their slot, and each
             slot reserves blocks for the longest sequence of the batch. `none` runs the same waves
@@ -23,9 +48,16 @@ class Replica:
         max_running: Most sequences decoded at a time.
         kv_blocks: Blocks of the replica's KV cache.
         block_tokens: Tokens of one block.
-        max_batched_tokens: Most prompt tokens of one prefill pass; a longer prompt has its own.
+        max_batched_tokens: Most prompt tokens of one prefill pass; a longer prompt has its own. Of a
+            mixed step: most tokens, those of decoding included.
+        chunked_prefill: Whether mixed steps take parts of prompts to use their budget up (vLLM's V1
+            engine) or whole prompts only.
+        reserves_whole: Whether mixed batching admits a sequence only when its longest possible
+            length fits the KV cache (TensorRT-LLM's guaranteed-no-evict policy), so that none is
+            ever preempted.
         prefill_seconds: Seconds of a pass over (sequences, mean tokens of each).
         decode_seconds: Seconds of a step of (running sequences, mean cached tokens).
+        mixed_seconds: Seconds of a step of (running sequences, mean cached tokens, chunks).
     """
 
     batching: Batching
@@ -35,6 +67,9 @@ class Replica:
     max_batched_tokens: int
     prefill_seconds: StepCost
     decode_seconds: StepCost
+    chunked_prefill: bool = False
+    reserves_whole: bool = False
+    mixed_seconds: MixedCost = no_mixed_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +78,7 @@ class Generated:
 
     Attributes:
         seconds: From the start to the last completion: prefill plus decode.
-        num_steps: Decode steps (without a KV cache: passes over the whole sequences).
+        num_steps: Decode steps, mixed ones included (without a KV cache: passes over the whole sequences).
         num_jumps: Jumps that the steps were taken in.
         num_preemptions: Sequences thrown out for want of KV blocks.
         peak_running: Most sequences held at a time.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from simulator.generation import Replica
+from simulator.generation import Chunks, Replica
 
 
 @dataclass
@@ -12,6 +12,7 @@ class Sequence:
     response: int
     done: int = 0
     cached: int = 0
+    prefilled: bool = False
 
 
 @dataclass
@@ -120,4 +121,82 @@ def waves(replica: Replica, prompts, responses) -> Outcome:
                 outcome.steps += 1
         for i in members:
             outcome.finish[i] = outcome.seconds
+    return outcome
+
+
+def mixed(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, PLR0912, PLR0915 - read top to bottom
+    """Schedule every step anew: first who runs, in order of admission, then who waits."""
+    outcome = Outcome()
+    size = replica.block_tokens
+    longest = max(blocks(p + r - 1, size) for p, r in zip(prompts, responses, strict=True))
+    capacity = max(replica.kv_blocks, longest)
+    waiting = [Sequence(i, p, r) for i, (p, r) in enumerate(zip(prompts, responses, strict=True))]
+    running: list[Sequence] = []
+
+    def held(one):
+        if replica.reserves_whole:
+            return blocks(one.prompt + one.response - 1, size)
+        return blocks(one.cached, size)
+
+    while waiting or running:
+        budget = replica.max_batched_tokens
+        decoding: list[Sequence] = []
+        chunks: list[tuple[Sequence, int, int]] = []  # sequence, computed before, tokens
+        preempted = False
+        position = 0
+        while position < len(running):
+            one = running[position]
+            before = one.cached
+            # A sequence whose prompt is computed has one token more than its cache holds.
+            missing = one.prompt + one.done - before
+            tokens = min(missing, budget)
+            one.cached = before + tokens
+            while sum(map(held, running)) > capacity:
+                victim = running.pop()
+                victim.cached, victim.prefilled = 0, False
+                waiting.insert(0, victim)
+                outcome.preemptions += 1
+                preempted = True
+            if one in running:
+                budget -= tokens
+                if one.prefilled:
+                    decoding.append(one)
+                elif tokens:
+                    chunks.append((one, before, tokens))
+            position += 1
+        whole = len(running) == len(decoding) == 0
+        while waiting and not preempted and len(running) < replica.max_running and budget > 0:
+            head = waiting[0]
+            total = head.prompt + head.done
+            if total > budget and not replica.chunked_prefill and not whole:
+                break
+            tokens = total if not replica.chunked_prefill else min(total, budget)
+            head.cached = tokens
+            if sum(map(held, running)) + held(head) > capacity:
+                head.cached = 0
+                break
+            running.append(waiting.pop(0))
+            chunks.append((head, 0, tokens))
+            budget -= tokens
+            whole = False
+            if tokens < total:
+                break
+        mean = sum(one.cached - 1 for one in decoding) / len(decoding) if decoding else 0.0
+        if chunks:
+            count, tokens = len(chunks), sum(chunk[2] for chunk in chunks)
+            pairs = sum(now * (before + now / 2) for _, before, now in chunks)
+            shape = Chunks(count, tokens / count, pairs / tokens - tokens / count / 2)
+            outcome.seconds += replica.mixed_seconds(len(decoding), mean, shape)
+        else:
+            outcome.seconds += replica.decode_seconds(len(decoding), mean)
+        outcome.steps += 1
+        for one in [*decoding, *(chunk[0] for chunk in chunks)]:
+            if one.cached == one.prompt + one.done:
+                one.done += 1
+                one.prefilled = True
+        outcome.peak_running = max(outcome.peak_running, len(running))
+        outcome.peak_blocks = max(outcome.peak_blocks, sum(map(held, running)))
+        for one in [one for one in running if one.done == one.response]:
+            running.remove(one)
+            outcome.finish[one.number] = outcome.seconds
     return outcome

@@ -1,8 +1,9 @@
+import dataclasses
 import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.generation import Replica, generate
@@ -42,6 +43,44 @@ def test_jumps_equal_the_token_by_token_reference(one, workload):
     assert quick.num_preemptions == slow.preemptions
     assert quick.peak_running == slow.peak_running
     assert quick.peak_blocks == slow.peak_blocks
+    finish = [slow.finish[number] for number in range(len(prompts))]
+    assert quick.finish_seconds == pytest.approx(finish, rel=1e-6)
+
+
+def mixed_seconds(running, cached, chunks):
+    """Cost a mixed step: affine in the cached tokens, quadratic in the chunks' own."""
+    own = chunks.count * (chunks.tokens + 0.01 * chunks.tokens * (chunks.seen + chunks.tokens / 2))
+    return 0.5 + running + 0.1 * running * cached + own
+
+
+def decode_alone(running, cached):
+    return 0.5 + running + 0.1 * running * cached
+
+
+mixing = st.builds(
+    replica,
+    batching=st.just("mixed"),
+    max_running=st.integers(1, 6),
+    kv_blocks=st.integers(1, 60),
+    block_tokens=st.integers(1, 5),
+    max_batched_tokens=st.integers(6, 30),
+    mixed_seconds=st.just(mixed_seconds),
+    decode_seconds=st.just(decode_alone),
+)
+
+
+@pytest.mark.parametrize(("chunked", "reserves"), [(True, False), (False, False), (False, True)])
+@settings(max_examples=200)
+@given(mixing, workloads)
+def test_mixed_steps_equal_the_token_by_token_reference(chunked, reserves, one, workload):
+    prompts, responses = zip(*workload, strict=True)
+    one = dataclasses.replace(one, chunked_prefill=chunked, reserves_whole=reserves)
+    quick, slow = generate(one, prompts, responses), reference.mixed(one, prompts, responses)
+    assert quick.num_steps == slow.steps
+    assert quick.num_preemptions == slow.preemptions
+    assert quick.peak_running == slow.peak_running
+    assert quick.peak_blocks == slow.peak_blocks
+    assert quick.seconds == pytest.approx(slow.seconds, rel=1e-6)
     finish = [slow.finish[number] for number in range(len(prompts))]
     assert quick.finish_seconds == pytest.approx(finish, rel=1e-6)
 
