@@ -45,6 +45,44 @@ class DeviceSheet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRates:
+    """Say how an engine's kernels differ from those that the device's facts are of; 1 is not at all.
+
+    Attributes:
+        gemm_rate: Rate of matrix products over the device's.
+        attention_rate: Rate of a fused attention's forward kernel over the device's.
+        attention_backward_rate: The same for the backward kernel.
+        score_bytes: Bytes that an unfused attention's softmax, mask and dropout move per score, the
+            products' own traffic aside; 0 takes the roofline's few passes.
+        elementwise_rate: Rate of norms, activations, residuals over the device's: below 1 where
+            they are not fused as `simulator/costs/operators.py` lists them.
+        logits_rate: The same for the loss over the vocabulary.
+        layer_gap_seconds: Time per layer and forward pass in which the device waits between
+            kernels; the backward pass has as much for each of its two halves.
+        accumulation_passes: Times that a micro-batch's backward pass reads or writes every weight's
+            gradient to add it up; 0 where the products do so themselves.
+        optimizer_rate: Rate of the optimizer step over the device's.
+        link_rate: Rate of collectives inside a node over the device's.
+        network_rate: Share that collectives across nodes reach of what the device's facts say.
+    """
+
+    gemm_rate: Positive = 1.0
+    attention_rate: Positive = 1.0
+    attention_backward_rate: Positive = 1.0
+    score_bytes: NonNegative = 0.0
+    elementwise_rate: Positive = 1.0
+    logits_rate: Positive = 1.0
+    layer_gap_seconds: NonNegative = 0.0
+    accumulation_passes: NonNegative = 0.0
+    optimizer_rate: Positive = 1.0
+    link_rate: Positive = 1.0
+    network_rate: Positive = 1.0
+
+
+USUAL_KERNELS = KernelRates()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSheet:
     """Hold what a training or generation engine can do, and its few named constants.
 
@@ -59,12 +97,20 @@ class EngineSheet:
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
+        layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
+            launches are not hidden; other directions in proportion to their kernels. 0 counts kernels
+            by the device's `launch_seconds`.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
             longest of their micro-batch, or the longest prompt and response of the global batch.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
         transition_seconds: Fixed time of a change between train and generate layouts (regrouping,
             rebuilding buffers, emptying caches), beside the bytes moved.
+        kernels: How its kernels differ from those that the device's facts are of.
+        splits_sends: Whether tensor-parallel ranks each send their share of the activations to the
+            next pipeline stage, which gathers them there.
+        spread_fraction: Relative error of an iteration's forecast, one sigma, on published rows;
+            0 takes the operators' own.
         sources: Origin of every constant.
     """
 
@@ -82,9 +128,13 @@ class EngineSheet:
     fused_attention: bool = True
     step_seconds: NonNegative = 0.0
     launches_hidden: bool = True
+    layer_launch_seconds: NonNegative = 0.0
     overlap_fraction: NonNegative = 0.0
     padding: Literal["none", "micro_batch", "batch"] = "micro_batch"
     keeps_gradients: bool = False
     transition_seconds: NonNegative = 0.0
     memory_fraction: Positive = 0.9
+    kernels: KernelRates = USUAL_KERNELS
+    splits_sends: bool = False
+    spread_fraction: NonNegative = 0.0
     sources: FrozenDict[str, str]

@@ -155,17 +155,23 @@ def operator_steps(
     """Return a replica's steps by operators' times.
 
     A pipelined replica keeps as many batches in flight as it has stages: a step of all running
-    sequences takes the slowest stage's time once per batch.
+    sequences takes the slowest stage's time once per batch, and a prefill of p batches fills and
+    drains the pipeline, so that it lasts 2 p - 1 of them.
     """
     setting, engine = setting_of(layout, site, precision, facts), facts.engine(layout.engine)
     host = Estimate(engine.step_seconds, 0.0, Source.DATASHEET)
 
     def prefill(sequences: int, tokens: int) -> Estimate:
         count, length = max(1, sequences), max(1, tokens)
+        batches = min(layout.pp, count)
+        each = -(-count // batches)
         batch = Batch(
-            sequences=count, tokens=count * length, sequence_tokens=length, head_tokens=count
+            sequences=each, tokens=each * length, sequence_tokens=length, head_tokens=each
         )
-        return _whole_pass(setting, model, batch) + host
+        whole = _whole_pass(setting, model, batch)
+        if batches == 1:
+            return whole + host
+        return whole + _slowest_stage(setting, model, batch) * (batches - 1) + host
 
     def decode(running: int, cached: int) -> Estimate:
         count = -(-max(1, running) // layout.pp)

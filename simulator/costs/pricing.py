@@ -39,6 +39,7 @@ class Setting:
     Attributes:
         pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
         launches_hidden: Whether the host's kernel launches never hold up the device.
+        layer_launch_seconds: Host time to launch a layer's forward pass (see `EngineSheet`).
     """
 
     device: DeviceFacts
@@ -48,6 +49,7 @@ class Setting:
     pp: int = 1
     fused_attention: bool = True
     launches_hidden: bool = True
+    layer_launch_seconds: float = 0.0
 
     def collective(
         self, kind: CollectiveKind, num_bytes: float, ranks: int, stride: int
@@ -121,6 +123,7 @@ def setting_of(layout: TaskPlan, site: Site, precision: Precision, facts: Facts)
         pp=layout.pp,
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
+        layer_launch_seconds=engine.layer_launch_seconds,
     )
 
 
@@ -157,11 +160,24 @@ def pass_seconds(
     """
     forward = _operators(setting, model, part, batch, head)
     if direction == "forward":
-        return price(setting, forward)
-    if direction == "backward":
-        return price(setting, backward_operators(forward), backward=True)
-    again = recomputed_operators(forward, direction, fused_attention=setting.fused_attention)
-    return price(setting, again)
+        operators = forward
+    elif direction == "backward":
+        operators = backward_operators(forward)
+    else:
+        fused = setting.fused_attention
+        operators = recomputed_operators(forward, direction, fused_attention=fused)
+    priced = price(setting, operators, backward=direction == "backward")
+    if part != "layer" or setting.launches_hidden or not setting.layer_launch_seconds:
+        return priced
+    share = kernels_of(operators) / kernels_of(forward)
+    return _launched(priced, setting.layer_launch_seconds * share)
+
+
+def _launched(priced: PassSeconds, launch_seconds: float) -> PassSeconds:
+    """Return a pass that lasts at least as long as the host takes to launch it."""
+    waiting = launch_seconds - priced.collectives.seconds
+    host = Estimate(max(0.0, waiting), 0.0, Source.FITTED)
+    return PassSeconds(priced.compute.at_least(host), priced.collectives)
 
 
 def _operators(
@@ -183,7 +199,7 @@ def price(setting: Setting, operators: Operators, *, backward: bool = False) -> 
     """
     own = [each for each in operators if not isinstance(each, Collective)]
     compute = total(_seconds(setting, operator, backward) for operator in own)
-    if not setting.launches_hidden:
+    if not setting.launches_hidden and not setting.layer_launch_seconds:
         launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
     shared = (each for each in operators if isinstance(each, Collective))

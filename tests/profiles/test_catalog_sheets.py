@@ -118,6 +118,7 @@ def test_every_constant_of_an_engine_has_a_source(name):
     else:
         wanted |= {"batching", "kv_block_tokens", "max_batched_tokens", "memory_fraction"}
     said = {"padding": "micro_batch", "keeps_gradients": False, "transition_seconds": 0.0}
+    said |= {"layer_launch_seconds": 0.0}
     wanted |= {name for name, usual in said.items() if getattr(sheet, name) != usual}
     assert set(sheet.sources) == wanted
 
