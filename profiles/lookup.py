@@ -26,7 +26,7 @@ NEIGHBOURS: Final = 8
 
 def measured(point: Point) -> Estimate:
     """Return a measured point as an estimate."""
-    return Estimate(point.seconds_median, point.spread_seconds, _source(point))
+    return Estimate(point.seconds_mean, point.spread_seconds, _source(point))
 
 
 class Line:
@@ -41,7 +41,7 @@ class Line:
         assert points
         self._points = dict(sorted(points.items()))
         self._xs = list(self._points)
-        self._ys = [point.seconds_median for point in self._points.values()]
+        self._ys = [point.seconds_mean for point in self._points.values()]
         self._source = max(Source.INTERPOLATED, *map(_source, self._points.values()))
         self._misfit = self._left_out_misfit()
 
@@ -101,7 +101,7 @@ class Scatter:
         self._points = dict(sorted(points.items()))
         self._model_seconds = model_seconds
         self._ratios = {
-            shape: point.seconds_median / model_seconds(shape)
+            shape: point.seconds_mean / model_seconds(shape)
             for shape, point in self._points.items()
         }
         self._logs = np.log1p(np.array(list(self._points), dtype=np.float64))
@@ -171,7 +171,7 @@ def _nearest_mean(at: Floats, places: Floats, values: Floats) -> float:
 
 def relative_spread(point: Point) -> float:
     """Return a point's spread over its median; 0 for a median of 0."""
-    return point.spread_seconds / point.seconds_median if point.seconds_median > 0 else 0.0
+    return point.spread_seconds / point.seconds_mean if point.seconds_mean > 0 else 0.0
 
 
 def _source(point: Point) -> Source:

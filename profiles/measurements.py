@@ -83,7 +83,7 @@ class Measurements:
                 # A norm reads and writes every value once.
                 num_bytes = 2 * value_bytes * int(tokens) * int(hidden)
                 roofline = self._roofline.memory_bound(num_bytes).seconds
-                ratios.append(point.seconds_median / roofline)
+                ratios.append(point.seconds_mean / roofline)
         if not ratios:
             return None
         # Two standard deviations lie between the 16th and the 84th percentile.

@@ -113,7 +113,7 @@ class _Surface:
         points = [self._points[corner] for corner in corners]
         by_row = [
             piecewise(
-                columns, [self._points[row, column].seconds_median for column in columns], batch[1]
+                columns, [self._points[row, column].seconds_mean for column in columns], batch[1]
             )
             for row in rows
         ]
@@ -128,7 +128,7 @@ class _Surface:
         Non-negative weights make the fit grow with the work, also far outside the points.
         """
         rows = np.array([_parts(self._name, batch) for batch in self._points], dtype=np.float64)
-        seconds = np.array([point.seconds_median for point in self._points.values()])
+        seconds = np.array([point.seconds_mean for point in self._points.values()])
         seconds = np.maximum(seconds, CLOCK_SECONDS)
         if len(self._points) == 1:
             return (float(seconds[0] / rows[0, 0]),)

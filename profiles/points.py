@@ -48,7 +48,14 @@ TABLES: Final[Mapping[str, Mapping[str, type]]] = {
         "tokens": int,
     },
 }
-VALUE_COLUMNS: Final = ("seconds_median", "seconds_p10", "seconds_p90", "repeats", "source")
+VALUE_COLUMNS: Final = (
+    "seconds_median",
+    "seconds_p10",
+    "seconds_p90",
+    "seconds_mean",
+    "repeats",
+    "source",
+)
 
 # What a text column may hold, by (table, column); columns that are not here take any text.
 _PASSES = ("forward", "backward")
@@ -77,11 +84,18 @@ ALLOWED_TEXT: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Hold the seconds of one operation over its repeats."""
+    """Hold the seconds of one operation over its repeats.
+
+    Attributes:
+        seconds_mean: The mean, repeats beyond the 90th percentile counted as that. Look-ups answer
+            with it: a task is a sum of many operations, the expected sum is the sum of the means,
+            and on a machine whose speed changes medians add up to less.
+    """
 
     seconds_median: float
     seconds_p10: float
     seconds_p90: float
+    seconds_mean: float
     repeats: int
     source: PointSource = "measured"
 

@@ -103,6 +103,7 @@ class Profile:
             seconds_median=median,
             seconds_p10=min(p10, median),
             seconds_p90=max(p90, median),
+            seconds_mean=float(np.minimum(seconds, p90).mean()),
             repeats=len(seconds),
             source=source,
         )

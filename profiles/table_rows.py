@@ -93,7 +93,7 @@ class _Row:
         )
 
     def point(self) -> Point:
-        median, p10, p90 = (self._seconds(column) for column in VALUE_COLUMNS[:3])
+        median, p10, p90, mean = (self._seconds(column) for column in VALUE_COLUMNS[:4])
         if not p10 <= median <= p90:
             raise self._error("seconds_median", "must lie between seconds_p10 and seconds_p90")
         source = _SOURCES.get(self.cells["source"])
@@ -106,6 +106,7 @@ class _Row:
             seconds_median=median,
             seconds_p10=p10,
             seconds_p90=p90,
+            seconds_mean=mean,
             repeats=repeats,
             source=source,
         )

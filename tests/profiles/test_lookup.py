@@ -21,6 +21,7 @@ def point(seconds: float, source: str = "measured") -> Point:
         seconds_median=seconds,
         seconds_p10=seconds * 0.9,
         seconds_p90=seconds * 1.1,
+        seconds_mean=seconds,
         repeats=5,
         source=source,
     )

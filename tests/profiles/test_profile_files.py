@@ -36,6 +36,7 @@ def test_a_point_keeps_median_percentiles_and_repeats():
     assert point.seconds_median == 0.2
     assert point.seconds_p10 == pytest.approx(0.12)
     assert point.seconds_p90 == pytest.approx(0.28)
+    assert point.seconds_mean == pytest.approx((0.1 + 0.2 + 0.28) / 3)
     assert point.repeats == 3
     assert point.source == "measured"
     assert point.spread_seconds == pytest.approx(0.16 / 2.563)
@@ -53,9 +54,9 @@ def test_the_table_file_is_literally_this(tmp_path):
     made.add("copy", {"direction": "device_to_host", "num_bytes": 1024}, [0.25])
     made.write(tmp_path)
     assert (tmp_path / "copy.csv").read_text(encoding="utf-8") == (
-        "direction,num_bytes,seconds_median,seconds_p10,seconds_p90,repeats,source\n"
-        "device_to_host,1024,0.25,0.25,0.25,1,measured\n"
-        "host_to_device,1024,0.5,0.5,0.5,1,measured\n"
+        "direction,num_bytes,seconds_median,seconds_p10,seconds_p90,seconds_mean,repeats,source\n"
+        "device_to_host,1024,0.25,0.25,0.25,0.25,1,measured\n"
+        "host_to_device,1024,0.5,0.5,0.5,0.5,1,measured\n"
     )
 
 
@@ -174,7 +175,10 @@ def test_an_unknown_table_is_refused_with_the_nearest_one(tmp_path):
 
 def test_another_version_is_refused_by_name(tmp_path):
     change(written(tmp_path) / "profile.yaml", "version: 1", "version: 2")
-    with pytest.raises(FileError, match="version: this release of rlplan cannot read a profile of this version; found 2"):
+    with pytest.raises(
+        FileError,
+        match="version: this release of rlplan cannot read a profile of this version; found 2",
+    ):
         read_profile(tmp_path)
 
 

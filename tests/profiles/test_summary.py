@@ -29,7 +29,7 @@ def test_frames_hold_keys_and_values_sorted_by_key():
     assert list(tables["gemm"]["seconds_median"]) == [1e-5, 4e-5]
     assert list(tables["gemm"].columns) == [
         "precision", "m", "k", "n",
-        "seconds_median", "seconds_p10", "seconds_p90", "repeats", "source",
+        "seconds_median", "seconds_p10", "seconds_p90", "seconds_mean", "repeats", "source",
     ]  # fmt: skip
 
 
