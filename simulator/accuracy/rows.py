@@ -11,15 +11,17 @@ Record = Mapping[str, str]
 
 
 class TableReader(Protocol):
-    """Know a table by its columns and forecast its rows.
+    """Know a table by its columns and forecast its rows."""
 
-    Attributes:
-        name: The schema's name, equal to the reader's file.
-        about: One line for people: what is measured and what the forecast takes as given.
-    """
+    @property
+    def name(self) -> str:
+        """Return the schema's name, equal to the reader's file."""
+        ...
 
-    name: str
-    about: str
+    @property
+    def about(self) -> str:
+        """Return what is measured and what the forecast takes as given, for people."""
+        ...
 
     def matches(self, columns: frozenset[str]) -> bool:
         """Tell whether a table with these columns is of this schema."""
