@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -28,6 +29,9 @@ OBJECT_STORE_BYTES = 200 * MIB
 INLINE_BYTES = 1000
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 ENVIRONMENT = {
+    # Ray's servers listen on the loopback interface only: nobody else may reach a cluster without
+    # authentication. Ray's own switch for it, named after the systems that need it most.
+    ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
     "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the home folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
@@ -54,6 +58,7 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
         return
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
     folder = tempfile.mkdtemp(prefix="rlplan-ray-")
     try:
         ray.init(

@@ -1,0 +1,24 @@
+"""The private Ray of a run."""
+
+import pytest
+import ray
+
+from executor.pools import HOST, fetched, start_group
+from executor.rule_worker import RuleWorker
+from rlplan.errors import RlplanError
+
+pytestmark = pytest.mark.ray
+
+
+def test_nobody_outside_this_machine_reaches_the_cluster(ray_slots):
+    assert ray.util.get_node_ip_address() == "127.0.0.1"
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+
+
+def test_a_worker_that_dies_ends_the_wait_with_an_error(ray_slots):
+    group = start_group(RuleWorker, 2, HOST)
+    group.call("peak")
+    ray.kill(group._actors[1])
+    with pytest.raises(RlplanError, match="a worker died"):
+        fetched(group.start("peak"))
+    group.stop()
