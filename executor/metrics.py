@@ -103,6 +103,16 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 def _read_line(line: str, origin: str) -> dict[str, float]:
     try:
         values = json.loads(line)
-        return {name: math.nan if value is None else value for name, value in values.items()}
-    except (json.JSONDecodeError, AttributeError) as error:
-        raise FileError(origin, f"is not an object of numbers: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(origin, f"is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise FileError(origin, "is not an object", value=type(values).__name__, allowed="{...}")
+    return {name: _number(value, name, origin) for name, value in values.items()}
+
+
+def _number(value: object, name: str, origin: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FileError(origin, "is not a number", field=name, value=value)
+    return value

@@ -34,9 +34,9 @@ def check_plan(plan: Plan, file: str = "plan") -> None:
     _check_order(plan, file)
     _check_transition(plan, file)
     if plan.mode != "sync":
-        _refuse(file, "mode", "is not simulated or executed yet", plan.mode, "sync")
+        refuse(file, "mode", "is not simulated or executed yet", plan.mode, "sync")
     if plan.staleness:
-        _refuse(file, "staleness", "must be 0 in mode sync", plan.staleness, "0")
+        refuse(file, "staleness", "must be 0 in mode sync", plan.staleness, "0")
 
 
 def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
@@ -46,11 +46,11 @@ def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
         FileError: Names the pool and what the cluster has.
     """
     if not pools:
-        _refuse(file, "pools", "is empty: every model needs a pool")
+        refuse(file, "pools", "is empty: every model needs a pool")
     names = Counter(pool.name for pool in pools)
     for index, pool in enumerate(pools):
         if names[pool.name] > 1:
-            _refuse(file, f"pools.{index}.name", "is used by two pools", pool.name)
+            refuse(file, f"pools.{index}.name", "is used by two pools", pool.name)
     available: Counter[str] = Counter()
     for group in job.cluster:
         available[group.gpu] += group.gpus
@@ -59,7 +59,7 @@ def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
         if pool.is_host:
             continue
         if pool.device not in available:
-            _refuse(
+            refuse(
                 file,
                 f"pools.{index}.device",
                 "is not a device of the job's cluster",
@@ -69,7 +69,7 @@ def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
             )
         wanted[pool.device] += pool.gpus
         if wanted[pool.device] > available[pool.device]:
-            _refuse(
+            refuse(
                 file,
                 f"pools.{index}.gpus",
                 f"the pools want {wanted[pool.device]} GPUs of {pool.device}, the cluster has fewer",
@@ -82,7 +82,7 @@ def _check_names(plan: Plan, tasks: tuple[Task, ...], file: str) -> None:
     names = {task.name for task in tasks}
     for name in plan.tasks:
         if name not in names:
-            _refuse(
+            refuse(
                 file,
                 f"tasks.{name}",
                 f"is no task of {plan.job.algorithm} with these models",
@@ -91,17 +91,17 @@ def _check_names(plan: Plan, tasks: tuple[Task, ...], file: str) -> None:
             )
     for task in tasks:
         if task.name not in plan.tasks:
-            _refuse(file, f"tasks.{task.name}", "is missing")
+            refuse(file, f"tasks.{task.name}", "is missing")
         if plan.tasks[task.name].pool not in {pool.name for pool in plan.pools}:
             known = [pool.name for pool in plan.pools]
             wanted = plan.tasks[task.name].pool
             field = f"tasks.{task.name}.pool"
-            _refuse(
+            refuse(
                 file, field, "no such pool", wanted, ", ".join(known), nearest_name(wanted, known)
             )
         pool = plan.pool_of(task.name)
         if task.role not in pool.roles:
-            _refuse(
+            refuse(
                 file,
                 f"tasks.{task.name}.pool",
                 f"pool {pool.name} does not hold the role {task.role}",
@@ -110,14 +110,16 @@ def _check_names(plan: Plan, tasks: tuple[Task, ...], file: str) -> None:
             )
         if pool.is_host != (task.kind == "rule"):
             field = f"tasks.{task.name}.pool"
-            _refuse(file, field, "models run on GPU pools, and rules on host pools", pool.name)
+            refuse(file, field, "models run on GPU pools, and rules on host pools", pool.name)
 
 
 def _check_task(plan: Plan, task: Task, file: str) -> None:
     layout, pool = plan.tasks[task.name], plan.pool_of(task.name)
     field = f"tasks.{task.name}"
+    if task.kind != "rule":
+        check_model_sizes(plan.job, task, layout, pool.device, file, field)
     if layout.gpus != pool.gpus:
-        _refuse(
+        refuse(
             file,
             field,
             f"tp {layout.tp} x pp {layout.pp} x dp {layout.dp} x cp {layout.cp} covers {layout.gpus} "
@@ -125,37 +127,43 @@ def _check_task(plan: Plan, task: Task, file: str) -> None:
         )
     if task.kind == "rule":
         return
-    _check_model_sizes(plan, task, layout, file, field)
     _check_batches(plan, task, layout, file, field)
     check_engine(layout, task.kind, file, field)
 
 
-def _check_model_sizes(plan: Plan, task: Task, layout: TaskPlan, file: str, field: str) -> None:
-    model = plan.job.architecture(task.role)
+def check_model_sizes(
+    job: Job, task: Task, layout: TaskPlan, device: str, file: str, field: str
+) -> None:
+    """Refuse parallel sizes that do not divide their model, or a tensor group larger than a node.
+
+    Raises:
+        FileError: Names the size and what is allowed.
+    """
+    model = job.architecture(task.role)
     heads = [n for n in divisors(model.num_heads) if model.num_kv_heads % n == 0]
     if layout.tp not in heads:
-        _refuse(
+        refuse(
             file,
             f"{field}.tp",
             f"does not divide the {model.num_heads} heads and {model.num_kv_heads} KV heads of {model.name}",
             layout.tp,
             ", ".join(map(str, heads)),
         )
-    group = next(group for group in plan.job.cluster if group.gpu == plan.pool_of(task.name).device)
+    group = next(group for group in job.cluster if group.gpu == device)
     if layout.tp > group.gpus_per_node:
         allowed = f"at most {group.gpus_per_node} (GPUs per node)"
-        _refuse(file, f"{field}.tp", "leaves the node", layout.tp, allowed)
+        refuse(file, f"{field}.tp", "leaves the node", layout.tp, allowed)
     if model.num_layers % layout.pp:
         allowed = ", ".join(map(str, divisors(model.num_layers)))
         problem = f"does not divide the {model.num_layers} layers of {model.name}"
-        _refuse(file, f"{field}.pp", problem, layout.pp, allowed)
+        refuse(file, f"{field}.pp", problem, layout.pp, allowed)
     if layout.ep > 1 and (
         not model.num_experts or model.num_experts % layout.ep or layout.dp % layout.ep
     ):
         problem = (
             f"needs a model with experts that it divides; {model.name} has {model.num_experts}"
         )
-        _refuse(file, f"{field}.ep", problem, layout.ep)
+        refuse(file, f"{field}.ep", problem, layout.ep)
 
 
 def _check_batches(plan: Plan, task: Task, layout: TaskPlan, file: str, field: str) -> None:
@@ -167,7 +175,7 @@ def _check_batches(plan: Plan, task: Task, layout: TaskPlan, file: str, field: s
         unit, name = unit // work.updates, name.replace("an iteration", "an update")
     if unit % layout.dp:
         allowed = ", ".join(str(n) for n in divisors(unit) if n <= plan.pool_of(task.name).gpus)
-        _refuse(file, f"{field}.dp", f"does not divide the {unit} {name}", layout.dp, allowed)
+        refuse(file, f"{field}.dp", f"does not divide the {unit} {name}", layout.dp, allowed)
 
 
 def check_engine(layout: TaskPlan, kind: str, file: str, field: str) -> None:
@@ -179,24 +187,24 @@ def check_engine(layout: TaskPlan, kind: str, file: str, field: str) -> None:
     known = [name for name in engine_names() if _trains(name) == (kind != "generate")]
     if layout.engine not in known:
         nearest = nearest_name(layout.engine, known)
-        _refuse(file, f"{field}.engine", "no such engine", layout.engine, ", ".join(known), nearest)
+        refuse(file, f"{field}.engine", "no such engine", layout.engine, ", ".join(known), nearest)
     engine = load_engine(layout.engine)
     for size, limit in (("pp", engine.max_pp), ("cp", engine.max_cp), ("ep", engine.max_ep)):
         value = getattr(layout, size)
         if limit and value > limit:
             problem = f"engine {engine.name} does not run it"
-            _refuse(file, f"{field}.{size}", problem, value, f"at most {limit}")
+            refuse(file, f"{field}.{size}", problem, value, f"at most {limit}")
     if kind != "train":
         return
     if layout.zero not in engine.zero_stages:
         allowed = ", ".join(map(str, engine.zero_stages))
-        _refuse(
+        refuse(
             file, f"{field}.zero", f"engine {engine.name} does not offer it", layout.zero, allowed
         )
     if layout.recompute not in engine.recompute_modes:
         problem = f"engine {engine.name} does not offer it"
         allowed = ", ".join(engine.recompute_modes)
-        _refuse(file, f"{field}.recompute", problem, layout.recompute, allowed)
+        refuse(file, f"{field}.recompute", problem, layout.recompute, allowed)
 
 
 def _trains(engine: str) -> bool:
@@ -207,16 +215,16 @@ def _check_order(plan: Plan, file: str) -> None:
     for pool in plan.pools:
         there = sorted(name for name, layout in plan.tasks.items() if layout.pool == pool.name)
         if pool.name not in plan.order:
-            _refuse(
+            refuse(
                 file, f"order.{pool.name}", "is missing", allowed="its tasks: " + ", ".join(there)
             )
         if sorted(plan.order[pool.name]) != there:
             found = ", ".join(plan.order[pool.name])
             problem = "must name each task of the pool once"
-            _refuse(file, f"order.{pool.name}", problem, found, ", ".join(there))
+            refuse(file, f"order.{pool.name}", problem, found, ", ".join(there))
     for name in plan.order:
         if name not in {pool.name for pool in plan.pools}:
-            _refuse(file, f"order.{name}", "no such pool")
+            refuse(file, f"order.{name}", "no such pool")
 
 
 def _check_transition(plan: Plan, file: str) -> None:
@@ -225,21 +233,21 @@ def _check_transition(plan: Plan, file: str) -> None:
     if same_pool == (plan.transition == "two-copies"):
         problem = "two copies are for an actor that generates on another pool than it trains on"
         allowed = "hybridflow, hybridflow-v, all-gather, none" if same_pool else "two-copies"
-        _refuse(file, "transition", problem, plan.transition, allowed)
+        refuse(file, "transition", problem, plan.transition, allowed)
     if not same_pool:
         return
     equal = (train.tp, train.pp) == (generate.tp, generate.pp)
     divides = train.tp % generate.tp == 0 and train.pp % generate.pp == 0
     problem = f"cannot bring tp {train.tp}, pp {train.pp} to tp {generate.tp}, pp {generate.pp} of generation"
     if plan.transition == "none" and not equal:
-        _refuse(
+        refuse(
             file, "transition", problem, plan.transition, "hybridflow" if divides else "all-gather"
         )
     if plan.transition in ("hybridflow", "hybridflow-v") and not divides:
-        _refuse(file, "transition", problem, plan.transition, "all-gather")
+        refuse(file, "transition", problem, plan.transition, "all-gather")
 
 
-def _refuse(
+def refuse(
     file: str,
     field: str,
     problem: str,
@@ -247,4 +255,9 @@ def _refuse(
     allowed: str | None = None,
     nearest: str | None = None,
 ) -> NoReturn:
+    """Refuse a field of a plan.
+
+    Raises:
+        FileError: Always.
+    """
     raise FileError(file, problem, field=field, value=value, allowed=allowed, nearest=nearest)

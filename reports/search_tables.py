@@ -30,6 +30,27 @@ def runners_up_table(search: SearchResult) -> Table:
     )
 
 
+def short_runners_up_table(search: SearchResult) -> Table:
+    """Return the best plan of every placement in few characters, for terminals."""
+    best = best_of_placements(search)
+    winner = best[0].forecast.iteration_seconds if best else 0.0
+    return Table(
+        columns=columns("##", "Placement", "#Devices", "#Iteration", "#Loses", "Mostly in"),
+        rows=tuple(
+            (
+                str(number),
+                candidate.plan.placement,
+                " + ".join(str(pool.gpus) for pool in candidate.plan.pools if not pool.is_host),
+                show_seconds(candidate.forecast.iteration_seconds),
+                "best" if number == 1 else signed_percent(candidate.loses_seconds / winner),
+                "" if number == 1 else loss_words(candidate).partition(",")[0],
+            )
+            for number, candidate in enumerate(best, 1)
+        ),
+        strong_rows=frozenset({0} if best else ()),
+    )
+
+
 def best_of_placements(search: SearchResult) -> tuple[Candidate, ...]:
     """Return the best plan of every placement, best first; colocated sets have no order."""
     best: dict[frozenset[frozenset[str]], Candidate] = {}

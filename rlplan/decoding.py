@@ -173,17 +173,13 @@ def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> Fi
             allowed=", ".join(sorted(_TAGS)),
         )
     allowed = str(context["expected"]) if "expected" in context else context.get("expected_tags")
-    names = (
-        [part.strip(" '") for part in str(allowed).replace(" or ", ", ").split(",")]
-        if allowed
-        else []
-    )
+    names = [part.strip(" '") for part in str(allowed or "").replace(" or ", ", ").split(",")]
     return FileError(
         file,
         _PROBLEMS.get(error["type"]) or error["msg"][0].lower() + error["msg"][1:],
         field=field,
         value=_shown(value),
-        allowed=str(allowed) if allowed else None,
+        allowed=", ".join(names) or None,
         nearest=nearest_name(str(value), names) if isinstance(value, str) else None,
     )
 
@@ -195,6 +191,7 @@ _PROBLEMS = {
     "tuple_type": "must be a list",
     "string_type": "must be text",
     "recursion_loop": "contains itself",
+    "literal_error": "is not allowed",
 }
 _LONGEST_SHOWN = 200
 

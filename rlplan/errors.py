@@ -103,6 +103,13 @@ def _rebuilt(
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like `name`, or None when nothing is close."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    """Return the known name most like `name`, or None when nothing is close.
+
+    A name that was typed in part means the shortest one that begins so.
+    """
+    names = list(known)
+    begun = [each for each in names if len(name) > 1 and each.startswith(name)]
+    if begun:
+        return min(begun, key=lambda each: (len(each), each))
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return matches[0] if matches else None

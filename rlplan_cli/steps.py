@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rlplan_cli.terminal import progress_bar
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
+    from executor.rules import Rule
     from profiles.table import Profile
     from rlplan.forecast import Forecast
     from rlplan.job import Job
@@ -22,6 +25,10 @@ MEASURED_FILE = "measured.json"
 COMPARISON_FILE = "validation.json"
 SEARCH_FILE = "search.json"
 TRACE_FILE = "trace.json"
+
+
+# Columns that the error table can spare on a narrow terminal, the last first.
+SPARE_OF_ERRORS = ("Source of the forecast", "Measured p10 to p90")
 
 
 def measure_machine(
@@ -40,12 +47,10 @@ def measure_machine(
         runner = rule = None
         if job is not None:
             from executor.pass_runner import RayPassRunner
-            from executor.rules import load_rule
             from profiles.catalog import load_device
 
             kind = "cpu" if load_device(device).kind == "cpu" else "cuda"
-            if job.rewards is not None and job.rewards.function is not None:
-                rule = load_rule(job.rewards.function, folder)
+            rule = job_rule(job, folder)
             runner = stack.enter_context(RayPassRunner(devices, kind))
         return profile_machine(
             name=out.name,
@@ -58,6 +63,83 @@ def measure_machine(
             progress=progress,
             rule=rule,
         )
+
+
+def job_rule(job: Job, folder: Path) -> Rule | None:
+    """Return the rule that gives a job its rewards, None if it has none.
+
+    Raises:
+        UserError: There is no such rule, or its file cannot be imported.
+    """
+    from executor.rules import load_rule
+
+    if job.rewards is None or job.rewards.function is None:
+        return None
+    return load_rule(job.rewards.function, folder)
+
+
+def check_rule_name(job: Job, file: Path) -> None:
+    """Refuse a job whose rule is no built-in one; a rule of the user's own is not imported.
+
+    Raises:
+        FileError: Names the job's file, and the built-in rules.
+    """
+    from executor.rules import rule_names
+    from rlplan.errors import FileError, nearest_name
+
+    name = job.rewards.function if job.rewards else None
+    if name is None or ":" in name or name in rule_names():
+        return
+    allowed = ", ".join(rule_names()) + ", or path/to/file.py:name"
+    raise FileError(
+        str(file),
+        "no such reward rule",
+        field="rewards.function",
+        value=name,
+        allowed=allowed,
+        nearest=nearest_name(name, rule_names()),
+    )
+
+
+def check_warmup(warmup: int, iterations: int) -> None:
+    """Refuse a warm-up that leaves nothing to measure.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    if warmup >= iterations:
+        problem, allowed = "leaves no iteration to measure", f"below {iterations} (--iterations)"
+        raise FileError("--warmup", problem, value=warmup, allowed=allowed)
+
+
+def check_new_run(out: Path) -> None:
+    """Refuse a folder that holds a finished run, so that no measurement is replaced.
+
+    Raises:
+        FileError: Names the folder.
+    """
+    from rlplan.errors import FileError
+
+    if (out / MEASURED_FILE).exists():
+        raise FileError(str(out), "holds a run already", allowed="a folder without one (--out)")
+
+
+def check_executable(plan: Plan, file: Path) -> None:
+    """Refuse a plan that the executor does not run, before anything is started.
+
+    Raises:
+        UserError: Names the plan's file, the task and the field.
+    """
+    from executor.runnable import check_runnable
+    from rlplan.errors import PlanError
+
+    job_rule(plan.job, file.parent)
+    try:
+        check_runnable(plan)
+    except PlanError as error:
+        raise PlanError(f"{file}: {error}") from None
 
 
 def run_plan(
@@ -95,9 +177,8 @@ def read_run(folder: Path) -> MeasuredRun:
     Raises:
         FileError: The folder holds no run.
     """
-    from rlplan.decoding import read_json
     from rlplan.errors import FileError
-    from rlplan.measurement import MeasuredRun
+    from rlplan.measurement import RUN_VERSION, MeasuredRun
 
     if folder.is_dir() and not (folder / MEASURED_FILE).exists():
         raise FileError(
@@ -105,7 +186,7 @@ def read_run(folder: Path) -> MeasuredRun:
             f"holds no {MEASURED_FILE}",
             allowed="the folder of a finished `rlplan execute`",
         )
-    return read_json(MeasuredRun, folder / MEASURED_FILE)
+    return _read(MeasuredRun, folder / MEASURED_FILE, RUN_VERSION, "measured run")
 
 
 def read_forecast(path: Path) -> Forecast:
@@ -114,18 +195,48 @@ def read_forecast(path: Path) -> Forecast:
     Raises:
         FileError: The file is missing or holds none.
     """
-    from rlplan.decoding import read_json
+    from rlplan.forecast import FORECAST_VERSION, Forecast
+
+    return _read(Forecast, path, FORECAST_VERSION, "forecast")
+
+
+def read_search(path: Path) -> SearchResult:
+    """Return a stored search result.
+
+    Raises:
+        FileError: The file is missing or holds none.
+    """
+    from dataclasses import fields
+
+    from rlplan.decoding import check_version, decode, load_json
     from rlplan.forecast import Forecast
+    from rlplan.searched import SEARCH_VERSION, SearchResult
 
-    return read_json(Forecast, path)
+    data = load_json(path)
+    check_version(data, SEARCH_VERSION, str(path), "search result")
+    repeated = {each.name for each in fields(Forecast)} - {
+        each.name for each in fields(SearchResult)
+    }
+    kept = {name: value for name, value in data.items() if name not in repeated}
+    return decode(SearchResult, kept, str(path))
 
 
-def read_search(path: Path) -> SearchResult | None:
-    """Return a stored search result, None if there is no such file."""
-    from rlplan.decoding import read_json
-    from rlplan.searched import SearchResult
+def search_document(found: SearchResult) -> dict[str, object]:
+    """Return a search result as `--json` and files hold it, below the forecast of its best plan.
 
-    return read_json(SearchResult, path) if path.exists() else None
+    Who reads what `simulate --json` prints can read this too.
+    """
+    from rlplan.writing import plain
+
+    return {**plain(found.plans[0].forecast), **plain(found)}
+
+
+def _read(kind: type[T], path: Path, version: int, what: str) -> T:
+    from rlplan.decoding import check_version, decode, load_json
+
+    data = load_json(path)
+    check_version(data, version, str(path), what)
+    return decode(kind, data, str(path))
 
 
 def report_run(

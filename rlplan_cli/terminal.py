@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +31,9 @@ ProfileOption = Annotated[
 # Progress bars come for what takes longer than a person waits without asking.
 QUIET_SECONDS = 2.0
 
+# Characters of a line where stdout is no terminal.
+WIDTH_OF_FILES = 120
+
 
 def echo_json(value: object) -> None:
     """Print one of our types as JSON on stdout."""
@@ -44,20 +48,22 @@ def say(message: str) -> None:
     sys.stderr.flush()
 
 
-def print_table(title: str, table: Table) -> None:
-    """Print a table of `reports` on stdout, figures right-aligned and outstanding rows bold."""
-    from rich.console import Console
-    from rich.table import Table as Grid
-    from rich.text import Text
+def print_table(title: str, table: Table, *, spare: Sequence[str] = ()) -> None:
+    """Print a table of `reports` on stdout, figures right-aligned and outstanding rows bold.
 
-    grid = Grid(title=title, title_justify="left", header_style="bold")
-    for column in table.columns:
-        justify: Literal["left", "right"] = "right" if column.is_figure else "left"
-        grid.add_column(column.title, justify=justify, overflow="fold")
-    for index, row in enumerate(table.rows):
-        style = "bold" if index in table.strong_rows else None
-        grid.add_row(*(Text(cell) for cell in row), style=style)
-    Console(file=sys.stdout).print(grid)
+    Args:
+        spare: Titles of columns that may be left out where the terminal is narrow, the last first.
+    """
+    from rich.console import Console
+
+    from rlplan_cli.grids import grid_of
+
+    console = Console(file=sys.stdout, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDTH_OF_FILES
+    console.print(title, style="bold italic", markup=False, soft_wrap=True)
+    console.print(grid_of(table, console.width, spare))
+    console.print()
 
 
 @contextmanager

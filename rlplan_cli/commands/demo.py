@@ -31,14 +31,20 @@ def command(
 ) -> None:
     """Profile this machine, plan a small PPO job, run it on Ray, and compare with the forecast."""
     from reports.tables import error_table
-    from rlplan.errors import FileError
     from rlplan.units import show_seconds
-    from rlplan_cli.steps import compare_run, report_run, require_execution, run_plan
+    from rlplan_cli.outputs import check_folder
+    from rlplan_cli.steps import (
+        SPARE_OF_ERRORS,
+        check_warmup,
+        compare_run,
+        report_run,
+        require_execution,
+        run_plan,
+    )
 
     require_execution()
-    if warmup >= iterations:
-        allowed = f"below {iterations}"
-        raise FileError("--warmup", "leaves no iteration to measure", value=warmup, allowed=allowed)
+    check_warmup(warmup, iterations)
+    check_folder("--out", out)
     found = _plan(out)
     best = found.plans[0]
     say(f"3/5 execute: {iterations} iterations on Ray")
@@ -55,7 +61,7 @@ def command(
     if as_json:
         echo_json({"comparison": comparison, "report": str(page)})
         return
-    print_table("Forecast against measurement", error_table(comparison))
+    print_table("Forecast against measurement", error_table(comparison), spare=SPARE_OF_ERRORS)
     row = comparison.iteration
     say(
         f"iteration: forecast {show_seconds(row.forecast_seconds)}, measured "

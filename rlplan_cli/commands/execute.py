@@ -31,21 +31,26 @@ def command(
     """Run a plan end to end, measure every task, and print forecast against measurement."""
     from planner.completion import load_plan
     from reports.tables import error_table
-    from rlplan.errors import FileError
-    from rlplan_cli.steps import MEASURED_FILE, compare_run, require_execution, run_plan
+    from rlplan_cli.outputs import check_folder
+    from rlplan_cli.steps import (
+        SPARE_OF_ERRORS,
+        check_executable,
+        check_new_run,
+        check_rule_name,
+        check_warmup,
+        compare_run,
+        require_execution,
+        run_plan,
+    )
     from simulator.simulate import simulate
 
-    require_execution()
+    check_warmup(warmup, iterations)
+    check_folder("--out", out)
+    check_new_run(out)
     complete, facts = load_plan(plan, profile)
-    if warmup >= iterations:
-        raise FileError(
-            "--warmup",
-            "leaves no iteration to measure",
-            value=warmup,
-            allowed=f"below {iterations}",
-        )
-    if (out / MEASURED_FILE).exists():
-        raise FileError(str(out), "holds a run already", allowed="a folder without one (--out)")
+    require_execution()
+    check_rule_name(complete.job, plan)
+    check_executable(complete, plan)
     forecast = simulate(complete, facts)
     run = run_plan(
         complete,
@@ -59,5 +64,5 @@ def command(
     if as_json:
         echo_json(comparison)
         return
-    print_table("Forecast against measurement", error_table(comparison))
+    print_table("Forecast against measurement", error_table(comparison), spare=SPARE_OF_ERRORS)
     say(f"run written to {out}")

@@ -33,7 +33,9 @@ def command(
     from planner.starter import starter_job
     from rlplan.errors import FileError
     from rlplan.writing import write_yaml
+    from rlplan_cli.outputs import check_files
 
+    check_files({"the file to write": path})
     if path.exists() and not force:
         raise FileError(str(path), "exists already", allowed="another path, or --force")
     job = starter_job(algorithm.value, model, gpu, gpus, path.parent)

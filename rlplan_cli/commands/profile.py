@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from profiles.summary import TableSummary
     from reports.tables import Table
 
-EXAMPLE = "Example: rlplan profile --job examples/demo-ppo.yaml --out profiles/mine"
+EXAMPLE = "Example: rlplan profile --job job.yaml --out profiles/mine --quick"
 
 app = typer.Typer(
     help="Measure what operations cost on this machine.",
@@ -57,10 +57,12 @@ def measure(
         return
     from profiles.catalog import load_job
     from profiles.summary import summarize
+    from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import measure_machine, require_execution
 
-    require_execution()
     resolved = load_job(job) if job else None
+    check_folder("--out", out)
+    require_execution()
     group = resolved.cluster[0] if resolved else None
     profile = measure_machine(
         out,
@@ -89,7 +91,9 @@ def show(
     """Print what a profile holds, table by table, and plot it."""
     from profiles.summary import summarize
     from profiles.table import read_profile
+    from rlplan_cli.outputs import check_folder
 
+    check_folder("--plots", plots)
     found = read_profile(profile)
     rows = summarize(found)
     if plots is not None:
@@ -104,7 +108,9 @@ def show(
         echo_json({"header": found.header, "tables": rows})
         return
     title = f"Profile {found.header.name} of {found.header.device}"
-    print_table(title if found.complete else f"{title} (interrupted)", _table(rows))
+    if not found.complete:
+        title = f"{title} (interrupted)"
+    print_table(title, _table(rows), spare=("Keys",))
 
 
 def _table(rows: Iterable[TableSummary]) -> Table:

@@ -32,24 +32,22 @@ def command(
 ) -> None:
     """Write a report (HTML without any network, Markdown, SVG) of a run or of a plan's forecast."""
     from planner.completion import load_plan
-    from rlplan.errors import FileError
+    from planner.explain import with_nearest_fit
+    from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import FORECAST_FILE, PLAN_FILE, read_forecast, read_search, report_run
     from simulator.simulate import simulate
 
     is_run = source.is_dir()
+    folder = out or (source / "report" if is_run else source.with_suffix(".report"))
+    check_folder("--out", folder)
+    found = read_search(search) if search else None
     plan, facts = load_plan(source / PLAN_FILE if is_run else source, profile)
     stored = source / FORECAST_FILE
-    use_stored = is_run and profile is None and stored.exists()
-    forecast = read_forecast(stored) if use_stored else simulate(plan, facts)
-    if search is not None and not search.exists():
-        raise FileError(str(search), "no such file")
-    page = report_run(
-        out or (source / "report" if is_run else source.with_suffix(".report")),
-        plan,
-        forecast,
-        source if is_run else None,
-        read_search(search) if search else None,
-    )
+    if is_run and profile is None and stored.exists():
+        forecast = read_forecast(stored)
+    else:
+        forecast = with_nearest_fit(simulate(plan, facts), plan, facts)
+    page = report_run(folder, plan, forecast, source if is_run else None, found)
     if as_json:
         echo_json({"report": str(page)})
         return

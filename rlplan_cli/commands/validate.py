@@ -18,7 +18,14 @@ def command(
     """Compare a run with the forecast stored in it, or with a new one from --profile."""
     from planner.completion import load_plan
     from reports.tables import error_table
-    from rlplan_cli.steps import FORECAST_FILE, PLAN_FILE, compare_run, read_forecast, read_run
+    from rlplan_cli.steps import (
+        FORECAST_FILE,
+        PLAN_FILE,
+        SPARE_OF_ERRORS,
+        compare_run,
+        read_forecast,
+        read_run,
+    )
     from simulator.simulate import simulate
 
     measured = read_run(run)
@@ -30,7 +37,7 @@ def command(
     if as_json:
         echo_json(comparison)
         return
-    print_table("Forecast against measurement", error_table(comparison))
+    print_table("Forecast against measurement", error_table(comparison), spare=SPARE_OF_ERRORS)
     say(
         f"medians over {comparison.compared_iterations} iterations; the first "
         f"{comparison.warmup_iterations} (warm-up) are left out"

@@ -61,7 +61,7 @@ def test_a_plan_has_the_same_hash_as_its_copy(plan):
         ),
         (["models", "actr"], "tiny", "did you mean 'actor'?"),
         (["cluster", 0, "gpus"], 4, "cluster.0.gpus: unknown key; allowed: cpu_cores, gpu, "),
-        (["version"], 7, "version: input should be 1; found 7"),
+        (["version"], 7, "version: is not allowed; found 7; allowed: 1"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value_and_what_is_allowed(path, value, message):
