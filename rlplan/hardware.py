@@ -5,7 +5,7 @@ from typing import Literal
 
 from rlplan.frozen import FrozenDict
 from rlplan.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
-from rlplan.precision import Precision
+from rlplan.precision import Precision, TrainingPrecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class DeviceSheet:
     power_watts: Positive
     idle_watts: NonNegative
     usd_per_hour: NonNegative
-    default_precision: Precision = "bf16"
+    default_precision: TrainingPrecision = "bf16"
     sources: FrozenDict[str, str]
 
 
@@ -83,12 +83,40 @@ USUAL_KERNELS = KernelRates()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """Say what the steps of a generation engine take beside its operators.
+
+    Attributes:
+        seconds_per_sequence: Host time for every running sequence, beside `step_seconds`.
+        worker_seconds: Host time of passing a step on to the other processes of a replica that
+            spans several GPUs.
+        host_overlap: Whether the host prepares a step while the device computes the one before, so
+            that a step takes the longer of both.
+        all_reduce_seconds: Time of a tensor-parallel all-reduce of next to no bytes by the engine's
+            own kernel; 0 takes the device's collectives as they are.
+        cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
+            values; 0 takes the device's attention as it is.
+    """
+
+    seconds_per_sequence: NonNegative = 0.0
+    worker_seconds: NonNegative = 0.0
+    host_overlap: bool = False
+    all_reduce_seconds: NonNegative = 0.0
+    cache_read_efficiency: NonNegative = 0.0
+
+
+USUAL_STEPS = StepCosts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSheet:
     """Hold what a training or generation engine can do, and its few named constants.
 
     Attributes:
         role: Whether it trains (and infers) or generates.
-        batching: How a generation engine forms batches.
+        batching: How a generation engine forms batches (see `simulator.replica`).
+        chunked_prefill: Whether mixed batching splits prompts to use a step's token budget up.
+        reserves_whole: Whether a sequence gets all KV blocks that it may need on admission.
         max_pp: Largest pipeline size that it runs (0: no limit).
         max_cp: Largest context-parallel size (0: no limit).
         max_ep: Largest expert-parallel size (0: no limit).
@@ -109,21 +137,27 @@ class EngineSheet:
         kernels: How its kernels differ from those that the device's facts are of.
         splits_sends: Whether tensor-parallel ranks each send their share of the activations to the
             next pipeline stage, which gathers them there.
-        spread_fraction: Relative error of an iteration's forecast, one sigma, on published rows;
-            0 takes the operators' own.
+        steps: What the steps of a generation engine take beside its operators.
+        cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
+        cache_of_free: Whether `memory_fraction` is of what the weights and working memory leave
+            free (TensorRT-LLM, TurboMind) instead of the whole device (vLLM).
+        forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
+            training iterations, where the constants were fitted; 0 takes the operators' own.
         sources: Origin of every constant.
     """
 
     name: str
     role: Literal["train", "generate"]
-    batching: Literal["continuous", "static", "none"] = "none"
+    batching: Literal["continuous", "mixed", "static", "none"] = "none"
+    chunked_prefill: bool = False
+    reserves_whole: bool = False
     kv_block_tokens: AtLeastOne = 16
     max_batched_tokens: AtLeastOne = 8192
     max_pp: NonNegativeInt = 0
     max_cp: NonNegativeInt = 0
     max_ep: NonNegativeInt = 0
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
-    recompute_modes: tuple[Literal["none", "selective", "full"], ...] = ("none",)
+    recompute_modes: tuple[Literal["none", "selective", "alternate", "full"], ...] = ("none",)
     sequence_parallel: bool = False
     fused_attention: bool = True
     step_seconds: NonNegative = 0.0
@@ -136,5 +170,8 @@ class EngineSheet:
     memory_fraction: Positive = 0.9
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
-    spread_fraction: NonNegative = 0.0
+    steps: StepCosts = USUAL_STEPS
+    cache_value_bytes: NonNegativeInt = 0
+    cache_of_free: bool = False
+    forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]

@@ -7,7 +7,7 @@ from rlplan.frozen import FrozenDict
 from rlplan.lengths import Lengths, longest
 from rlplan.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.model import ModelArchitecture
-from rlplan.precision import Precision
+from rlplan.precision import TrainingPrecision
 
 JOB_VERSION = 1
 
@@ -136,7 +136,7 @@ class Job:
     workload: Workload
     cluster: tuple[NodeGroup, ...]
     engines: Engines = Engines()
-    precision: Precision | None = None
+    precision: TrainingPrecision | None = None
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
     prompts_file: str | None = None

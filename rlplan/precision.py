@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Precision = Literal["fp32", "bf16", "fp16"]
+TrainingPrecision = Literal["fp32", "bf16", "fp16"]
+Precision = TrainingPrecision | Literal["fp8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +24,10 @@ class PrecisionPlan:
 
 # Mixed-precision Adam: 2 + 2 bytes and 12 of fp32 master weight and moments, or gradients
 # accumulated in fp32 (Rajbhandari et al. 2020, ZeRO, section 3.1). Full fp32 keeps no master copy.
+# An engine that multiplies in fp8 holds nothing but the weights in it; training keeps its own formats.
 PRECISIONS: dict[Precision, PrecisionPlan] = {
     "fp32": PrecisionPlan(weight_bytes=4, gradient_bytes=4, optimizer_bytes=8),
     "bf16": PrecisionPlan(weight_bytes=2, gradient_bytes=4, optimizer_bytes=12),
     "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=12),
+    "fp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12),
 }
