@@ -40,16 +40,3 @@ def allocations(job: Job, sets: int) -> Iterator[Allocation]:
             used[share.group] += share.gpus
         if all(count <= limit for count, limit in zip(used, limits, strict=True)):
             yield shares
-
-
-def is_maximal(job: Job, allocation: Allocation) -> bool:
-    """Tell whether no set could get a larger share while the others keep theirs."""
-    used = [0] * len(job.cluster)
-    for share in allocation:
-        used[share.group] += share.gpus
-    for share in allocation:
-        group = job.cluster[share.group]
-        spare = group.gpus - used[share.group]
-        if any(share.gpus < size <= share.gpus + spare for size in pool_sizes(group)):
-            return False
-    return True

@@ -1,14 +1,17 @@
 """Fill what a user's plan leaves open: the best layouts that keep what is fixed."""
 
+import math
 from dataclasses import fields, replace
-from itertools import product
 from pathlib import Path
 
 from planner.checks import check_plan, check_pools
-from planner.mappings import RULE_TASK, host_pool, mapping_bound
+from planner.draft_checks import check_draft
+from planner.explain import pool_misfit_reason
+from planner.generations import transition_for
+from planner.mappings import RULE_TASK, Division, Ranking, host_pool, layouts_on
 from planner.options import OptionTable
 from planner.placements import in_role_order, placed_roles
-from planner.pools import PoolTable, transition_for
+from planner.pools import PoolTable
 from profiles.catalog import load_job, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
@@ -48,8 +51,12 @@ def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Pl
     Raises:
         FileError: The fixed parts contradict each other, or no layout keeps them.
     """
-    names = tuple(task.name for task in tasks_of(load_algorithm(job.algorithm), job))
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    names = tuple(task.name for task in tasks)
     check_pools(draft.pools, job, file)
+    if RULE_TASK in names and not any(pool.is_host for pool in draft.pools):
+        draft = replace(draft, pools=(*draft.pools, host_pool(job)))
+    check_draft(draft, job, tasks, file)
     plan = _as_written(draft, job, names)
     if plan is None:
         plan = _chosen(draft, job, facts, names, file)
@@ -68,10 +75,6 @@ def _as_written(draft: PlanDraft, job: Job, names: tuple[str, ...]) -> Plan | No
         if task is None or any(getattr(task, size) is None for size in sizes):
             return None
         layouts[name] = _layout(task, name, job)
-    if set(draft.tasks) - set(names):
-        layouts |= {
-            name: _layout(task, name, job) for name, task in draft.tasks.items() if task.pool
-        }
     return _plan(draft, job, FrozenDict(layouts), names)
 
 
@@ -130,20 +133,19 @@ def _chosen(draft: PlanDraft, job: Job, facts: Facts, names: tuple[str, ...], fi
     for pool, members in zip(gpu_pools, placement, strict=True):
         options = table.pool_options(members, sites[pool.name])
         if not options:
-            problem = f"no layout of {', '.join(members)} on {pool.gpus} x {pool.device} keeps what is fixed and fits"
+            reason = pool_misfit_reason(members, sites[pool.name], table)
+            problem = f"no layout that keeps what is fixed fits: {reason}"
             raise FileError(file, problem, field=f"pools.{pool.name}")
         fronts.append(options)
-    chosen = min(product(*fronts), key=mapping_bound)
-    layouts = {
-        name: replace(layout, pool=pool.name)
-        for pool, option in zip(gpu_pools, chosen, strict=True)
-        for name, layout in option.layouts
-    }
-    pools = draft.pools
+    own_sites = tuple(sites[pool.name] for pool in gpu_pools)
+    division = Division(placement, own_sites, tuple(range(len(gpu_pools))), tuple(fronts))
+    chosen = Ranking([division], table).next(math.inf)
+    assert chosen is not None, "every pool has options"
+    layouts: dict[str, TaskPlan] = {}
+    for pool, option in zip(gpu_pools, chosen.options, strict=True):
+        layouts |= layouts_on(pool.name, option)
     if RULE_TASK in names:
-        if not any(pool.is_host for pool in pools):
-            pools = (*pools, host_pool(job))
-        host = next(pool for pool in pools if pool.is_host)
+        host = next(pool for pool in draft.pools if pool.is_host)
         layouts[RULE_TASK] = TaskPlan(pool=host.name, dp=host.gpus, engine="python")
     ordered = FrozenDict({name: layouts[name] for name in names})
-    return _plan(replace(draft, pools=pools), job, ordered, names)
+    return _plan(draft, job, ordered, names)

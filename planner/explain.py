@@ -5,18 +5,23 @@ from dataclasses import replace
 
 from planner.allocations import allocations
 from planner.checks import check_plan
+from planner.generations import transition_for
 from planner.layouts import RUNNING_LIMITS, divisors
 from planner.mappings import sites_for
-from planner.placements import Placement
-from planner.pools import Misfit, PoolTable, transition_for
+from planner.placements import ColocatedSet, Placement
+from planner.pools import Misfit, PoolTable
 from profiles.catalog import load_engine
 from profiles.facts import Facts
 from rlplan.errors import UserError
+from rlplan.forecast import Forecast
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
 from rlplan.units import show_bytes
 from simulator.memory import pool_memory
 from simulator.simulate import simulate
+from simulator.site import Site
+
+NEAREST = "nearest change that fits"
 
 
 def misfit_reason(placement: Placement, job: Job, table: PoolTable) -> str:
@@ -36,9 +41,24 @@ def misfit_reason(placement: Placement, job: Job, table: PoolTable) -> str:
         if worst is not None and (nearest is None or _overflow(worst) < _overflow(nearest)):
             nearest = worst
     if nearest is None:
+        if job.gpus < len(placement):
+            return f"{len(placement)} pools are more than the cluster's {job.gpus} GPUs"
         return (
             f"the cluster's {job.gpus} GPUs cannot be divided so that every batch and head divides"
         )
+    return _misfit_words(nearest)
+
+
+def pool_misfit_reason(members: ColocatedSet, site: Site, table: PoolTable) -> str:
+    """Say why no layout of a colocated set fits a pool."""
+    misfit = table.misfit(members, site)
+    if misfit is None:
+        roles = ", ".join(members)
+        return f"{{{roles}}} on {site.gpus} x {site.device} cannot be laid out"
+    return _misfit_words(misfit)
+
+
+def _misfit_words(nearest: Misfit) -> str:
     site = nearest.site
     pool = f"{{{', '.join(nearest.members)}}} on {site.gpus} x {site.device}"
     if _overflow(nearest) <= 0:
@@ -69,6 +89,15 @@ def nearest_fit(plan: Plan, facts: Facts) -> str | None:
         if forecast.feasible and (best is None or forecast.iteration_seconds < best[0]):
             best = (forecast.iteration_seconds, words)
     return best[1] if best else None
+
+
+def with_nearest_fit(forecast: Forecast, plan: Plan, facts: Facts) -> Forecast:
+    """Return a plan's forecast whose reasons, if it does not fit, end with the nearest change that does."""
+    if forecast.feasible:
+        return forecast
+    change = nearest_fit(plan, facts)
+    last = f"{NEAREST}: {change or 'none of a single task; `rlplan search` looks at all plans'}"
+    return replace(forecast, infeasible_reasons=(*forecast.infeasible_reasons, last))
 
 
 def _single_changes(plan: Plan) -> Iterator[tuple[str, Plan]]:

@@ -6,16 +6,18 @@ layout for both, since its weights live in one place; the actor generates in a l
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 
 from planner.layouts import (
     Sizes,
     generate_layouts,
     infer_layouts,
     infer_sizes,
+    infers_on,
     train_layouts,
     train_sizes,
 )
-from planner.pareto import front
+from planner.pareto import front, front_of_each
 from profiles.facts import Facts
 from rlplan.dataflow import Algorithm, Stage, Task
 from rlplan.job import Job, Role
@@ -48,6 +50,8 @@ class RoleOption:
         training_seconds: Sum over its training tasks.
         resident_bytes: What stays on each GPU while other roles of the pool run.
         transient_bytes: What the hungriest of its tasks takes on top.
+        kind: How a generating role's weights lie after training, which decides the cost of bringing
+            them to generation, so that only options of one kind compare; None for other roles.
     """
 
     tasks: tuple[TaskOption, ...]
@@ -55,6 +59,7 @@ class RoleOption:
     training_seconds: float
     resident_bytes: int
     transient_bytes: int
+    kind: Sizes | None = None
 
 
 @dataclass(slots=True)
@@ -164,30 +169,31 @@ class OptionTable:
             if option.resident_bytes + option.transient_bytes <= capacity
         ]
         self.tally.prune("a role alone does not fit", len(everything) - len(fitting))
-        kept = front(fitting, _role_key)
+        kept = front_of_each(fitting, lambda option: option.kind, _role_key)
         self.tally.prune("another layout is better in time and memory", len(fitting) - len(kept))
         return kept
 
     def _options_of_role(self, role: Role, site: Site) -> Iterator[RoleOption]:
         tasks = [task for task in self.tasks if task.role == role and task.kind != "generate"]
+        generates = any(task.role == role and task.kind == "generate" for task in self.tasks)
         for sizes in self._sizes(role, tasks, site):
             fronts = [self._task_front(task, sizes, site) for task in tasks]
-            if not all(fronts):
-                continue
-            partial: list[tuple[TaskOption, ...]] = [()]
-            for options in fronts:
-                partial = [(*chosen, option) for chosen in partial for option in options]
-            yield from (_role_option(chosen) for chosen in partial)
+            for chosen in product(*fronts):
+                yield _role_option(chosen, sizes if generates else None)
 
     def _sizes(self, role: Role, tasks: list[Task], site: Site) -> Iterator[Sizes]:
+        """Yield the cuts that suit all tasks of a role."""
         model = self.job.architecture(role)
         trained = [task for task in tasks if task.kind == "train"]
         engine = self.facts.engine(self._engine((trained or tasks)[0]))
-        if trained:
-            return train_sizes(
-                model, engine, self.job, self.algorithm, site.gpus, site.gpus_per_node
-            )
-        return infer_sizes(model, engine, self.job, site.gpus, site.gpus_per_node)
+        if not trained:
+            yield from infer_sizes(model, engine, self.job, site.gpus, site.gpus_per_node)
+            return
+        for sizes in train_sizes(
+            model, engine, self.job, self.algorithm, site.gpus, site.gpus_per_node
+        ):
+            if len(trained) == len(tasks) or infers_on(self.job, sizes.dp):
+                yield sizes
 
     def _task_front(self, task: Task, sizes: Sizes, site: Site) -> list[TaskOption]:
         engine = self.facts.engine(self._engine(task))
@@ -203,7 +209,7 @@ class OptionTable:
 
 def _task_key(option: TaskOption) -> tuple[float, ...]:
     memory = option.memory
-    return (option.seconds, sum(memory.resident.values()), sum(memory.transient.values()))
+    return (option.seconds, memory.resident_bytes, memory.transient_bytes)
 
 
 def _role_key(option: RoleOption) -> tuple[float, ...]:
@@ -215,7 +221,7 @@ def _role_key(option: RoleOption) -> tuple[float, ...]:
     )
 
 
-def _role_option(tasks: tuple[TaskOption, ...]) -> RoleOption:
+def _role_option(tasks: tuple[TaskOption, ...], kind: Sizes | None) -> RoleOption:
     resident: dict[str, int] = {}
     for option in tasks:
         for term, size in option.memory.resident.items():
@@ -225,7 +231,8 @@ def _role_option(tasks: tuple[TaskOption, ...]) -> RoleOption:
         preparation_seconds=_stage_seconds(tasks, "preparation"),
         training_seconds=_stage_seconds(tasks, "training"),
         resident_bytes=sum(resident.values()),
-        transient_bytes=max(sum(option.memory.transient.values()) for option in tasks),
+        transient_bytes=max(option.memory.transient_bytes for option in tasks),
+        kind=kind,
     )
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "least_kv_bytes",
     "pool_memory",
     "task_memory",
+    "transition_terms",
 ]
 
 TRANSITION = "transition"
@@ -140,6 +141,25 @@ def extra_weight_bytes(
     return shard
 
 
+def transition_terms(
+    role: str,
+    transition: str,
+    train: TaskPlan,
+    generate: TaskPlan,
+    site: Site,
+    job: Job,
+    facts: Facts,
+) -> Terms:
+    """Return what a transition on one pool takes of each GPU beside the pool's residents."""
+    extra = extra_weight_bytes(role, transition, train, generate, job)
+    volume = volume_of(transition, _model_bytes(role, job), train, generate)
+    peak = round(volume.peak_weight_bytes) - _train_shard_bytes(role, train, job)
+    return {
+        weights_term(role, generating=True): max(extra, peak),
+        CONTEXT: facts.device(site.device).sheet.reserved_bytes,
+    }
+
+
 def _generation_moments(
     plan: Plan, task: Task, site: Site, resident: Terms, facts: Facts
 ) -> dict[str, Terms]:
@@ -151,12 +171,9 @@ def _generation_moments(
     if train is not None:
         extra = extra_weight_bytes(role, plan.transition, train, generate, job)
         terms[weights_term(role, generating=True)] = extra
-        volume = volume_of(plan.transition, _model_bytes(role, job), train, generate)
-        peak = round(volume.peak_weight_bytes) - _train_shard_bytes(role, train, job)
-        moments[TRANSITION] = {
-            weights_term(role, generating=True): max(extra, peak),
-            CONTEXT: terms[CONTEXT],
-        }
+        moments[TRANSITION] = transition_terms(
+            role, plan.transition, train, generate, site, job, facts
+        )
     left = generation_kv_bytes(
         sum(resident.values()), train, generate, plan.transition, site, job, facts, role
     )

@@ -1,11 +1,13 @@
 """What data-parallel ranks exchange because they share a model's states, and what of it is hidden."""
 
+from typing import Final
+
 from rlplan.estimate import Estimate
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS
 from simulator.costs.pricing import Setting
 
-FULLY_SHARDED = 3  # the ZeRO stage that shards weights too
+FULLY_SHARDED: Final = 3  # the ZeRO stage that shards weights too
 
 
 def gradient_seconds(

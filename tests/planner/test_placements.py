@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.allocations import Share, allocations, is_maximal, pool_sizes
+from planner.allocations import Share, allocations, pool_sizes
 from planner.placements import placements, show_placement
 from planner.strategies import place, strategy_names
 from rlplan.decoding import decode
@@ -18,7 +18,9 @@ def job(*groups):
         "algorithm": "ppo",
         "models": {"actor": "tiny"},
         "workload": {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8},
-        "cluster": [{"gpu": gpu, "gpus_per_node": per, "nodes": nodes} for gpu, per, nodes in groups],
+        "cluster": [
+            {"gpu": gpu, "gpus_per_node": per, "nodes": nodes} for gpu, per, nodes in groups
+        ],
     }
     return decode(Job, data, "job.yaml")
 
@@ -27,7 +29,9 @@ def job(*groups):
 def test_k_models_have_bell_of_k_placements_each_once(count):
     found = list(placements((*PPO, "cost")[:count]))
     assert len(found) == BELL[count]
-    assert len({frozenset(frozenset(members) for members in placement) for placement in found}) == len(found)
+    assert len(
+        {frozenset(frozenset(members) for members in placement) for placement in found}
+    ) == len(found)
 
 
 def test_the_colocated_placement_comes_first():
@@ -81,10 +85,3 @@ def test_no_allocation_takes_more_than_the_cluster_has(nodes, per_node, sets):
     found = list(allocations(cluster, sets))
     assert all(sum(share.gpus for share in shares) <= per_node * nodes for shares in found)
     assert len(set(found)) == len(found)
-
-
-def test_an_allocation_is_maximal_when_no_pool_could_grow():
-    cluster = job(("cpu", 4, 1))
-    assert is_maximal(cluster, (Share(0, 2), Share(0, 2)))
-    assert not is_maximal(cluster, (Share(0, 1), Share(0, 2)))
-    assert not is_maximal(cluster, (Share(0, 1), Share(0, 1)))
