@@ -68,6 +68,8 @@ class RayPassRunner:
             )
         if model_pass.name == "call":
             return self._time_calls(model_pass.tokens, repeats)
+        if model_pass.name == "fetch":
+            return self._time_fetches(model_pass.tokens, repeats)
         if model_pass.name == "weight_sync":
             runs = [self._sync_weights(model_pass) for _ in range(WARMUP_CALLS + repeats)]
             return tuple(runs[WARMUP_CALLS:])
@@ -88,6 +90,15 @@ class RayPassRunner:
             received = self._group.call("take", [ray.put(payload)])
             seconds.append(time.perf_counter() - start)
             assert received == num_bytes
+        return tuple(seconds[WARMUP_CALLS:])
+
+    def _time_fetches(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
+        """Return the seconds in which a worker gets a payload that another one has put."""
+        last = self._devices - 1
+        seconds: list[float] = []
+        for _ in range(WARMUP_CALLS + repeats):
+            (holder,) = fetched(self._group.send("give", {0: num_bytes})).values()
+            seconds.extend(fetched(self._group.send("fetch", {last: holder})).values())
         return tuple(seconds[WARMUP_CALLS:])
 
     def _sync_weights(self, model_pass: ModelPass) -> float:

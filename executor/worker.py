@@ -260,6 +260,19 @@ class Worker:
         """Fetch a payload and do nothing with it; return its bytes."""
         return int(ray.get(holder[0]).nbytes)
 
+    @registered(RANK_ZERO)
+    def give(self, num_bytes: int) -> list[Any]:
+        """Put a payload into the object store; return its reference."""
+        return [ray.put(np.zeros(num_bytes, dtype=np.uint8))]
+
+    @registered(RANK_ZERO)
+    def fetch(self, holder: list[Any]) -> float:
+        """Return the seconds in which another worker's payload comes here."""
+        start = time.perf_counter()
+        torch.tensor(ray.get(holder[0]), device=self._device)
+        self._finish()
+        return time.perf_counter() - start
+
     @registered(ONE_TO_ALL)
     def peak(self, _: None) -> int:
         """Return the largest bytes that this process has held on its device."""

@@ -12,7 +12,15 @@ from rlplan.model import Head, ModelArchitecture
 from rlplan.precision import Precision
 
 PassName = Literal[
-    "infer", "train", "prefill", "decode", "optimizer", "gradient_reduction", "call", "weight_sync"
+    "infer",
+    "train",
+    "prefill",
+    "decode",
+    "optimizer",
+    "gradient_reduction",
+    "call",
+    "fetch",
+    "weight_sync",
 ]
 
 
@@ -25,7 +33,7 @@ class ModelPass:
             of a micro-batch), `prefill` and `decode` (one step of generation), `optimizer` (clip
             and step of a whole model), `gradient_reduction` (over `dp` ranks), `weight_sync`
             (train to generate layout, into another process), `call` (a remote call that passes
-            `tokens` bytes and does nothing).
+            `tokens` bytes and does nothing), `fetch` (of `tokens` bytes that another worker put).
         tp: Ranks that run the pass together with tensor parallelism.
         dp: Ranks of a gradient reduction; 1 elsewhere.
         sequences: Sequences in the (micro-)batch.

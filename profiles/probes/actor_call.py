@@ -14,8 +14,12 @@ def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:
     """Return calls from 256 bytes to 16 MiB; none without a runner, who makes the calls."""
     if job is None or not settings.passes:
         return []
-    sizes = geometric(_SMALLEST_BYTES, _LARGEST_BYTES, 4 * settings.step)
-    return [{"kind": "actor_call", "num_bytes": size} for size in sizes]
+    return [{"kind": "actor_call", "num_bytes": size} for size in sizes_of(settings)]
+
+
+def sizes_of(settings: Settings) -> tuple[int, ...]:
+    """Return payloads in bytes, as many as a session has time for."""
+    return geometric(_SMALLEST_BYTES, _LARGEST_BYTES, 4 * settings.step)
 
 
 def measure(bench: HostBench, keys: Keys, repeats: int) -> tuple[float, ...]:
