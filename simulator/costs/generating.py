@@ -12,7 +12,7 @@ from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, Precision
+from rlplan.precision import Precision
 from simulator.costs.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
 from simulator.costs.pricing import precision_of
 from simulator.costs.sequences import (
@@ -23,15 +23,17 @@ from simulator.costs.sequences import (
     local_sequences,
     statistics_of,
 )
+from simulator.costs.stepping import EngineClock, EngineSteps, cache_value_bytes, engine_steps
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.costs.weights import cache_bytes_per_token
 from simulator.generation import generate
-from simulator.replica import Batching, Replica, blocks_of
+from simulator.replica import Batching, Chunks, Replica, blocks_of
 from simulator.site import Site
 
 REMEMBERED_REPLICAS = 4096
 
+Steps = ReplicaSteps | EngineSteps
 Share = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -50,18 +52,13 @@ def generate_cost(
     """
     model, precision = job.architecture(task.role), precision_of(job)
     engine = facts.engine(layout.engine)
-    budget = Budget(
-        batching=engine.batching,
-        max_running=min(layout.max_running, local_sequences(job, layout.dp)),
-        kv_blocks=_kv_blocks(model, layout, job, engine, kv_bytes),
-        block_tokens=engine.kv_block_tokens,
-        max_batched_tokens=engine.max_batched_tokens,
-    )
-    steps = _steps(facts, model, _bare(layout), site, precision)
+    running = min(layout.max_running, local_sequences(job, layout.dp))
+    budget = budget_of(engine, running, _kv_blocks(model, layout, job, engine, kv_bytes))
+    steps = steps_of(model, layout, site, precision, facts)
     statistics = statistics_of(job.workload)
     shares = _longest_shares(statistics, layout.dp, job.workload.samples_per_prompt)
     slowest = max(
-        (_generated(steps, budget, share) for share in shares),
+        (generated(steps, budget, share) for share in shares),
         key=lambda outcome: outcome[0].seconds + outcome[1].seconds,
     )
     num_bytes = data_bytes(task.inputs, job.workload) // layout.dp
@@ -71,13 +68,37 @@ def generate_cost(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Hold how a replica batches, and what its KV cache holds (see `simulator.replica`)."""
+    """Hold how a replica batches, and what its KV cache holds (see `simulator.replica.Replica`)."""
 
     batching: Batching
     max_running: int
     kv_blocks: int
     block_tokens: int
     max_batched_tokens: int
+    chunked_prefill: bool = False
+    reserves_whole: bool = False
+
+
+def budget_of(
+    engine: EngineSheet, max_running: int, kv_blocks: int, *, max_batched_tokens: int = 0
+) -> Budget:
+    """Return how an engine batches.
+
+    Args:
+        max_batched_tokens: Most tokens of a pass; 0 is the engine's usual number.
+    """
+    batched = max_batched_tokens or engine.max_batched_tokens
+    if engine.batching == "mixed":
+        max_running = min(max_running, batched)  # every running sequence needs a token of the step
+    return Budget(
+        batching=engine.batching,
+        max_running=max_running,
+        kv_blocks=kv_blocks,
+        block_tokens=engine.kv_block_tokens,
+        max_batched_tokens=batched,
+        chunked_prefill=engine.chunked_prefill,
+        reserves_whole=engine.reserves_whole,
+    )
 
 
 def _kv_blocks(
@@ -93,7 +114,7 @@ def _kv_blocks(
     useful = running * blocks_of(longest, engine.kv_block_tokens)
     if kv_bytes is None:
         return useful
-    value_bytes = PRECISIONS[precision_of(job)].weight_bytes
+    value_bytes = cache_value_bytes(engine, precision_of(job))
     token_bytes = cache_bytes_per_token(model, layout.tp, layout.pp, value_bytes)
     return min(useful, int(kv_bytes // (engine.kv_block_tokens * token_bytes)))
 
@@ -105,29 +126,63 @@ def _bare(layout: TaskPlan) -> TaskPlan:
     )
 
 
+class PassClock:
+    """Give seconds of whole passes for one generation, and remember how well they are known."""
+
+    def __init__(self, steps: ReplicaSteps) -> None:
+        self.prefill, self.decode = StepClock(steps.prefill), StepClock(steps.decode)
+
+    def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
+        """Return seconds of a step that decodes and prefills: both passes, one after the other."""
+        decoding = self.decode(running, cached) if running else 0.0
+        return decoding + self.prefill(chunks.count, chunks.tokens)
+
+    def estimates(self, prefill_seconds: float, decode_seconds: float) -> tuple[Estimate, Estimate]:
+        """Return these seconds as estimates."""
+        return self.prefill.estimate(prefill_seconds), self.decode.estimate(decode_seconds)
+
+
+def steps_of(
+    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
+) -> Steps:
+    """Return what the steps of a replica cost: measured passes where they are known."""
+    return _steps(facts, model, _bare(layout), site, precision)
+
+
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
 def _steps(
     facts: Facts, model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision
-) -> ReplicaSteps:
+) -> Steps:
     measured = measured_steps(model, layout, site, precision, facts)
-    return measured or operator_steps(model, layout, site, precision, facts)
+    if measured is not None:
+        return measured
+    if facts.engine(layout.engine).batching in ("continuous", "mixed"):
+        return engine_steps(model, layout, site, precision, facts)
+    return operator_steps(model, layout, site, precision, facts)
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
-def _generated(steps: ReplicaSteps, budget: Budget, share: Share) -> tuple[Estimate, Estimate]:
-    """Return what a replica spends on prefill and on decode steps."""
-    prefill, decode = StepClock(steps.prefill), StepClock(steps.decode)
+def generated(steps: Steps, budget: Budget, share: Share) -> tuple[Estimate, Estimate]:
+    """Return what a replica spends on prefill and on decode steps, in seconds.
+
+    Args:
+        share: Prompt tokens and response tokens by sequence, in the order of their admission.
+    """
+    clock = EngineClock(steps) if isinstance(steps, EngineSteps) else PassClock(steps)
     replica = Replica(
         batching=budget.batching,
         max_running=budget.max_running,
         kv_blocks=budget.kv_blocks,
         block_tokens=budget.block_tokens,
         max_batched_tokens=budget.max_batched_tokens,
-        prefill_seconds=prefill,
-        decode_seconds=decode,
+        chunked_prefill=budget.chunked_prefill,
+        reserves_whole=budget.reserves_whole,
+        prefill_seconds=clock.prefill,
+        decode_seconds=clock.decode,
+        mixed_seconds=clock.mixed,
     )
     outcome = generate(replica, *share)
-    return prefill.estimate(outcome.prefill_seconds), decode.estimate(outcome.decode_seconds)
+    return clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
