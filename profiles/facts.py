@@ -13,14 +13,17 @@ from profiles.efficiencies import load_host_costs
 from profiles.lookup import Shape
 from profiles.measurements import Measurements
 from profiles.roofline import CollectiveKind, CopyDirection, Roofline
+from profiles.sheets import load_transition, sheet_names
 from profiles.table import Profile, read_profile
 from rlplan.errors import FileError, MissingFactError, UnknownNameError, nearest_name
 from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
 from rlplan.precision import Precision
 from rlplan.probing import ModelPass
+from rlplan.transition import TransitionSheet
 
 RULE_PREFIX = "rule:"
 
@@ -284,7 +287,14 @@ class Facts:
         """
         return _engine(name)
 
+    def transition(self, name: str, device: str) -> TransitionSheet:
+        """Return what software adds to a transition on a device; nothing where no sheet says it."""
+        if self.device(device).sheet.kind == "cpu" or name not in sheet_names("transitions"):
+            return NO_SOFTWARE
+        return load_transition(name)
 
+
+NO_SOFTWARE = TransitionSheet(name="none", sources=FrozenDict())
 _engine = cache(load_engine)
 
 

@@ -8,9 +8,10 @@ from rlplan.decoding import read_yaml
 from rlplan.errors import UnknownNameError
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.model import ModelArchitecture
+from rlplan.transition import TransitionSheet
 
 T = TypeVar("T")
-Folder = Literal["models", "devices", "engines"]
+Folder = Literal["models", "devices", "engines", "transitions"]
 
 # Other names under which a sheet is known. Where the form is left out, SXM is the one in the catalog.
 ALIASES = {
@@ -78,6 +79,16 @@ def load_engine(name: str) -> EngineSheet:
         UnknownNameError: No engine has that name.
     """
     return _load_sheet(EngineSheet, "engines", name)
+
+
+@cache
+def load_transition(name: str) -> TransitionSheet:
+    """Return the sheet of a transition's software.
+
+    Raises:
+        UnknownNameError: No transition of that name has a sheet.
+    """
+    return _load_sheet(TransitionSheet, "transitions", name)
 
 
 def _load_sheet(kind: type[T], folder: Folder, name: str) -> T:

@@ -4,7 +4,7 @@ import math
 from functools import lru_cache
 
 from profiles.facts import DeviceFacts, Facts
-from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.job import Job
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.model import ModelArchitecture
@@ -12,6 +12,7 @@ from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS
 from rlplan.probing import ModelPass
 from rlplan.transfers import TransitionShape, TransitionVolume, transition_volume
+from rlplan.transition import TransitionSheet
 from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of
@@ -56,7 +57,8 @@ def transition_cost(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
     """Return what it costs to bring new weights to the generation engine.
 
     Measured whole where the profile has it. Otherwise: a gather of fully sharded weights first, the
-    collective of the transition's formula, writing the received bytes, and the engine's fixed time.
+    collective of the transition's formula, writing the received bytes, what the software needs beyond
+    that (`profiles/transitions/`), and the engine's fixed time.
     Nothing at all when both layouts are equal, on the same GPUs, and share one copy.
     """
     device = facts.device(generate_site.device)
@@ -81,8 +83,28 @@ def transition_cost(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
     elif volume.collective == "all_gather" and received > 0:
         parts["weight gather"] = _gather(volume, name, train, generate, train_site, device)
     parts["weight writes"] = device.memory_bound(2 * received) if received else ZERO
+    if received:
+        sheet = facts.transition(name, generate_site.device)
+        nodes = _nodes(train_site, generate_site, same_pool)
+        parts["software"] = _software(sheet, model_bytes, received, nodes, total(parts.values()))
     parts["engine switch"] = Estimate(engine.transition_seconds, 0.0, Source.DATASHEET)
     return cost_of(parts)
+
+
+def _nodes(train: Site, generate: Site, same_pool: bool) -> int:
+    """Return the nodes that take part in a transition."""
+    gpus = train.gpus if same_pool else train.gpus + generate.gpus
+    return max(1, -(-gpus // max(train.gpus_per_node, generate.gpus_per_node)))
+
+
+def _software(
+    sheet: TransitionSheet, model_bytes: float, received: float, nodes: int, wire: Estimate
+) -> Estimate:
+    """Return the seconds that software needs beyond the wire's: bytes move while it works."""
+    seconds = sheet.software_seconds(model_bytes, received, nodes)
+    return Estimate(
+        max(0.0, seconds - wire.seconds), seconds * sheet.spread_fraction, Source.FITTED
+    )
 
 
 def _shares_weights(train: TaskPlan, generate: TaskPlan) -> bool:

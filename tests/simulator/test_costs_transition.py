@@ -34,9 +34,11 @@ def parts(name, before, after, site=NODES, target=None):
 
 def test_zero_redundancy_groups_gather_less_than_vanilla_groups():
     before, after = train(tp=8, dp=2), generate(tp=2, dp=8)
-    seconds = [sum(parts(name, before, after).values()) for name in ("hybridflow", "hybridflow-v")]
+    both = [parts(name, before, after) for name in ("hybridflow", "hybridflow-v")]
+    wires = [each["weight gather"] + each["weight writes"] for each in both]
     # (8 - 2) / (2 * 8) M against 7/8 M, both over NVLink: less than half.
-    assert seconds[0] / seconds[1] == pytest.approx((6 / 16) / (7 / 8), rel=0.1)
+    assert wires[0] / wires[1] == pytest.approx((6 / 16) / (7 / 8), rel=0.1)
+    assert sum(both[0].values()) < sum(both[1].values())
 
 
 def test_the_all_gather_over_all_gpus_crosses_nodes_when_weights_are_fully_sharded():
@@ -57,6 +59,7 @@ def test_fully_sharded_weights_are_gathered_before_they_are_regrouped():
         "sharded weight gather",
         "weight gather",
         "weight writes",
+        "software",
     }
 
 
@@ -67,9 +70,11 @@ def test_equal_layouts_cost_nothing_unless_weights_are_fully_sharded():
     assert "sharded weight gather" in parts("hybridflow", replace(before, zero=3), after)
 
 
-def test_an_engine_adds_its_fixed_time_to_every_transition():
-    before = train(tp=8, dp=2)
-    assert parts("hybridflow", before, generate("vllm-0.3", tp=2, dp=8))["engine switch"] == 2.6
+def test_moving_tensor_by_tensor_takes_seconds_where_the_links_need_a_tenth():
+    found = parts("hybridflow", train(tp=8, dp=2), generate(tp=2, dp=8))
+    # Published for this transition of 7B on 16 A100s: 2.7 and 2.4 s (HybridFlow, figures 14, 15).
+    assert 2.0 < sum(found.values()) < 3.2
+    assert found["weight gather"] + found["weight writes"] < 0.1
 
 
 def test_two_copies_send_a_shard_to_every_rank_of_the_other_pool():
