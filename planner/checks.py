@@ -31,6 +31,7 @@ def check_plan(plan: Plan, file: str = "plan") -> None:
     _check_names(plan, tasks, file)
     for task in tasks:
         _check_task(plan, task, file)
+    _check_one_home(plan, tasks, file)
     _check_order(plan, file)
     _check_transition(plan, file)
     if plan.mode != "sync":
@@ -194,14 +195,15 @@ def check_engine(layout: TaskPlan, kind: str, file: str, field: str) -> None:
         if limit and value > limit:
             problem = f"engine {engine.name} does not run it"
             refuse(file, f"{field}.{size}", problem, value, f"at most {limit}")
-    if kind != "train":
+    if kind == "generate":
         return
-    if layout.zero not in engine.zero_stages:
-        allowed = ", ".join(map(str, engine.zero_stages))
+    stages = set(engine.zero_stages) if kind == "train" else {0, *engine.zero_stages} & {0, 3}
+    if layout.zero not in stages:
+        allowed = ", ".join(map(str, sorted(stages)))
         refuse(
             file, f"{field}.zero", f"engine {engine.name} does not offer it", layout.zero, allowed
         )
-    if layout.recompute not in engine.recompute_modes:
+    if kind == "train" and layout.recompute not in engine.recompute_modes:
         problem = f"engine {engine.name} does not offer it"
         allowed = ", ".join(engine.recompute_modes)
         refuse(file, f"{field}.recompute", problem, layout.recompute, allowed)
@@ -209,6 +211,24 @@ def check_engine(layout: TaskPlan, kind: str, file: str, field: str) -> None:
 
 def _trains(engine: str) -> bool:
     return load_engine(engine).role == "train"
+
+
+def _check_one_home(plan: Plan, tasks: tuple[Task, ...], file: str) -> None:
+    """Refuse a role that infers elsewhere, or cut otherwise, than it trains.
+
+    Its weights live where they are trained; only the actor's are brought to another layout, that of
+    generation.
+    """
+    homes = {task.role: task for task in tasks if task.kind == "train"}
+    for task in tasks:
+        if task.kind != "infer" or task.role not in homes:
+            continue
+        home = homes[task.role].name
+        for name in ("pool", "tp", "pp", "dp"):
+            own, trained = getattr(plan.tasks[task.name], name), getattr(plan.tasks[home], name)
+            if own != trained:
+                problem = f"differs from {home}'s, where the weights of {task.role} live"
+                refuse(file, f"tasks.{task.name}.{name}", problem, own, str(trained))
 
 
 def _check_order(plan: Plan, file: str) -> None:

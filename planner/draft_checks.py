@@ -78,3 +78,16 @@ def _check_sizes(job: Job, task: Task, fixed: TaskDraft, pool: ResourcePool, fil
         problem = f"{words} does not divide the {pool.gpus} GPUs of pool {pool.name}"
         refuse(file, field, problem)
     check_engine(layout, task.kind, file, field)
+    _check_micro_batch(job, task, fixed, file)
+
+
+def _check_micro_batch(job: Job, task: Task, fixed: TaskDraft, file: str) -> None:
+    if fixed.micro_batch is None or task.kind == "generate":
+        return
+    local = job.workload.sequences // (fixed.dp or 1)
+    if task.kind == "train":
+        local //= job.workload.updates
+    if local % fixed.micro_batch:
+        problem = f"does not divide the {local} sequences of one data-parallel rank"
+        allowed = f"a divisor of {local}"
+        refuse(file, f"tasks.{task.name}.micro_batch", problem, fixed.micro_batch, allowed)

@@ -53,8 +53,8 @@ def pool_misfit_reason(members: ColocatedSet, site: Site, table: PoolTable) -> s
     """Say why no layout of a colocated set fits a pool."""
     misfit = table.misfit(members, site)
     if misfit is None:
-        roles = ", ".join(members)
-        return f"{{{roles}}} on {site.gpus} x {site.device} cannot be laid out"
+        stuck = [role for role in members if table.options.least_memory(role, site) is None]
+        return f"{', '.join(stuck)} cannot be laid out on {site.gpus} x {site.device}"
     return _misfit_words(misfit)
 
 
@@ -64,8 +64,8 @@ def _misfit_words(nearest: Misfit) -> str:
     if _overflow(nearest) <= 0:
         return f"{pool} leaves no room for the KV cache of one sequence"
     return (
-        f"{pool} needs at least {show_bytes(nearest.needed_bytes)} a GPU, "
-        f"{show_bytes(_overflow(nearest))} more than the {show_bytes(nearest.capacity_bytes)} that it has"
+        f"{pool} needs at least {show_bytes(nearest.needed_bytes)} of "
+        f"{show_bytes(nearest.capacity_bytes)} a GPU, {show_bytes(_overflow(nearest))} too many"
     )
 
 
@@ -118,6 +118,8 @@ def _setting_changes(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPla
         for running in (size for size in RUNNING_LIMITS if size < layout.max_running):
             yield f"max_running {running}", replace(layout, max_running=running)
         return
+    if not layout.offload:
+        yield "offload true", replace(layout, offload=True)
     for size in divisors(layout.micro_batch)[:-1]:
         yield f"micro_batch {size}", replace(layout, micro_batch=size)
     if name.endswith(".update"):

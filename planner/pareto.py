@@ -47,4 +47,4 @@ def unbeaten(
     left = np.arange(len(items))
     for other in others:
         left = left[np.any(keys[left] < np.array(key(other)), axis=1)]
-    return [items[index] for index in left]
+    return [items[int(index)] for index in left]

@@ -185,7 +185,7 @@ def test_progress_runs_from_the_first_placement_to_all_of_them(example):
 
 def test_a_job_that_fits_nowhere_is_refused_with_the_nearest_miss(example):
     job, _, _ = example
-    with pytest.raises(InfeasibleError, match=r"\{actor, reference\} on 8 x h100.* more than"):
+    with pytest.raises(InfeasibleError, match=r"\{actor, reference\} on 8 x h100.* needs at least"):
         search(job, facts_with(job, 2**31))
 
 

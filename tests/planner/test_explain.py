@@ -1,0 +1,125 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.checks import check_plan
+from planner.explain import misfit_reason, nearest_fit
+from planner.options import OptionTable
+from planner.placements import placed_roles
+from planner.pools import PoolTable
+from profiles.catalog import load_job
+from profiles.facts import load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from simulator.simulate import simulate
+from simulator.site import site_at
+from tests.planner.brute_force import facts_with
+from tests.planner.sound_plans import A100, plan_on
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yaml"
+ROLES = ("actor", "critic", "reference", "reward")
+
+
+@pytest.fixture(scope="module")
+def job():
+    """Return four Llama-2-7B on one node of eight A100."""
+    example = load_job(EXAMPLE)
+    return replace(example, cluster=(replace(example.cluster[0], nodes=1),))
+
+
+def colocated(job, *, micro_batch=1, recompute="full", zero=1, tp=8, dp=1, infer_batch=8):
+    sizes = {"tp": tp, "dp": dp}
+    train = {**sizes, "micro_batch": micro_batch, "recompute": recompute, "zero": zero}
+    infer = {**sizes, "micro_batch": infer_batch}
+    return plan_on(
+        job,
+        {"p0": (8, ROLES)},
+        {
+            "actor.generate": ("p0", {"tp": 2, "dp": 4, "max_running": 256}),
+            "critic.compute_values": ("p0", infer),
+            "reference.compute_log_prob": ("p0", infer),
+            "reward.compute_reward": ("p0", infer),
+            "actor.update": ("p0", train),
+            "critic.update": ("p0", train),
+        },
+        transition="all-gather" if tp < 2 else "hybridflow",
+    )
+
+
+def changed(plan, words):
+    """Return the plan with the change that the words name."""
+    task, change = words.split(": ")
+    field, value = change.split(" ")
+    kept = plan.tasks[task]
+    value = type(getattr(kept, field))(value)
+    return replace(plan, tasks=plan.tasks.with_item(task, replace(kept, **{field: value})))
+
+
+def test_a_micro_batch_too_large_is_told_to_recompute_or_to_shrink(job):
+    facts = load_facts(job)
+    plan = colocated(job, micro_batch=128)
+    plan = replace(
+        plan,
+        tasks=plan.tasks.with_item(
+            "actor.update", replace(plan.tasks["actor.update"], recompute="none")
+        ).with_item("critic.update", replace(plan.tasks["critic.update"], micro_batch=1)),
+    )
+    check_plan(plan)
+    assert not simulate(plan, facts).feasible
+    words = nearest_fit(plan, facts)
+    assert words is not None
+    assert words.startswith("actor.update: micro_batch ")
+    assert simulate(changed(plan, words), facts).feasible
+
+
+def test_an_inference_batch_too_large_is_told_to_shrink(job):
+    facts = load_facts(job)
+    plan = colocated(job)
+    name = "reference.compute_log_prob"
+    plan = replace(
+        plan, tasks=plan.tasks.with_item(name, replace(plan.tasks[name], micro_batch=1024))
+    )
+    words = nearest_fit(plan, facts)
+    assert words is not None
+    assert words.startswith(f"{name}: micro_batch ")
+    assert simulate(changed(plan, words), facts).feasible
+
+
+def test_two_faults_at_once_have_no_single_change(job):
+    plan = colocated(job, micro_batch=128, recompute="none", infer_batch=1024)
+    assert not simulate(plan, load_facts(job)).feasible
+    assert nearest_fit(plan, load_facts(job)) is None
+
+
+def table_of(job, memory_bytes):
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    facts = facts_with(job, memory_bytes)
+    return PoolTable(OptionTable(job, load_algorithm(job.algorithm), tasks, facts))
+
+
+def test_a_set_that_needs_too_much_memory_is_named_with_what_it_lacks(job):
+    placement = (placed_roles(job),)
+    reason = misfit_reason(placement, job, table_of(job, 20 * 2**30))
+    assert reason.startswith(
+        "{actor, critic, reference, reward} on 8 x a100-80gb-sxm needs at least "
+    )
+    assert "20.0 GiB" in reason
+
+
+def test_a_set_without_room_for_a_sequence_says_so(job):
+    placement = (placed_roles(job),)
+    site = site_at(job, A100, 0, 8)
+    needed = table_of(job, 2**40).misfit(placement[0], site).needed_bytes
+    reason = misfit_reason(placement, job, table_of(job, needed + 2**20))
+    assert reason == (
+        "{actor, critic, reference, reward} on 8 x a100-80gb-sxm leaves no room for the KV cache of "
+        "one sequence"
+    )
+
+
+def test_more_pools_than_gpus_cannot_be_divided(job):
+    small = replace(job, cluster=(replace(job.cluster[0], gpus_per_node=2),))
+    placement = tuple((role,) for role in placed_roles(small))
+    reason = misfit_reason(placement, small, table_of(small, 2**40))
+    assert reason == "4 pools are more than the cluster's 2 GPUs"

@@ -1,0 +1,85 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.layouts import (
+    divisors,
+    generate_layouts,
+    infer_layouts,
+    infer_sizes,
+    powers_of_two,
+    train_layouts,
+    train_sizes,
+)
+from profiles.catalog import load_engine
+from rlplan.algorithms import load_algorithm
+from tests.planner.brute_force import small_jobs
+
+TRAIN_ENGINES = st.sampled_from(["megatron-core", "fsdp2", "torch-tp-dp"]).map(load_engine)
+GENERATE_ENGINES = st.sampled_from(["vllm", "torch-static"]).map(load_engine)
+PLACES = st.sampled_from([(1, 8), (2, 8), (4, 4), (6, 6), (8, 8), (8, 4), (16, 8), (24, 8)])
+
+
+def fits_model(layout, model, gpus, gpus_per_node, engine):
+    assert layout.tp * layout.pp * layout.dp == gpus
+    assert layout.tp <= gpus_per_node
+    assert model.num_heads % layout.tp == model.num_kv_heads % layout.tp == 0
+    assert model.num_layers % layout.pp == 0
+    assert layout.pp <= (engine.max_pp or gpus)
+
+
+@given(small_jobs(), TRAIN_ENGINES, PLACES)
+def test_training_layouts_divide_gpus_heads_layers_and_the_batch_of_an_update(job, engine, place):
+    model, algorithm = job.architecture("actor"), load_algorithm(job.algorithm)
+    unit = job.workload.prompts if algorithm.groups else job.workload.sequences
+    sequences = job.workload.sequences // job.workload.updates
+    seen = []
+    for sizes in train_sizes(model, engine, job, algorithm, *place):
+        assert unit // job.workload.updates % sizes.dp == 0
+        for layout in train_layouts(sizes, engine, job):
+            fits_model(layout, model, *place, engine)
+            assert sequences // layout.dp % layout.micro_batch == 0
+            assert layout.zero in engine.zero_stages
+            assert layout.recompute in engine.recompute_modes
+            seen.append(layout)
+    assert len(set(seen)) == len(seen)
+
+
+@given(small_jobs(), TRAIN_ENGINES, PLACES)
+def test_inference_layouts_divide_gpus_heads_layers_and_the_prompts(job, engine, place):
+    model = job.architecture("reference")
+    seen = []
+    for sizes in infer_sizes(model, engine, job, *place):
+        assert job.workload.prompts % sizes.dp == 0
+        for layout in infer_layouts(sizes, engine, job):
+            fits_model(layout, model, *place, engine)
+            assert job.workload.sequences // layout.dp % layout.micro_batch == 0
+            assert layout.zero in ((0, 3) if 3 in engine.zero_stages else (0,))
+            seen.append(layout)
+    assert len(set(seen)) == len(seen)
+
+
+@given(small_jobs(), GENERATE_ENGINES, PLACES)
+def test_generation_layouts_divide_gpus_heads_layers_and_the_prompts(job, engine, place):
+    model = job.architecture("actor")
+    found = list(generate_layouts(model, engine, job, *place))
+    for layout in found:
+        fits_model(layout, model, *place, engine)
+        assert job.workload.prompts % layout.dp == 0
+        assert layout.max_running <= job.workload.sequences // layout.dp
+    assert len(set(found)) == len(found)
+
+
+@given(small_jobs(), GENERATE_ENGINES)
+def test_sequences_beyond_a_models_positions_have_no_layout(job, engine):
+    short = replace(
+        job.architecture("actor"), max_positions=job.workload.longest_sequence_tokens - 1
+    )
+    assert not list(generate_layouts(short, engine, job, 1, 1))
+
+
+def test_divisors_and_powers_of_two():
+    assert divisors(12) == (1, 2, 3, 4, 6, 12)
+    assert powers_of_two(12) == (1, 2, 4, 8, 12)
+    assert powers_of_two(1) == (1,)
