@@ -36,12 +36,7 @@ class Efficiencies:
     """Hold the constants of the roofline of one architecture. Spreads are relative, one sigma.
 
     Attributes:
-        gemm_efficiency: Share of the peak rate that a large matrix product reaches.
-        gemm_memory_efficiency: Share of the memory's rate that a product of few rows reaches.
-        gemm_tile: Rows and columns of one output tile; a part of a tile costs a whole one.
-        gemm_tail_tiles: Tiles' worth of time lost while the last wave of tiles fills the device.
-        gemm_overlap_exponent: How far computing hides memory traffic: with p, the two take
-            (compute^p + memory^p)^(1/p); 1 is not at all, large values are the pure maximum.
+        kernels: Architecture whose kernels stand for this one's (`profiles/kernels/`).
         memory_efficiency: Share of the memory's rate that elementwise kernels reach.
         kernel_seconds: Time of an empty kernel on the device, beside the host's launch.
         attention_efficiency: Share of the peak rate of the forward pass, causal half counted.
@@ -50,18 +45,15 @@ class Efficiencies:
             keys and values.
         attention_fixed_seconds: Time of an attention kernel with next to no work.
         optimizer_traffic_factor: Bytes moved by an optimizer step over the least possible.
-        link_efficiency: Share of the intra-node link's rate that collectives reach.
+        link_efficiency: Share of the intra-node link's rate that collectives across nodes reach.
         nic_efficiency: Share of the network's rate that collectives reach across nodes.
         host_link_efficiency: Share of the host link's rate that copies reach.
-        collective_fixed_seconds: Time of a collective with next to no bytes, beside link latency.
+        collective_fixed_seconds: Time of a collective across nodes with next to no bytes, beside
+            link latency.
     """
 
     architecture: str
-    gemm_efficiency: Constant
-    gemm_memory_efficiency: Constant
-    gemm_tile: Constant
-    gemm_tail_tiles: Constant
-    gemm_overlap_exponent: Constant
+    kernels: str
     memory_efficiency: Constant
     kernel_seconds: Constant
     attention_efficiency: Constant
@@ -73,7 +65,6 @@ class Efficiencies:
     nic_efficiency: Constant
     host_link_efficiency: Constant
     collective_fixed_seconds: Constant
-    gemm_spread: Constant
     memory_spread: Constant
     attention_spread: Constant
     collective_spread: Constant

@@ -9,23 +9,22 @@ from functools import cache
 from pathlib import Path
 
 from profiles.catalog import load_device, load_engine
-from profiles.efficiencies import load_host_costs
+from profiles.host_calls import unmeasured_call
+from profiles.kernels import ROW_PASSES, RowKind
 from profiles.lookup import Shape
 from profiles.measurements import Measurements
 from profiles.roofline import CollectiveKind, CopyDirection, Roofline
 from profiles.sheets import load_transition, sheet_names
 from profiles.table import Profile, read_profile
-from rlplan.errors import FileError, MissingFactError, UnknownNameError, nearest_name
+from rlplan.errors import FileError, UnknownNameError, nearest_name
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
-from rlplan.precision import Precision
+from rlplan.precision import PRECISIONS, Precision
 from rlplan.probing import ModelPass
 from rlplan.transition import TransitionSheet
-
-RULE_PREFIX = "rule:"
 
 
 class DeviceFacts:
@@ -51,6 +50,7 @@ class DeviceFacts:
         self._gemm = cache(self._look_up_gemm)
         self._attention = cache(self._look_up_attention)
         self._memory_bound = cache(self._look_up_memory_bound)
+        self._rowwise = cache(self._look_up_rowwise)
         self._optimizer = cache(self._look_up_optimizer)
         self._copy = cache(self._look_up_copy)
         self._call = cache(self._look_up_call)
@@ -99,6 +99,16 @@ class DeviceFacts:
             num_bytes: Read and written, by all `kernels` together.
         """
         return self._memory_bound(num_bytes, kernels)
+
+    def rowwise(self, kind: RowKind, rows: int, width: int, precision: Precision) -> Estimate:
+        """Return the seconds of a kernel that works row by row, as inference engines have them.
+
+        Args:
+            kind: `norm`, `rope`, `activation` (gate times up), `residual` or `embedding`.
+            rows: Tokens.
+            width: Values of a row that are written.
+        """
+        return self._rowwise(kind, rows, width, precision)
 
     def optimizer_step(self, parameters: int, precision: Precision) -> Estimate:
         """Return the seconds of one optimizer step over `parameters` on this device."""
@@ -190,6 +200,14 @@ class DeviceFacts:
         seconds = estimate.seconds * ratio.seconds
         return Estimate(seconds, estimate.seconds * ratio.spread_seconds, Source.FITTED)
 
+    def _look_up_rowwise(
+        self, kind: RowKind, rows: int, width: int, precision: Precision
+    ) -> Estimate:
+        if self._points.memory_ratio is None:
+            return self._roofline.rowwise(kind, rows, width, precision)
+        value_bytes = PRECISIONS[precision].weight_bytes
+        return self._look_up_memory_bound(ROW_PASSES[kind] * rows * width * value_bytes, 1)
+
     def _look_up_optimizer(self, parameters: int, precision: Precision) -> Estimate:
         line = self._points.line("optimizer", (precision,))
         return line.at(parameters) if line else self._roofline.optimizer_step(parameters, precision)
@@ -202,31 +220,7 @@ class DeviceFacts:
         line = self._points.line("call", (kind,))
         if line is not None:
             return line.at(num_bytes)
-        if kind.startswith(RULE_PREFIX):
-            return self._unmeasured_rule(kind)
-        host = load_host_costs()
-        fixed = {
-            "actor_call": host.actor_call_seconds,
-            "object_fetch": host.object_fetch_seconds,
-            "process_start": host.process_start_seconds,
-        }
-        if kind not in fixed:
-            raise MissingFactError(
-                f"no cost is known for a call of kind {kind!r}; known: {', '.join(fixed)}, "
-                f"{RULE_PREFIX}<name>"
-            )
-        seconds = fixed[kind].value + num_bytes / host.object_bytes_per_second.value
-        return Estimate(seconds, seconds * host.spread.value, Source.DATASHEET)
-
-    def _unmeasured_rule(self, kind: str) -> Estimate:
-        if self._rule_seconds is None:
-            name = kind.removeprefix(RULE_PREFIX)
-            raise MissingFactError(
-                f"the time of reward rule {name!r} is unknown on {self.sheet.name}: run "
-                f"`rlplan profile` for this job, or give `rewards.function_seconds_per_sample`"
-            )
-        spread = self._rule_seconds * load_host_costs().spread.value
-        return Estimate(self._rule_seconds, spread, Source.DATASHEET)
+        return unmeasured_call(num_bytes, kind, self.sheet.name, self._rule_seconds)
 
     def _look_up_collective(
         self,

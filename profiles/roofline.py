@@ -9,6 +9,8 @@ import math
 from typing import Final, Literal
 
 from profiles.efficiencies import Constant, Efficiencies, load_efficiencies
+from profiles.gemm_time import GemmTime, overlapped
+from profiles.kernels import ROW_PASSES, Kernels, RowKind, load_kernels
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.hardware import DeviceSheet
@@ -33,12 +35,21 @@ BACKWARD_BYTES_FACTOR: Final = 2.0
 class Roofline:
     """Estimate operations on one device from its sheet and its architecture's constants."""
 
-    def __init__(self, sheet: DeviceSheet, efficiencies: Efficiencies | None = None) -> None:
+    def __init__(
+        self,
+        sheet: DeviceSheet,
+        efficiencies: Efficiencies | None = None,
+        kernels: Kernels | None = None,
+    ) -> None:
         self.sheet = sheet
         self.shares = efficiencies or load_efficiencies(sheet.architecture)
+        self.kernels = kernels or load_kernels(self.shares.kernels)
+        self._gemm_time = GemmTime(
+            self.kernels.gemm, sheet.multiprocessors, sheet.memory_bytes_per_second
+        )
         # A processor dispatches and computes by turns; a GPU's host launches ahead of the device.
-        dispatch_seconds = sheet.launch_seconds if sheet.kind == "cpu" else 0.0
-        self.kernel_seconds = self.shares.kernel_seconds.value + dispatch_seconds
+        self.dispatch_seconds = sheet.launch_seconds if sheet.kind == "cpu" else 0.0
+        self.kernel_seconds = self.shares.kernel_seconds.value + self.dispatch_seconds
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in flops per second.
@@ -56,22 +67,26 @@ class Roofline:
         return rate
 
     def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:
-        """Estimate the seconds of an m x k times k x n matrix product.
-
-        Whole tiles are computed, plus the tail of the last wave:
-        compute = 2 tile^2 k (tiles + tail) / (peak * efficiency).
-        """
-        shares = self.shares
-        tile = shares.gemm_tile.value
-        tiles = math.ceil(m / tile) * math.ceil(n / tile)
-        flops = 2 * tile * tile * k * (tiles + shares.gemm_tail_tiles.value)
-        num_bytes = (m * k + k * n + m * n) * PRECISIONS[precision].weight_bytes
-        compute = flops / (self.peak(precision) * shares.gemm_efficiency.value)
-        memory = num_bytes / (
-            self.sheet.memory_bytes_per_second * shares.gemm_memory_efficiency.value
+        """Estimate the seconds of an m x k times k x n matrix product."""
+        seconds = self._gemm_time.seconds(
+            m, k, n, value_bytes=PRECISIONS[precision].weight_bytes, peak=self.peak(precision)
         )
-        seconds = _overlapped(compute, memory, shares.gemm_overlap_exponent.value)
-        return _estimate(seconds + self.kernel_seconds, shares.gemm_spread, shares.gemm_efficiency)
+        return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
+
+    def rowwise(self, kind: RowKind, rows: int, width: int, precision: Precision) -> Estimate:
+        """Estimate the seconds of a norm, rotation, activation, addition or embedding of rows.
+
+        Args:
+            width: Values of a row that are written.
+        """
+        kernel = self.kernels.rows[kind]
+        num_bytes = ROW_PASSES[kind] * rows * width * PRECISIONS[precision].weight_bytes
+        beyond = max(0.0, num_bytes - kernel.cached_bytes)
+        moved = (num_bytes - beyond) / kernel.cached_efficiency + beyond / kernel.memory_efficiency
+        walked = kernel.fixed_seconds + width * kernel.seconds_per_value
+        memory = moved / self.sheet.memory_bytes_per_second
+        seconds = overlapped(walked, memory, kernel.overlap_exponent) + self.dispatch_seconds
+        return self._by_kernels(seconds, kernel.spread)
 
     def attention(  # noqa: PLR0913 -- the shape of an attention has that many sides
         self,
@@ -154,24 +169,57 @@ class Roofline:
     ) -> Estimate:
         """Estimate the seconds of a collective over a tensor of `num_bytes` in all.
 
-        A ring's slowest link sets the pace; across nodes the ranks of a node share their cards:
-        min(link, ranks_per_node * inter_node). Across nodes, reductions and broadcasts of few bytes
-        go by trees (Sanders, Speck and Traff 2009), as NCCL chooses by itself.
+        Inside a node the protocol is used that is fastest for the size, as NCCL chooses.
 
         Args:
             inter_node_bytes_per_second: Each GPU's share of its node's network cards.
         """
         if ranks <= 1:
             return ZERO
+        if ranks <= ranks_per_node:
+            return self._inside_node(kind, num_bytes, ranks)
+        return self._across_nodes(
+            kind, num_bytes, ranks, ranks_per_node, inter_node_bytes_per_second
+        )
+
+    def _inside_node(self, kind: CollectiveKind, num_bytes: float, ranks: int) -> Estimate:
+        links, link = self.kernels.links, self.sheet.intra_node_bytes_per_second
+        if kind == "send_recv":
+            beyond = max(0.0, num_bytes - links.send_cached_bytes)
+            seconds = links.send.start_seconds + links.send.step_seconds
+            seconds += (num_bytes - beyond) / (link * links.send.link_efficiency)
+            seconds += beyond / (link * links.send_memory_efficiency)
+            return self._by_kernels(seconds, links.send_spread)
+        wire = num_bytes * _wire_factor(kind, ranks) / link
+        steps, _ = _latency_steps(kind, ranks, 1)
+        seconds = min(
+            each.start_seconds + steps * each.step_seconds + wire / each.link_efficiency
+            for each in links.reduce
+        )
+        return self._by_kernels(seconds, links.reduce_spread)
+
+    def _across_nodes(
+        self,
+        kind: CollectiveKind,
+        num_bytes: float,
+        ranks: int,
+        ranks_per_node: int,
+        inter_node_bytes_per_second: float,
+    ) -> Estimate:
+        """Estimate a collective whose slowest link is the node's own or the network's.
+
+        The ranks of a node share their cards: min(link, ranks_per_node * inter_node). Reductions
+        and broadcasts of few bytes go by trees (Sanders, Speck and Traff 2009), as NCCL chooses by
+        itself.
+        """
         shares, sheet = self.shares, self.sheet
         nodes = math.ceil(ranks / ranks_per_node)
         inside = math.ceil(ranks / nodes)
         share = shares.link_efficiency
         rate = sheet.intra_node_bytes_per_second * share.value
-        if nodes > 1:
-            network = inside * inter_node_bytes_per_second * shares.nic_efficiency.value
-            if inside == 1 or network < rate:
-                rate, share = network, shares.nic_efficiency
+        network = inside * inter_node_bytes_per_second * shares.nic_efficiency.value
+        if inside == 1 or network < rate:
+            rate, share = network, shares.nic_efficiency
         seconds = num_bytes * _wire_factor(kind, ranks) / rate
         intra_steps, inter_steps = _latency_steps(kind, inside, nodes)
         seconds += intra_steps * sheet.intra_node_latency_seconds
@@ -179,17 +227,15 @@ class Roofline:
         seconds += shares.collective_fixed_seconds.value
         return _estimate(seconds, shares.collective_spread, share)
 
+    def _by_kernels(self, seconds: float, spread: float) -> Estimate:
+        """Return seconds by this architecture's kernels; another's are no fit for this device."""
+        own = self.kernels.fitted and self.kernels.architecture == self.shares.architecture
+        source = Source.FITTED if own else Source.DATASHEET
+        return Estimate(seconds, seconds * spread, source)
+
     def launch(self, kernels: float) -> Estimate:
         """Estimate the host's seconds to launch kernels, for engines that do not hide launches."""
         return Estimate(kernels * self.sheet.launch_seconds, 0.0, Source.DATASHEET)
-
-
-def _overlapped(compute: float, memory: float, exponent: float) -> float:
-    """Return (compute^p + memory^p)^(1/p), scaled so that no power under- or overflows."""
-    longer, shorter = max(compute, memory), min(compute, memory)
-    if longer == 0:
-        return 0.0
-    return float(longer * (1 + (shorter / longer) ** exponent) ** (1 / exponent))
 
 
 def _wire_factor(kind: CollectiveKind, ranks: int) -> float:

@@ -19,6 +19,7 @@ class DeviceSheet:
         host_bytes_per_second: Link to host memory, one direction.
         launch_seconds: Host time to launch one kernel (or to dispatch one operation on CPU).
         architecture: Family whose fitted efficiencies apply ("ampere", "hopper", "ada", "cpu").
+        multiprocessors: Units that each work on one tile of an operation at a time.
         gpus_per_node: The usual node, used when a job does not say it.
     """
 
@@ -26,6 +27,7 @@ class DeviceSheet:
     title: str
     kind: Literal["gpu", "cpu"]
     architecture: str
+    multiprocessors: AtLeastOne = 1
     peak_flops_per_second: FrozenDict[Precision, Positive]
     memory_bytes: AtLeastOne
     reserved_bytes: NonNegativeInt = 0

@@ -1,0 +1,152 @@
+"""What kernels take on one architecture: constants fitted to operator tables, with their spread.
+
+`profiles/kernels/<architecture>.yaml` holds them, written by the command that it names;
+`profiles/fits/<architecture>.yaml` says whose kernels stand for an architecture.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+from rlplan.decoding import read_yaml
+from rlplan.errors import UnknownNameError
+from rlplan.frozen import FrozenDict
+from rlplan.limits import AtLeastOne, NonNegative, Positive
+
+KERNELS_FOLDER: Final = Path(__file__).parent / "kernels"
+
+RowKind = Literal["norm", "rope", "activation", "residual", "embedding"]
+# How often a value of a row passes through memory: read, read again (gate and up, or both
+# addends), written.
+ROW_PASSES: Final[Mapping[RowKind, int]] = {
+    "norm": 2,
+    "rope": 2,
+    "activation": 3,
+    "residual": 3,
+    "embedding": 2,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmKernels:
+    """Hold what matrix products take; `profiles.gemm_time` has the formula.
+
+    Attributes:
+        tiles: Share of a multiprocessor's peak rate by output tile, "rows x columns".
+        depth_step: A product's depth is computed in steps of so many values.
+        epilogue_seconds: Time to write out a tile of 256 x 128 that nothing hides.
+        tail_fraction: Share of a started wave's time that the tiles missing in it still cost.
+        slowdown: Loss of rate in long products, as the clock falls and the cache is refilled.
+        slowdown_waves: Waves at which half of that loss is reached.
+        memory_efficiency: Share of the memory's rate.
+        overlap_exponent: How far computing hides memory traffic: with p, the two take
+            (compute^p + memory^p)^(1/p); 1 is not at all, large values are the pure maximum.
+        split_traffic: Passes of the partial sums through memory when the depth is split.
+        fixed_seconds: Time of a product with next to no work.
+        spread: Relative, one sigma, on shapes held back from the fit.
+    """
+
+    tiles: FrozenDict[str, Positive]
+    depth_step: AtLeastOne
+    epilogue_seconds: NonNegative
+    tail_fraction: NonNegative
+    slowdown: NonNegative
+    slowdown_waves: Positive
+    memory_efficiency: Positive
+    overlap_exponent: Positive
+    split_traffic: NonNegative
+    fixed_seconds: NonNegative
+    spread: NonNegative
+    standard_errors: FrozenDict[str, NonNegative] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowKernels:
+    """Hold what a kernel takes that works row by row, one block of threads a token.
+
+    A row's block walks along its values, so that few rows take fixed_seconds + width *
+    seconds_per_value; many rows take the bytes they move, faster while they stay in the cache.
+
+    Attributes:
+        cached_efficiency: Share of the memory's rate at which the first `cached_bytes` move
+            (above 1: the cache is faster than the memory).
+        memory_efficiency: Share at which the bytes beyond them move.
+        overlap_exponent: As of the matrix products.
+    """
+
+    fixed_seconds: NonNegative
+    seconds_per_value: NonNegative
+    cached_bytes: NonNegative
+    cached_efficiency: Positive
+    memory_efficiency: Positive
+    overlap_exponent: Positive
+    spread: NonNegative
+    standard_errors: FrozenDict[str, NonNegative] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProtocol:
+    """Hold one way of moving bytes inside a node: what it takes to start, and its rate.
+
+    Attributes:
+        step_seconds: Of every hop that follows another.
+        link_efficiency: Share of the link's rate.
+    """
+
+    start_seconds: NonNegative
+    step_seconds: NonNegative
+    link_efficiency: Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkKernels:
+    """Hold what collectives take inside a node; the fastest protocol is used, as NCCL chooses.
+
+    Attributes:
+        reduce: Protocols of rings (all-reduce, all-gather, reduce-scatter, broadcast).
+        send: From one rank to another.
+        send_cached_bytes: Messages beyond it leave the cache, and their rest moves at
+            `send_memory_efficiency`.
+    """
+
+    reduce: tuple[LinkProtocol, ...]
+    send: LinkProtocol
+    send_cached_bytes: NonNegative
+    send_memory_efficiency: Positive
+    reduce_spread: NonNegative
+    send_spread: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Hold the kernels of one architecture.
+
+    Attributes:
+        fitted: Whether the constants were fitted to measurements.
+        refit: The command that fits them again.
+        held_out: What the fit left out, and its errors there.
+    """
+
+    architecture: str
+    source: str
+    fitted: bool
+    refit: str = ""
+    held_out: str = ""
+    gemm: GemmKernels
+    rows: FrozenDict[RowKind, RowKernels]
+    links: LinkKernels
+
+
+@cache
+def load_kernels(architecture: str) -> Kernels:
+    """Return the kernels of an architecture, such as `ampere`.
+
+    Raises:
+        UnknownNameError: There is no file of that name in `profiles/kernels/`.
+    """
+    known = sorted(path.stem for path in KERNELS_FOLDER.glob("*.yaml"))
+    if architecture not in known:
+        raise UnknownNameError("kernels", architecture, known)
+    return read_yaml(Kernels, KERNELS_FOLDER / f"{architecture}.yaml")
