@@ -78,6 +78,10 @@ class Tally:
         self.pruned[rule] = self.pruned.get(rule, 0) + count
 
 
+# What a user may set to any value, while only some are tried when it is left open.
+SETTINGS = ("micro_batch", "max_running", "memory_fraction", "offload")
+
+
 def is_allowed(layout: TaskPlan, draft: TaskDraft | None) -> bool:
     """Tell whether a layout keeps what the user fixed."""
     if draft is None:
@@ -146,13 +150,25 @@ class OptionTable:
 
     def _drafted(self, task: Task, layouts: Iterator[TaskPlan]) -> Iterator[TaskPlan]:
         draft = self.drafts.get(task.name)
-        if draft is not None and draft.offload is not None:
-            layouts = (replace(layout, offload=bool(draft.offload)) for layout in layouts)
+        if draft is not None:
+            layouts = iter(dict.fromkeys(self._with_settings(task, draft, layouts)))
         for layout in layouts:
             if is_allowed(layout, draft):
                 yield layout
             else:
                 self.tally.prune("fixed by the user")
+
+    def _with_settings(
+        self, task: Task, draft: TaskDraft, layouts: Iterator[TaskPlan]
+    ) -> Iterator[TaskPlan]:
+        """Yield layouts with the user's own settings, which need not be among those to try."""
+        given = {name: getattr(draft, name) for name in SETTINGS}
+        given = {name: value for name, value in given.items() if value is not None}
+        updates = self.job.workload.updates if task.kind == "train" else 1
+        for layout in layouts:
+            local = self.job.workload.sequences // updates // layout.dp
+            if local % given.get("micro_batch", 1) == 0:
+                yield replace(layout, **given)
 
     def _front_of_role(self, role: Role, site: Site) -> list[RoleOption]:
         capacity = self.capacity_bytes(site)

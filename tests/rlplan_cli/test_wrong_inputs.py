@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.rlplan_cli.conftest import change, remove, write_profile
 
@@ -120,7 +119,8 @@ JOB_FILES = [
     file("job.yaml", "when: 2024-13-45\n", name="date that there is not", said=("job.yaml", "is not YAML"), arguments=SEARCH),
     file("job.yaml", "a: " + "[" * 3000, name="nested without end", said=("job.yaml", "is not YAML"), arguments=SEARCH),
     Wrong("list that contains itself", SEARCH, ("job.yaml", "cluster"), lambda: (
-        remove("job.yaml", "cluster"), Path("job.yaml").open("a").write("cluster: &a [*a]\n"))),
+        remove("job.yaml", "cluster"),
+        Path("job.yaml").write_text(Path("job.yaml").read_text() + "cluster: &a [*a]\n"))),
     file("job.yaml", "1: 2\n", name="number for a key", said=("job.yaml",), arguments=SEARCH),
     file("job.yaml", "a: !!python/object:os.system {}\n", name="Python object", said=("job.yaml", "is not YAML"), arguments=SEARCH),
 ]  # fmt: skip
@@ -173,7 +173,7 @@ DRAFTS = [
     draft("tasks", "actor.update", to={"tp": 3}, name="impossible TP in a partial plan", said=("tasks.actor.update.tp", "found 3")),
     draft("tasks", "actor.update", to={"pool": "p9"}, name="unknown pool in a partial plan", said=("tasks.actor.update.pool", "'p9'", "p0")),
     draft("tasks", "actor.update", to={"engine": "vllm"}, name="engine of another kind in a partial plan", said=("tasks.actor.update.engine", "'vllm'")),
-    draft("tasks", "actor.update", to={"micro_batch": 5}, name="micro-batch that no layout has", said=("pools.p0",)),
+    draft("tasks", "actor.update", to={"micro_batch": 5}, name="micro-batch that no layout has", said=("tasks.actor.update.micro_batch", "found 5", "divisor of 8")),
     draft("pools", 0, "roles", to=["actor", "critic", "reward"], name="partial plan without a role", said=("pools", "reference")),
     draft("pools", 0, "gpus", to=5, name="partial plan with too many GPUs", said=("pools.0.gpus", "at most 2")),
 ]  # fmt: skip
@@ -287,3 +287,26 @@ def test_wrong_input_gives_one_line_exit_code_2_and_changes_nothing(project, rlp
     for words in wrong.said:
         assert words in answer.err, f"{words!r} is not in {answer.err!r}"
     assert contents(project) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("search jop.yaml", "did you mean 'job.yaml'"),
+        ("simulate plan.yaml --iterations many", "found 'many'"),
+        ("validate profile", "holds no measured.json"),
+    ],
+)
+def test_the_installed_command_answers_wrong_input_in_the_same_way(project, arguments, said):
+    program = "from rlplan_cli.main import main; main()"
+    command = [sys.executable, "-c", program, *arguments.split()]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert len(answer.stderr.splitlines()) == 1
+    assert said in answer.stderr
+
+
+def test_there_are_kinds_enough_and_each_has_its_own_name():
+    names = [wrong.name for wrong in EVERYTHING]
+    assert len(names) == len(set(names)) >= 30

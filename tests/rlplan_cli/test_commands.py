@@ -1,0 +1,203 @@
+"""Commands: what they print and write, that their files read back, and that help shows an example."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from rlplan.decoding import adapter
+from rlplan.forecast import Forecast
+from rlplan.plan import PlanDraft
+from rlplan_cli import commands
+from rlplan_cli.main import command_names
+from tests.house.tree import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+PLAN_EXAMPLES = [path for path in EXAMPLES if path.name.endswith(".plan.yaml")]
+JOB_EXAMPLES = [path for path in EXAMPLES if path not in PLAN_EXAMPLES]
+
+FORECAST_FIELDS = {
+    "iteration_seconds", "iteration_seconds_interval", "tokens_per_second", "stage_seconds", "tasks",
+    "memory", "feasible", "cost_usd", "energy_joules", "warnings",
+}  # fmt: skip
+SEARCH_FIELDS = {"plans", "considered", "pruned", "bound_seconds", "gap", "search_seconds"}
+TASKS = {
+    "actor.generate", "critic.compute_values", "reference.compute_log_prob", "reward.compute_reward",
+    "rule.compute_reward", "actor.update", "critic.update",
+}  # fmt: skip
+
+
+def check_forecast(data):
+    assert data.keys() >= FORECAST_FIELDS
+    low, high = data["iteration_seconds_interval"]
+    assert low <= data["iteration_seconds"] <= high
+    assert data["stage_seconds"].keys() == {"generation", "preparation", "training", "transition"}
+    for task in data["tasks"]:
+        assert task.keys() == {
+            "name", "pool", "iteration", "start_seconds", "end_seconds", "activity",
+        }  # fmt: skip
+        assert task["start_seconds"] <= task["end_seconds"]
+    for memory in data["memory"]:
+        assert memory.keys() >= {"pool", "gpu_peak_bytes", "capacity_bytes", "terms"}
+        assert sum(memory["terms"].values()) == memory["gpu_peak_bytes"]
+
+
+def test_simulate_prints_every_field_of_a_forecast(project, rlplan):
+    data = rlplan("simulate", "plan.yaml", "--json").json
+    check_forecast(data)
+    assert {task["name"] for task in data["tasks"] if task["activity"] == "task"} == TASKS
+    assert data["feasible"] is True
+
+
+def test_tasks_of_every_iteration_have_their_start_and_end(project, rlplan):
+    data = rlplan("simulate", "plan.yaml", "--iterations", 3, "--json").json
+    played = [task for task in data["tasks"] if task["name"] == "actor.update"]
+    assert [task["iteration"] for task in played] == [0, 1, 2]
+    assert played[0]["end_seconds"] <= played[1]["start_seconds"]
+
+
+def test_a_forecasts_file_is_what_json_prints_and_reads_back(project, rlplan):
+    printed = rlplan("simulate", "plan.yaml", "--json", "--out", "forecast.json").json
+    stored = json.loads(Path("forecast.json").read_text())
+    assert stored == printed
+    assert isinstance(adapter(Forecast).validate_python(stored), Forecast)
+
+
+def test_simulate_takes_a_runs_folder_and_writes_a_trace(project, rlplan):
+    assert rlplan("simulate", "run", "--trace", "trace.json").code == 0
+    events = json.loads(Path("trace.json").read_text())["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+
+
+def test_search_prints_every_field_of_its_result_and_the_best_plans_forecast(project, rlplan):
+    data = rlplan("search", "job.yaml", "--json").json
+    check_forecast(data)
+    assert data.keys() >= SEARCH_FIELDS
+    seconds = [each["forecast"]["iteration_seconds"] for each in data["plans"]]
+    assert seconds == sorted(seconds)
+    assert data["iteration_seconds"] == seconds[0]
+    for each in data["plans"]:
+        check_forecast(each["forecast"])
+        assert each["plan"]["pools"]
+    assert data["bound_seconds"] <= seconds[0]
+
+
+def test_the_plan_that_search_writes_is_its_best_and_simulates_to_the_same_forecast(
+    project, rlplan
+):
+    found = rlplan("search", "job.yaml", "--out", "best.yaml", "--json").json
+    again = rlplan("simulate", "best.yaml", "--json").json
+    assert again["iteration_seconds"] == pytest.approx(found["iteration_seconds"])
+
+
+def test_what_search_prints_is_what_report_reads(project, rlplan):
+    Path("printed.json").write_text(rlplan("search", "job.yaml", "--json").out)
+    answer = rlplan("report", "run", "--search", "printed.json", "--out", "pages", "--json")
+    assert answer.code == 0
+    assert Path(answer.json["report"]).is_file()
+
+
+def test_a_plan_alone_has_a_report_beside_it(project, rlplan):
+    page = Path(rlplan("report", "plan.yaml", "--json").json["report"])
+    assert page.parent == Path("plan.report")
+    assert "actor.generate" in page.read_text()
+
+
+def test_validate_compares_a_run_and_stores_the_table(project, rlplan):
+    answer = rlplan("validate", "run", "--json")
+    rows = {row["name"] for row in answer.json["rows"]}
+    assert rows >= TASKS
+    assert answer.json["iteration"]["error_fraction"] == pytest.approx(0)
+    assert (answer.json["warmup_iterations"], answer.json["compared_iterations"]) == (1, 4)
+    assert json.loads(Path("run/validation.json").read_text()) == answer.json
+
+
+def test_validate_with_a_profile_forecasts_anew(project, rlplan):
+    Path("run/forecast.json").unlink()
+    assert rlplan("validate", "run", "--profile", "profile").code == 0
+    assert "profile small" in json.loads(Path("run/forecast.json").read_text())["profile"]
+
+
+def test_profile_show_prints_tables_and_draws_them(project, rlplan):
+    answer = rlplan("profile", "show", "profile", "--plots", "plots", "--json")
+    assert answer.json["header"]["device"] == "cpu"
+    assert [table["table"] for table in answer.json["tables"]] == ["gemm"]
+    assert list(Path("plots").iterdir())
+    assert "gemm" in rlplan("profile", "show", "profile").out
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--model", "llama-3.1-8b", "--gpu", "h100-80gb-sxm", "--gpus", "16"],
+                ["--algorithm", "grpo"]], ids=["tiny", "llama", "grpo"],
+)  # fmt: skip
+def test_what_init_writes_can_be_searched_at_once(project, rlplan, options):
+    assert rlplan("init", "new.yaml", *options).code == 0
+    answer = rlplan("search", "new.yaml", "--out", "new.plan.yaml")
+    assert answer.code == 0, answer.err
+    assert rlplan("simulate", "new.plan.yaml", "--json").json["feasible"] is True
+
+
+def test_init_replaces_a_file_only_when_it_is_told_to(project, rlplan):
+    assert rlplan("init", "job.yaml", "--force", "--algorithm", "grpo", "--json").code == 0
+    assert yaml.safe_load(Path("job.yaml").read_text())["algorithm"] == "grpo"
+
+
+@pytest.mark.parametrize("path", JOB_EXAMPLES, ids=lambda path: path.name)
+def test_every_example_job_satisfies_the_published_schema(rlplan, path):
+    jsonschema.validate(yaml.safe_load(path.read_text()), rlplan("schema", "job").json)
+
+
+@pytest.mark.parametrize("path", PLAN_EXAMPLES, ids=lambda path: path.name)
+def test_every_example_plan_satisfies_the_published_schema_and_fits(rlplan, path):
+    jsonschema.validate(yaml.safe_load(path.read_text()), rlplan("schema", "plan").json)
+    data = rlplan("simulate", path, "--json").json
+    check_forecast(data)
+    assert data["feasible"] is True
+    assert data["infeasible_reasons"] == []
+
+
+def test_the_ppo_example_has_a_plan():
+    assert [path.name for path in PLAN_EXAMPLES] == ["ppo-7b-16xa100.plan.yaml"]
+
+
+def test_a_complete_plan_satisfies_the_schema_of_plans(project, rlplan):
+    jsonschema.validate(
+        yaml.safe_load(Path("plan.yaml").read_text()), rlplan("schema", "plan").json
+    )
+
+
+def test_schemas_refuse_what_the_reader_refuses(rlplan):
+    schema = rlplan("schema", "plan").json
+    jsonschema.Draft202012Validator.check_schema(schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"job": "job.yaml", "pools": [], "taks": {}}, schema)
+    assert schema["properties"].keys() == PlanDraft.__dataclass_fields__.keys()
+
+
+def test_every_file_of_the_commands_folder_is_a_command_with_an_example(rlplan):
+    files = {path.stem for path in Path(commands.__path__[0]).glob("*.py")} - {"__init__"}
+    assert set(command_names()) == files
+    assert files >= set("init profile search simulate execute validate report schema demo".split())
+    overview = rlplan("--help")
+    assert overview.code == 0
+    for name in files:
+        assert f" {name} " in overview.out
+        shown = rlplan(name, "--help")
+        assert shown.code == 0
+        assert f"Example: rlplan {name}" in " ".join(shown.out.split())
+
+
+def test_the_subcommand_of_profile_has_an_example_too(rlplan):
+    assert "Example: rlplan profile show" in rlplan("profile", "show", "--help").out
+
+
+def test_without_a_command_help_is_shown(rlplan):
+    answer = rlplan()
+    assert (answer.code, answer.err) == (0, "")
+    assert "Usage: rlplan" in answer.out
+
+
+def test_the_version_is_told(rlplan):
+    assert rlplan("--version").out.startswith("rlplan ")
