@@ -73,10 +73,12 @@ class RayPassRunner:
         if model_pass.name == "weight_sync":
             runs = [self._sync_weights(model_pass) for _ in range(WARMUP_CALLS + repeats)]
             return tuple(runs[WARMUP_CALLS:])
+        generates = model_pass.name in ("prefill", "decode")
         by_rank = [
             seconds for seconds in self._group.call("run_pass", (model_pass, repeats)) if seconds
         ]
-        if model_pass.tp * model_pass.dp > 1:  # the ranks wait for each other: the slowest counts
+        alone = model_pass.tp == 1 and (model_pass.dp == 1 or generates)
+        if not alone:  # the ranks wait for each other: the slowest counts
             return tuple(max(slowest) for slowest in zip(*by_rank, strict=True))
         # Each rank runs by itself, as in a task, where what delays one pass evens out over many.
         return tuple(seconds for rank in by_rank for seconds in rank)

@@ -46,7 +46,7 @@ class PassBench:
 
         The ranks start each repeat together, so that neighbours are busy with the same.
         """
-        shard = self._shard(model_pass)
+        shard = None if self._stands_idle(model_pass) else self._shard(model_pass)
         before, run = _nothing, _nothing
         if shard is not None:
             before, run = self._prepare(shard, model_pass)
@@ -59,6 +59,11 @@ class PassBench:
             self._finish()
             seconds.append(time.perf_counter() - start)
         return tuple(seconds[WARMUP_RUNS:]) if shard is not None else ()
+
+    def _stands_idle(self, model_pass: ModelPass) -> bool:
+        """Tell whether this rank has nothing to do: other pools wait while one generates."""
+        generates = model_pass.name in ("prefill", "decode")
+        return generates and self._rank >= model_pass.dp * model_pass.tp
 
     def export_weights(self, model_pass: ModelPass) -> tuple[list[Any], float]:
         """Put the shard's weights into the object store; return the reference and when it began."""

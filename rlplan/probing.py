@@ -35,7 +35,9 @@ class ModelPass:
             (train to generate layout, into another process), `call` (a remote call that passes
             `tokens` bytes and does nothing), `fetch` (of `tokens` bytes that another worker put).
         tp: Ranks that run the pass together with tensor parallelism.
-        dp: Ranks of a gradient reduction; 1 elsewhere.
+        dp: Copies of the layout that work at once, as data-parallel ranks do. Ranks of `infer`,
+            `train` and `gradient_reduction` wait for each other, so the slowest counts; generation
+            runs while nothing else does, so devices beyond `dp * tp` stand idle.
         sequences: Sequences in the (micro-)batch.
         tokens: Tokens of each sequence; for `decode` those already cached.
     """

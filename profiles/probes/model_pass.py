@@ -78,23 +78,24 @@ def _uses(job: Job) -> tuple[_Use, ...]:
 def _in_one_layout(
     base: ModelPass, kinds: frozenset[Kind], job: Job, settings: Settings
 ) -> Iterator[ModelPass]:
-    widest = settings.devices // base.tp
+    copies = geometric(1, settings.devices // base.tp, 2)
     if "generate" in kinds:
-        yield from _generation(base, job, settings)
+        for dp in copies:
+            yield from _generation(replace(base, dp=dp), job, settings)
         yield replace(base, name="weight_sync")
     lengths = sequence_tokens(job).distinct()
     lengths = lengths[-1:] if settings.quick else lengths
     sequences = job.workload.sequences
-    if "infer" in kinds:
-        for batch in _batches(sequences, settings):
-            for tokens in lengths:
-                yield replace(base, name="infer", sequences=batch, tokens=tokens)
+    # Infer and train tasks of one update, shared out to the copies that work at once.
+    work = {"infer": sequences, "train": -(-sequences // job.workload.updates)}
+    for name in (each for each in ("infer", "train") if each in kinds):
+        for dp in copies:
+            for batch in _batches(-(-work[name] // dp), settings):
+                for tokens in lengths:
+                    yield replace(base, name=name, dp=dp, sequences=batch, tokens=tokens)
     if "train" in kinds:
-        for batch in _batches(-(-sequences // job.workload.updates), settings):
-            for tokens in lengths:
-                yield replace(base, name="train", sequences=batch, tokens=tokens)
         yield replace(base, name="optimizer")
-        for dp in geometric(2, widest, 2) if widest > 1 else ():
+        for dp in copies[1:]:
             yield replace(base, name="gradient_reduction", dp=dp)
 
 
@@ -104,9 +105,9 @@ def _generation(base: ModelPass, job: Job, settings: Settings) -> Iterator[Model
     last = job.workload.longest_sequence_tokens
     cached = sorted({prompts.mean, (prompts.mean + last) // 2, last})
     sequences = job.workload.sequences
-    # Each of dp replicas gets its share of the sequences: exactly these batches occur in a plan.
-    shares = {-(-sequences // dp) for dp in range(1, settings.devices // base.tp + 1)}
-    batches = sorted({*_batches(sequences, settings), *(min(s, _MOST_SEQUENCES) for s in shares)})
+    # Each of dp replicas gets its share of the sequences: exactly this batch occurs in a plan.
+    share = -(-sequences // base.dp)
+    batches = sorted({*_batches(share, settings), min(share, _MOST_SEQUENCES)})
     for batch in batches:
         for tokens in prompts.distinct():
             yield replace(base, name="prefill", sequences=batch, tokens=tokens)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from profiles.facts import Facts
 from rlplan.estimate import Estimate, Source
@@ -121,17 +121,16 @@ def measured_steps(
         return None
 
     def look_up(name: str, sequences: int, tokens: int) -> Estimate | None:
-        return device.model_pass(
-            ModelPass(
-                name="prefill" if name == "prefill" else "decode",
-                model=model,
-                head="lm",
-                precision=precision,
-                tp=tp,
-                sequences=max(1, sequences),
-                tokens=max(1, tokens),
-            )
+        alone = ModelPass(
+            name="prefill" if name == "prefill" else "decode",
+            model=model,
+            head="lm",
+            precision=precision,
+            tp=tp,
+            sequences=max(1, sequences),
+            tokens=max(1, tokens),
         )
+        return device.model_pass(replace(alone, dp=layout.dp)) or device.model_pass(alone)
 
     def cost_of_step(name: str) -> Cost:
         def seconds(sequences: int, tokens: int) -> Estimate:
@@ -156,7 +155,7 @@ def operator_steps(
 
     A pipelined replica keeps as many batches in flight as it has stages: a step of all running
     sequences takes the slowest stage's time once per batch, and a prefill of p batches fills and
-    drains the pipeline, so that it lasts 2 p - 1 of them.
+    drains the pipeline, so that it lasts 2 p - 1 of them. The host's work on a step falls to every batch.
     """
     setting, engine = setting_of(layout, site, precision, facts), facts.engine(layout.engine)
     host = Estimate(engine.step_seconds, 0.0, Source.DATASHEET)
@@ -171,7 +170,7 @@ def operator_steps(
         whole = _whole_pass(setting, model, batch)
         if batches == 1:
             return whole + host
-        return whole + _slowest_stage(setting, model, batch) * (batches - 1) + host
+        return whole + host + (_slowest_stage(setting, model, batch) + host) * (batches - 1)
 
     def decode(running: int, cached: int) -> Estimate:
         count = -(-max(1, running) // layout.pp)
@@ -182,7 +181,7 @@ def operator_steps(
             cached_tokens=max(1, cached),
             head_tokens=count,
         )
-        return _slowest_stage(setting, model, batch) * layout.pp + host
+        return (_slowest_stage(setting, model, batch) + host) * layout.pp
 
     return ReplicaSteps(Steps(prefill, exact=False), Steps(decode, exact=False))
 

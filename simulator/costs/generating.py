@@ -1,6 +1,6 @@
 """Generate tasks: the slowest replica's prefills and decode steps under its KV budget."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -146,7 +146,10 @@ def steps_of(
     model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
 ) -> Steps:
     """Return what the steps of a replica cost: measured passes where they are known."""
-    return _steps(facts, model, _bare(layout), site, precision)
+    bare = _bare(layout)
+    if facts.device(site.device).profile is not None:
+        bare = replace(bare, dp=layout.dp)  # measured passes know how many copies work at once
+    return _steps(facts, model, bare, site, precision)
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)

@@ -37,18 +37,21 @@ class MeasuredPasses:
         self, name: PassName, *, dp: int = 1, sequences: int = 1, tokens: int = 1
     ) -> Estimate | None:
         """Return seconds of one pass, or None where this model was never measured so."""
-        return self.device.model_pass(
-            ModelPass(
-                name=name,
-                model=self.model,
-                head=self.head,
-                precision=self.precision,
-                tp=self.tp,
-                dp=dp,
-                sequences=sequences,
-                tokens=tokens,
-            )
+        wanted = ModelPass(
+            name=name,
+            model=self.model,
+            head=self.head,
+            precision=self.precision,
+            tp=self.tp,
+            dp=dp,
+            sequences=sequences,
+            tokens=tokens,
         )
+        return self.device.model_pass(wanted)
+
+    def seconds_at_once(self, name: PassName, dp: int, **batch: int) -> Estimate | None:
+        """Return seconds of one pass on `dp` ranks at once, or of one rank's where only that is known."""
+        return self.seconds(name, dp=dp, **batch) or self.seconds(name, **batch)
 
 
 def is_plain(layout: TaskPlan) -> bool:
@@ -108,7 +111,7 @@ def _passes(
     statistics, whole = statistics_of(job.workload), ZERO
     for size, count in micro_batches(local, layout.micro_batch):
         tokens = micro_batch_of(statistics, size, passes.padding).tokens // size
-        each = passes.seconds(name, sequences=size, tokens=tokens)
+        each = passes.seconds_at_once(name, layout.dp, sequences=size, tokens=tokens)
         if each is None:
             return None
         whole = whole + each * count

@@ -79,8 +79,10 @@ def test_four_roles_of_one_architecture_are_measured_with_two_heads():
 
 def test_micro_batches_are_powers_of_two_up_to_the_mini_batch_of_one_rank():
     passes = passes_of(PPO, settings_for(2))
-    train = of(passes, name="train", head="lm", tp=1)
+    train = of(passes, name="train", head="lm", tp=1, dp=1)
     assert [each.sequences for each in train] == [1, 2, 4, 8, 16]
+    train = of(passes, name="train", head="lm", tp=1, dp=2)
+    assert [each.sequences for each in train] == [1, 2, 4, 8]
     infer = of(passes, name="infer", head="lm", tp=2)
     assert [each.sequences for each in infer] == [1, 2, 4, 8, 16, 32]
 
@@ -93,7 +95,7 @@ def test_a_mini_batch_that_is_no_power_of_two_is_measured_itself():
 def test_decode_is_measured_at_exactly_the_batches_that_replicas_get():
     passes = passes_of(job_of(PPO.models, prompts=50), settings_for(4))
     batches = {each.sequences for each in of(passes, name="decode", tp=1)}
-    assert {50, 25, 17, 13} <= batches
+    assert {50, 25, 13} <= batches
     assert {each.sequences for each in of(passes, name="prefill", tp=1)} == batches
 
 
@@ -150,8 +152,8 @@ def test_a_model_that_does_not_fit_a_device_is_left_out():
 def test_the_set_of_a_small_ppo_job_stays_small_and_a_quick_one_smaller():
     whole = len(passes_of(PPO, settings_for(2)))
     quick = len(passes_of(PPO, settings_for(2, quick=True)))
-    assert whole == 100
-    assert quick == 68
+    assert whole == 138
+    assert quick == 92
 
 
 def test_passes_of_one_model_and_layout_stand_together():
