@@ -75,6 +75,7 @@ class DeviceFacts:
         backward: bool = False,
         fused: bool = True,
         causal: bool = True,
+        paged: bool = False,
     ) -> Estimate:
         """Return the seconds of the attention of one layer, without its projections.
 
@@ -82,6 +83,7 @@ class DeviceFacts:
             query_tokens: New tokens of each sequence; 1 for a decode step.
             cached_tokens: Tokens before them whose keys and values are cached.
             fused: Whether one kernel does it all (used by the roofline only).
+            paged: Whether it is the kernel of 2024's engines over a paged cache (as `fused`).
         """
         return self._attention(
             (batch, query_tokens, cached_tokens),
@@ -90,6 +92,7 @@ class DeviceFacts:
             backward,
             fused,
             causal,
+            paged,
         )
 
     def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:
@@ -173,6 +176,7 @@ class DeviceFacts:
         backward: bool,
         fused: bool,
         causal: bool,
+        paged: bool,
     ) -> Estimate:
         scatter = self._points.attentions(heads, precision, backward) if causal else None
         if scatter:
@@ -190,6 +194,7 @@ class DeviceFacts:
             backward=backward,
             fused=fused,
             causal=causal,
+            paged=paged,
         )
 
     def _look_up_memory_bound(self, num_bytes: float, kernels: float) -> Estimate:

@@ -120,6 +120,40 @@ class LinkKernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionKernels:
+    """Hold what attention over a paged cache takes; `profiles.attention_time` has the formula.
+
+    Attributes:
+        alone_efficiency: Share of the memory's rate at which decode blocks read when each has a
+            multiprocessor to itself.
+        paired_efficiency: The same when two share one.
+        block_start_seconds: Time of a decode block with next to no keys.
+        decode_fixed_seconds: Time of a decode step with next to no work.
+        combine_seconds: Time to combine the results of split keys.
+        prefill_efficiency: Share of the peak rate of prefill blocks, two on a multiprocessor.
+        append_efficiency: Share of the memory's rate at which they write keys into the cache
+            (above 1: through the second-level cache).
+        alone_fraction: Time of a block alone on its multiprocessor over that of one of two.
+        tail_fraction: As of the matrix products.
+        prefill_fixed_seconds: Time of a prefill with next to no work.
+    """
+
+    alone_efficiency: Positive
+    paired_efficiency: Positive
+    block_start_seconds: NonNegative
+    decode_fixed_seconds: NonNegative
+    combine_seconds: NonNegative
+    prefill_efficiency: Positive
+    append_efficiency: Positive
+    alone_fraction: Positive
+    tail_fraction: NonNegative
+    prefill_fixed_seconds: NonNegative
+    decode_spread: NonNegative
+    prefill_spread: NonNegative
+    standard_errors: FrozenDict[str, NonNegative] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
     """Hold the kernels of one architecture.
 
@@ -127,6 +161,8 @@ class Kernels:
         fitted: Whether the constants were fitted to measurements.
         refit: The command that fits them again.
         held_out: What the fit left out, and its errors there.
+        attention: Over a paged cache; None where no table was at hand, and `attention_of` names the
+            architecture whose kernels stand for it.
     """
 
     architecture: str
@@ -137,6 +173,8 @@ class Kernels:
     gemm: GemmKernels
     rows: FrozenDict[RowKind, RowKernels]
     links: LinkKernels
+    attention: AttentionKernels | None = None
+    attention_of: str = ""
 
 
 @cache

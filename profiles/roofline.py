@@ -8,6 +8,7 @@ An operation takes as long as its arithmetic or its memory traffic, whichever is
 import math
 from typing import Final, Literal
 
+from profiles.attention_time import PagedAttentionTime
 from profiles.efficiencies import Constant, Efficiencies, load_efficiencies
 from profiles.gemm_time import GemmTime, overlapped
 from profiles.kernels import ROW_PASSES, Kernels, RowKind, load_kernels
@@ -47,6 +48,7 @@ class Roofline:
         self._gemm_time = GemmTime(
             self.kernels.gemm, sheet.multiprocessors, sheet.memory_bytes_per_second
         )
+        self._paged_attention = _paged_attention(self.kernels, sheet)
         # A processor dispatches and computes by turns; a GPU's host launches ahead of the device.
         self.dispatch_seconds = sheet.launch_seconds if sheet.kind == "cpu" else 0.0
         self.kernel_seconds = self.shares.kernel_seconds.value + self.dispatch_seconds
@@ -101,12 +103,20 @@ class Roofline:
         backward: bool = False,
         fused: bool = True,
         causal: bool = True,
+        paged: bool = False,
     ) -> Estimate:
         """Estimate the seconds of an attention: two products and a softmax for every query head.
 
         A causal query sees the cached tokens and, on average, half of the new ones; without a fused
         kernel the masked half is computed and the scores go through memory.
+
+        Args:
+            paged: The kernel of 2024's engines over a paged cache, for forward passes.
         """
+        if paged and self._paged_attention is not None and not backward:
+            return self._paged(
+                (batch, query_tokens, cached_tokens), (q_heads, kv_heads, head_dim), precision
+            )
         shares = self.shares
         value_bytes = PRECISIONS[precision].weight_bytes
         seen = cached_tokens + query_tokens * (0.5 if causal and fused else 1.0)
@@ -129,6 +139,28 @@ class Roofline:
         )
         fixed = shares.attention_fixed_seconds.value + kernels * self.kernel_seconds
         return _estimate(max(compute, memory) + fixed, shares.attention_spread, share)
+
+    def _paged(
+        self, shape: tuple[int, int, int], heads: tuple[int, int, int], precision: Precision
+    ) -> Estimate:
+        paged = self._paged_attention
+        assert paged is not None
+        (batch, query_tokens, cached), (q_heads, kv_heads, head_dim) = shape, heads
+        value_bytes = PRECISIONS[precision].weight_bytes
+        borrowed = self.kernels.attention is None
+        if query_tokens == 1:
+            seconds = paged.decode_seconds(batch, cached, kv_heads, head_dim, value_bytes)
+            return self._by_kernels(seconds, paged.kernels.decode_spread, borrowed=borrowed)
+        seconds = paged.prefill_seconds(
+            batch,
+            query_tokens,
+            cached,
+            q_heads,
+            head_dim,
+            value_bytes=value_bytes,
+            peak=self.peak(precision),
+        )
+        return self._by_kernels(seconds, paged.kernels.prefill_spread, borrowed=borrowed)
 
     def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:
         """Estimate the seconds of kernels that together move `num_bytes` through memory."""
@@ -227,15 +259,26 @@ class Roofline:
         seconds += shares.collective_fixed_seconds.value
         return _estimate(seconds, shares.collective_spread, share)
 
-    def _by_kernels(self, seconds: float, spread: float) -> Estimate:
+    def _by_kernels(self, seconds: float, spread: float, *, borrowed: bool = False) -> Estimate:
         """Return seconds by this architecture's kernels; another's are no fit for this device."""
         own = self.kernels.fitted and self.kernels.architecture == self.shares.architecture
+        own = own and not borrowed
         source = Source.FITTED if own else Source.DATASHEET
         return Estimate(seconds, seconds * spread, source)
 
     def launch(self, kernels: float) -> Estimate:
         """Estimate the host's seconds to launch kernels, for engines that do not hide launches."""
         return Estimate(kernels * self.sheet.launch_seconds, 0.0, Source.DATASHEET)
+
+
+def _paged_attention(kernels: Kernels, sheet: DeviceSheet) -> PagedAttentionTime | None:
+    """Return the paged attention of a device by its own or the nearest architecture's kernels."""
+    found = kernels.attention
+    if found is None and kernels.attention_of:
+        found = load_kernels(kernels.attention_of).attention
+    if found is None:
+        return None
+    return PagedAttentionTime(found, sheet.multiprocessors, sheet.memory_bytes_per_second)
 
 
 def _wire_factor(kind: CollectiveKind, ranks: int) -> float:

@@ -1,0 +1,128 @@
+"""How long attention over a paged cache takes: waves of thread blocks, two on a multiprocessor.
+
+FlashAttention-2's kernels for a cache (Dao 2023, arXiv:2307.08691, section 3.2; flash-decoding):
+a block of a prefill takes a tile of queries of one head past all keys that they see, and writes the
+new keys and values into the cache on its way; a block of a decode step takes one KV head of one
+sequence. Where there are too few blocks, the keys are split among several, whose results are
+combined.
+"""
+
+import math
+from functools import cache
+from typing import Final
+
+from profiles.kernels import AttentionKernels
+
+BLOCKS_PER_UNIT: Final = 2
+QUERIES_PER_TILE: Final = 64
+KEYS_PER_TILE: Final = 128
+KEYS_PER_SPLIT: Final = 64
+# The library splits below this share of a block on every multiprocessor, ...
+ENOUGH_BLOCKS: Final = 0.8
+# ... into the fewest parts that fill waves this well, compared with the best number of parts.
+GOOD_FILL: Final = 0.85
+MOST_PARTS: Final = 128
+
+
+class PagedAttentionTime:
+    """Estimate attention over a paged cache from a device's rates and its kernels' constants.
+
+    Args:
+        units: Multiprocessors of the device.
+    """
+
+    def __init__(
+        self, kernels: AttentionKernels, units: int, memory_bytes_per_second: float
+    ) -> None:
+        self.kernels = kernels
+        self._units = units
+        self._slots = BLOCKS_PER_UNIT * units
+        self._memory_rate = memory_bytes_per_second
+
+    def decode_seconds(
+        self, batch: int, cached_tokens: int, kv_heads: int, head_dim: int, value_bytes: int
+    ) -> float:
+        """Return the seconds of one decode step's attention of one layer."""
+        kernels = self.kernels
+        blocks = batch * kv_heads
+        tiles = max(1, -(-cached_tokens // KEYS_PER_SPLIT))
+        parts = split_parts(blocks, tiles, self._units)
+        keys = min(-(-tiles // parts) * KEYS_PER_SPLIT, max(1, cached_tokens))
+        num_bytes = keys * 2 * head_dim * value_bytes
+        per_slot = self._memory_rate / self._slots
+        full = kernels.block_start_seconds + num_bytes / (per_slot * kernels.paired_efficiency)
+        alone = kernels.block_start_seconds + num_bytes / (
+            BLOCKS_PER_UNIT * per_slot * kernels.alone_efficiency
+        )
+        waves, rest = divmod(blocks * parts, self._slots)
+        seconds = kernels.decode_fixed_seconds + waves * full
+        if rest:
+            seconds += alone + (full - alone) * self._paired_share(rest)
+        return seconds + (kernels.combine_seconds if parts > 1 else 0.0)
+
+    def prefill_seconds(
+        self,
+        batch: int,
+        query_tokens: int,
+        cached_tokens: int,
+        q_heads: int,
+        head_dim: int,
+        *,
+        value_bytes: int,
+        peak: float,
+    ) -> float:
+        """Return the seconds of the attention of one layer over new and cached tokens.
+
+        Args:
+            peak: The device's rate in flops per second at this precision.
+        """
+        kernels = self.kernels
+        tiles = -(-query_tokens // QUERIES_PER_TILE)
+        blocks = batch * q_heads * tiles
+        seen, appended = _tiles_seen(query_tokens, cached_tokens)
+        most = -(-(query_tokens + cached_tokens) // KEYS_PER_TILE)
+        parts = split_parts(blocks, most, self._units)
+        if parts > 1:
+            seen, appended = -(-most // parts), appended / parts
+        flops = 4 * QUERIES_PER_TILE * KEYS_PER_TILE * head_dim
+        # A tile of keys and values is read and written.
+        num_bytes = 4 * KEYS_PER_TILE * head_dim * value_bytes
+        seconds = seen * flops * self._slots / (peak * kernels.prefill_efficiency)
+        seconds += (
+            appended * num_bytes * self._slots / (self._memory_rate * kernels.append_efficiency)
+        )
+        filled = blocks * parts / self._slots
+        tail = kernels.tail_fraction
+        waves = tail * math.ceil(filled) + (1 - tail) * max(filled, 1.0)
+        share = self._paired_share(blocks * parts)
+        alone = kernels.alone_fraction + (1 - kernels.alone_fraction) * share
+        return kernels.prefill_fixed_seconds + waves * seconds * alone
+
+    def _paired_share(self, blocks: int) -> float:
+        """Return the share of multiprocessors that two blocks divide among them."""
+        return min(1.0, max(0.0, blocks / self._units - 1))
+
+
+def _tiles_seen(query_tokens: int, cached_tokens: int) -> tuple[float, float]:
+    """Return how many tiles of keys a tile of queries sees on average, and how many are new."""
+    tiles = -(-query_tokens // QUERIES_PER_TILE)
+    seen = 0
+    for tile in range(1, tiles + 1):
+        end = cached_tokens + min(query_tokens, tile * QUERIES_PER_TILE)
+        seen += -(-end // KEYS_PER_TILE)
+    return seen / tiles, seen / tiles - cached_tokens // KEYS_PER_TILE
+
+
+@cache
+def split_parts(blocks: int, tiles: int, units: int) -> int:
+    """Return among how many parts the keys of a block are split, as the library chooses."""
+    if blocks >= ENOUGH_BLOCKS * units:
+        return 1
+    fills: dict[int, float] = {}
+    for parts in range(1, min(MOST_PARTS, units, tiles) + 1):
+        # A number of parts that leaves the largest as large as before is no choice.
+        if parts == 1 or -(-tiles // parts) != -(-tiles // (parts - 1)):
+            filled = blocks * parts / units
+            fills[parts] = filled / math.ceil(filled)
+    enough = GOOD_FILL * max(fills.values())
+    return next(parts for parts, fill in fills.items() if fill >= enough)
