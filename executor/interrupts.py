@@ -39,5 +39,5 @@ def _handled(
             signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
 
 
-def _interrupt(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)

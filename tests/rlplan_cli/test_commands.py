@@ -11,7 +11,7 @@ from rlplan.decoding import adapter
 from rlplan.forecast import Forecast
 from rlplan.plan import PlanDraft
 from rlplan_cli import commands
-from rlplan_cli.main import command_names
+from rlplan_cli.application import command_names
 from tests.house.tree import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

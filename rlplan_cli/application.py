@@ -1,0 +1,131 @@
+"""The commands of `rlplan`: one small file each in `rlplan_cli/commands/`, found by name."""
+
+import importlib
+import pkgutil
+import signal
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rlplan import __version__
+from rlplan.errors import UserError
+from rlplan_cli import commands
+
+# The order of a user's day, which `--help` shows; commands that are not named here come after.
+ORDER = ("init", "profile", "search", "simulate", "execute", "validate", "report", "demo", "schema")
+
+# What a wrong option raises; typer keeps the class in different places from release to release.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+class Interrupted(BaseException):
+    """Carry the signal that ended a command past whoever turns `KeyboardInterrupt` into words."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(number)
+
+
+class Commands(TyperGroup):
+    """List commands in the order of a user's day, and tell interruptions apart."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Return the names of all commands, in the order in which help shows them."""
+        return [
+            name for name in command_names() if name in super(Commands, self).list_commands(ctx)
+        ]
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            # SIGTERM unwinds as Ctrl-C does, and brings its number.
+            raise Interrupted(error.args[0] if error.args else signal.SIGINT) from None
+
+
+app = typer.Typer(
+    name="rlplan",
+    cls=Commands,
+    help="Plan, forecast and run RLHF jobs on GPU clusters, and see how right the forecast was.",
+    epilog="Example, and the way to start: rlplan demo",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"rlplan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Plan, forecast and run RLHF jobs on GPU clusters, and see how right the forecast was."""
+    if context.invoked_subcommand is None:
+        context.get_help()  # prints it, as typer does
+        raise typer.Exit
+
+
+def command_names() -> tuple[str, ...]:
+    """Return the names of all commands, in the order in which help shows them."""
+    found = {module.name for module in pkgutil.iter_modules(commands.__path__)}
+    return tuple(name for name in ORDER if name in found) + tuple(sorted(found - set(ORDER)))
+
+
+def _register() -> None:
+    """Add every file of `rlplan_cli/commands/`: a Typer group `app`, or a function `command`."""
+    known = {each.name for each in app.registered_commands}
+    known |= {each.name for each in app.registered_groups}
+    for name in command_names():
+        if name in known:
+            continue
+        module: Any = importlib.import_module(f"{commands.__name__}.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name, epilog=module.EXAMPLE)(module.command)
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code, 0 unless a command says otherwise.
+
+    Raises:
+        UserError: The command line or what it names is wrong.
+        KeyboardInterrupt: A signal came; its number is the argument.
+    """
+    _register()
+    try:
+        code = app(args=list(arguments), prog_name="rlplan", standalone_mode=False)
+    except Interrupted as interruption:
+        raise KeyboardInterrupt(interruption.number) from None
+    except _UsageError as error:
+        command = error.ctx.command_path if error.ctx else "rlplan"
+        problem = error.format_message().replace("Value error, ", "").removesuffix(".")
+        raise UserError(f"{problem}{_found(error, arguments)}; see: {command} --help") from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    if code == 128 + signal.SIGINT:  # how typer reports one that came while it read the options
+        raise KeyboardInterrupt
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
+def _found(error: BaseException, arguments: Sequence[str]) -> str:
+    """Return the value that an option was given, where it is wrong."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    given = [value for name, value in pairwise(arguments) if name in names]
+    return f"; found {given[-1]!r}" if given else ""

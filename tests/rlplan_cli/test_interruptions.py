@@ -1,0 +1,77 @@
+"""Interruptions: one line, the signal's exit code, and nothing half-written."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from tests.house.tree import ROOT
+
+# The command line, with a mark on stderr at the moment when the search looks at its first placement.
+PROGRAM = """
+import sys
+import rlplan_cli.terminal as terminal
+from contextlib import contextmanager
+
+@contextmanager
+def marked(what):
+    yield lambda done, total, label: print("working", file=sys.stderr, flush=True)
+
+terminal.progress_bar = marked
+from rlplan_cli.main import main
+main()
+"""
+
+
+@pytest.fixture
+def large_job(project):
+    """Write a job whose search takes much longer than a test waits."""
+    job = yaml.safe_load((ROOT / "examples" / "ppo-7b-16xa100.yaml").read_text())
+    job["cluster"][0]["nodes"] = 64
+    (project / "large.yaml").write_text(yaml.safe_dump(job))
+    return project
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_an_interrupted_search_says_so_in_one_line_and_writes_nothing(
+    large_job, number, code, seconds
+):
+    command = [sys.executable, "-c", PROGRAM, "search", "large.yaml", "--out", "best.yaml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "working\n"
+        time.sleep(seconds)
+        process.send_signal(number)
+        said = process.stderr.read()
+        assert process.wait(timeout=20) == code
+    assert said.replace("working\n", "") == "rlplan: interrupted\n"
+    assert not (large_job / "best.yaml").exists()
+    assert not list(large_job.glob(".best*"))
+
+
+@pytest.mark.parametrize("command", ["simulate", "validate", "report", "init", "schema", "search"])
+def test_an_interruption_while_rooms_are_imported_is_one_line_too(project, command):
+    program = (
+        "import builtins, signal, sys\n"
+        "from rlplan_cli.main import main\n"
+        "plain = builtins.__import__\n"
+        "def importing(name, *rest):\n"
+        "    if name.split('.')[0] in ('planner', 'rlplan.decoding', 'simulator', 'pydantic'):\n"
+        "        builtins.__import__ = plain\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    return plain(name, *rest)\n"
+        "builtins.__import__ = importing\n"
+        "main()\n"
+    )
+    argument = {"schema": "job", "search": "job.yaml", "init": "new.yaml"}.get(command, "run")
+    answer = subprocess.run(
+        [sys.executable, "-c", program, command, argument],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (answer.returncode, answer.stderr) == (130, "rlplan: interrupted\n")
