@@ -8,30 +8,28 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from profiles.catalog import load_model, resolve_job
-from profiles.facts import load_facts
+from profiles.catalog import load_model
 from rlplan.accuracy import Row
+from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Estimate
-from rlplan.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS
+from simulator.accuracy.hybridflow_plans import (
+    DEVICE,
+    MODELS,
+    NETWORK_GBPS,
+    NODE_GPUS,
+    colocated,
+    facts_of,
+    job_of,
+)
 from simulator.accuracy.rows import Record, forecast_row, skipped_row
-from simulator.costs import transition_cost
+from simulator.costs import task_cost, transition_cost
 from simulator.costs.transition import volume_of
-from simulator.site import Site
+from simulator.memory import kv_bytes_left
+from simulator.site import Site, sites_of
 
-DEVICE = "a100-80gb-sxm"
-NODE_GPUS = 8
-NETWORK_GBPS = 200.0
-MODELS = {
-    "7B": "llama-2-7b",
-    "13B": "llama-2-13b",
-    "34B": "codellama-34b",
-    "70B": "llama-2-70b",
-}
 TRANSITIONS = {
     "HybridFlow": "hybridflow",
     "HybridFlow-V": "hybridflow-v",
@@ -40,6 +38,8 @@ TRANSITIONS = {
 }
 FIGURE_14 = re.compile(r"Tg(\d+) Pg(\d+) T(\d+) P(\d+)")
 FIGURE_15 = re.compile(r"train (\d+)-(\d+)-(\d+), tg=(\d+) pg=(\d+)")
+COLOCATED = "all four models share the GPUs; vLLM 0.3 has the memory that they leave"
+MICRO_BATCH = 8
 HALVES = "two copies: half of the GPUs are taken to train, half to generate"
 
 
@@ -101,10 +101,13 @@ class HybridFlowFigures:
     def _other(self, index: int, record: Record) -> Row:
         label = f"{record['model']}, {record['gpus']} GPUs, {record['config']}"
         measured = float(record["seconds"])
+        if record["series"] == "generation":
+            estimate = generation_seconds(record)
+            return forecast_row(
+                self, index, label, measured, estimate, kind="generation", note=COLOCATED
+            )
         if measured == 0:
             reason = "nothing was measured: both layouts are the same"
-        elif record["series"] == "generation":
-            reason = "generation by TP"
         else:
             reason = "the run time of another planner's search is not forecast"
         return skipped_row(
@@ -180,27 +183,18 @@ def transition_seconds(row: TransitionRow) -> Estimate:
     site = Site(DEVICE, gpus, NODE_GPUS, NETWORK_GBPS * 1e9 / 8 / NODE_GPUS)
     return transition_cost(
         row.transition, load_model(MODELS[row.model]), row.train, row.generate, site, site,
-        same_pool, job, load_facts(job),
+        same_pool, job, facts_of(row.model, row.gpus),
     ).total  # fmt: skip
 
 
-def job_of(model: str, gpus: int) -> Job:
-    """Return HybridFlow's job: 1,024 prompts of 1,024 tokens with 1,024 response tokens, PPO."""
-    architecture = load_model(MODELS[model])
-    roles = ("actor", "critic", "reference", "reward")
-    job = Job(
-        algorithm="ppo",
-        models=FrozenDict(dict.fromkeys(roles, architecture)),
-        workload=Workload(prompts=1024, prompt_tokens=1024, response_tokens=1024, updates=8),
-        cluster=(
-            NodeGroup(
-                gpu=DEVICE,
-                gpus_per_node=min(gpus, NODE_GPUS),
-                nodes=max(1, gpus // NODE_GPUS),
-                inter_node_gbps=NETWORK_GBPS,
-            ),
-        ),
-        engines=Engines(train="megatron-core", generate="vllm-0.3"),
-        precision="bf16",
-    )
-    return resolve_job(job, Path())
+def generation_seconds(record: Record) -> Estimate:
+    """Return the forecast of a row's generation, with the KV cache in what memory is left."""
+    train, generate = _layouts(record, "hybridflow")
+    model, gpus = record["model"], int(record["gpus"])
+    plan = colocated(model, gpus, (train.tp, train.pp), (generate.tp, generate.pp), MICRO_BATCH)
+    facts = facts_of(model, gpus)
+    task = next(each for each in load_algorithm("ppo").tasks if each.name == "actor.generate")
+    kv_bytes = max(0.0, kv_bytes_left(plan, facts))
+    layout = plan.tasks[task.name]
+    site = sites_of(plan, facts)[layout.pool]
+    return task_cost(task, layout, site, plan.job, facts, kv_bytes=kv_bytes).total

@@ -4,6 +4,7 @@ Only the heuristic's parallelism is known: every model on all GPUs, TP over the 
 over the nodes, DP 1; the reference's and the reward's weights come from host memory; 4 mini-batches.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from rlplan.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.accuracy.rows import Record, forecast_row, skipped_row
-from simulator.accuracy.split import fitted_on, row_key
+from simulator.intervals import P90_DEVIATIONS
 from simulator.simulate import simulate
 
 DEVICE = "a800-80gb"  # "probably A800": NVLink 400 GB/s, a network of the 200 Gbps class
@@ -28,7 +29,7 @@ MINI_BATCHES = 4
 MODELS = {7: "llama-2-7b", 13: "llama-2-13b", 34: "codellama-34b", 70: "llama-2-70b"}
 POOL = "all"
 HEURISTIC = "ReaL-Heuristic"
-SETTINGS = ("gen_len", "batch", "actor_B", "critic_B", "ref_B", "reward_B", "gpus", "prompt_len")
+FITTED_CASE = "scale_actor"
 UNKNOWN = "its parallel sizes are not published"
 
 
@@ -61,7 +62,7 @@ class ReaLIterations:
                 continue
             yield forecast_row(
                 self, index, label, measured, iteration_of(forecast(record)),
-                kind=system, fitted=fitted_on(row_key(record, SETTINGS)),
+                kind=system, fitted=is_fitted(record),
             )  # fmt: skip
 
     def _reason(self, record: Record) -> str | None:
@@ -76,6 +77,16 @@ class ReaLIterations:
 READER = ReaLIterations()
 
 
+def is_fitted(record: Record) -> bool:
+    """Tell whether constants are fitted on a row: a chessboard of cluster sizes and lengths.
+
+    So both sides of the split cover all sizes and lengths, which a hash of twelve rows does not.
+    """
+    sequence_tokens = int(record["gen_len"]) + int(record["prompt_len"])
+    doublings = math.log2(int(record["gpus"]) / NODE_GPUS) + math.log2(sequence_tokens / 256)
+    return record.get("case") == FITTED_CASE and round(doublings) % 2 == 1
+
+
 def forecast(record: Record) -> Forecast:
     """Return the forecast of the heuristic's plan for a row."""
     return simulate(plan_of(record), facts_of())
@@ -84,7 +95,7 @@ def forecast(record: Record) -> Forecast:
 def iteration_of(found: Forecast) -> Estimate:
     """Return a forecast's iteration in seconds as an estimate."""
     low, high = found.iteration_seconds_interval
-    return Estimate(found.iteration_seconds, (high - low) / 2 / 1.2815515655446004, Source.FITTED)
+    return Estimate(found.iteration_seconds, (high - low) / 2 / P90_DEVIATIONS, Source.FITTED)
 
 
 def plan_of(record: Record) -> Plan:

@@ -13,7 +13,7 @@ from simulator.costs.forward import infer_cost
 from simulator.costs.generating import generate_cost
 from simulator.costs.measured import is_plain, measured_infer, measured_train
 from simulator.costs.rule import rule_cost
-from simulator.costs.taskcost import TaskCost
+from simulator.costs.taskcost import TaskCost, with_spread
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.costs.training import train_cost
 from simulator.costs.transition import transition_cost
@@ -40,10 +40,11 @@ def task_cost(
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    if task.kind == "generate":
-        return generate_cost(task, layout, site, job, facts, kv_bytes)
     if task.kind == "rule":
         return rule_cost(task, site, job, facts)
+    spread = facts.engine(layout.engine).forecast_spread
+    if task.kind == "generate":
+        return with_spread(generate_cost(task, layout, site, job, facts, kv_bytes), spread)
     measured = None
     if is_plain(layout):
         look_up = measured_infer if task.kind == "infer" else measured_train
@@ -51,5 +52,5 @@ def task_cost(
     if measured is not None:
         return measured
     if task.kind == "infer":
-        return infer_cost(task, layout, site, job, facts)
-    return train_cost(task, layout, site, job, facts)
+        return with_spread(infer_cost(task, layout, site, job, facts), spread)
+    return with_spread(train_cost(task, layout, site, job, facts), spread)

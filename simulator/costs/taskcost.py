@@ -1,8 +1,8 @@
 """The answer of every cost function: seconds by cause, each with source and spread."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rlplan.estimate import Estimate, total
+from rlplan.estimate import Estimate, Source, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +24,20 @@ class TaskCost:
 def cost_of(parts: dict[str, Estimate]) -> TaskCost:
     """Return the cost made of these parts, in seconds, without those that take no time."""
     return TaskCost(tuple((name, part) for name, part in parts.items() if part.seconds > 0))
+
+
+def with_spread(cost: TaskCost, spread: float) -> TaskCost:
+    """Return a cost with the relative spread that an engine's forecasts showed, where it is known.
+
+    Parts that a profile measured keep their own.
+    """
+    if not spread:
+        return cost
+    return TaskCost(
+        tuple(
+            (name, replace(part, spread_seconds=part.seconds * spread))
+            if part.source >= Source.FITTED
+            else (name, part)
+            for name, part in cost.parts
+        )
+    )
