@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Head = Literal["lm", "scalar"]
-Family = Literal["llama", "mistral", "qwen2", "qwen3", "qwen3_moe"]
+Family = Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ class _Growing(RunningSet):
         tokens = min(total - computed, self.budget - len(self.running))
         self.capacity += self.part_blocks
         self.part_blocks = 0
-        if self._next_used() + blocks_of(computed + tokens, self.block) > self.capacity:
+        if self._next_used() + self.needed_blocks(sequence, computed + tokens) > self.capacity:
             self._drop_part()
             return False
         self._take(taken, sequence, computed, tokens, total)
@@ -136,7 +136,7 @@ class _Growing(RunningSet):
             taken.complete.append((sequence, total))
             return
         self.part = (sequence, computed + tokens)
-        self.part_blocks = blocks_of(computed + tokens, self.block)
+        self.part_blocks = self.needed_blocks(sequence, computed + tokens)
         self.capacity -= self.part_blocks
 
     def _mixed_step(self, taken: _Taken) -> None:
