@@ -6,7 +6,9 @@ from rlplan.errors import FileError
 from simulator.accuracy import held_tables, read_table, reader_names
 from simulator.accuracy.tables import readers
 
-REAL = "case,gen_len,batch,actor_B,critic_B,ref_B,reward_B,gpus,system,PFLOPs_per_s,iter_s,prompt_len"
+REAL = (
+    "case,gen_len,batch,actor_B,critic_B,ref_B,reward_B,gpus,system,PFLOPs_per_s,iter_s,prompt_len"
+)
 ROW = "scale_actor,128,512,7,7,7,7,8,ReaL-Heuristic,0.6837,31.3,128"
 
 

@@ -1,0 +1,93 @@
+"""`rlplan accuracy`: its JSON, its rows as CSV, its page, and what it says of wrong files."""
+
+import csv
+
+import pytest
+
+REAL = (
+    "case,gen_len,batch,actor_B,critic_B,ref_B,reward_B,gpus,system,PFLOPs_per_s,iter_s,prompt_len"
+)
+ROWS = (
+    "scale_actor,128,512,7,7,7,7,8,ReaL-Heuristic,0.6837,31.3,128",
+    "scale_actor,128,512,7,7,7,7,8,ReaL,0.9172,23.33,128",
+)
+KEYS = {
+    "table",
+    "rows",
+    "skipped",
+    "median_error",
+    "mean_error",
+    "p90_error",
+    "worst_error",
+    "bias",
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join((REAL, *ROWS)) + "\n")
+    return path
+
+
+def test_json_holds_every_table_with_errors_as_fractions(rlplan, table):
+    answer = rlplan("accuracy", table, "--json")
+    assert answer.code == 0
+    (summary,) = answer.json["tables"]
+    assert summary.keys() >= KEYS
+    assert (summary["table"], summary["rows"], summary["skipped"]) == ("mine", 1, 1)
+    assert summary["median_error"] == summary["worst_error"] == abs(summary["bias"])
+    assert 0 <= summary["median_error"] < 0.2
+
+
+def test_two_tables_of_one_name_are_told_apart(rlplan, table, tmp_path):
+    other = tmp_path / "other" / "mine.csv"
+    other.parent.mkdir()
+    other.write_text(table.read_text())
+    names = [each["table"] for each in rlplan("accuracy", table, other, "--json").json["tables"]]
+    assert names == [f"{tmp_path.name}/mine", "other/mine"]
+
+
+def test_rows_are_written_with_their_forecasts_and_reasons(rlplan, table, tmp_path):
+    assert rlplan("accuracy", table, "--rows", tmp_path / "rows.csv").code == 0
+    with (tmp_path / "rows.csv").open() as stream:
+        forecast, skipped = csv.DictReader(stream)
+    assert float(forecast["measured_seconds"]) == 31.3
+    assert float(forecast["p10_seconds"]) < float(forecast["forecast_seconds"])
+    assert skipped["forecast_seconds"] == ""
+    assert skipped["skipped"] == "its parallel sizes are not published"
+
+
+def test_the_page_shows_rows_held_back_and_a_picture(rlplan, table, tmp_path):
+    assert rlplan("accuracy", table, "--report", tmp_path / "page").code == 0
+    text = (tmp_path / "page" / "accuracy.md").read_text()
+    assert "## Rows held back" in text
+    assert "its parallel sizes are not published" in text
+    assert "(accuracy/accuracy-mine.svg)" in text
+    assert (tmp_path / "page" / "accuracy" / "accuracy-mine.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("a,b\n1,2\n", "has the columns of no table that rlplan knows"),
+        (f"{REAL}\n1,2\n", "line 2: does not have as many cells as the header"),
+        (f"{REAL}\n{ROWS[0].replace('31.3', 'x')}\n", "line 2: cannot be read as realhf_iteration"),
+    ],
+)
+def test_a_wrong_table_is_a_mistake_of_the_user(rlplan, tmp_path, content, said):
+    path = tmp_path / "wrong.csv"
+    path.write_text(content)
+    answer = rlplan("accuracy", path)
+    assert answer.code == 2
+    assert len(answer.lines) == 1
+    assert "wrong.csv" in answer.err
+    assert said in answer.err
+
+
+def test_a_missing_table_or_device_is_a_mistake_of_the_user(rlplan, table, tmp_path):
+    assert rlplan("accuracy", tmp_path / "nothing.csv").code == 2
+    answer = rlplan("accuracy", table, "--device", "a1000")
+    assert answer.code == 2
+    assert "a100" in answer.err
