@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from executor.controller import Controller, Finished
-from executor.interrupts import termination_as_interrupt
 from executor.machine import machine_fingerprint
 from executor.metrics import METRICS_FILE, MetricsWriter
 from executor.pools import running_ray
@@ -68,9 +67,7 @@ def execute(
     devices = sum(pool.gpus for pool in plan.pools if not pool.is_host)
     hosts = sum(pool.gpus for pool in plan.pools if pool.is_host)
     with (
-        termination_as_interrupt(),
         running_ray(devices, hosts),
-        termination_as_interrupt(),  # again, for Ray has set its own
         started_groups(plan, tasks, prompts, seed) as groups,
     ):
         start_seconds = time.monotonic() - begin

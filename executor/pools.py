@@ -15,7 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from executor.interrupts import undisturbed
+from executor.interrupts import termination_as_interrupt, undisturbed
 from executor.processes import descendants, end_processes
 from executor.protocols import Protocol, RankPositions, protocol_of, train_positions
 from rlplan.errors import RlplanError
@@ -59,22 +59,28 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
-    folder = tempfile.mkdtemp(prefix="rlplan-ray-")
-    try:
-        ray.init(
-            num_cpus=1,
-            resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-            _system_config={"max_direct_call_object_size": INLINE_BYTES},
-        )
-        yield
-    finally:
-        stop_ray(folder)
+    with termination_as_interrupt():
+        folder = tempfile.mkdtemp(prefix="rlplan-ray-")
+        try:
+            _init_ray(folder, devices, hosts)
+            with termination_as_interrupt():  # again, for Ray has set its own, which aborts
+                yield
+        finally:
+            stop_ray(folder)
+
+
+def _init_ray(folder: str, devices: int, hosts: int) -> None:
+    ray.init(
+        num_cpus=1,
+        resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=OBJECT_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
+        _system_config={"max_direct_call_object_size": INLINE_BYTES},
+    )
 
 
 def stop_ray(folder: str) -> None:
