@@ -1,4 +1,4 @@
-"""Settings of the whole suite: hypothesis profiles, and what runs only on a GPU."""
+"""Settings of the whole suite: hypothesis profiles, kept forecasts, what runs only on a GPU."""
 
 import os
 
@@ -15,6 +15,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
+
+
+def pytest_addoption(parser):
+    """Offer to renew the kept forecasts (tests/simulator/golden) after a meant change of costs."""
+    parser.addoption(
+        "--rewrite-golden", action="store_true", help="keep the forecasts of now as the golden ones"
+    )
 
 
 def pytest_collection_modifyitems(items):

@@ -17,7 +17,7 @@ from planner.layouts import (
 )
 from planner.mappings import host_pool, packing_order, sites_for
 from planner.placements import placed_roles, placements
-from profiles.catalog import load_device
+from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -31,6 +31,12 @@ from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40
 RULE_SECONDS = 0.01
+
+# Large models are where layouts trade memory and time against each other.
+models = st.one_of(
+    architectures(max_layers=4),
+    st.sampled_from(["qwen2.5-1.5b", "llama-2-7b"]).map(load_model),
+)
 
 
 def every_plan(job, facts):
@@ -144,7 +150,7 @@ def small_jobs(draw):
     low, spread = draw(st.integers(1, 900)), draw(st.sampled_from([0, 100, 900]))
     return Job(
         algorithm=algorithm,
-        models=FrozenDict({role: draw(architectures(max_layers=4)) for role in roles}),
+        models=FrozenDict({role: draw(models) for role in roles}),
         workload=Workload(
             prompts=updates * draw(st.sampled_from([1, 2, 3, 4])),
             samples_per_prompt=2 if algorithm == "grpo" else draw(st.sampled_from([1, 2])),
@@ -155,7 +161,7 @@ def small_jobs(draw):
         cluster=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2),),
         engines=Engines(
             train=draw(st.sampled_from(["torch-tp-dp", "megatron-core", "fsdp2"])),
-            generate=draw(st.sampled_from(["vllm", "torch-static"])),
+            generate=draw(st.sampled_from(["vllm", "vllm-0.3", "torch-static"])),
         ),
         precision="fp32" if gpu == "cpu" else "bf16",
         rewards=Rewards(function="digits") if draw(st.booleans()) else None,
