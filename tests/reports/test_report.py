@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from reports.report import as_markdown, write_report
+from rlplan.errors import FileError
 from rlplan.forecast import Forecast
 from rlplan.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool
@@ -224,7 +225,7 @@ def test_a_failure_while_writing_keeps_the_old_page(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr("pathlib.Path.replace", full_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(FileError, match="cannot be written: no space left"):
         write_report(tmp_path, **cpu_report())
     assert page.read_text() == before
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
