@@ -27,6 +27,7 @@ from rlplan.accuracy import Row
 from rlplan.units import show_seconds
 
 BAND_FRACTION = 0.2
+MOST_POINTS = 2000  # of longer tables every so many-th row is drawn
 
 _SIDE, _HEAD, _FOOT, _LEFT = 330.0, 26.0, 36.0, 70.0
 _MARGIN = 1.3  # free room around the points, as a factor
@@ -36,8 +37,9 @@ _DECADE = 10.0
 def accuracy_picture(name: str, rows: Sequence[Row]) -> Picture:
     """Return the picture of a table: fitted rows hollow, rows held back filled, one colour a kind."""
     known = [row for row in rows if row.forecast is not None]
+    every = -(-len(known) // MOST_POINTS)
     return picture(
-        _figure(name, known),
+        _figure(name, known[:: max(1, every)], len(known)),
         name=f"accuracy-{_file_name(name)}",
         title=f"{name}: forecast against measured seconds, {len(known)} rows",
     )
@@ -47,7 +49,7 @@ def _file_name(name: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-")
 
 
-def _figure(name: str, rows: Sequence[Row]) -> Figure:
+def _figure(name: str, rows: Sequence[Row], count: int) -> Figure:
     kinds = list(dict.fromkeys(row.kind for row in rows))
     colours = {
         kind: SERIES_COLOURS[index % len(SERIES_COLOURS)] for index, kind in enumerate(kinds)
@@ -60,7 +62,8 @@ def _figure(name: str, rows: Sequence[Row]) -> Figure:
         figure = new_figure(_HEAD + _SIDE + _FOOT + legend)
         canvas = canvas_axes(figure)
         top = _HEAD + _SIDE + _FOOT + legend
-        title = f"{name}: {len(rows):,} rows; the band is 20 % to either side of equality"
+        shown = f"{count:,} rows" if count == len(rows) else f"{len(rows):,} of {count:,} rows"
+        title = f"{name}: {shown}; the band is 20 % to either side of equality"
         canvas.text(0, top - _HEAD / 2, title, size=TITLE_SIZE, va="center")
         axes = panel_axes(figure, _LEFT, legend + _FOOT, PAGE_WIDTH - _LEFT - 14, _SIDE, "forecast")
         _draw_band(axes, rows)

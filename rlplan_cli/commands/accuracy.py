@@ -65,7 +65,13 @@ def command(
             for note, count in summary.notes.items():
                 say(f"{summary.table}: {note} ({count} rows)")
     if report is not None:
-        command_line = ["rlplan", "accuracy", *map(str, tables or []), "--report", str(report)]
+        command_line = [
+            "rlplan",
+            "accuracy",
+            *(path.name for path in tables or []),
+            "--report",
+            str(report),
+        ]
         say(f"written: {write_page(report, found, shlex.join(command_line))}")
     if rows is not None:
         say(f"written: {rows}")
