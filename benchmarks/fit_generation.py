@@ -1,8 +1,9 @@
 """Fit the generation engines' constants to published throughput, and say how well they hold.
 
-    python benchmarks/fit_generation.py PATH_TO_TRUTH
+    python benchmarks/fit_generation.py PATH_TO_TRUTH [PATH_TO_OPS]
 
-Reads `trtllm_generation.csv` and `lmdeploy_generation_a100.csv` of that folder. The rows fitted on
+Reads `trtllm_generation.csv` and `lmdeploy_generation_a100.csv` of that folder, and for vLLM 0.3 the
+host-overhead table `a100/cpu_overheads.csv` of microsoft/vidur (MIT), milliseconds by step. The rows fitted on
 are the half that `simulator.accuracy.split` names; A100 and Hopper rows only. A generation's time is
 linear in every constant once rates are turned upside down, since no schedule depends on them: one
 forecast for each constant gives its share, and a damped least squares on relative errors the rest.
@@ -17,10 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.optimize import least_squares
 
 from profiles.catalog import load_engine
 from rlplan.hardware import EngineSheet
+from rlplan.units import seconds_from_ms
 from simulator.accuracy import lmdeploy_generation_a100, trtllm_generation
 from simulator.accuracy.rows import Record
 from simulator.accuracy.serving import Service, serve
@@ -28,6 +31,8 @@ from simulator.accuracy.split import fitted_on, row_key
 
 Floats = npt.NDArray[np.float64]
 Coefficients = dict[str, float]
+
+HOST_PARTS = ("schedule", "sampler_e2e", "prepare_inputs_e2e", "process_model_outputs")
 
 # Constants, as coefficients of seconds: least and most. Rates come as their inverse.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -196,11 +201,37 @@ def fit_table(schema: Schema, folder: Path) -> None:
             show(f"{what}, {kind}", errors[mask])
 
 
-def main(folder: Path) -> None:
+def fit_host(table: Path) -> None:
+    """Fit vLLM's host time of a step to straight lines over the batch, and print them.
+
+    Models of one GPU give the step and the time by sequence, the others what several GPUs add; the
+    largest model, whose sampler runs over a vocabulary five times as large, is left out.
+    """
+    frame = pd.read_csv(table)
+    frame = frame[~frame.model_name.str.contains("72B")]
+    own = [f"{name}_median" for name in HOST_PARTS]
+    frame["host"] = seconds_from_ms(1.0) * frame[own].sum(axis=1)
+    frame["messages"] = seconds_from_ms(1.0) * frame["ray_comm_time_mean"]
+    alone = frame[frame.tensor_parallel_degree == 1]
+    slope, step = np.polyfit(alone.batch_size, alone.host + alone.messages, 1)
+    several = frame[frame.tensor_parallel_degree > 1]
+    beside = several.host - step - slope * several.batch_size
+    print("vllm-0.3")
+    print(f"    step_seconds: {step:.3g}")
+    print(f"    seconds_per_sequence: {slope:.3g}")
+    print(f"    worker_seconds, a scheduler on every rank: {beside.median():.3g}")
+    print(f"    worker_seconds, with Ray's messages: {(beside + several.messages).median():.3g}")
+    whole = step + slope * alone.batch_size
+    show("host seconds at TP 1", np.asarray(whole / (alone.host + alone.messages) - 1))
+
+
+def main(truth: Path, ops: Path | None = None) -> None:
     """Fit each table's engine in turn."""
+    if ops is not None:
+        fit_host(ops / "a100" / "cpu_overheads.csv")
     for schema in SCHEMAS:
-        fit_table(schema, folder)
+        fit_table(schema, truth)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:3]))
