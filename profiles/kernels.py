@@ -117,6 +117,7 @@ class LinkKernels:
     send_memory_efficiency: Positive
     reduce_spread: NonNegative
     send_spread: NonNegative
+    standard_errors: FrozenDict[str, NonNegative] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ TABLES: Final[Mapping[str, Mapping[str, type]]] = {
     "collective": {"kind": str, "ranks": int, "ranks_per_node": int, "num_bytes": int},
     "copy": {"direction": str, "num_bytes": int},
     "call": {"kind": str, "num_bytes": int},
+    "host_step": {"part": str, "tp": int, "sequences": int},
     "model_pass": {
         "name": str,
         "model": str,

@@ -113,6 +113,50 @@ def show(
     print_table(title, _table(rows), spare=("Keys",))
 
 
+@app.command(
+    name="import",
+    epilog="Example: rlplan profile import --format vidur data/a100 --device a100-80gb-sxm "
+    "--out profiles/a100",
+)
+def import_(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table or folder of tables; none: what the installed package holds.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    format_name: Annotated[
+        str, typer.Option("--format", help="vidur, aiconfigurator or csv.", show_default=False)
+    ],
+    device: Annotated[
+        str, typer.Option(help="Device sheet that the measurements are of.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the profile.")] = Path("profile"),
+    column_map: Annotated[
+        Path | None,
+        typer.Option("--map", help="For csv: which column is what (YAML).", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn tables that others measured into a profile."""
+    from profiles.imports import Source, import_profile
+    from profiles.summary import summarize
+
+    source = Source(path=path, device=device, column_map=column_map)
+    profile, found = import_profile(format_name, source)
+    profile.write(out)
+    for reason, rows in sorted(found.left_out.items()):
+        say(f"left out {rows} rows: {reason}")
+    if as_json:
+        echo_json({"header": profile.header, "tables": summarize(profile)})
+        return
+    say(
+        f"profile written to {out}: {len(profile)} points; look at it with: rlplan profile show {out}"
+    )
+
+
 def _table(rows: Iterable[TableSummary]) -> Table:
     from reports.tables import Table, columns
     from rlplan.units import show_seconds
