@@ -21,6 +21,7 @@ _WHOLE_PERCENTS_FROM = 0.1
 _RECOMPUTE = {
     "none": "all activations kept",
     "selective": "attention recomputed",
+    "alternate": "every other layer recomputed",
     "full": "all activations recomputed",
 }
 _TRANSITIONS = {

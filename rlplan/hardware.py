@@ -64,6 +64,12 @@ class KernelRates:
         accumulation_passes: Times that a micro-batch's backward pass reads or writes every weight's
             gradient to add it up; 0 where the products do so themselves.
         optimizer_rate: Rate of the optimizer step over the device's.
+        backward_launch_share: Host time to launch a layer's backward pass over its forward pass's;
+            0 is in proportion to their kernels.
+        collective_skew_seconds: Time that a collective of a layer waits for the last of its ranks,
+            for every doubling of their number.
+        softmax_fallback_seconds: Host time that a layer's pass takes longer where sequences times
+            local heads is no multiple of 4, so that Megatron's fused softmax kernel refuses.
         link_rate: Rate of collectives inside a node over the device's.
         network_rate: Share that collectives across nodes reach of what the device's facts say.
     """
@@ -77,6 +83,9 @@ class KernelRates:
     layer_gap_seconds: NonNegative = 0.0
     accumulation_passes: NonNegative = 0.0
     optimizer_rate: Positive = 1.0
+    backward_launch_share: NonNegative = 0.0
+    collective_skew_seconds: NonNegative = 0.0
+    softmax_fallback_seconds: NonNegative = 0.0
     link_rate: Positive = 1.0
     network_rate: Positive = 1.0
 

@@ -14,7 +14,7 @@ from rlplan.limits import AtLeastOne, Fraction, NonNegativeInt
 PLAN_VERSION = 1
 HOST_DEVICE = "host"
 
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "alternate", "full"]
 TransitionName = Literal["hybridflow", "hybridflow-v", "all-gather", "two-copies", "none"]
 Mode = Literal["sync", "one-step-off", "streaming"]
 
@@ -54,7 +54,8 @@ class TaskPlan:
         ep: Expert-parallel size, inside dp.
         engine: Engine sheet's name.
         micro_batch: Sequences of one micro-batch on one data-parallel rank (infer, train).
-        recompute: What the backward pass computes again (train).
+        chunks: Chunks of layers of each pipeline stage, which interleave its schedule (train).
+        recompute: What the backward pass computes again (train); `alternate` is every other layer.
         zero: ZeRO stage over the data-parallel ranks (train; 3 is fully sharded).
         offload: Whether weights (infer) or optimizer states (train) live in host memory between uses.
         max_running: Most sequences that one replica decodes at a time (generate).
@@ -69,6 +70,7 @@ class TaskPlan:
     ep: AtLeastOne = 1
     engine: str = ""
     micro_batch: AtLeastOne = 1
+    chunks: AtLeastOne = 1
     recompute: Recompute = "none"
     zero: Literal[0, 1, 2, 3] = 0
     offload: bool = False
@@ -130,6 +132,7 @@ class TaskDraft:
     ep: AtLeastOne | None = None
     engine: str | None = None
     micro_batch: AtLeastOne | None = None
+    chunks: AtLeastOne | None = None
     recompute: Recompute | None = None
     zero: Literal[0, 1, 2, 3] | None = None
     offload: bool | None = None

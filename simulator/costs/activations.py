@@ -33,6 +33,15 @@ def layer_activation_bytes(
     tokens = -(-sequences * sequence_tokens // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
     outside = row_bytes / shard.tp if shard.splits_sequence else row_bytes
+    if recompute == "alternate":
+        kinds: tuple[Recompute, ...] = ("none", "full")
+        both = (
+            layer_activation_bytes(
+                model, shard, sequences, sequence_tokens, kind, fused_attention=fused_attention
+            )
+            for kind in kinds
+        )
+        return sum(both) // 2
     if recompute == "full":
         return round(outside)
     q_heads = max(1, model.num_heads // shard.tp)

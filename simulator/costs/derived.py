@@ -47,16 +47,24 @@ def _backward(operator: Operator) -> Operators:
     return (operator,)
 
 
+def gradient_accumulation(forward: Operators, bytes_per_weight: float) -> Operators:
+    """Return the adding up of the weight gradients of all matrix products, if there are any."""
+    weights = sum(each.k * each.n * each.count for each in forward if isinstance(each, Gemm))
+    if not weights:
+        return ()
+    return (Elementwise("gradient accumulation", weights * bytes_per_weight),)
+
+
 def recomputed_operators(forward: Operators, recompute: str, *, fused_attention: bool) -> Operators:
     """Return what the backward pass of a layer computes again.
 
-    `full` repeats the whole layer from its input. `selective` repeats what is cheap to compute and
+    `full` repeats the whole layer from its input, and so does `alternate` for every other layer. `selective` repeats what is cheap to compute and
     big to keep: the memory-bound operators, and the attention core unless the kernel is fused and
     does so by itself (Korthikanti et al. 2022, section 5).
     """
     if recompute == "none":
         return ()
-    if recompute == "full":
+    if recompute in ("full", "alternate"):
         return forward
     return tuple(
         operator

@@ -76,12 +76,13 @@ def slots_of(
     )
 
 
-def pipeline_parts(slots: Slots, stages: int) -> dict[str, Estimate]:
+def pipeline_parts(slots: Slots, stages: int, chunks: int = 1) -> dict[str, Estimate]:
     """Return seconds by cause of passing all micro-batches through the pipeline once.
 
     With m micro-batches, 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2) lasts as the
     slowest stage's m slots, and one slot of every other stage to fill and drain: with equal stages
-    (m + p - 1) slots, a bubble of (p - 1) / m.
+    (m + p - 1) slots, a bubble of (p - 1) / m. Stages of several chunks of layers fill and drain
+    by chunks, and hand activations on once per chunk (section 2.2.2).
     """
     parts: dict[str, Estimate] = {}
     collectives = ZERO
@@ -93,12 +94,12 @@ def pipeline_parts(slots: Slots, stages: int) -> dict[str, Estimate]:
             collectives = collectives + each.collectives * count
         parts[name] = compute
     parts["tensor-parallel collectives"] = collectives
-    parts["pipeline bubble"] = slots[0][0].others
+    parts["pipeline bubble"] = slots[0][0].others * (1 / chunks)
     if stages > 1:
         ways = 2 if parts["backward"].seconds else 1
         sent = slots[0][0].send * (ways * (stages - 2))
         for slot, count in slots:
-            sent = sent + slot.send * (ways * count)
+            sent = sent + slot.send * (ways * count * chunks)
         parts["pipeline sends"] = sent
     return parts
 

@@ -55,6 +55,8 @@ def slot_of(
     if recompute is not None:
         directions = ("forward", "backward", recompute)
     layer = [pass_seconds(setting, model, "layer", batch, each) for each in directions]
+    if recompute == "alternate":
+        layer[-1] = layer[-1] * 0.5
     # Embedding and head are outside the layers, and no mode computes them again.
     ends = directions[:2]
     first = [pass_seconds(setting, model, "embedding", batch, each) for each in ends]
@@ -119,6 +121,6 @@ def _send(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
         return ZERO
     shard = setting.shard
     num_bytes = -(-batch.tokens // shard.cp) * model.hidden_size * shard.value_bytes
-    if shard.splits_sequence:
+    if shard.splits_sequence or setting.splits_sends:
         num_bytes //= shard.tp
     return setting.send(num_bytes)

@@ -1,17 +1,28 @@
 """What operators take in one setting: seconds by the facts of the device, remembered per layer."""
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from profiles.facts import DeviceFacts, Facts
 from rlplan.estimate import ZERO, Estimate, Source, total
-from rlplan.hardware import EngineSheet
+from rlplan.hardware import USUAL_KERNELS, EngineSheet, KernelRates
 from rlplan.job import Job
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.derived import backward_operators, kernels_of, recomputed_operators
+from simulator.costs.derived import (
+    backward_operators,
+    gradient_accumulation,
+    kernels_of,
+    recomputed_operators,
+)
+from simulator.costs.kernels import (
+    fallback_launch_seconds,
+    fused_attention_seconds,
+    unfused_attention_seconds,
+)
 from simulator.costs.operators import (
     Attention,
     Batch,
@@ -29,7 +40,7 @@ from simulator.costs.operators import (
 from simulator.site import Site
 
 Part = Literal["layer", "embedding", "head", "sampling head"]
-Direction = Literal["forward", "backward", "selective", "full", "none"]
+Direction = Literal["forward", "backward", "selective", "alternate", "full", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +51,8 @@ class Setting:
         pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
         launches_hidden: Whether the host's kernel launches never hold up the device.
         layer_launch_seconds: Host time to launch a layer's forward pass (see `EngineSheet`).
+        kernels: How the engine's kernels differ from the device's facts.
+        splits_sends: Whether tensor-parallel ranks each send a share of the activations.
     """
 
     device: DeviceFacts
@@ -50,6 +63,8 @@ class Setting:
     fused_attention: bool = True
     launches_hidden: bool = True
     layer_launch_seconds: float = 0.0
+    kernels: KernelRates = USUAL_KERNELS
+    splits_sends: bool = False
 
     def collective(
         self, kind: CollectiveKind, num_bytes: float, ranks: int, stride: int
@@ -57,13 +72,18 @@ class Setting:
         """Return seconds of a collective among `ranks` ranks that are `stride` ranks apart."""
         if ranks == 1 or num_bytes == 0:
             return ZERO
-        return self.device.collective(
+        per_node = self.site.ranks_per_node(ranks, stride)
+        network = self.site.inter_node_bytes_per_second * self.kernels.network_rate
+        seconds = self.device.collective(
             kind,
             num_bytes,
             ranks,
-            ranks_per_node=self.site.ranks_per_node(ranks, stride),
-            inter_node_bytes_per_second=self.site.inter_node_bytes_per_second,
+            ranks_per_node=per_node,
+            inter_node_bytes_per_second=network,
         )
+        if per_node < ranks or self.kernels.link_rate == 1:
+            return seconds
+        return seconds * (1 / self.kernels.link_rate)
 
     def send(self, num_bytes: float) -> Estimate:
         """Return seconds of handing activations to the next pipeline stage.
@@ -79,7 +99,9 @@ class Setting:
             num_bytes,
             2,
             ranks_per_node=1 if crosses else 2,
-            inter_node_bytes_per_second=self.site.inter_node_bytes_per_second,
+            inter_node_bytes_per_second=(
+                self.site.inter_node_bytes_per_second * self.kernels.network_rate
+            ),
         )
 
 
@@ -124,6 +146,8 @@ def setting_of(layout: TaskPlan, site: Site, precision: Precision, facts: Facts)
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
         layer_launch_seconds=engine.layer_launch_seconds,
+        kernels=engine.kernels,
+        splits_sends=engine.splits_sends,
     )
 
 
@@ -162,15 +186,28 @@ def pass_seconds(
     if direction == "forward":
         operators = forward
     elif direction == "backward":
-        operators = backward_operators(forward)
+        operators = backward_operators(forward) + _accumulated(setting, model, part, forward)
     else:
         fused = setting.fused_attention
         operators = recomputed_operators(forward, direction, fused_attention=fused)
-    priced = price(setting, operators, backward=direction == "backward")
-    if part != "layer" or setting.launches_hidden or not setting.layer_launch_seconds:
+    priced = price(setting, operators, backward=direction == "backward", part=part)
+    if part != "layer":
         return priced
+    if setting.layer_launch_seconds and not setting.launches_hidden:
+        priced = _launched(priced, _launch_seconds(setting, forward, operators, direction))
+    return PassSeconds(priced.compute, priced.collectives + _skew(setting, operators))
+
+
+def _launch_seconds(
+    setting: Setting, forward: Operators, operators: Operators, direction: Direction
+) -> float:
+    """Return the host's seconds to launch a layer's pass in one direction."""
     share = kernels_of(operators) / kernels_of(forward)
-    return _launched(priced, setting.layer_launch_seconds * share)
+    if direction == "backward" and setting.kernels.backward_launch_share:
+        share = setting.kernels.backward_launch_share
+    return setting.layer_launch_seconds * share + fallback_launch_seconds(
+        setting.kernels, operators
+    )
 
 
 def _launched(priced: PassSeconds, launch_seconds: float) -> PassSeconds:
@@ -191,40 +228,64 @@ def _operators(
     return head_operators(model, setting.shard, batch, head, sampling=sampling)
 
 
-def price(setting: Setting, operators: Operators, *, backward: bool = False) -> PassSeconds:
+def _accumulated(
+    setting: Setting, model: ModelArchitecture, part: Part, forward: Operators
+) -> Operators:
+    """Return what adds a micro-batch's gradients to those before it, where products do not."""
+    passes = setting.kernels.accumulation_passes
+    if not passes:
+        return ()
+    num_bytes = passes * PRECISIONS[setting.precision].gradient_bytes
+    if part == "embedding":
+        table = -(-model.embedding_parameters // setting.shard.tp)
+        return (Elementwise("gradient accumulation", table * num_bytes),)
+    return gradient_accumulation(forward, num_bytes)
+
+
+def price(
+    setting: Setting, operators: Operators, *, backward: bool = False, part: Part = "layer"
+) -> PassSeconds:
     """Return what the operators take one after another, in seconds.
 
     Where launches do not hide, the host that launches kernel after kernel is a second, parallel
     resource: the pass takes as long as the slower of both.
     """
     own = [each for each in operators if not isinstance(each, Collective)]
-    compute = total(_seconds(setting, operator, backward) for operator in own)
+    rates = setting.kernels
+    small = rates.logits_rate if part == "head" else rates.elementwise_rate
+    compute = total(_seconds(setting, operator, backward, small) for operator in own)
+    if part == "layer" and rates.layer_gap_seconds and own:
+        halves = 2 if backward else 1
+        compute = compute + Estimate(halves * rates.layer_gap_seconds, 0.0, Source.FITTED)
     if not setting.launches_hidden and not setting.layer_launch_seconds:
         launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
-    shared = (each for each in operators if isinstance(each, Collective))
+    shared = [each for each in operators if isinstance(each, Collective)]
     return PassSeconds(compute, total(_exchange(setting, each) for each in shared))
 
 
-def _seconds(setting: Setting, operator: Operator, backward: bool) -> Estimate:
-    device = setting.device
+def _skew(setting: Setting, operators: Operators) -> Estimate:
+    """Return the seconds that a layer's collectives wait for the last of their ranks."""
+    each = setting.kernels.collective_skew_seconds
+    if not each or setting.shard.tp == 1:
+        return ZERO
+    count = sum(isinstance(operator, Collective) for operator in operators)
+    return Estimate(count * each * math.log2(setting.shard.tp), 0.0, Source.FITTED)
+
+
+def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: float) -> Estimate:
+    device, rates = setting.device, setting.kernels
     if isinstance(operator, Gemm):
         each = device.gemm(operator.m, operator.k, operator.n, setting.precision)
-        return operator.count * each if operator.count > 1 else each
+        factor = operator.count / rates.gemm_rate
+        return each if factor == 1 else each * factor
     if isinstance(operator, Elementwise):
-        return device.memory_bound(operator.num_bytes, kernels=operator.kernels)
+        moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
+        return moved if small_rate == 1 else moved * (1 / small_rate)
     assert isinstance(operator, Attention)
-    return device.attention(
-        batch=operator.batch,
-        query_tokens=operator.query_tokens,
-        cached_tokens=operator.cached_tokens,
-        q_heads=operator.q_heads,
-        kv_heads=operator.kv_heads,
-        head_dim=operator.head_dim,
-        precision=setting.precision,
-        backward=backward,
-        fused=setting.fused_attention,
-    )
+    if setting.fused_attention:
+        return fused_attention_seconds(device, rates, operator, setting.precision, backward)
+    return unfused_attention_seconds(device, rates, operator, setting.precision, backward)
 
 
 def _exchange(setting: Setting, operator: Collective) -> Estimate:

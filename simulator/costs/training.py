@@ -1,5 +1,7 @@
 """Train tasks: per update, micro-batches forward and backward, gradient reduction, optimizer step."""
 
+from dataclasses import replace
+
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.estimate import ZERO, Estimate, total
@@ -25,6 +27,24 @@ from simulator.site import Site
 
 def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> TaskCost:
     """Return what a train task costs on operators' times: all its updates and epochs."""
+    setting = setting_of(layout, site, precision_of(job), facts)
+    model, workload = job.architecture(task.role), job.workload
+    updates = workload.updates * workload.epochs
+    parts = update_cost(task, layout, site, job, facts).parts
+    whole = {name: part * updates for name, part in parts}
+    if layout.offload:
+        parameters = largest_shard(model, task.head, layout.tp, layout.pp, layout.ep)
+        whole["optimizer states from and to host"] = _offload(setting, layout, parameters)
+    num_bytes = data_bytes(task.inputs, workload) // layout.dp
+    whole["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
+    return cost_of(whole)
+
+
+def update_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> TaskCost:
+    """Return what one update costs: its micro-batches, what they exchange, the optimizer's step.
+
+    It is an iteration of pre-training too, when the job's global batch is one update.
+    """
     setting, engine = (
         setting_of(layout, site, precision_of(job), facts),
         facts.engine(layout.engine),
@@ -35,19 +55,22 @@ def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts)
         setting, model, task.head, job, engine, local, layout.micro_batch, layout.recompute
     )
     parameters = largest_shard(model, task.head, layout.tp, layout.pp, layout.ep)
-    parts = pipeline_parts(slots, layout.pp)
+    parts = pipeline_parts(slots, layout.pp, layout.chunks)
     parts["uneven lengths"] = uneven_lengths(parts, job, layout, engine, local)
     parts["host work"] = host_work(engine, sum(count for _, count in slots))
     communication = gradient_seconds(setting, layout, parameters, sum(count for _, count in slots))
     parts |= exposed(communication, engine.overlap_fraction, _hideable(slots, layout.zero))
     parts["optimizer"] = optimizer_seconds(setting, layout, parameters)
-    updates = workload.updates * workload.epochs
-    whole = {name: part * updates for name, part in parts.items()}
-    if layout.offload:
-        whole["optimizer states from and to host"] = _offload(setting, layout, parameters)
-    num_bytes = data_bytes(task.inputs, workload) // layout.dp
-    whole["call overhead"] = call_seconds(setting.device, model, setting.precision, num_bytes)
-    return cost_of(whole)
+    return cost_of(_with_spread(parts, engine.forecast_spread))
+
+
+def _with_spread(parts: dict[str, Estimate], spread: float) -> dict[str, Estimate]:
+    """Return the parts with the spread that the engine's forecasts showed, where it is known."""
+    if not spread:
+        return parts
+    return {
+        name: replace(part, spread_seconds=part.seconds * spread) for name, part in parts.items()
+    }
 
 
 def _hideable(slots: Slots, zero: int) -> Estimate:
@@ -70,7 +93,8 @@ def optimizer_seconds(setting: Setting, layout: TaskPlan, parameters: int) -> Es
     sizes = PRECISIONS[setting.precision]
     norm = setting.device.memory_bound(local * sizes.gradient_bytes)
     summed = _norm_sum(setting, layout)
-    return setting.device.optimizer_step(local, setting.precision) + norm + summed
+    step = setting.device.optimizer_step(local, setting.precision) + norm
+    return step * (1 / setting.kernels.optimizer_rate) + summed
 
 
 def _norm_sum(setting: Setting, layout: TaskPlan) -> Estimate:
