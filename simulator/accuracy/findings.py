@@ -18,10 +18,12 @@ class KnownCauses:
 
     Attributes:
         miss_fraction: A row whose error is larger is a miss.
+        note: What a reader must know of how rows were chosen before trusting the errors.
     """
 
     miss_fraction: float = 0.2
     causes: tuple[Cause, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ def findings_of(table: str, rows: Sequence[Row], about: str) -> TableFindings:
     fitted = [row for row in rows if row.fitted]
     held = [row for row in rows if not row.fitted]
     return TableFindings(
-        about=about,
+        about=f"{about} {known.note}".strip(),
         rows=tuple(rows),
         whole=summarise(rows, table),
         fitted=summarise(fitted, f"{table}, fitted on"),
