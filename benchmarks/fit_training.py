@@ -35,7 +35,11 @@ Case = tuple[Pretraining, float, bool]  # settings, measured seconds, whether it
 KERNELS = {field.name for field in fields(KernelRates)}
 TABLES = (vtrain_training, megatron_training, mosaicml_training, torchtitan_training)
 # Sheets that differ from another in what they shard, keep or fuse, and share its fitted constants.
-FAMILY = {"megatron-2022-full": "megatron-2022", "fsdp2-compiled": "fsdp2-hopper"}
+FAMILY = {
+    "megatron-2022-full": "megatron-2022",
+    "fsdp2-compiled": "fsdp2-hopper",
+    "fsdp2-float8-async": "fsdp2-float8",
+}
 ROBUST_SCALE = 0.05  # residuals of log ratios beyond it count less and less
 DIGITS = 3
 SHIFT = 20.0  # steps of derivatives are relative to logarithms, which must stay away from 0

@@ -95,7 +95,7 @@ def iteration_of(record: Record) -> Iteration:
 
 def _engine(record: Record) -> str:
     if record["precision"] == "fp8":
-        return "fsdp2-float8"
+        return "fsdp2-float8-async" if "asyncTP" in record["options"] else "fsdp2-float8"
     if record["gpu"].startswith("A100"):
         return "fsdp2"
     return "fsdp2-compiled" if "compile" in record["options"] else "fsdp2-hopper"
