@@ -79,9 +79,9 @@ class GemmTime:
         return waves * tile_seconds * slowdown
 
 
-def overlapped(compute: float, memory: float, exponent: float) -> float:
+def overlapped(compute_seconds: float, memory_seconds: float, exponent: float) -> float:
     """Return (compute^p + memory^p)^(1/p), scaled so that no power under- or overflows."""
-    longer, shorter = (compute, memory) if compute > memory else (memory, compute)
+    longer, shorter = sorted((compute_seconds, memory_seconds), reverse=True)
     if longer == 0:
         return 0.0
     return float(longer * (1 + (shorter / longer) ** exponent) ** (1 / exponent))

@@ -1,0 +1,73 @@
+"""Operator tables: read by their columns, forecast by kernels, skipped with a reason."""
+
+import csv
+
+from simulator.accuracy import read_table
+
+
+def write_table(path, row):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as stream:
+        table = csv.DictWriter(stream, fieldnames=list(row))
+        table.writeheader()
+        table.writerow(row)
+    return path
+
+
+LAYER = {
+    "n_head": 64, "n_kv_head": 8, "n_embd": 8192, "n_expanded_embd": 22016, "vocab_size": 32768,
+    "use_gated_mlp": True, "num_tokens": 512, "num_tensor_parallel_workers": 1,
+}  # fmt: skip
+# Measured on A100 (microsoft/vidur, MIT): milliseconds of CodeLlama-34B, which is held out.
+LAYER_TIMES = {
+    "emb": 0.059, "input_layernorm": 0.023, "attn_pre_proj": 0.3885, "attn_rope": 0.021,
+    "attn_post_proj": 0.3565, "post_attention_layernorm": 0.022, "mlp_up_proj": 1.65,
+    "mlp_act": 0.076, "mlp_down_proj": 0.817, "add": 0.013,
+}  # fmt: skip
+REDUCE = {
+    "time_stats.all_reduce.median": 0.603, "num_workers": 4, "size": 67108864,
+    "collective": "all_reduce", "devices_per_node": 4,
+}  # fmt: skip
+DECODE = {
+    "time_stats.attn_decode.median": 0.22, "time_stats.attn_prefill.median": "", "n_embd": 8192,
+    "n_q_head": 64, "n_kv_head": 8, "num_tensor_parallel_workers": 2, "batch_size": 64,
+    "prefill_chunk_size": 0, "kv_cache_size": 2048, "is_prefill": False,
+}  # fmt: skip
+
+
+def layer(times):
+    return {**LAYER, **{f"time_stats.{name}.median": time for name, time in times.items()}}
+
+
+def test_the_operators_of_a_model_left_out_are_forecast_within_a_quarter(tmp_path):
+    rows = read_table(write_table(tmp_path / "a100" / "x.csv", layer(LAYER_TIMES)))
+    assert [row.kind for row in rows] != []
+    assert {row.kind for row in rows} == set(LAYER_TIMES)
+    assert not any(row.fitted for row in rows)
+    assert max(abs(row.error_fraction) for row in rows) < 0.25
+
+
+def test_an_operator_that_was_not_measured_is_skipped(tmp_path):
+    rows = read_table(write_table(tmp_path / "a100" / "x.csv", layer({**LAYER_TIMES, "add": ""})))
+    (skipped,) = [row for row in rows if row.skipped]
+    assert skipped.kind == "add"
+    assert "not measured" in skipped.skipped
+
+
+def test_a_table_without_a_device_is_skipped_until_the_user_names_one(tmp_path):
+    path = write_table(tmp_path / "x.csv", REDUCE)
+    (row,) = read_table(path)
+    assert "give it with --device" in row.skipped
+    (row,) = read_table(path, device="a100-80gb-sxm")
+    assert abs(row.error_fraction) < 0.1
+
+
+def test_collectives_across_nodes_of_an_unknown_network_are_skipped(tmp_path):
+    (row,) = read_table(write_table(tmp_path / "a100" / "x.csv", {**REDUCE, "devices_per_node": 2}))
+    assert "network between its nodes" in row.skipped
+
+
+def test_attention_over_a_paged_cache_is_forecast(tmp_path):
+    (row,) = read_table(write_table(tmp_path / "a100" / "x.csv", DECODE))
+    assert row.kind == "decode"
+    assert abs(row.error_fraction) < 0.2
