@@ -79,8 +79,9 @@ def pool_memory(plan: Plan, pool: ResourcePool, facts: Facts) -> MemoryForecast:
 def kv_bytes_left(plan: Plan, facts: Facts) -> float:
     """Return the bytes of each GPU that the plan leaves to the KV cache; 0 if there are none.
 
-    The generation engine may fill its `memory_fraction` of the device, less all residents of the
-    pool, the weights it generates with, and what it computes in.
+    The generation engine may fill its `memory_fraction` of the device (or, for engines of that kind,
+    of what is free once it is loaded), less all residents of the pool, the weights it generates
+    with, and what it computes in.
     """
     task = next(task for task in _tasks(plan) if task.kind == "generate")
     pool = plan.pool_of(task.name)
@@ -123,6 +124,8 @@ def generation_kv_bytes(
     taken = resident_bytes + sum(generation_terms(role, generate, site, job, facts).values())
     if train is not None:
         taken += extra_weight_bytes(role, transition, train, generate, job)
+    if facts.engine(generate.engine).cache_of_free:
+        return generate.memory_fraction * max(0.0, capacity - taken)
     return max(0.0, generate.memory_fraction * capacity - taken)
 
 
@@ -181,8 +184,10 @@ def _generation_moments(
     terms[KV_CACHE] = round(max(least, min(left, useful_kv_bytes(role, generate, job, facts))))
     if left < least:
         # The engine refuses to start: its share of the device, not the device, is what is too small.
-        capacity = facts.device(site.device).sheet.memory_bytes
-        terms[KEPT_FREE] = round((1 - generate.memory_fraction) * capacity)
+        sheet = facts.device(site.device).sheet
+        of_free = facts.engine(generate.engine).cache_of_free
+        kept = 0.0 if of_free else (1 - generate.memory_fraction) * sheet.memory_bytes
+        terms[KEPT_FREE] = round(kept)
     moments[task.name] = terms
     return moments
 

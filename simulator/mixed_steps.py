@@ -105,7 +105,10 @@ class _Growing(RunningSet):
 
     def _admit(self, taken: _Taken) -> None:
         """Begin with waiting sequences while slots, blocks and the step's budget last."""
-        used = self._next_used() if self.waiting else 0
+        slots = self.replica.max_running - len(self.running) - len(taken.complete)
+        if not self.waiting or self.part is not None or slots <= 0:
+            return
+        used = self._next_used()
         used += sum(self.needed_blocks(*each) for each in taken.complete)
         while self.waiting and self.part is None:
             held = len(self.running) + len(taken.complete)

@@ -2,23 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Batching = Literal["continuous", "mixed", "static", "none"]
 StepCost = Callable[[int, float], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunks:
+class Chunks(NamedTuple):
     """Describe the prompt tokens that one step computes beside decoding.
 
     Attributes:
-        count: Prompts, or parts of prompts.
+        parts: Prompts, or parts of prompts.
         tokens: Mean tokens of each.
         seen: Tokens computed in earlier steps that each sees, the mean by token.
     """
 
-    count: int
+    parts: int
     tokens: float
     seen: float
 

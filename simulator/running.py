@@ -30,6 +30,7 @@ class RunningSet:
         self.residues = [0] * self.block
         self.ramp = [-tokens % self.block for tokens in range(2 * self.block)]
         self.offset_sum = self.used = 0
+        self._blocks_at: dict[int, int] = {}  # by step, of the sequences that run now
         self.step = self.jumps = self.preemptions = self.peak_running = self.peak_blocks = 0
         self.prefill = self.decode = 0.0
         self.finish = [0.0] * len(prompts)
@@ -51,10 +52,14 @@ class RunningSet:
 
     def blocks_at(self, step: int) -> int:
         """Return the blocks that the running sequences hold at a step, when none leaves before."""
+        known = self._blocks_at.get(step)
+        if known is not None:
+            return known
         shift = step % self.block
         unused = sum(map(mul, self.residues, self.ramp[shift : shift + self.block]))
         tokens: int = len(self.running) * step + self.offset_sum + unused
-        return tokens // self.block
+        blocks = self._blocks_at[step] = tokens // self.block
+        return blocks
 
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run whose `tokens` tokens are cached and have given one token more."""
@@ -66,6 +71,7 @@ class RunningSet:
         self.offset_sum += offset
         self.used += blocks_of(tokens, self.block)
         self.residues[offset % self.block] += 1
+        self._blocks_at.clear()
         heapq.heappush(self.ends, (end, sequence))
 
     def leave(self, sequence: int) -> None:
@@ -75,6 +81,7 @@ class RunningSet:
         self.offset_sum -= offset
         self.used -= blocks_of(offset + self.step, self.block)
         self.residues[offset % self.block] -= 1
+        self._blocks_at.clear()
 
     def lacks_blocks(self) -> bool:
         """Tell whether the next step of all running sequences does not fit."""
@@ -86,11 +93,11 @@ class RunningSet:
     def jump(self, most: int | None = None) -> None:
         """Decode until the next completion, until blocks run out, or for `most` steps."""
         running = len(self.running)
-        while self.running.get(self.ends[0][1]) != self.ends[0][0]:
+        end, sequence = self.ends[0]
+        while self.running.get(sequence) != end:
             heapq.heappop(self.ends)
-        steps = self.ends[0][0] - self.step
-        if most is not None:
-            steps = min(steps, most)
+            end, sequence = self.ends[0]
+        steps = end - self.step if most is None else min(end - self.step, most)
         used = self.blocks_at(self.step + steps)
         if used > self.capacity:
             steps = self._steps_that_fit(steps)

@@ -199,6 +199,6 @@ def _kv_bytes_of(sequences: int, role: str, layout: TaskPlan, job: Job, facts: F
         return 0  # it keeps no cache: every step computes the whole sequences again
     block_tokens = engine.kv_block_tokens
     tokens = -(-statistics_of(job.workload).longest_tokens // block_tokens) * block_tokens
-    value_bytes = PRECISIONS[precision_of(job)].weight_bytes
+    value_bytes = engine.cache_value_bytes or PRECISIONS[precision_of(job)].weight_bytes
     model = job.architecture(role)
     return sequences * tokens * cache_bytes_per_token(model, layout.tp, layout.pp, value_bytes)

@@ -135,7 +135,7 @@ class PassClock:
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills: both passes, one after the other."""
         decoding = self.decode(running, cached) if running else 0.0
-        return decoding + self.prefill(chunks.count, chunks.tokens)
+        return decoding + self.prefill(chunks.parts, chunks.tokens)
 
     def estimates(self, prefill_seconds: float, decode_seconds: float) -> tuple[Estimate, Estimate]:
         """Return these seconds as estimates."""

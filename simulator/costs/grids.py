@@ -1,6 +1,6 @@
 """Costs on a grid: priced at nodes, and read off straight lines between them."""
 
-import math
+from bisect import bisect_right
 from collections.abc import Callable
 
 from rlplan.estimate import Estimate
@@ -13,16 +13,29 @@ NODE_RATIO = 1.25
 Known = dict[tuple[int, ...], Estimate]
 
 
+# Far more sequences or tokens than any step has.
+LARGEST_NODE = 1e12
+
+
+def _all_nodes() -> list[int]:
+    found = list(range(EXACT_NODES))
+    power = 0
+    while found[-1] < LARGEST_NODE:
+        found.append(round(EXACT_NODES * NODE_RATIO**power))
+        power += 1
+    return found
+
+
+NODES = _all_nodes()
+
+
 def nodes(value: float) -> tuple[int, int, float]:
     """Return the nodes around a value and how far it lies between them."""
-    if value <= EXACT_NODES:
-        low = max(0, math.floor(value))
-        share = value - low
-        return low, low + 1 if share else low, share
-    power = math.floor(math.log(value / EXACT_NODES) / math.log(NODE_RATIO) + 1e-9)
-    low, high = (round(EXACT_NODES * NODE_RATIO ** (power + step)) for step in (0, 1))
+    place = bisect_right(NODES, value)
+    low = NODES[place - 1]
     if value == low:
         return low, low, 0.0
+    high = NODES[place]
     return low, high, (value - low) / (high - low)
 
 
@@ -39,27 +52,34 @@ class Grid:
     ) -> None:
         self._cost, self._known, self._note = cost, known, note
         self._seconds: dict[tuple[int, ...], float] = {}
-        self._nodes: dict[float, tuple[int, int, float]] = {}
-        self._lines: dict[tuple[float, ...], float] = {}
+        # Places with all coordinates but the last at nodes or between them -> values by last node.
+        self._rows: dict[tuple[float, ...], dict[int, float]] = {}
 
     def __call__(self, *at: float) -> float:
         """Return seconds at a place that need not be a node."""
-        seconds = self._lines.get(at)
+        first = at[:-1]
+        row = self._rows.get(first)
+        if row is None:
+            row = self._rows[first] = {}
+        low, high, share = nodes(at[-1])
+        seconds = row.get(low)
         if seconds is None:
-            seconds = self._lines[at] = self._between((), at)
-        return seconds
+            seconds = row[low] = self._between((), first, low)
+        if not share:
+            return seconds
+        upper = row.get(high)
+        if upper is None:
+            upper = row[high] = self._between((), first, high)
+        return seconds + share * (upper - seconds)
 
-    def _between(self, fixed: tuple[int, ...], rest: tuple[float, ...]) -> float:
+    def _between(self, fixed: tuple[int, ...], rest: tuple[float, ...], last: int) -> float:
+        """Return seconds at a node of the last coordinate, and any place of the others."""
         if not rest:
-            return self._at(fixed)
-        value = rest[0]
-        around = self._nodes.get(value)
-        if around is None:
-            around = self._nodes[value] = nodes(value)
-        low, high, share = around
-        seconds = self._between((*fixed, low), rest[1:])
+            return self._at((*fixed, last))
+        low, high, share = nodes(rest[0])
+        seconds = self._between((*fixed, low), rest[1:], last)
         if share:
-            seconds += share * (self._between((*fixed, high), rest[1:]) - seconds)
+            seconds += share * (self._between((*fixed, high), rest[1:], last) - seconds)
         return seconds
 
     def _at(self, node: tuple[int, ...]) -> float:

@@ -88,7 +88,7 @@ class EngineSteps:
         reading = Estimate(keys * value_bytes / rate, 0.0, Source.FITTED)
         return (fixed + reading) * self.stage_layers
 
-    def prefill_attention(self, count: int, tokens: int, seen: int) -> Estimate:
+    def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
         return self._attention(count, tokens, seen) * self.stage_layers
 
@@ -148,6 +148,8 @@ class EngineClock:
         self._decode = Grid(steps.decode_attention, steps.decode_known, note)
         self._prefill = Grid(steps.prefill_attention, steps.prefill_known, note)
         self._stages = steps.setting.pp
+        self._batches: dict[int, tuple[int, float, float]] = {}
+        self._overlap = steps.engine.steps.host_overlap
 
     def prefill(self, sequences: int, tokens: float) -> float:
         """Return seconds of a pass over whole prompts of a mean of `tokens` tokens."""
@@ -155,23 +157,28 @@ class EngineClock:
 
     def decode(self, running: int, cached: float) -> float:
         """Return seconds of a decode step of sequences with a mean of `cached` tokens."""
-        each = -(-running // self._stages)
-        device = self._dense(each) + self._head(each) + self._decode(each, cached)
-        return self._with_host(device, running)
+        batch = self._batches.get(running)
+        if batch is None:
+            each = -(-running // self._stages)
+            device = self._dense(each) + self._head(each)
+            batch = self._batches[running] = (each, device, self._steps.host_seconds(running))
+        each, device, host = batch
+        device = (device + self._decode(each, cached)) * self._stages
+        return max(device, host) if self._overlap else device + host
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills."""
-        each, count = -(-running // self._stages), chunks.count / self._stages
+        each, count = -(-running // self._stages), chunks.parts / self._stages
         device = self._dense(each + count * chunks.tokens) + self._head(each + count)
         if running:
             device += self._decode(each, cached)
-        device += self._prefill(count, chunks.tokens, chunks.seen)
-        return self._with_host(device, running + chunks.count)
+        device += self._prefill(count, chunks.seen, chunks.tokens)
+        return self._with_host(device, running + chunks.parts)
 
     def _with_host(self, device_seconds: float, sequences: int) -> float:
         device = device_seconds * self._stages
         host = self._steps.host_seconds(sequences)
-        return max(device, host) if self._steps.engine.steps.host_overlap else device + host
+        return max(device, host) if self._overlap else device + host
 
     def estimates(self, prefill_seconds: float, decode_seconds: float) -> tuple[Estimate, Estimate]:
         """Return these seconds, summed over steps, as estimates.

@@ -49,7 +49,7 @@ def test_jumps_equal_the_token_by_token_reference(one, workload):
 
 def mixed_seconds(running, cached, chunks):
     """Cost a mixed step: affine in the cached tokens, quadratic in the chunks' own."""
-    own = chunks.count * (chunks.tokens + 0.01 * chunks.tokens * (chunks.seen + chunks.tokens / 2))
+    own = chunks.parts * (chunks.tokens + 0.01 * chunks.tokens * (chunks.seen + chunks.tokens / 2))
     return 0.5 + running + 0.1 * running * cached + own
 
 

@@ -1,0 +1,126 @@
+"""Steps of generation engines: parts that add up, and constants that do what they say."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from profiles.catalog import load_engine, load_model
+from rlplan.estimate import Estimate
+from rlplan.hardware import StepCosts
+from rlplan.lengths import Lognormal, sample_lengths
+from rlplan.plan import TaskPlan
+from simulator.accuracy.serving import ServedFacts, Service, cache_bytes, serve
+from simulator.costs.generating import budget_of, generated, steps_of
+from simulator.costs.grids import Grid, nodes
+from simulator.costs.stepping import EngineClock, engine_steps
+from simulator.replica import Chunks
+from simulator.site import Site
+
+A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
+
+
+def clock_of(engine="vllm", model="llama-2-7b", tp=1, precision="bf16", device=A100):
+    """Return the clock of one replica alone on a node."""
+    sheet = load_engine(engine) if isinstance(engine, str) else engine
+    layout = TaskPlan(pool="", tp=tp, engine=sheet.name)
+    facts = ServedFacts(device, sheet)
+    return EngineClock(
+        engine_steps(load_model(model), layout, Site(device, tp, 8, 1e9), precision, facts)
+    )
+
+
+def test_costs_between_nodes_lie_on_straight_lines():
+    asked = []
+    grid = Grid(lambda x, y: Estimate(3.0 * x + y), {}, asked.append)
+    assert grid(9.0, 11.5) == pytest.approx(38.5)
+    assert len(asked) == 4  # 8 and 10 by 10 and 12 or 13, each priced once
+    assert grid(9.0, 11.5) == pytest.approx(38.5)
+    assert len(asked) == 4
+    assert nodes(5) == (5, 5, 0.0)
+
+
+def test_a_mixed_step_costs_less_than_its_decode_and_its_prefill_apart():
+    clock = clock_of()
+    decode, prefill = clock.decode(64, 512.0), clock.prefill(1, 512.0)
+    together = clock.mixed(64, 512.0, Chunks(1, 512.0, 0.0))
+    assert max(decode, prefill) < together < decode + prefill
+
+
+def test_a_chunk_that_follows_others_attends_to_them():
+    clock = clock_of()
+    assert clock.mixed(0, 0.0, Chunks(1, 512.0, 8192.0)) > clock.mixed(
+        0, 0.0, Chunks(1, 512.0, 0.0)
+    )
+
+
+def test_host_time_grows_with_the_sequences_and_hides_where_it_overlaps():
+    slow = replace(load_engine("vllm"), steps=StepCosts(seconds_per_sequence=1e-3))
+    few, many = clock_of(slow).decode(8, 100.0), clock_of(slow).decode(16, 100.0)
+    assert many - few > 7e-3
+    hidden = replace(slow, steps=StepCosts(seconds_per_sequence=1e-3, host_overlap=True))
+    assert clock_of(hidden).decode(64, 100.0) == pytest.approx(64e-3 + slow.step_seconds)
+
+
+def test_several_gpus_cost_messages_and_all_reduces():
+    quiet = replace(load_engine("vllm"), steps=StepCosts())
+    loud = replace(quiet, steps=StepCosts(worker_seconds=5e-3))
+    assert clock_of(loud).decode(8, 100.0) == clock_of(quiet).decode(8, 100.0)
+    gap = clock_of(loud, tp=2).decode(8, 100.0) - clock_of(quiet, tp=2).decode(8, 100.0)
+    assert gap == pytest.approx(5e-3)
+    own = replace(quiet, steps=StepCosts(all_reduce_seconds=1e-5))
+    # Two all-reduces a layer and one after the embedding are 65 of a 32-layer model.
+    slower = replace(quiet, steps=StepCosts(all_reduce_seconds=3e-5))
+    gap = clock_of(slower, tp=2).decode(8, 100.0) - clock_of(own, tp=2).decode(8, 100.0)
+    assert gap == pytest.approx(65 * 2e-5)
+
+
+def test_fp8_halves_what_a_decode_step_reads():
+    wide = clock_of("tensorrt-llm", "llama-3.1-8b", precision="bf16", device=H100)
+    narrow = clock_of("tensorrt-llm", "llama-3.1-8b", precision="fp8", device=H100)
+    assert 0.5 < narrow.decode(16, 2048.0) / wide.decode(16, 2048.0) < 0.65
+
+
+def service(**changes):
+    usual = {
+        "device": A100,
+        "model": load_model("llama-2-7b"),
+        "precision": "fp16",
+        "tp": 1,
+        "requests": 64,
+        "prompt_tokens": 128,
+        "response_tokens": 128,
+        "max_running": 32,
+    }
+    return Service(**(usual | changes))
+
+
+def test_a_cache_of_what_is_free_never_exceeds_it():
+    engine = load_engine("tensorrt-llm")
+    # 80 GiB less 13.5 GB of weights and 1.5 GiB of context leave 70.8 GB before working memory.
+    assert 0.9 * 70.8e9 < cache_bytes(service(), engine) < 0.95 * 70.8e9
+    assert cache_bytes(service(model=load_model("llama-2-70b")), engine) == 0
+
+
+def test_twice_the_requests_take_about_twice_as_long():
+    engine = load_engine("lmdeploy-turbomind")
+    one, two = serve(service(requests=320), engine), serve(service(requests=640), engine)
+    assert two.seconds / one.seconds == pytest.approx(2, rel=0.1)
+    assert one.spread_seconds == pytest.approx(one.seconds * engine.forecast_spread)
+
+
+def test_a_stage_of_a_thousand_mixed_lengths_takes_less_than_20_milliseconds():
+    sheet = load_engine("vllm")
+    layout = TaskPlan(pool="", engine="vllm")
+    facts = ServedFacts(A100, sheet)
+    steps = steps_of(load_model("llama-3.1-8b"), layout, Site(A100, 1, 8, 1e9), "bf16", facts)
+    prompts = sample_lengths(Lognormal(mean=256, std=200, max=1024), 1024, seed=1)
+    responses = sample_lengths(Lognormal(mean=512, std=400, max=2048), 1024, seed=2)
+    budget = budget_of(sheet, 256, 27000)  # what an A100 of 80 GB leaves to an 8B model
+    best = float("inf")
+    for shift in range(12):
+        share = (tuple(each + shift for each in prompts), responses)
+        start = time.process_time()
+        generated(steps, budget, share)
+        best = min(best, time.process_time() - start)
+    assert best < 0.02
