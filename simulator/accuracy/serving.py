@@ -1,6 +1,6 @@
 """Forecast an engine that has a replica's GPUs for itself and a queue of equal requests."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from profiles.catalog import load_device
@@ -117,8 +117,3 @@ def _working_bytes(service: Service, engine: EngineSheet) -> float:
     running = min(service.max_running, service.requests)
     logits = logits_bytes(service.model, service.tp, running, shard.value_bytes, backward=False)
     return activations + logits
-
-
-def with_requests(service: Service, requests: int) -> Service:
-    """Return the service with another number of requests."""
-    return replace(service, requests=requests)
