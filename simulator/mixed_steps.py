@@ -121,11 +121,12 @@ class _Growing(RunningSet):
                     tokens = left
                 elif held:
                     break  # a prompt longer than the whole budget waits until it is alone
-            needed = self.needed_blocks(sequence, tokens)
-            if held >= self.replica.max_running or tokens <= 0 or used + needed > self.capacity:
+            # A prompt begins only when all of it fits, though it takes blocks chunk by chunk.
+            fits = used + self.needed_blocks(sequence, total) <= self.capacity
+            if held >= self.replica.max_running or tokens <= 0 or not fits:
                 break
             self.waiting.popleft()
-            used += needed
+            used += self.needed_blocks(sequence, tokens)
             self._take(taken, sequence, 0, tokens, total)
 
     def _next_used(self) -> int:

@@ -22,6 +22,8 @@ class Outcome:
     preemptions: int = 0
     peak_running: int = 0
     peak_blocks: int = 0
+    # Tokens computed in each mixed step, by sequence.
+    scheduled: list[dict[int, int]] = field(default_factory=list)
     finish: dict[int, float] = field(default_factory=dict)
 
 
@@ -171,10 +173,11 @@ def mixed(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, PLR09
             if total > budget and not replica.chunked_prefill and not whole:
                 break
             tokens = total if not replica.chunked_prefill else min(total, budget)
-            head.cached = tokens
+            head.cached = total
             if sum(map(held, running)) + held(head) > capacity:
                 head.cached = 0
                 break
+            head.cached = tokens
             running.append(waiting.pop(0))
             chunks.append((head, 0, tokens))
             budget -= tokens
@@ -190,6 +193,9 @@ def mixed(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, PLR09
         else:
             outcome.seconds += replica.decode_seconds(len(decoding), mean)
         outcome.steps += 1
+        outcome.scheduled.append(
+            {one.number: 1 for one in decoding} | {one.number: now for one, _, now in chunks}
+        )
         for one in [*decoding, *(chunk[0] for chunk in chunks)]:
             if one.cached == one.prompt + one.done:
                 one.done += 1

@@ -136,6 +136,21 @@ def test_when_blocks_run_out_the_latest_is_computed_again():
     assert done.finish_seconds == (2 + 1 + 1 + 1, 5 + 4 + 1)
 
 
+def test_a_prompt_begins_only_when_all_its_chunks_fit():
+    flat = replica(
+        "mixed",
+        kv_blocks=10,
+        max_batched_tokens=6,
+        chunked_prefill=True,
+        decode_seconds=lambda *_: 1.0,
+        mixed_seconds=lambda *_: 1.0,
+    )
+    done = generate(flat, [4, 8], [3, 1])
+    # 2 of the second's 8 tokens would fit beside the first; it waits, then takes 6 and 2.
+    assert done.finish_seconds == (3.0, 5.0)
+    assert (done.num_preemptions, done.peak_running) == (0, 1)
+
+
 def test_a_cache_too_small_for_one_sequence_says_by_how_many_blocks():
     done = generate(replica(kv_blocks=3, block_tokens=4), [10], [11])
     assert done.missing_blocks == 2
