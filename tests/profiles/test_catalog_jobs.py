@@ -178,7 +178,7 @@ WRONG = [
     ("cluster.0.gpu", "h100-80gb-smx", "cluster.0.gpu", "did you mean 'h100-80gb-sxm'"),
     ("precision", "bf16", "precision", "sheet of cpu has no rate"),
     ("precision", "fp8", "precision", "fp8"),
-    ("engines.train", "megatron", "engines.train", "did you mean 'megatron-core'"),
+    ("engines.train", "megatron-cor", "engines.train", "did you mean 'megatron-core'"),
     ("engines.train", "vllm", "engines.train", "unknown engine that can train; found 'vllm'"),
     ("prompts_file", "absent.jsonl", "prompts_file", "no such file"),
     ("rewards.function", "mine.py", "rewards.function", "path/to/file.py:name"),

@@ -128,7 +128,9 @@ def test_every_constant_of_an_engine_has_a_source(name):
     else:
         wanted |= {"batching", "kv_block_tokens", "max_batched_tokens", "memory_fraction"}
     usual = EngineSheet(name=sheet.name, role=sheet.role, sources=sheet.sources)
-    names = [field.name for field in dataclasses.fields(EngineSheet) if field.name not in ALWAYS_SAID]
+    names = [
+        field.name for field in dataclasses.fields(EngineSheet) if field.name not in ALWAYS_SAID
+    ]
     wanted |= {name for name in names if getattr(sheet, name) != getattr(usual, name)}
     assert set(sheet.sources) == wanted
 
