@@ -96,7 +96,8 @@ def publish(plans: tuple[Candidate, ...], measured: list[list[float]], out: Path
         "",
         (
             "Made by `python benchmarks/placements.py`: the best plan of every feasible placement, run on "
-            "this project's executor. The first row is the plan that the search chose."
+            "this project's executor, on two cores of a shared virtual machine. The first row is the plan "
+            "that the search chose."
         ),
         "",
         "| placement | forecast | measured median | error |",
