@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,9 @@ from rlplan.errors import FileError
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
+# How often TensorBoard gets what has gathered. Some dozens of scalars take it tens of milliseconds,
+# which on a small machine a worker would miss in every iteration.
+BOARD_SECONDS = 10.0
 
 
 class MetricsWriter:
@@ -25,7 +29,9 @@ class MetricsWriter:
     def __init__(self, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         self._out = out
-        self._board: Any = None
+        self._board: Any = _board_in(out)
+        self._pending: list[tuple[int, dict[str, float]]] = []
+        self._shown_seconds = time.monotonic()
         path = out / METRICS_FILE
         _drop_cut_line(path)
         # Unbuffered: one write is one line, whole in the file when `write` returns.
@@ -40,13 +46,23 @@ class MetricsWriter:
         finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         line = json.dumps({"iteration": iteration, **finite}, allow_nan=False)
         self._lines.write(line.encode() + b"\n")
-        board = self._tensorboard()
-        for name, value in numbers.items():
-            board.add_scalar(name, value, iteration)
-        board.flush()
+        self._pending.append((iteration, numbers))
+        if time.monotonic() - self._shown_seconds > BOARD_SECONDS:
+            self._show_pending()
+
+    def _show_pending(self) -> None:
+        """Hand what has gathered to TensorBoard."""
+        for iteration, numbers in self._pending:
+            for name, value in numbers.items():
+                self._board.add_scalar(name, value, iteration)
+        self._board.flush()
+        self._pending.clear()
+        self._shown_seconds = time.monotonic()
 
     def close(self) -> None:
         """Close the files; closing twice does no harm."""
+        if self._pending:
+            self._show_pending()
         self._lines.close()
         if self._board is not None:
             self._board.close()
@@ -63,13 +79,12 @@ class MetricsWriter:
     ) -> None:
         self.close()
 
-    def _tensorboard(self) -> Any:
-        if self._board is None:
-            # Loaded by who writes, not by who reads: it takes a second.
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
 
-            self._board = SummaryWriter(log_dir=str(self._out / TENSORBOARD_FOLDER))
-        return self._board
+def _board_in(out: Path) -> Any:
+    """Return TensorBoard's writer; loaded by who writes, not by who reads, for it takes a second."""
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+
+    return SummaryWriter(log_dir=str(out / TENSORBOARD_FOLDER))
 
 
 def _drop_cut_line(path: Path) -> None:

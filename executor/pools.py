@@ -35,6 +35,7 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the home folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # a device is as important as the controller beside it
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "GLOO_SOCKET_IFNAME": LOOPBACK,
     "HF_HUB_OFFLINE": "1",

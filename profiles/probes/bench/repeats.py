@@ -26,16 +26,16 @@ def measure_within_budget(measure: Callable[[int], tuple[float, ...]]) -> tuple[
 
 # Passes of models come in rounds: what disturbs the machine for a second then disturbs one round of
 # a point and not the point, and between two rounds other models fill the caches, as in a job.
-ROUNDS: Final = 5
-ROUND_BUDGET_SECONDS: Final = 0.06
+ROUNDS: Final = 8
+ROUND_BUDGET_SECONDS: Final = 0.03
 FEWEST_ROUND_REPEATS: Final = 2
-MOST_ROUND_REPEATS: Final = 6
+MOST_ROUND_REPEATS: Final = 3
 
 
 def measure_round(
     measure: Callable[[int], tuple[float, ...]], known: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return the seconds of a point's repeats with one more round of 2 to 6 repeats.
+    """Return the seconds of a point's repeats with one more round of 2 or 3 repeats.
 
     Args:
         measure: Returns the seconds of as many repeats as it is asked for.
