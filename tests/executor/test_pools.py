@@ -23,6 +23,10 @@ def test_a_worker_that_dies_ends_the_wait_with_an_error(ray_slots):
     group.call("peak")
     ray.kill(group._actors[1])  # which Ray does in its own time
     with pytest.raises(RlplanError, match="a worker died"):
-        for _ in range(CALLS):
-            fetched(group.start("peak"))
+        call_on(group)
     group.stop()
+
+
+def call_on(group):
+    for _ in range(CALLS):
+        fetched(group.start("peak"))
