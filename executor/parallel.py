@@ -87,16 +87,6 @@ def make_mesh(positions: RankPositions, rank: int, device: torch.device) -> Rank
     return RankMesh(positions, rank, device, mesh)
 
 
-def shard_dimension(module_name: str, parameter: str, *, split_vocabulary: bool) -> int | None:
-    """Return the dimension along which tensor parallelism cuts a parameter; None: not at all."""
-    last = module_name.rsplit(".", 1)[-1]
-    if last in COLUMN_MODULES:
-        return 0
-    if last in ROW_MODULES:
-        return 1 if parameter == "weight" else None
-    return 0 if split_vocabulary and last in ("embed_tokens", "head") else None
-
-
 def apply_tensor_parallelism(model: nn.Module, mesh: RankMesh, *, split_vocabulary: bool) -> None:
     """Cut a whole model's matrices over the tensor-parallel ranks, in place.
 

@@ -1,6 +1,5 @@
 """A number that knows where it comes from and how far it may be off."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -76,8 +75,3 @@ def total(estimates: Iterable[Estimate]) -> Estimate:
     for estimate in estimates:
         result = result + estimate
     return result
-
-
-def is_valid(estimate: Estimate) -> bool:
-    """Tell whether the seconds are finite and not negative."""
-    return math.isfinite(estimate.seconds) and estimate.seconds >= 0

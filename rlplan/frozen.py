@@ -1,6 +1,6 @@
 """A mapping that cannot change, so that types which hold one stay hashable."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar, get_args
 
 K = TypeVar("K")
@@ -46,8 +46,3 @@ class FrozenDict(dict[K, V]):
 def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
     """Return `mapping` as a FrozenDict, itself if it is one already."""
     return mapping if isinstance(mapping, FrozenDict) else FrozenDict(mapping)
-
-
-def iterate_sorted(mapping: Mapping[str, V]) -> Iterator[tuple[str, V]]:
-    """Yield items by key, for output that must not depend on insertion order."""
-    yield from sorted(mapping.items())

@@ -25,16 +25,6 @@ def bytes_per_second_from_gbps(gbps: float) -> float:
     return gbps * 1e9 / 8
 
 
-def bytes_per_second_from_gigabytes(gigabytes_per_second: float) -> float:
-    """Return bytes per second from GB/s (10**9 bytes)."""
-    return gigabytes_per_second * 1e9
-
-
-def flops_per_second_from_tflops(tflops: float) -> float:
-    """Return floating point operations per second from TFLOP/s."""
-    return tflops * 1e12
-
-
 def seconds_from_ms(milliseconds: float) -> float:
     """Return seconds from milliseconds."""
     return milliseconds * 1e-3

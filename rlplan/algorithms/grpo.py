@@ -1,6 +1,7 @@
 """GRPO: advantages relative to the other samples of a prompt, no critic (Shao et al. 2024)."""
 
 from rlplan.dataflow import Algorithm, Task
+from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD
 
 ALGORITHM = Algorithm(
     name="grpo",
@@ -11,39 +12,10 @@ ALGORITHM = Algorithm(
     groups=True,
     advantage="group",
     tasks=(
-        Task(
-            name="actor.generate",
-            role="actor",
-            kind="generate",
-            stage="generation",
-            inputs=("prompts",),
-            outputs=("sequences", "log_probs"),
-        ),
-        Task(
-            name="reference.compute_log_prob",
-            role="reference",
-            kind="infer",
-            stage="preparation",
-            inputs=("sequences",),
-            outputs=("reference_log_probs",),
-        ),
-        Task(
-            name="reward.compute_reward",
-            role="reward",
-            kind="infer",
-            stage="preparation",
-            inputs=("sequences",),
-            outputs=("scores",),
-            head="scalar",
-        ),
-        Task(
-            name="rule.compute_reward",
-            role="rule",
-            kind="rule",
-            stage="preparation",
-            inputs=("sequences",),
-            outputs=("rule_scores",),
-        ),
+        GENERATE,
+        REFERENCE_LOG_PROB,
+        MODEL_REWARD,
+        RULE_REWARD,
         Task(
             name="actor.update",
             role="actor",

@@ -1,6 +1,7 @@
 """PPO with a critic and a KL penalty towards a reference model (Schulman et al. 2017; Ouyang et al. 2022)."""
 
 from rlplan.dataflow import Algorithm, Task
+from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD
 
 ALGORITHM = Algorithm(
     name="ppo",
@@ -10,14 +11,7 @@ ALGORITHM = Algorithm(
     optional_roles=("reward", "rule"),
     advantage="gae",
     tasks=(
-        Task(
-            name="actor.generate",
-            role="actor",
-            kind="generate",
-            stage="generation",
-            inputs=("prompts",),
-            outputs=("sequences", "log_probs"),
-        ),
+        GENERATE,
         Task(
             name="critic.compute_values",
             role="critic",
@@ -27,31 +21,9 @@ ALGORITHM = Algorithm(
             outputs=("values",),
             head="scalar",
         ),
-        Task(
-            name="reference.compute_log_prob",
-            role="reference",
-            kind="infer",
-            stage="preparation",
-            inputs=("sequences",),
-            outputs=("reference_log_probs",),
-        ),
-        Task(
-            name="reward.compute_reward",
-            role="reward",
-            kind="infer",
-            stage="preparation",
-            inputs=("sequences",),
-            outputs=("scores",),
-            head="scalar",
-        ),
-        Task(
-            name="rule.compute_reward",
-            role="rule",
-            kind="rule",
-            stage="preparation",
-            inputs=("sequences",),
-            outputs=("rule_scores",),
-        ),
+        REFERENCE_LOG_PROB,
+        MODEL_REWARD,
+        RULE_REWARD,
         Task(
             name="actor.update",
             role="actor",
