@@ -1,17 +1,23 @@
 """A job: what to train, on what work, on which machines. The file `job.yaml`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 
 from rlplan.frozen import FrozenDict
 from rlplan.lengths import Lengths, longest
 from rlplan.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.model import ModelArchitecture
 from rlplan.precision import TrainingPrecision
+from rlplan.specs import NO_SPECS, ObjectiveName, Specs
+from rlplan.tags import NotBool
 
 JOB_VERSION = 1
 
-Role = Literal["actor", "critic", "reference", "reward", "cost", "rule"]
+Role = Literal["actor", "critic", "reference", "reward", "cost", "cost_critic", "rule"]
+KlPlace = Literal["reward", "loss", "none"]
+LossMean = Literal["token", "sequence"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,8 @@ class NodeGroup:
         intra_node: Link inside a node, for people; its rate is the device sheet's.
         inter_node_gbps: Network of one node, all its cards together, one direction.
         cpu_cores: Host cores of one node, for reward functions and environments.
+        usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
+            sheet's list price.
     """
 
     gpu: str
@@ -62,6 +70,7 @@ class NodeGroup:
     intra_node: str | None = None
     inter_node_gbps: Positive = 200.0
     cpu_cores: AtLeastOne | None = None
+    usd_per_gpu_hour: NonNegative | None = None
 
     @property
     def gpus(self) -> int:
@@ -78,12 +87,15 @@ class Rewards:
             `name(prompt: str, response: str, row: dict) -> float`.
         function_weight: Factor of the rule's reward.
         model_weight: Factor of the reward model's score.
+        cost_function: A rule like `function` whose number is a cost, for algorithms that keep costs
+            under a limit.
         function_seconds_per_sample: What one call takes, when it was not profiled.
     """
 
     function: str | None = None
     function_weight: Number = 1.0
     model_weight: Number = 1.0
+    cost_function: str | None = None
     function_seconds_per_sample: NonNegative | None = None
 
 
@@ -93,20 +105,87 @@ class Hyperparameters:
 
     Attributes:
         kl_coefficient: Weight of the KL penalty towards the reference model.
+        kl_in: Where that penalty goes: into every token's reward, or into the loss; None takes the
+            algorithm's usual place.
         clip_ratio: PPO's clip of the probability ratio.
+        clip_ratio_high: Its clip upwards where that differs (DAPO's clip-higher); None is `clip_ratio`.
+        loss_mean: What weighs the same in a policy's loss: every `token` of an update, or every
+            `sequence`; None takes the algorithm's usual choice.
         gae_lambda: Lambda of generalised advantage estimation.
     """
 
     learning_rate: Positive = 1e-6
     critic_learning_rate: Positive = 1e-5
     kl_coefficient: NonNegative = 0.01
+    kl_in: KlPlace | None = None
     clip_ratio: Fraction = 0.2
+    clip_ratio_high: Positive | None = None
+    loss_mean: LossMean | None = None
     value_clip: Positive = 0.2
     discount: Fraction = 1.0
     gae_lambda: Fraction = 0.95
     entropy_coefficient: NonNegative = 0.0
     max_gradient_norm: Positive = 1.0
     temperature: Positive = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """Say how Safe-RLHF keeps the cost under its limit (Dai et al. 2023, arXiv:2310.12773, section 3.3).
+
+    Attributes:
+        cost_limit: Mean cost of a response that is allowed: -d of the paper's eq. 9.
+        multiplier: Lagrange multiplier of the first iteration.
+        multiplier_learning_rate: Step of its logarithm for each unit of cost above the limit.
+        multiplier_max: It never grows beyond.
+    """
+
+    cost_limit: Number = 0.0
+    multiplier: Positive = 1.0
+    multiplier_learning_rate: Positive = 0.1
+    multiplier_max: Positive = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretrain:
+    """Say which texts keep the actor's language: PPO-ptx (Ouyang et al. 2022, eq. 2).
+
+    Every update sees as many of these sequences as responses.
+
+    Attributes:
+        file: JSONL or parquet with a `text` per row; None makes texts up, for forecasts and trials.
+        coefficient: Weight of their negative log-likelihood per token.
+    """
+
+    file: str | None = None
+    coefficient: NonNegative = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicSampling:
+    """Say how groups of equal rewards are replaced (Yu et al. 2025, DAPO, arXiv:2503.14476, section 3.2).
+
+    Attributes:
+        max_rounds: Global batches generated at most in an iteration; what is then still missing is
+            filled up with groups of equal rewards, which teach nothing.
+        expected_rounds: Rounds that forecasts count with.
+    """
+
+    max_rounds: AtLeastOne = 10
+    expected_rounds: Annotated[float, Ge(1), NotBool()] = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlong:
+    """Say how responses near the longest are punished (Yu et al. 2025, DAPO, eq. 13).
+
+    Attributes:
+        buffer_tokens: Length of the range below the longest response in which the penalty grows.
+        penalty: What the longest response loses.
+    """
+
+    buffer_tokens: AtLeastOne
+    penalty: NonNegative = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +206,13 @@ class Job:
             architectures, and no trace files.
         prompts_file: JSONL with a `prompt` per row, for `execute`.
         precision: Number format of the weights; None takes the device's usual one.
+        constraint: For algorithms that keep a cost under a limit.
+        pretrain: Texts mixed into the actor's updates, for algorithms that do that.
+        dynamic_sampling: For algorithms that sample groups again.
+        overlong: A penalty for responses near the longest; None for none.
+        cluster: What is at hand; a plan may leave any of it unused.
+        objective: What a search minimises: seconds, money or energy per token.
+        specs: Limits that a search keeps.
     """
 
     version: Literal[1] = 1
@@ -139,9 +225,15 @@ class Job:
     precision: TrainingPrecision | None = None
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
+    constraint: Constraint = Constraint()
+    pretrain: Pretrain | None = None
+    dynamic_sampling: DynamicSampling = DynamicSampling()
+    overlong: Overlong | None = None
     prompts_file: str | None = None
     tokenizer: str = "bytes"
     seed: NonNegativeInt = 0
+    objective: ObjectiveName = "throughput"
+    specs: Specs = NO_SPECS
 
     def architecture(self, role: str) -> ModelArchitecture:
         """Return the architecture of a role of a resolved job."""

@@ -1,11 +1,12 @@
 """The forecast, put together from an agenda, its trace and the memory of its pools."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from profiles.facts import Facts
 from rlplan.estimate import Estimate, total
 from rlplan.forecast import Forecast, MemoryForecast, TaskForecast
 from rlplan.frozen import FrozenDict
+from rlplan.job import Job
 from rlplan.lengths import mean_length
 from rlplan.plan import Plan, ResourcePool
 from rlplan.trace import Span, Trace
@@ -20,10 +21,10 @@ from simulator.critical_path import (
     seconds_by_stage,
     work_of,
 )
+from simulator.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
 from simulator.intervals import interval_seconds
 
 STAGES = ("generation", "preparation", "training", TRANSITION)
-SECONDS_PER_HOUR = 3600
 
 
 def assemble(
@@ -46,10 +47,11 @@ def assemble(
         pool.name: sum(end - start for start, end in busy_intervals(pool.name, spans, works))
         for pool in device_pools(plan)
     }
+    loads = pool_loads(plan, facts, spans, agenda)
     return Forecast(
         iteration_seconds=iteration.seconds,
         iteration_seconds_interval=interval_seconds(Estimate(iteration.seconds, spread)),
-        tokens_per_second=batch_tokens(plan) / iteration.seconds,
+        tokens_per_second=batch_tokens(plan.job) / iteration.seconds,
         stage_seconds=FrozenDict(seconds_by_stage(path, STAGES)),
         tasks=trace.spans,
         iterations=trace.iterations,
@@ -60,8 +62,8 @@ def assemble(
             memory_shortage(plan.pool(each.pool), each) for each in memory if not each.fits
         ),
         idle_seconds=FrozenDict(idle_seconds(busy, iteration, spans, works, path)),
-        cost_usd=cost_usd(plan, facts, iteration.seconds),
-        energy_joules=energy_joules(plan, facts, iteration.seconds, busy),
+        cost_usd=iteration_usd((load.rates for load in loads), iteration.seconds),
+        energy_joules=iteration_joules(loads, iteration.seconds),
         warnings=warnings_of(plan, agenda, memory),
         profile=facts.label,
     )
@@ -72,35 +74,32 @@ def device_pools(plan: Plan) -> tuple[ResourcePool, ...]:
     return tuple(pool for pool in plan.pools if not pool.is_host)
 
 
-def batch_tokens(plan: Plan) -> float:
+def batch_tokens(job: Job) -> float:
     """Return the expected prompt and response tokens of a global batch."""
-    workload = plan.job.workload
+    workload = job.workload
     each = mean_length(workload.prompt_tokens) + mean_length(workload.response_tokens)
     return workload.sequences * each
 
 
-def cost_usd(plan: Plan, facts: Facts, iteration_seconds: float) -> float:
-    """Return the price of an iteration: every GPU of every pool, busy or not, in USD."""
-    return (
-        sum(
-            pool.gpus * facts.device(pool.device).sheet.usd_per_hour * iteration_seconds
-            for pool in device_pools(plan)
-        )
-        / SECONDS_PER_HOUR
-    )
-
-
-def energy_joules(
-    plan: Plan, facts: Facts, iteration_seconds: float, busy_seconds: Mapping[str, float]
-) -> float:
-    """Return the energy of an iteration: full power while a pool is busy, idle power otherwise."""
-    joules = 0.0
-    for pool in device_pools(plan):
-        sheet = facts.device(pool.device).sheet
-        busy = busy_seconds[pool.name]
-        watts_seconds = sheet.power_watts * busy + sheet.idle_watts * (iteration_seconds - busy)
-        joules += pool.gpus * watts_seconds
-    return joules
+def pool_loads(
+    plan: Plan, facts: Facts, spans: Sequence[Span], agenda: Sequence[Entry]
+) -> tuple[PoolLoad, ...]:
+    """Return the seconds of one iteration in which each pool works, by what limits the work."""
+    rates = rates_of(plan, facts)
+    works = [entry.work for entry in agenda]
+    generates = {
+        entry.work.key
+        for entry in agenda
+        if entry.stage in ("generation", TRANSITION) and entry.work.activity != "transfer"
+    }
+    computing, moving = dict.fromkeys(rates, 0.0), dict.fromkeys(rates, 0.0)
+    for span in spans:
+        work = work_of(span, works)
+        seconds = moving if work.key in generates else computing
+        for pool in work.holds:
+            if pool in seconds:  # transfers hold links, and pools go on with their work
+                seconds[pool] += span.seconds
+    return tuple(PoolLoad(rates[name], computing[name], moving[name]) for name in rates)
 
 
 def memory_shortage(pool: ResourcePool, memory: MemoryForecast) -> str:

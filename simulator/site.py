@@ -66,7 +66,7 @@ def host_site(job: Job, workers: int) -> Site:
 
 def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
     """Return the site of `gpus` GPUs of a device from the `first`-th on; None if there are too few."""
-    pieces = _pieces(job, device, first, gpus)
+    pieces = pieces_at(job, device, first, gpus)
     if sum(size for _, size in pieces) < gpus:
         return None
     if len(pieces) == 1:
@@ -87,7 +87,7 @@ def _site(job: Job, pool: ResourcePool, first: int) -> Site:
     return site
 
 
-def _pieces(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:
+def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:
     """Return the pool's share of every node that it touches."""
     pieces: list[tuple[NodeGroup, int]] = []
     position, end = 0, first + gpus

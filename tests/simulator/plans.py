@@ -1,5 +1,7 @@
 """A small PPO plan on two pools, for tests that need a plan but no costs."""
 
+from dataclasses import replace
+
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.model import ModelArchitecture
@@ -42,3 +44,14 @@ def split_plan(**changes):
         "order": FrozenDict({"p0": on_p0, "p1": on_p1}),
     }
     return Plan(**(fields | changes))
+
+
+def priced_plan(**changes):
+    """Return the split plan with engines, so that it can be simulated."""
+    plan = split_plan(**changes)
+    engines = {"generate": "vllm"}
+    tasks = {
+        name: replace(layout, engine=engines.get(name.partition(".")[2], "megatron-core"))
+        for name, layout in plan.tasks.items()
+    }
+    return replace(plan, tasks=FrozenDict(tasks))

@@ -77,11 +77,10 @@ def test_tokens_money_and_energy_follow_from_the_iteration():
     sheet = load_facts(split_plan().job, None).device("a100-80gb-sxm").sheet
     assert done.tokens_per_second == 8 * (16 + 16) / 21
     assert done.cost_usd == pytest.approx(4 * sheet.usd_per_hour * 21 / 3600)
-    busy_0, busy_1 = 18, 6
-    joules = sum(
-        2 * (sheet.power_watts * busy + sheet.idle_watts * (21 - busy)) for busy in (busy_0, busy_1)
-    )
-    assert done.energy_joules == pytest.approx(joules)
+    idle = 4 * sheet.idle_watts * 21
+    moving = 2 * (0.5 * sheet.power_watts - sheet.idle_watts) * 10  # generation, on p0
+    computing = 2 * (0.76 * sheet.power_watts - sheet.idle_watts) * (8 + 6)  # p0, p1
+    assert done.energy_joules == pytest.approx(idle + moving + computing)
 
 
 def test_idle_time_has_a_cause():

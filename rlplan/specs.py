@@ -1,0 +1,45 @@
+"""What a search is asked for: the objective that it minimises, and hard limits that it keeps."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Lt
+
+from rlplan.limits import AtLeastOne, NonNegativeInt, Positive
+from rlplan.tags import NotBool
+
+ObjectiveName = Literal["throughput", "cost", "energy"]
+Headroom = Annotated[float, Ge(0), Lt(1), NotBool()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specs:
+    """Hold limits that every plan must keep; None sets none.
+
+    Attributes:
+        iteration_seconds: Longest iteration.
+        gpus: Most GPUs that the plan's pools hold together.
+        cost_usd: Most money for one iteration.
+        usd_per_hour: Most money for one hour of all the plan's GPUs.
+        energy_joules: Most energy of one iteration.
+        memory_headroom_fraction: Least share of every GPU's memory that stays free at its peak.
+        staleness: Most updates by which the weights that generate may be old. Without it only
+            synchronous plans are looked at; 1 lets generation run one iteration ahead.
+    """
+
+    iteration_seconds: Positive | None = None
+    gpus: AtLeastOne | None = None
+    cost_usd: Positive | None = None
+    usd_per_hour: Positive | None = None
+    energy_joules: Positive | None = None
+    memory_headroom_fraction: Headroom | None = None
+    staleness: NonNegativeInt | None = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Return the limits that are set, by name, in the order of the fields."""
+        found = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {name: limit for name, limit in found if limit is not None}
+
+
+NO_SPECS = Specs()
