@@ -150,6 +150,8 @@ class EngineSheet:
             next pipeline stage, which gathers them there.
         steps: What the steps of a generation engine take beside its operators.
         cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
+        gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
+            gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
         cache_of_free: Whether `memory_fraction` is of what the weights and working memory leave
             free (TensorRT-LLM, TurboMind) instead of the whole device (vLLM).
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
@@ -159,7 +161,7 @@ class EngineSheet:
 
     name: str
     role: Literal["train", "generate"]
-    batching: Literal["continuous", "mixed", "static", "none"] = "none"
+    batching: Literal["continuous", "mixed", "calls", "static", "none"] = "none"
     chunked_prefill: bool = False
     reserves_whole: bool = False
     kv_block_tokens: AtLeastOne = 16
@@ -183,6 +185,7 @@ class EngineSheet:
     splits_sends: bool = False
     steps: StepCosts = USUAL_STEPS
     cache_value_bytes: NonNegativeInt = 0
+    gathers_weights: bool = False
     cache_of_free: bool = False
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]

@@ -11,6 +11,7 @@ cached tokens.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -46,6 +47,8 @@ def generate(
     assert responses.min() >= 1
     if replica.batching == "continuous":
         return _play_prefill_first(replica, prompts.tolist(), responses.tolist())
+    if replica.batching == "calls":
+        return _play_calls(replica, prompts.tolist(), responses.tolist())
     if replica.batching == "mixed":
         return play_mixed(replica, prompts.tolist(), responses.tolist())
     return play_waves(replica, prompts.tolist(), responses.tolist())
@@ -66,6 +69,32 @@ def _play_prefill_first(replica: Replica, prompts: list[int], responses: list[in
             state.preempt()
         state.jump()
     return state.outcome()
+
+
+def _play_calls(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
+    """Play calls of `max_running` sequences one after another; nothing of two calls is merged."""
+    size = replica.max_running
+    calls = [
+        _play_prefill_first(replica, prompts[first : first + size], responses[first : first + size])
+        for first in range(0, len(prompts), size)
+    ]
+    starts = accumulate((call.seconds for call in calls), initial=0.0)
+    return Generated(
+        seconds=sum(call.seconds for call in calls),
+        prefill_seconds=sum(call.prefill_seconds for call in calls),
+        decode_seconds=sum(call.decode_seconds for call in calls),
+        num_steps=sum(call.num_steps for call in calls),
+        num_jumps=sum(call.num_jumps for call in calls),
+        num_preemptions=sum(call.num_preemptions for call in calls),
+        peak_running=max(call.peak_running for call in calls),
+        peak_blocks=max(call.peak_blocks for call in calls),
+        missing_blocks=max(call.missing_blocks for call in calls),
+        finish_seconds=tuple(
+            start + end
+            for start, call in zip(starts, calls, strict=False)
+            for end in call.finish_seconds
+        ),
+    )
 
 
 def _admit(state: RunningSet) -> list[int]:

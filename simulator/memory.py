@@ -63,7 +63,7 @@ def pool_memory(plan: Plan, pool: ResourcePool, facts: Facts) -> MemoryForecast:
             moments[task.name] = dict(memory.transient)
     for task in tasks:
         if task.kind == "generate":
-            resident |= _copy_terms(plan, task)
+            resident |= _copy_terms(plan, task, facts)
             moments |= _generation_moments(plan, task, site, resident, facts)
     name = max(moments, key=lambda moment: sum(moments[moment].values())) if moments else ""
     terms = {term: size for term, size in (resident | moments.get(name, {})).items() if size}
@@ -91,7 +91,7 @@ def kv_bytes_left(plan: Plan, facts: Facts) -> float:
         memory = task_memory(other, plan.tasks[other.name], site, plan.job, facts)
         for term, size in memory.resident.items():
             resident[term] = max(resident.get(term, 0), size)
-    resident |= _copy_terms(plan, task)
+    resident |= _copy_terms(plan, task, facts)
     return generation_kv_bytes(
         sum(resident.values()),
         _train_on_pool(plan, task),
@@ -123,14 +123,14 @@ def generation_kv_bytes(
     capacity = facts.device(site.device).sheet.memory_bytes
     taken = resident_bytes + sum(generation_terms(role, generate, site, job, facts).values())
     if train is not None:
-        taken += extra_weight_bytes(role, transition, train, generate, job)
+        taken += extra_weight_bytes(role, transition, train, generate, job, facts)
     if facts.engine(generate.engine).cache_of_free:
         return generate.memory_fraction * max(0.0, capacity - taken)
     return max(0.0, generate.memory_fraction * capacity - taken)
 
 
 def extra_weight_bytes(
-    role: str, transition: str, train: TaskPlan, generate: TaskPlan, job: Job
+    role: str, transition: str, train: TaskPlan, generate: TaskPlan, job: Job, facts: Facts
 ) -> int:
     """Return the weight bytes that generation adds to the resident shard of training.
 
@@ -138,8 +138,9 @@ def extra_weight_bytes(
     one copy; all others keep the train shard beside the weights that they generate with (Sheng et
     al. 2025, HybridFlow, section 5.3).
     """
-    shard = generation_weight_bytes(role, generate, job)
-    if transition in ("hybridflow", "none"):
+    shard = generation_weight_bytes(role, generate, job, facts)
+    shares = transition in ("hybridflow", "none")
+    if shares and not facts.engine(generate.engine).gathers_weights:
         return max(0, shard - _train_shard_bytes(role, train, job))
     return shard
 
@@ -154,9 +155,11 @@ def transition_terms(
     facts: Facts,
 ) -> Terms:
     """Return what a transition on one pool takes of each GPU beside the pool's residents."""
-    extra = extra_weight_bytes(role, transition, train, generate, job)
+    extra = extra_weight_bytes(role, transition, train, generate, job, facts)
     volume = volume_of(transition, _model_bytes(role, job), train, generate)
     peak = round(volume.peak_weight_bytes) - _train_shard_bytes(role, train, job)
+    if facts.engine(generate.engine).gathers_weights:
+        peak = extra
     return {
         weights_term(role, generating=True): max(extra, peak),
         CONTEXT: facts.device(site.device).sheet.reserved_bytes,
@@ -172,7 +175,7 @@ def _generation_moments(
     terms = generation_terms(role, generate, site, job, facts)
     moments: dict[str, Terms] = {}
     if train is not None:
-        extra = extra_weight_bytes(role, plan.transition, train, generate, job)
+        extra = extra_weight_bytes(role, plan.transition, train, generate, job, facts)
         terms[weights_term(role, generating=True)] = extra
         moments[TRANSITION] = transition_terms(
             role, plan.transition, train, generate, site, job, facts
@@ -192,11 +195,11 @@ def _generation_moments(
     return moments
 
 
-def _copy_terms(plan: Plan, task: Task) -> Terms:
+def _copy_terms(plan: Plan, task: Task, facts: Facts) -> Terms:
     """Return the generation weights that stay on a pool which does not train the model."""
     if _train_on_pool(plan, task) is not None:
         return {}
-    size = generation_weight_bytes(task.role, plan.tasks[task.name], plan.job)
+    size = generation_weight_bytes(task.role, plan.tasks[task.name], plan.job, facts)
     return {weights_term(task.role, generating=True): size}
 
 

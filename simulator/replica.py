@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Batching = Literal["continuous", "mixed", "static", "none"]
+Batching = Literal["continuous", "mixed", "calls", "static", "none"]
 StepCost = Callable[[int, float], float]
 
 
@@ -40,6 +40,9 @@ class Replica:
             the latest, whose tokens are computed again on admission (vLLM's recomputation mode).
             `mixed` decodes all running sequences in every step and prefills newcomers in the same
             step, within `max_batched_tokens` for both.
+            `calls` hands the engine `max_running` sequences at a time, which it batches
+            continuously, and the next only when all of them have ended: callers that wait for their
+            micro-batch one after another.
             `static` runs waves of `max_running` until the longest response of the wave ends:
             prompts are padded to the wave's longest, finished sequences keep their slot, and each
             slot reserves blocks for the longest sequence of the batch. `none` runs the same waves

@@ -76,7 +76,7 @@ def task_memory(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts
     if task.kind == "generate":
         terms = {
             weights_term(task.role, generating=True): generation_weight_bytes(
-                task.role, layout, job
+                task.role, layout, job, facts
             ),
             KV_CACHE: least_kv_bytes(task.role, layout, job, facts),
             **generation_terms(task.role, layout, site, job, facts),
@@ -166,6 +166,8 @@ def generation_terms(role: str, layout: TaskPlan, site: Site, job: Job, facts: F
     statistics = statistics_of(job.workload)
     running = min(layout.max_running, local_sequences(job, layout.dp))
     prompt = statistics.longest_prompt_tokens
+    if engine.batching == "none":
+        prompt = statistics.longest_tokens  # its last pass is its longest
     together = max(1, min(running, engine.max_batched_tokens // prompt))
     activations = layer_activation_bytes(
         model, shard, together, prompt, "none", fused_attention=engine.fused_attention
@@ -175,10 +177,15 @@ def generation_terms(role: str, layout: TaskPlan, site: Site, job: Job, facts: F
     return _with_margin({ACTIVATIONS: activations, LOGITS: logits}) | {CONTEXT: context}
 
 
-def generation_weight_bytes(role: str, layout: TaskPlan, job: Job) -> int:
-    """Return the weight bytes of one GPU of a generation layout."""
+def generation_weight_bytes(role: str, layout: TaskPlan, job: Job, facts: Facts) -> int:
+    """Return the weight bytes of one GPU of a generation layout.
+
+    An engine that gathers layer by layer holds a few at a time, beside the shard of training.
+    """
     model: ModelArchitecture = job.architecture(role)
     parameters = largest_shard(model, "lm", layout.tp, layout.pp, layout.ep)
+    if facts.engine(layout.engine).gathers_weights:
+        parameters = GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep)
     return parameters * PRECISIONS[precision_of(job)].weight_bytes
 
 

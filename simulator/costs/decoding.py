@@ -13,6 +13,7 @@ from rlplan.probing import ModelPass
 from simulator.costs.operators import Batch
 from simulator.costs.pipeline import layers_of_stages
 from simulator.costs.pricing import PassSeconds, Setting, pass_seconds, setting_of
+from simulator.costs.weights import layer_parameters
 from simulator.site import Site
 
 # Operators are priced at these batch sizes and lengths, and between them on straight lines: step
@@ -159,6 +160,8 @@ def operator_steps(
     """
     setting, engine = setting_of(layout, site, precision, facts), facts.engine(layout.engine)
     host = Estimate(engine.step_seconds, 0.0, Source.DATASHEET)
+    if engine.gathers_weights:
+        host = host + _gathering(setting, model, site)
 
     def prefill(sequences: int, tokens: int) -> Estimate:
         count, length = max(1, sequences), max(1, tokens)
@@ -184,6 +187,14 @@ def operator_steps(
         return (_slowest_stage(setting, model, batch) + host) * layout.pp
 
     return ReplicaSteps(Steps(prefill, exact=False), Steps(decode, exact=False))
+
+
+def _gathering(setting: Setting, model: ModelArchitecture, site: Site) -> Estimate:
+    """Return seconds of gathering a stage's layers over all GPUs of the pool, one by one."""
+    shard = setting.shard
+    num_bytes = layer_parameters(model, shard.tp, shard.ep) * shard.value_bytes
+    each = setting.collective("all_gather", num_bytes, site.gpus, 1)
+    return each * layers_of_stages(model.num_layers, setting.pp)[0]
 
 
 def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:

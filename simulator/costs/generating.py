@@ -33,6 +33,9 @@ from simulator.site import Site
 
 REMEMBERED_REPLICAS = 4096
 
+# Batching whose steps are priced in parts; waves are priced pass by pass.
+CONTINUOUS = ("continuous", "mixed", "calls")
+
 Steps = ReplicaSteps | EngineSteps
 Share = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -159,20 +162,19 @@ def _steps(
     measured = measured_steps(model, layout, site, precision, facts)
     if measured is not None:
         return measured
-    if facts.engine(layout.engine).batching in ("continuous", "mixed"):
+    if facts.engine(layout.engine).batching in CONTINUOUS:
         return engine_steps(model, layout, site, precision, facts)
     return operator_steps(model, layout, site, precision, facts)
 
 
-@lru_cache(maxsize=REMEMBERED_REPLICAS)
-def generated(steps: Steps, budget: Budget, share: Share) -> tuple[Estimate, Estimate]:
-    """Return what a replica spends on prefill and on decode steps, in seconds.
+def clock_of(steps: Steps) -> EngineClock | PassClock:
+    """Return a clock for one generation."""
+    return EngineClock(steps) if isinstance(steps, EngineSteps) else PassClock(steps)
 
-    Args:
-        share: Prompt tokens and response tokens by sequence, in the order of their admission.
-    """
-    clock = EngineClock(steps) if isinstance(steps, EngineSteps) else PassClock(steps)
-    replica = Replica(
+
+def replica_of(clock: EngineClock | PassClock, budget: Budget) -> Replica:
+    """Return a replica that batches by a budget and takes its steps' time from a clock."""
+    return Replica(
         batching=budget.batching,
         max_running=budget.max_running,
         kv_blocks=budget.kv_blocks,
@@ -184,7 +186,17 @@ def generated(steps: Steps, budget: Budget, share: Share) -> tuple[Estimate, Est
         decode_seconds=clock.decode,
         mixed_seconds=clock.mixed,
     )
-    outcome = generate(replica, *share)
+
+
+@lru_cache(maxsize=REMEMBERED_REPLICAS)
+def generated(steps: Steps, budget: Budget, share: Share) -> tuple[Estimate, Estimate]:
+    """Return what a replica spends on prefill and on decode steps, in seconds.
+
+    Args:
+        share: Prompt tokens and response tokens by sequence, in the order of their admission.
+    """
+    clock = clock_of(steps)
+    outcome = generate(replica_of(clock, budget), *share)
     return clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
 
 

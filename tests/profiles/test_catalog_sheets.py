@@ -138,7 +138,7 @@ def test_every_constant_of_an_engine_has_a_source(name):
 @pytest.mark.parametrize("name", engine_names())
 def test_an_engine_is_plausible(name):
     sheet = load_engine(name)
-    assert (sheet.batching == "none") == (sheet.role == "train")
+    assert sheet.batching == "none" or sheet.role == "generate"
     assert sheet.zero_stages
     assert sheet.recompute_modes
     assert 0 <= sheet.step_seconds <= 0.05

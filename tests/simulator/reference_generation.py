@@ -126,6 +126,22 @@ def waves(replica: Replica, prompts, responses) -> Outcome:
     return outcome
 
 
+def calls(replica: Replica, prompts, responses) -> Outcome:
+    """Hand over a call, wait for all of it, hand over the next."""
+    outcome = Outcome()
+    for first in range(0, len(prompts), replica.max_running):
+        members = list(range(len(prompts)))[first : first + replica.max_running]
+        one = continuous(replica, [prompts[i] for i in members], [responses[i] for i in members])
+        for place, number in enumerate(members):
+            outcome.finish[number] = outcome.seconds + one.finish[place]
+        outcome.seconds += one.seconds
+        outcome.steps += one.steps
+        outcome.preemptions += one.preemptions
+        outcome.peak_running = max(outcome.peak_running, one.peak_running)
+        outcome.peak_blocks = max(outcome.peak_blocks, one.peak_blocks)
+    return outcome
+
+
 def mixed(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, PLR0912, PLR0915 - read top to bottom
     """Schedule every step anew: first who runs, in order of admission, then who waits."""
     outcome = Outcome()

@@ -34,10 +34,14 @@ replicas = st.builds(
 workloads = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 25)), min_size=1, max_size=12)
 
 
+@pytest.mark.parametrize("batching", ["continuous", "calls"])
+@settings(max_examples=200)
 @given(replicas, workloads)
-def test_jumps_equal_the_token_by_token_reference(one, workload):
+def test_jumps_equal_the_token_by_token_reference(batching, one, workload):
     prompts, responses = zip(*workload, strict=True)
-    quick, slow = generate(one, prompts, responses), reference.continuous(one, prompts, responses)
+    one = dataclasses.replace(one, batching=batching)
+    play = {"continuous": reference.continuous, "calls": reference.calls}[batching]
+    quick, slow = generate(one, prompts, responses), play(one, prompts, responses)
     assert quick.seconds == pytest.approx(slow.seconds, rel=1e-6)
     assert quick.num_steps == slow.steps
     assert quick.num_preemptions == slow.preemptions
@@ -118,6 +122,14 @@ def test_a_waiting_sequence_enters_when_a_running_one_ends():
     # 0-5 prefill of two, 6 the first ends, 6-11 prefill of the third, 12 it ends, 13 the second.
     assert done.finish_seconds == (6.0, 13.0, 12.0)
     assert done.peak_running == 2
+
+
+def test_calls_wait_for_their_longest_response_and_merge_with_none():
+    flat = replica("calls", prefill_seconds=lambda *_: 5.0, decode_seconds=lambda *_: 1.0)
+    done = generate(flat, [1, 1, 1], [2, 4, 2])
+    # 0-5 prefill of two, 6 the first ends, 8 the second; 8-13 prefill of the third, 14 it ends.
+    assert done.finish_seconds == (6.0, 8.0, 14.0)
+    assert (done.num_steps, done.peak_running) == (4, 2)
 
 
 def test_static_waves_wait_for_their_longest_response():

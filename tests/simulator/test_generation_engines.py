@@ -1,0 +1,86 @@
+"""Generation engines by their sheets: what each way of batching costs, on the device's own times."""
+
+from dataclasses import replace
+
+import pytest
+
+from profiles.catalog import engine_names, load_engine, load_model
+from rlplan.plan import TaskPlan
+from simulator.accuracy.serving import ServedFacts
+from simulator.costs.generating import budget_of, clock_of, replica_of, steps_of
+from simulator.generation import generate
+from simulator.site import Site
+
+A100 = "a100-80gb-sxm"
+LLAMA = load_model("llama-2-7b")
+GENERATING = tuple(name for name in engine_names() if load_engine(name).role == "generate")
+
+
+def site(gpus=8):
+    return Site(A100, gpus, 8, 25e9)
+
+
+def replica(name, *, running=16, blocks=100_000, tp=1, pp=1, gpus=8, **changes):
+    """Return a replica of Llama 2 7B on A100, and the engine's sheet."""
+    sheet = replace(load_engine(name), **changes)
+    layout = TaskPlan(pool="", tp=tp, pp=pp, engine=name)
+    steps = steps_of(LLAMA, layout, site(gpus), "bf16", ServedFacts(A100, sheet))
+    return replica_of(clock_of(steps), budget_of(sheet, running, blocks))
+
+
+def seconds(name, sequences=16, **settings):
+    return generate(replica(name, **settings), [256] * sequences, [256] * sequences).seconds
+
+
+@pytest.mark.parametrize("name", GENERATING)
+def test_every_engine_generates_twice_the_batch_in_about_twice_the_time(name):
+    ratio = seconds(name, 64) / seconds(name, 32)
+    assert 1.9 < ratio < 2.1
+
+
+def test_without_a_cache_a_step_costs_a_forward_pass_of_all_tokens_so_far():
+    done = generate(replica("megatron-no-cache"), [1024] * 16, [1024] * 16)
+    # 16 sequences of 1,024 .. 2,047 tokens in 1,024 steps, 2 x 6.6e9 operations a token.
+    peak_seconds = 16 * 1024 * 1535.5 * 2 * 6.6e9 / 312e12
+    assert peak_seconds == pytest.approx(1064, rel=0.01)
+    assert 1.1 < done.seconds / peak_seconds < 1.8
+    assert (done.num_steps, done.peak_blocks) == (1024, 0)
+
+
+def test_a_cache_saves_most_of_the_time_even_with_small_micro_batches():
+    assert seconds("megatron-no-cache", running=8) > 2 * seconds("megatron-static", running=8)
+
+
+def test_pipeline_stages_without_a_cache_share_a_wave_in_as_many_batches():
+    # Four batches through four stages take seven stage times, in place of four stage times for
+    # four batches on four times the GPUs by TP.
+    tp, pp = seconds("megatron-no-cache", tp=4), seconds("megatron-no-cache", pp=4)
+    assert 1.0 < pp / tp < 2.0
+
+
+def test_calls_cost_a_step_for_every_token_of_every_micro_batch():
+    alone = seconds("vllm-0.3-calls", 8, running=8)
+    assert seconds("vllm-0.3-calls", 64, running=8) == pytest.approx(8 * alone, rel=1e-6)
+    # Together, eight micro-batches share each step.
+    assert seconds("vllm-0.3-ray", 64, running=64) < 3 * alone
+
+
+def test_a_call_is_batched_as_vllm_batches_it():
+    assert seconds("vllm-0.3-calls", tp=2) == seconds("vllm-0.3-ray", tp=2)
+
+
+def test_gathering_layers_in_every_step_costs_the_weights_over_the_links():
+    kept = seconds("deepspeed-hybrid", 16)
+    gathered = seconds("deepspeed-hybrid-gathering", 16)
+    # 32 layers of 405 MB over eight GPUs' NVLink of 300 GB/s, in each of 256 steps.
+    least = 256 * 32 * 405e6 * 7 / 8 / 300e9
+    assert least == pytest.approx(9.68, rel=0.01)
+    assert 1.0 < (gathered - kept) / least < 2.0
+
+
+def test_eager_decode_steps_last_at_least_as_long_as_their_launches():
+    sheet = load_engine("deepspeed-hybrid")
+    least = 255 * (32 * sheet.layer_launch_seconds + sheet.step_seconds)
+    assert least == pytest.approx(2.55)
+    # One sequence is read in 7 ms a step, which the launches of 8 ms cover.
+    assert 1.0 < seconds("deepspeed-hybrid", 1, running=1) / least < 1.25
