@@ -25,9 +25,10 @@ def starter_job(algorithm: str, model: str, gpu: str, gpus: int, folder: Path) -
         UserError: The model or device is unknown.
     """
     sheet = load_device(gpu)
-    roles = load_algorithm(algorithm).required_roles
+    chosen = load_algorithm(algorithm)
+    roles = (*chosen.required_roles, *(("cost",) if chosen.constrained else ()))
     small = sheet.kind == "cpu"
-    group = algorithm == "grpo"
+    group = chosen.groups
     job = Job(
         name=f"{algorithm}-{Path(model).stem}",
         algorithm=algorithm,

@@ -7,8 +7,8 @@ from profiles.job_place import JobPlace
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.hardware import DeviceSheet
-from rlplan.job import Job
-from rlplan.lengths import Empirical, Lengths, Uniform
+from rlplan.job import Constraint, DynamicSampling, Job
+from rlplan.lengths import Empirical, Lengths, Uniform, longest
 from rlplan.model import ModelArchitecture
 
 # More than any cluster or batch of today by a factor of ten; a slip of the keyboard is larger still.
@@ -44,6 +44,7 @@ def check_roles(job: Job, place: JobPlace) -> None:
                 allowed=", ".join(model_roles),
             )
     _check_rewards(job, algorithm, place)
+    _check_settings(job, algorithm, place)
 
 
 def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
@@ -55,6 +56,40 @@ def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             "rewards",
             "nothing gives rewards",
             allowed="a reward model under models.reward, or a function under rewards.function",
+        )
+    has_cost = job.rewards is not None and job.rewards.cost_function is not None
+    if has_cost and not algorithm.constrained:
+        raise place.error("rewards.cost_function", f"{algorithm.name} keeps no cost under a limit")
+    if algorithm.constrained and not has_cost and "cost" not in job.models:
+        raise place.error(
+            "rewards",
+            "nothing gives costs",
+            allowed="a cost model under models.cost, or a function under rewards.cost_function",
+        )
+
+
+def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
+    """Refuse settings that the algorithm does not have, or that contradict each other."""
+    if job.pretrain is not None and not algorithm.pretrains:
+        raise place.error("pretrain", f"{algorithm.name} mixes no other texts into its updates")
+    if job.constraint != Constraint() and not algorithm.constrained:
+        raise place.error("constraint", f"{algorithm.name} keeps no cost under a limit")
+    if job.dynamic_sampling != DynamicSampling() and not algorithm.resamples:
+        raise place.error("dynamic_sampling", f"{algorithm.name} does not sample groups again")
+    if job.constraint.multiplier > job.constraint.multiplier_max:
+        raise place.error(
+            "constraint.multiplier",
+            "is above constraint.multiplier_max",
+            value=job.constraint.multiplier,
+            allowed=f"at most {job.constraint.multiplier_max:g}",
+        )
+    place_of_kl = job.hyperparameters.kl_in
+    if place_of_kl not in (None, "none") and "reference" not in algorithm.required_roles:
+        raise place.error(
+            "hyperparameters.kl_in",
+            f"{algorithm.name} has no reference model to stay near to",
+            value=place_of_kl,
+            allowed="none",
         )
 
 
@@ -87,6 +122,20 @@ def check_workload(job: Job, place: JobPlace) -> None:
             f"{job.algorithm} compares the samples of one prompt with each other",
             value=1,
             allowed="2 or more",
+        )
+    if load_algorithm(job.algorithm).one_sample and work.samples_per_prompt > 1:
+        raise place.error(
+            "workload.samples_per_prompt",
+            f"{job.algorithm} compares one sample of a prompt with the greedy response",
+            value=work.samples_per_prompt,
+            allowed="1",
+        )
+    if job.overlong and job.overlong.buffer_tokens > longest(work.response_tokens):
+        raise place.error(
+            "overlong.buffer_tokens",
+            "is longer than the longest response",
+            value=job.overlong.buffer_tokens,
+            allowed=f"at most {longest(work.response_tokens)}",
         )
 
 

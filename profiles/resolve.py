@@ -27,7 +27,7 @@ from rlplan.decoding import check_version, decode, load_yaml
 from rlplan.errors import nearest_name
 from rlplan.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet
-from rlplan.job import JOB_VERSION, Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.job import JOB_VERSION, Engines, Job, NodeGroup, Pretrain, Rewards, Workload
 from rlplan.lengths import Lengths, TraceFile
 from rlplan.model import ModelArchitecture
 
@@ -84,6 +84,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
         prompts_file=_file(job.prompts_file, "prompts_file", folder, place),
         tokenizer=_local(job.tokenizer, folder),
         rewards=_rewards(job.rewards, folder, place),
+        pretrain=_pretrain(job.pretrain, folder, place),
     )
 
 
@@ -180,16 +181,31 @@ def _local(name: str, folder: Path) -> str:
 
 
 def _rewards(rewards: Rewards | None, folder: Path, place: JobPlace) -> Rewards | None:
-    """Return the rewards with the absolute path of a reward file; built-in rules have plain names."""
-    if rewards is None or rewards.function is None or ".py" not in rewards.function:
-        return rewards
-    path, separator, name = rewards.function.rpartition(":")
+    """Return the rewards with absolute paths of the functions' files; built-in rules have plain names."""
+    if rewards is None:
+        return None
+    return replace(
+        rewards,
+        function=_function(rewards.function, "rewards.function", folder, place),
+        cost_function=_function(rewards.cost_function, "rewards.cost_function", folder, place),
+    )
+
+
+def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> str | None:
+    if spec is None or ".py" not in spec:
+        return spec
+    path, separator, name = spec.rpartition(":")
     if not separator or not path.endswith(".py") or not name.isidentifier():
         raise place.error(
-            "rewards.function",
+            field,
             "does not name a function of a file",
-            value=rewards.function,
+            value=spec,
             allowed="a built-in rule's name, or path/to/file.py:name",
         )
-    found = _file(path, "rewards.function", folder, place)
-    return replace(rewards, function=f"{found}:{name}")
+    return f"{_file(path, field, folder, place)}:{name}"
+
+
+def _pretrain(pretrain: Pretrain | None, folder: Path, place: JobPlace) -> Pretrain | None:
+    if pretrain is None:
+        return None
+    return replace(pretrain, file=_file(pretrain.file, "pretrain.file", folder, place))

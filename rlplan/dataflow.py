@@ -4,10 +4,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlplan.frozen import FrozenDict
-from rlplan.job import Job, Role
+from rlplan.job import Job, KlPlace, Role
 
 Kind = Literal["generate", "infer", "train", "rule"]
 Stage = Literal["generation", "preparation", "training"]
+Advantage = Literal[
+    "gae", "group", "leave-one-out", "greedy-baseline", "whitened-returns", "constrained-gae"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +19,13 @@ class Task:
 
     Attributes:
         name: `role.function`, such as `critic.compute_values`.
-        inputs: Data keys that it waits for; `prompts` comes from the data set.
+        inputs: Data keys that it waits for; those of `DATASET_KEYS` come from the data set.
         outputs: Data keys that it makes.
         head: Which output head the model has in this task.
         loss: Name of the loss in `executor/losses/` (train only).
+        batches: Global batches that pass through it in an iteration: 2 where a greedy baseline is
+            made beside the samples, or where other sequences are mixed into an update; the expected
+            number of rounds where groups are sampled again.
     """
 
     name: str
@@ -30,6 +36,7 @@ class Task:
     outputs: tuple[str, ...] = ()
     head: Literal["lm", "scalar"] = "lm"
     loss: str | None = None
+    batches: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +50,11 @@ class Algorithm:
         groups: Whether advantages compare the samples of one prompt, so that they must stay on one
             data-parallel rank.
         advantage: Name of the advantage estimator.
+        kl_in: Where the penalty for leaving the reference model usually goes; a job may say else.
+        one_sample: Whether a prompt has one sample only.
+        constrained: Whether a cost is kept under the limit of the job's `constraint`.
+        resamples: Whether groups of equal rewards are dropped and others sampled in their place.
+        pretrains: Whether the job may mix sequences of its `pretrain` file into the actor's updates.
     """
 
     name: str
@@ -51,30 +63,87 @@ class Algorithm:
     required_roles: tuple[Role, ...]
     optional_roles: tuple[Role, ...] = ()
     groups: bool = False
-    advantage: Literal["gae", "group"] = "gae"
+    advantage: Advantage = "gae"
+    kl_in: KlPlace = "reward"
+    one_sample: bool = False
+    constrained: bool = False
+    resamples: bool = False
+    pretrains: bool = False
     paper: str = ""
 
 
+# What the controller reads from files: prompts, and texts of ordinary language modelling.
+DATASET_KEYS = ("prompts", "pretrain")
+
 # Bytes of one row's entry: per token of the sequence, or per sample. Token ids are int64 with an
-# int8 mask of the response; log-probabilities, values and rewards are float32.
+# int8 mask of the response; log-probabilities, values, rewards and costs are float32.
 BYTES_PER_TOKEN: FrozenDict[str, int] = FrozenDict(
-    {"prompts": 8, "sequences": 9, "log_probs": 4, "reference_log_probs": 4, "values": 4}
+    {
+        "prompts": 8,
+        "pretrain": 9,
+        "sequences": 9,
+        "log_probs": 4,
+        "reference_log_probs": 4,
+        "values": 4,
+        "cost_values": 4,
+        "baseline_sequences": 9,
+        "baseline_log_probs": 4,
+        "baseline_reference_log_probs": 4,
+    }
 )
-BYTES_PER_SAMPLE: FrozenDict[str, int] = FrozenDict({"scores": 4, "rule_scores": 4})
+BYTES_PER_SAMPLE: FrozenDict[str, int] = FrozenDict(
+    dict.fromkeys(
+        (
+            "scores",
+            "rule_scores",
+            "costs",
+            "rule_costs",
+            "baseline_scores",
+            "baseline_rule_scores",
+        ),
+        4,
+    )
+)
 
 
 def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
     """Return the tasks that a job has: those of its models, and the rule's if it has one.
 
-    Inputs that nobody makes (scores without a reward model, say) are left out.
+    Inputs that nobody makes (scores without a reward model, say) are left out. Generation and
+    preparation are expected to run as often as the job samples groups again.
     """
-    has_rule = job.rewards is not None and job.rewards.function is not None
-    roles = {*job.models, *(["rule"] if has_rule else [])}
-    kept = [task for task in algorithm.tasks if task.role in roles]
+    rewards = job.rewards
+    functions = {
+        "rule_scores": rewards is not None and rewards.function is not None,
+        "rule_costs": rewards is not None and rewards.cost_function is not None,
+    }
+    functions["baseline_rule_scores"] = functions["rule_scores"]
+    roles = {*job.models, *(["rule"] if any(functions.values()) else [])}
+    kept = [
+        replace(task, outputs=tuple(key for key in task.outputs if functions.get(key, True)))
+        for task in algorithm.tasks
+        if task.role in roles
+    ]
     made = {"prompts", *(key for task in kept for key in task.outputs)}
+    if job.pretrain is not None:
+        made.add("pretrain")
     return tuple(
-        replace(task, inputs=tuple(key for key in task.inputs if key in made)) for task in kept
+        replace(
+            task,
+            inputs=tuple(key for key in task.inputs if key in made),
+            batches=_batches(task, algorithm, job),
+        )
+        for task in kept
     )
+
+
+def _batches(task: Task, algorithm: Algorithm, job: Job) -> float:
+    """Return how many global batches pass through a task of a job in an iteration."""
+    if algorithm.resamples and task.kind != "train":
+        return task.batches * job.dynamic_sampling.expected_rounds
+    if "pretrain" in task.inputs and job.pretrain is not None:
+        return task.batches + 1
+    return task.batches
 
 
 def parents_of(task: Task, tasks: tuple[Task, ...]) -> tuple[Task, ...]:

@@ -20,6 +20,16 @@ REFERENCE_LOG_PROB = Task(
     outputs=("reference_log_probs",),
 )
 
+COMPUTE_VALUES = Task(
+    name="critic.compute_values",
+    role="critic",
+    kind="infer",
+    stage="preparation",
+    inputs=("sequences",),
+    outputs=("values",),
+    head="scalar",
+)
+
 MODEL_REWARD = Task(
     name="reward.compute_reward",
     role="reward",
@@ -38,3 +48,15 @@ RULE_REWARD = Task(
     inputs=("sequences",),
     outputs=("rule_scores",),
 )
+
+
+def actor_update(*inputs: str, loss: str = "ppo_policy") -> Task:
+    """Return the actor's update from its sequences, rewards and these inputs between them."""
+    return Task(
+        name="actor.update",
+        role="actor",
+        kind="train",
+        stage="training",
+        inputs=("sequences", "log_probs", *inputs, "scores", "rule_scores"),
+        loss=loss,
+    )

@@ -1,4 +1,4 @@
-"""RL algorithms, one file each; the name that a job uses is the file's name."""
+"""RL algorithms, one file each; a job names it as its file, with dashes for underscores."""
 
 import importlib
 import pkgutil
@@ -9,7 +9,7 @@ from rlplan.errors import UnknownNameError
 
 def algorithm_names() -> tuple[str, ...]:
     """Return the names of all algorithms, sorted."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
 
 
 def load_algorithm(name: str) -> Algorithm:
@@ -20,5 +20,6 @@ def load_algorithm(name: str) -> Algorithm:
     """
     if name not in algorithm_names():
         raise UnknownNameError("algorithm", name, algorithm_names())
-    algorithm: Algorithm = importlib.import_module(f"{__name__}.{name}").ALGORITHM
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    algorithm: Algorithm = module.ALGORITHM
     return algorithm

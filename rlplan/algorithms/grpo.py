@@ -1,7 +1,7 @@
 """GRPO: advantages relative to the other samples of a prompt, no critic (Shao et al. 2024)."""
 
-from rlplan.dataflow import Algorithm, Task
-from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD
+from rlplan.dataflow import Algorithm
+from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD, actor_update
 
 ALGORITHM = Algorithm(
     name="grpo",
@@ -11,18 +11,12 @@ ALGORITHM = Algorithm(
     optional_roles=("reward", "rule"),
     groups=True,
     advantage="group",
+    kl_in="loss",
     tasks=(
         GENERATE,
         REFERENCE_LOG_PROB,
         MODEL_REWARD,
         RULE_REWARD,
-        Task(
-            name="actor.update",
-            role="actor",
-            kind="train",
-            stage="training",
-            inputs=("sequences", "log_probs", "reference_log_probs", "scores", "rule_scores"),
-            loss="grpo_policy",
-        ),
+        actor_update("reference_log_probs", loss="grpo_policy"),
     ),
 )

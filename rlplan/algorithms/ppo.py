@@ -1,7 +1,14 @@
 """PPO with a critic and a KL penalty towards a reference model (Schulman et al. 2017; Ouyang et al. 2022)."""
 
 from rlplan.dataflow import Algorithm, Task
-from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD
+from rlplan.tasks import (
+    COMPUTE_VALUES,
+    GENERATE,
+    MODEL_REWARD,
+    REFERENCE_LOG_PROB,
+    RULE_REWARD,
+    actor_update,
+)
 
 ALGORITHM = Algorithm(
     name="ppo",
@@ -12,33 +19,11 @@ ALGORITHM = Algorithm(
     advantage="gae",
     tasks=(
         GENERATE,
-        Task(
-            name="critic.compute_values",
-            role="critic",
-            kind="infer",
-            stage="preparation",
-            inputs=("sequences",),
-            outputs=("values",),
-            head="scalar",
-        ),
+        COMPUTE_VALUES,
         REFERENCE_LOG_PROB,
         MODEL_REWARD,
         RULE_REWARD,
-        Task(
-            name="actor.update",
-            role="actor",
-            kind="train",
-            stage="training",
-            inputs=(
-                "sequences",
-                "log_probs",
-                "values",
-                "reference_log_probs",
-                "scores",
-                "rule_scores",
-            ),
-            loss="ppo_policy",
-        ),
+        actor_update("values", "reference_log_probs"),
         Task(
             name="critic.update",
             role="critic",

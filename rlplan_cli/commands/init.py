@@ -1,6 +1,5 @@
 """`rlplan init`: a job file to start from."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,16 +12,12 @@ EXAMPLE = (
 )
 
 
-class AlgorithmName(StrEnum):
-    """Name the algorithms that a job can be made for."""
-
-    PPO = "ppo"
-    GRPO = "grpo"
-
-
 def command(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("job.yaml"),
-    algorithm: Annotated[AlgorithmName, typer.Option(help="RL algorithm.")] = AlgorithmName.PPO,
+    algorithm: Annotated[
+        str,
+        typer.Option(help="RL algorithm: a file of rlplan/algorithms, such as ppo or safe-rlhf."),
+    ] = "ppo",
     model: Annotated[str, typer.Option(help="Preset, or path of a Hugging Face config.")] = "tiny",
     gpu: Annotated[str, typer.Option(help="Device of the cluster.")] = "cpu",
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of the cluster.")] = 2,
@@ -31,14 +26,23 @@ def command(
 ) -> None:
     """Write a job file with every part that a user usually changes, checked before it is written."""
     from planner.starter import starter_job
-    from rlplan.errors import FileError
+    from rlplan.algorithms import algorithm_names
+    from rlplan.errors import FileError, nearest_name
     from rlplan.writing import write_yaml
     from rlplan_cli.outputs import check_files
 
+    if algorithm not in algorithm_names():
+        raise FileError(
+            "--algorithm",
+            "unknown algorithm",
+            value=algorithm,
+            allowed=", ".join(algorithm_names()),
+            nearest=nearest_name(algorithm, algorithm_names()),
+        )
     check_files({"the file to write": path})
     if path.exists() and not force:
         raise FileError(str(path), "exists already", allowed="another path, or --force")
-    job = starter_job(algorithm.value, model, gpu, gpus, path.parent)
+    job = starter_job(algorithm, model, gpu, gpus, path.parent)
     write_yaml(path, job)
     if as_json:
         echo_json(job)

@@ -26,6 +26,11 @@ def cost_of(parts: dict[str, Estimate]) -> TaskCost:
     return TaskCost(tuple((name, part) for name, part in parts.items() if part.seconds > 0))
 
 
+def times(cost: TaskCost, factor: float) -> TaskCost:
+    """Return what it costs to do the same `factor` times, in seconds by cause."""
+    return TaskCost(tuple((name, part * factor) for name, part in cost.parts))
+
+
 def with_spread(cost: TaskCost, spread: float) -> TaskCost:
     """Return a cost with the relative spread that an engine's forecasts showed, where it is known.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlplan.algorithms import algorithm_names, load_algorithm
-from rlplan.dataflow import Algorithm
+from rlplan.dataflow import DATASET_KEYS, Algorithm
 from rlplan.decoding import read_yaml
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.model import ModelArchitecture
@@ -41,13 +41,15 @@ def test_every_sheet_decodes_bears_its_files_name_and_names_its_source(path):
 
 
 def test_algorithms_are_the_files_of_their_folder():
-    assert list(algorithm_names()) == [path.stem for path in modules_in("rlplan/algorithms")]
-    assert {"ppo", "grpo"} <= set(algorithm_names())
+    files = sorted(path.stem.replace("_", "-") for path in modules_in("rlplan/algorithms"))
+    assert list(algorithm_names()) == files
+    assert {"ppo", "grpo", "remax", "safe-rlhf"} <= set(algorithm_names())
 
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_every_algorithm_file_exposes_a_well_formed_dataflow(name):
-    algorithm = importlib.import_module(f"rlplan.algorithms.{name}").ALGORITHM
+    file = name.replace("-", "_")
+    algorithm = importlib.import_module(f"rlplan.algorithms.{file}").ALGORITHM
     assert isinstance(algorithm, Algorithm)
     assert load_algorithm(name) is algorithm
     assert algorithm.name == name
@@ -56,7 +58,7 @@ def test_every_algorithm_file_exposes_a_well_formed_dataflow(name):
     names = [task.name for task in algorithm.tasks]
     assert len(names) == len(set(names))
     roles = {*algorithm.required_roles, *algorithm.optional_roles}
-    made = {"prompts"}
+    made = {*DATASET_KEYS}
     for task in algorithm.tasks:
         assert task.name.startswith(f"{task.role}."), task.name
         assert task.role in roles, task.name

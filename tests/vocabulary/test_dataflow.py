@@ -1,7 +1,13 @@
 import pytest
 
 from rlplan.algorithms import algorithm_names, load_algorithm
-from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, parents_of, tasks_of
+from rlplan.dataflow import (
+    BYTES_PER_SAMPLE,
+    BYTES_PER_TOKEN,
+    DATASET_KEYS,
+    parents_of,
+    tasks_of,
+)
 from rlplan.decoding import decode
 from rlplan.errors import UnknownNameError
 from rlplan.job import Job
@@ -22,7 +28,7 @@ def job(algorithm, roles, rewards=None):
 @pytest.mark.parametrize("name", algorithm_names())
 def test_every_input_is_made_by_an_earlier_task_and_has_a_size(name):
     algorithm = load_algorithm(name)
-    made = {"prompts"}
+    made = {*DATASET_KEYS}
     for task in algorithm.tasks:
         assert set(task.inputs) <= made, task.name
         made |= set(task.outputs)

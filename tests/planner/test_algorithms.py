@@ -1,0 +1,149 @@
+"""Every algorithm of the folder is planned and simulated, and its forecast keeps the laws."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from planner.checks import check_plan
+from planner.search import search
+from profiles.catalog import resolve_job
+from profiles.facts import load_facts
+from rlplan.algorithms import algorithm_names, load_algorithm
+from rlplan.dataflow import parents_of, tasks_of
+from rlplan.decoding import decode
+from rlplan.frozen import FrozenDict
+from rlplan.job import Job, Pretrain, Rewards
+from rlplan.plan import Plan, ResourcePool, TaskPlan
+from simulator.simulate import simulate
+
+RULE = Rewards(function="digits", function_seconds_per_sample=0.001)
+
+
+def job_of(name, tmp_path, roles=None, **more):
+    """Return the resolved job of an algorithm: all its models, `tiny`, and both kinds of rewards."""
+    algorithm = load_algorithm(name)
+    roles = roles or [*algorithm.required_roles, *algorithm.optional_roles]
+    data = {
+        "algorithm": name,
+        "models": {role: "tiny" for role in roles if role != "rule"},
+        "workload": {
+            "prompts": 8,
+            "samples_per_prompt": 2 if algorithm.groups else 1,
+            "prompt_tokens": 16,
+            "response_tokens": 16,
+            "updates": 2,
+        },
+        "cluster": [{"gpu": "cpu", "gpus_per_node": 2}],
+    }
+    job = replace(decode(Job, data, "job.yaml"), rewards=RULE, **more)
+    return resolve_job(job, tmp_path)
+
+
+def colocated(job):
+    """Return a plan of two devices on which all models share one pool."""
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    layouts = {
+        task.name: TaskPlan(pool="host", dp=1, engine="python")
+        if task.kind == "rule"
+        else TaskPlan(
+            pool="p0", dp=2, engine="torch-static" if task.kind == "generate" else "torch-tp-dp"
+        )
+        for task in tasks
+    }
+    pools = (
+        ResourcePool(name="p0", device="cpu", gpus=2, roles=tuple(job.models)),
+        ResourcePool(name="host", device="host", gpus=1, roles=("rule",)),
+    )
+    return Plan(
+        job=job,
+        pools=pools,
+        tasks=FrozenDict(layouts),
+        order=FrozenDict(
+            {p.name: tuple(n for n in layouts if layouts[n].pool == p.name) for p in pools}
+        ),
+        transition="none",
+    )
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_a_simulated_iteration_runs_each_task_once_after_its_parents_and_alone_on_its_pool(
+    name, tmp_path
+):
+    job = job_of(name, tmp_path)
+    tasks = tasks_of(load_algorithm(name), job)
+    plan = colocated(job)
+    check_plan(plan, "plan.yaml")
+    forecast = simulate(plan, load_facts(job))
+    spans = {span.name: span for span in forecast.tasks if span.activity == "task"}
+    assert sorted(spans) == sorted(task.name for task in tasks)
+    for task in tasks:
+        assert spans[task.name].seconds > 0
+        for parent in parents_of(task, tasks):
+            assert spans[task.name].start_seconds >= spans[parent.name].end_seconds
+    on_pool = sorted((s.start_seconds, s.end_seconds) for s in spans.values() if s.pool == "p0")
+    assert all(a[1] <= b[0] for a, b in pairwise(on_pool))
+    assert forecast.feasible
+    pool = next(each for each in forecast.memory if each.pool == "p0")
+    assert {f"{role} weights" for role in job.models} <= set(pool.terms)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_the_search_finds_a_plan_that_no_simulated_colocation_beats(name, tmp_path):
+    algorithm = load_algorithm(name)
+    roles = [*algorithm.required_roles, *(["cost"] if algorithm.constrained else [])]
+    job = job_of(name, tmp_path, roles)
+    facts = load_facts(job)
+    result = search(job, facts)
+    winner = result.plans[0]
+    check_plan(winner.plan, "plan.yaml")
+    assert 0 <= result.gap < 1
+    assert result.bound_seconds <= winner.forecast.iteration_seconds
+    assert winner.forecast.iteration_seconds <= simulate(colocated(job), facts).iteration_seconds
+
+
+def seconds_of(job):
+    forecast = simulate(colocated(job), load_facts(job))
+    return {span.name: span.seconds for span in forecast.tasks}
+
+
+def test_remax_generates_and_infers_twice_what_reinforce_plus_plus_does(tmp_path):
+    twice = seconds_of(job_of("remax", tmp_path))
+    once = seconds_of(job_of("reinforce-plus-plus", tmp_path))
+    for name in ("actor.generate", "reference.compute_log_prob", "reward.compute_reward"):
+        assert 1.9 <= twice[name] / once[name] <= 2.1, name
+    assert twice["actor.update"] == pytest.approx(once["actor.update"], rel=0.01)
+
+
+def test_dapo_generates_as_many_rounds_as_the_job_expects(tmp_path):
+    job = job_of("dapo", tmp_path)
+    once = replace(job, dynamic_sampling=replace(job.dynamic_sampling, expected_rounds=1.0))
+    thrice = replace(job, dynamic_sampling=replace(job.dynamic_sampling, expected_rounds=3.0))
+    few, many = seconds_of(once), seconds_of(thrice)
+    assert many["actor.generate"] == pytest.approx(3 * few["actor.generate"])
+    assert many["reward.compute_reward"] == pytest.approx(3 * few["reward.compute_reward"])
+    assert many["actor.update"] == pytest.approx(few["actor.update"])
+
+
+def test_mixed_in_texts_double_the_passes_of_an_update_but_not_its_optimizer_step(tmp_path):
+    job = job_of("safe-rlhf", tmp_path)
+    plain, mixed = (
+        simulate(colocated(each), load_facts(each))
+        for each in (job, replace(job, pretrain=Pretrain()))
+    )
+    parts = [
+        next(cost.parts for cost in forecast.costs if cost.name == "actor.update")
+        for forecast in (plain, mixed)
+    ]
+    assert parts[1]["forward"] == pytest.approx(2 * parts[0]["forward"])
+    assert parts[1]["optimizer"] == parts[0]["optimizer"]
+
+
+def test_safe_rlhf_keeps_a_critic_of_the_cost_in_memory_where_the_job_names_one(tmp_path):
+    roles = ["actor", "critic", "reference", "cost"]
+    without = simulate(colocated(job := job_of("safe-rlhf", tmp_path, roles)), load_facts(job))
+    job = job_of("safe-rlhf", tmp_path, [*roles, "cost_critic"])
+    with_critic = simulate(colocated(job), load_facts(job))
+    terms = {"cost_critic weights", "cost_critic optimizer states"}
+    assert not terms & set(without.memory[0].terms)
+    assert terms <= set(with_critic.memory[0].terms)
