@@ -10,10 +10,11 @@ from pathlib import Path
 
 from profiles.catalog import load_device, load_engine
 from profiles.host_calls import unmeasured_call
-from profiles.kernels import ROW_PASSES, RowKind
+from profiles.kernels import RowKind
 from profiles.lookup import Shape
 from profiles.measurements import Measurements
 from profiles.roofline import CollectiveKind, CopyDirection, Roofline
+from profiles.row_time import row_bytes
 from profiles.sheets import load_transition, sheet_names
 from profiles.table import Profile, read_profile
 from rlplan.errors import FileError, UnknownNameError, nearest_name
@@ -103,15 +104,18 @@ class DeviceFacts:
         """
         return self._memory_bound(num_bytes, kernels)
 
-    def rowwise(self, kind: RowKind, rows: int, width: int, precision: Precision) -> Estimate:
+    def rowwise(
+        self, kind: RowKind, rows: int, width: int, precision: Precision, second_width: int = 0
+    ) -> Estimate:
         """Return the seconds of a kernel that works row by row, as inference engines have them.
 
         Args:
             kind: `norm`, `rope`, `activation` (gate times up), `residual` or `embedding`.
             rows: Tokens.
             width: Values of a row that are written.
+            second_width: Values of a second tensor's row: the keys of a rotation.
         """
-        return self._rowwise(kind, rows, width, precision)
+        return self._rowwise(kind, rows, width, precision, second_width)
 
     def optimizer_step(self, parameters: int, precision: Precision) -> Estimate:
         """Return the seconds of one optimizer step over `parameters` on this device."""
@@ -206,12 +210,14 @@ class DeviceFacts:
         return Estimate(seconds, estimate.seconds * ratio.spread_seconds, Source.FITTED)
 
     def _look_up_rowwise(
-        self, kind: RowKind, rows: int, width: int, precision: Precision
+        self, kind: RowKind, rows: int, width: int, precision: Precision, second_width: int
     ) -> Estimate:
         if self._points.memory_ratio is None:
-            return self._roofline.rowwise(kind, rows, width, precision)
+            return self._roofline.rowwise(kind, rows, width, precision, second_width)
         value_bytes = PRECISIONS[precision].weight_bytes
-        return self._look_up_memory_bound(ROW_PASSES[kind] * rows * width * value_bytes, 1)
+        return self._look_up_memory_bound(
+            row_bytes(kind, rows, width + second_width, value_bytes), 1
+        )
 
     def _look_up_optimizer(self, parameters: int, precision: Precision) -> Estimate:
         line = self._points.line("optimizer", (precision,))

@@ -4,7 +4,6 @@
 `profiles/fits/<architecture>.yaml` says whose kernels stand for an architecture.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,15 +17,6 @@ from rlplan.limits import AtLeastOne, NonNegative, Positive
 KERNELS_FOLDER: Final = Path(__file__).parent / "kernels"
 
 RowKind = Literal["norm", "rope", "activation", "residual", "embedding"]
-# How often a value of a row passes through memory: read, read again (gate and up, or both
-# addends), written.
-ROW_PASSES: Final[Mapping[RowKind, int]] = {
-    "norm": 2,
-    "rope": 2,
-    "activation": 3,
-    "residual": 3,
-    "embedding": 2,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +54,25 @@ class GemmKernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowKernels:
-    """Hold what a kernel takes that works row by row, one block of threads a token.
-
-    A row's block walks along its values, so that few rows take fixed_seconds + width *
-    seconds_per_value; many rows take the bytes they move, faster while they stay in the cache.
+    """Hold what a kernel takes that works row by row; `profiles.row_time` has the formula.
 
     Attributes:
-        cached_efficiency: Share of the memory's rate at which the first `cached_bytes` move
-            (above 1: the cache is faster than the memory).
-        memory_efficiency: Share at which the bytes beyond them move.
-        overlap_exponent: As of the matrix products.
+        fixed_seconds: Time of a kernel with next to no work.
+        start_seconds: Time of a block of threads before its first step along the row.
+        step_seconds: Time of a step of a block that has a multiprocessor to itself.
+        seconds_per_value: Of a multiprocessor that many blocks keep busy.
+        tail_fraction: Share of a started wave's time that the blocks missing in it still cost.
+        cached_bytes: Bytes that stay in the second-level cache between kernels.
+        memory_efficiency: Share of the memory's rate at which bytes beyond them add to the time.
+        overlap_exponent: How far a block's waiting hides others' work, as of the matrix products.
     """
 
     fixed_seconds: NonNegative
+    start_seconds: NonNegative
+    step_seconds: NonNegative
     seconds_per_value: NonNegative
+    tail_fraction: NonNegative
     cached_bytes: NonNegative
-    cached_efficiency: Positive
     memory_efficiency: Positive
     overlap_exponent: Positive
     spread: NonNegative
@@ -106,12 +99,16 @@ class LinkKernels:
 
     Attributes:
         reduce: Protocols of rings (all-reduce, all-gather, reduce-scatter, broadcast).
+        own_share: Share of a byte's time on the link that a byte of a rank's own part takes, which
+            is read and written beside the steps that pass links: a ring of n ranks has 2n - 1 steps
+            on each of n parts, 2n - 2 of which pass a link (NCCL, `src/device/all_reduce.h`).
         send: From one rank to another.
         send_cached_bytes: Messages beyond it leave the cache, and their rest moves at
             `send_memory_efficiency`.
     """
 
     reduce: tuple[LinkProtocol, ...]
+    own_share: NonNegative
     send: LinkProtocol
     send_cached_bytes: NonNegative
     send_memory_efficiency: Positive

@@ -10,8 +10,9 @@ from typing import Final, Literal
 
 from profiles.attention_time import PagedAttentionTime
 from profiles.efficiencies import Constant, Efficiencies, load_efficiencies
-from profiles.gemm_time import GemmTime, overlapped
-from profiles.kernels import ROW_PASSES, Kernels, RowKind, load_kernels
+from profiles.gemm_time import GemmTime
+from profiles.kernels import Kernels, RowKind, load_kernels
+from profiles.row_time import RowTime
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.hardware import DeviceSheet
@@ -48,6 +49,7 @@ class Roofline:
         self._gemm_time = GemmTime(
             self.kernels.gemm, sheet.multiprocessors, sheet.memory_bytes_per_second
         )
+        self._row_time = RowTime(sheet.multiprocessors, sheet.memory_bytes_per_second)
         self._paged_attention = _paged_attention(self.kernels, sheet)
         # A processor dispatches and computes by turns; a GPU's host launches ahead of the device.
         self.dispatch_seconds = sheet.launch_seconds if sheet.kind == "cpu" else 0.0
@@ -75,20 +77,19 @@ class Roofline:
         )
         return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
 
-    def rowwise(self, kind: RowKind, rows: int, width: int, precision: Precision) -> Estimate:
+    def rowwise(
+        self, kind: RowKind, rows: int, width: int, precision: Precision, second_width: int = 0
+    ) -> Estimate:
         """Estimate the seconds of a norm, rotation, activation, addition or embedding of rows.
 
         Args:
             width: Values of a row that are written.
+            second_width: Values of a second tensor's row: the keys of a rotation.
         """
         kernel = self.kernels.rows[kind]
-        num_bytes = ROW_PASSES[kind] * rows * width * PRECISIONS[precision].weight_bytes
-        beyond = max(0.0, num_bytes - kernel.cached_bytes)
-        moved = (num_bytes - beyond) / kernel.cached_efficiency + beyond / kernel.memory_efficiency
-        walked = kernel.fixed_seconds + width * kernel.seconds_per_value
-        memory = moved / self.sheet.memory_bytes_per_second
-        seconds = overlapped(walked, memory, kernel.overlap_exponent) + self.dispatch_seconds
-        return self._by_kernels(seconds, kernel.spread)
+        value_bytes = PRECISIONS[precision].weight_bytes
+        seconds = self._row_time.seconds(kernel, kind, rows, width, second_width, value_bytes)
+        return self._by_kernels(seconds + self.dispatch_seconds, kernel.spread)
 
     def attention(  # noqa: PLR0913 -- the shape of an attention has that many sides
         self,
@@ -222,7 +223,7 @@ class Roofline:
             seconds += (num_bytes - beyond) / (link * links.send.link_efficiency)
             seconds += beyond / (link * links.send_memory_efficiency)
             return self._by_kernels(seconds, links.send_spread)
-        wire = num_bytes * _wire_factor(kind, ranks) / link
+        wire = num_bytes * (_wire_factor(kind, ranks) + links.own_share / ranks) / link
         steps, _ = _latency_steps(kind, ranks, 1)
         seconds = min(
             each.start_seconds + steps * each.step_seconds + wire / each.link_efficiency

@@ -36,11 +36,12 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class RowWork:
-    """Work through rows of so many values."""
+    """Work through rows of so many values, and of so many in a second tensor."""
 
     kind: RowKind
     rows: int
     width: int
+    second_width: int = 0
 
 
 def operators_of(record: Record) -> Mapping[str, Product | RowWork]:
@@ -55,7 +56,7 @@ def operators_of(record: Record) -> Mapping[str, Product | RowWork]:
         "emb": RowWork("embedding", tokens, hidden),
         "input_layernorm": RowWork("norm", tokens, hidden),
         "attn_pre_proj": Product(tokens, hidden, query + 2 * kv),
-        "attn_rope": RowWork("rope", tokens, query + kv),
+        "attn_rope": RowWork("rope", tokens, query, kv),
         "attn_post_proj": Product(tokens, query, hidden),
         "post_attention_layernorm": RowWork("norm", tokens, hidden),
         "mlp_up_proj": Product(tokens, hidden, gates * ffn),
@@ -127,4 +128,4 @@ def forecast_of(device: DeviceFacts, work: Product | RowWork) -> Estimate:
     """Return what an operator takes on a device."""
     if isinstance(work, Product):
         return device.gemm(work.m, work.k, work.n, PRECISION)
-    return device.rowwise(work.kind, work.rows, work.width, PRECISION)
+    return device.rowwise(work.kind, work.rows, work.width, PRECISION, work.second_width)

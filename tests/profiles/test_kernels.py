@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from profiles.attention_time import split_parts
 from profiles.catalog import load_device
-from profiles.kernels import KERNELS_FOLDER, ROW_PASSES, load_kernels
+from profiles.kernels import KERNELS_FOLDER, load_kernels
 from profiles.roofline import Roofline
+from profiles.row_time import ROW_SHAPES
 from rlplan.errors import UnknownNameError
 from rlplan.estimate import Source
 
@@ -21,7 +22,7 @@ def test_every_file_of_kernels_reads_and_names_its_architecture():
         assert kernels.architecture == path.stem
         assert kernels.source
         assert bool(kernels.refit) == kernels.fitted
-        assert set(kernels.rows) == set(ROW_PASSES)
+        assert set(kernels.rows) == set(ROW_SHAPES)
     with pytest.raises(UnknownNameError, match="did you mean 'ampere'"):
         load_kernels("amper")
 
@@ -57,7 +58,7 @@ def test_kernels_of_another_architecture_are_no_fit():
 
 
 @given(
-    st.sampled_from(sorted(ROW_PASSES)),
+    st.sampled_from(sorted(ROW_SHAPES)),
     st.integers(1, 100_000),
     st.integers(1, 50_000),
     st.integers(0, 100_000),
