@@ -12,7 +12,11 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, nearest_name
 from rlplan.job import Job
-from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
+from simulator.simulate import MODES
+
+# How many updates old the generating weights are in each mode.
+STALENESS: dict[Mode, int] = {"sync": 0, "one-step-off": 1}
 
 
 def check_plan(plan: Plan, file: str = "plan") -> None:
@@ -34,10 +38,7 @@ def check_plan(plan: Plan, file: str = "plan") -> None:
     _check_one_home(plan, tasks, file)
     _check_order(plan, file)
     _check_transition(plan, file)
-    if plan.mode != "sync":
-        refuse(file, "mode", "is not simulated or executed yet", plan.mode, "sync")
-    if plan.staleness:
-        refuse(file, "staleness", "must be 0 in mode sync", plan.staleness, "0")
+    _check_mode(plan, file)
 
 
 def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
@@ -265,6 +266,23 @@ def _check_transition(plan: Plan, file: str) -> None:
         )
     if plan.transition in ("hybridflow", "hybridflow-v") and not divides:
         refuse(file, "transition", problem, plan.transition, "all-gather")
+
+
+def _check_mode(plan: Plan, file: str) -> None:
+    if plan.mode not in MODES:
+        refuse(file, "mode", "is not simulated or executed yet", plan.mode, ", ".join(MODES))
+    train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+    if plan.mode == "one-step-off" and train.pool == generate.pool:
+        problem = (
+            f"generates the next batch while this one trains, but actor.generate shares pool "
+            f"{train.pool} with actor.update"
+        )
+        allowed = "sync, or a pool of its own for actor.generate"
+        refuse(file, "mode", problem, plan.mode, allowed)
+    staleness = STALENESS[plan.mode]
+    if plan.staleness != staleness:
+        problem = f"must be {staleness} in mode {plan.mode}"
+        refuse(file, "staleness", problem, plan.staleness, str(staleness))
 
 
 def refuse(

@@ -4,7 +4,7 @@ import math
 from dataclasses import fields, replace
 from pathlib import Path
 
-from planner.checks import check_plan, check_pools
+from planner.checks import STALENESS, check_plan, check_pools
 from planner.draft_checks import check_draft
 from planner.explain import pool_misfit_reason
 from planner.generations import transition_for
@@ -111,7 +111,7 @@ def _plan(
         order=FrozenDict(order),
         mode=draft.mode,
         transition=transition or "none",
-        staleness=draft.staleness,
+        staleness=STALENESS.get(draft.mode, 0) if draft.staleness is None else draft.staleness,
         made_by=draft.made_by,
     )
 

@@ -146,6 +146,7 @@ class PlanDraft:
 
     Attributes:
         job: The job, or the path of its file, relative to the plan's.
+        staleness: None takes the mode's own: 0 for sync, 1 for one-step-off.
     """
 
     version: Literal[1] = 1
@@ -155,5 +156,5 @@ class PlanDraft:
     order: FrozenDict[str, tuple[str, ...]] = field(default_factory=FrozenDict)
     mode: Mode = "sync"
     transition: TransitionName | None = None
-    staleness: NonNegativeInt = 0
+    staleness: NonNegativeInt | None = None
     made_by: str = "hand"

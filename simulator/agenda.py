@@ -1,7 +1,7 @@
 """What happens in one iteration of a plan: tasks, the transition before generation, transfers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
@@ -13,6 +13,7 @@ from simulator.costs.traffic import data_bytes
 from simulator.engine import Work
 from simulator.memory import kv_bytes_left
 from simulator.site import Site
+from simulator.steady import one_step_off
 
 TRANSITION = "transition"
 
@@ -60,7 +61,12 @@ def agenda_of(plan: Plan, facts: Facts, sites: Mapping[str, Site]) -> tuple[Entr
                 entries.setdefault(move.work.key, move)
                 after.append(move.work.key)
         entries[task.name] = _task_entry(task, tuple(after), plan, facts, sites)
-    return tuple(entries.values())
+    if plan.mode == "sync":
+        return tuple(entries.values())
+    works = one_step_off((entry.work for entry in entries.values()), tasks, TRANSITION)
+    return tuple(
+        replace(entry, work=work) for entry, work in zip(entries.values(), works, strict=True)
+    )
 
 
 def transition_of(

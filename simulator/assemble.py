@@ -1,6 +1,6 @@
 """The forecast, put together from an agenda, its trace and the memory of its pools."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from profiles.facts import Facts
 from rlplan.estimate import Estimate, total
@@ -9,13 +9,13 @@ from rlplan.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.lengths import mean_length
 from rlplan.plan import Plan, ResourcePool
-from rlplan.trace import Span, Trace
+from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes
 from simulator.agenda import TRANSITION, Entry
 from simulator.cautions import warnings_of
 from simulator.critical_path import (
     Interval,
-    busy_intervals,
+    clipped,
     critical_path,
     idle_seconds,
     seconds_by_stage,
@@ -23,6 +23,7 @@ from simulator.critical_path import (
 )
 from simulator.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
 from simulator.intervals import interval_seconds
+from simulator.steady import window_of
 
 STAGES = ("generation", "preparation", "training", TRANSITION)
 
@@ -33,26 +34,31 @@ def assemble(
     agenda: Sequence[Entry],
     trace: Trace,
     memory: Sequence[MemoryForecast],
+    counted: Sequence[IterationSpan] = (),
 ) -> Forecast:
-    """Return the forecast of the trace's last iteration."""
-    iteration = trace.iterations[-1]
-    spans = trace.of_iteration(iteration.iteration)
+    """Return the forecast of a trace.
+
+    Args:
+        counted: The iterations whose mean the figures are; none takes the last one.
+    """
+    counted = counted or trace.iterations[-1:]
+    window, cycle = window_of(counted), len(counted)
     works = [entry.work for entry in agenda]
-    entry_of = {entry.work.key: entry for entry in agenda}
-    path_spans = critical_path(spans, works)
-    entries = [entry_of[work_of(span, works).key] for span in path_spans]
-    path = [(_interval(span), entry.stage) for span, entry in zip(path_spans, entries, strict=True)]
-    spread = total(entry.cost.total for entry in entries).spread_seconds
-    busy = {
-        pool.name: sum(end - start for start, end in busy_intervals(pool.name, spans, works))
-        for pool in device_pools(plan)
-    }
-    loads = pool_loads(plan, facts, spans, agenda)
+    path = _path(agenda, trace.spans, window)
+    iteration_seconds = window.seconds / cycle
+    spread = total(entry.cost.total for entry, _ in path).spread_seconds / cycle
+    numbers = {each.iteration for each in counted}
+    spans = [span for span in trace.spans if span.iteration in numbers]
+    loads = pool_loads(plan, facts, spans, agenda, cycle)
+    staged = [(interval, entry.stage) for entry, interval in path]
+    idle = idle_seconds(
+        [pool.name for pool in device_pools(plan)], window, trace.spans, works, staged
+    )
     return Forecast(
-        iteration_seconds=iteration.seconds,
-        iteration_seconds_interval=interval_seconds(Estimate(iteration.seconds, spread)),
-        tokens_per_second=batch_tokens(plan.job) / iteration.seconds,
-        stage_seconds=FrozenDict(seconds_by_stage(path, STAGES)),
+        iteration_seconds=iteration_seconds,
+        iteration_seconds_interval=interval_seconds(Estimate(iteration_seconds, spread)),
+        tokens_per_second=batch_tokens(plan.job) / iteration_seconds,
+        stage_seconds=_per_iteration(seconds_by_stage(staged, STAGES), cycle),
         tasks=trace.spans,
         iterations=trace.iterations,
         costs=tuple(_task_forecast(entry) for entry in agenda),
@@ -61,12 +67,32 @@ def assemble(
         infeasible_reasons=tuple(
             memory_shortage(plan.pool(each.pool), each) for each in memory if not each.fits
         ),
-        idle_seconds=FrozenDict(idle_seconds(busy, iteration, spans, works, path)),
-        cost_usd=iteration_usd((load.rates for load in loads), iteration.seconds),
-        energy_joules=iteration_joules(loads, iteration.seconds),
+        idle_seconds=_per_iteration(idle, cycle),
+        cost_usd=iteration_usd((load.rates for load in loads), iteration_seconds),
+        energy_joules=iteration_joules(loads, iteration_seconds),
         warnings=warnings_of(plan, agenda, memory),
         profile=facts.label,
     )
+
+
+def _path(
+    agenda: Sequence[Entry], spans: Sequence[Span], window: IterationSpan
+) -> list[tuple[Entry, Interval]]:
+    """Return what is on the critical path of a window, and when."""
+    works = [entry.work for entry in agenda]
+    until = [span for span in spans if span.end_seconds <= window.end_seconds]
+    entry_of = {entry.work.key: entry for entry in agenda}
+    return [
+        (
+            entry_of[work_of(span, works).key],
+            clipped((span.start_seconds, span.end_seconds), window),
+        )
+        for span in critical_path(until, works, window.start_seconds)
+    ]
+
+
+def _per_iteration(seconds: Mapping[str, float], cycle: int) -> FrozenDict[str, float]:
+    return FrozenDict({name: value / cycle for name, value in seconds.items()})
 
 
 def device_pools(plan: Plan) -> tuple[ResourcePool, ...]:
@@ -82,9 +108,13 @@ def batch_tokens(job: Job) -> float:
 
 
 def pool_loads(
-    plan: Plan, facts: Facts, spans: Sequence[Span], agenda: Sequence[Entry]
+    plan: Plan, facts: Facts, spans: Sequence[Span], agenda: Sequence[Entry], cycle: int = 1
 ) -> tuple[PoolLoad, ...]:
-    """Return the seconds of one iteration in which each pool works, by what limits the work."""
+    """Return the seconds of one iteration in which each pool works, by what limits the work.
+
+    Args:
+        spans: Of `cycle` iterations.
+    """
     rates = rates_of(plan, facts)
     works = [entry.work for entry in agenda]
     generates = {
@@ -98,7 +128,7 @@ def pool_loads(
         seconds = moving if work.key in generates else computing
         for pool in work.holds:
             if pool in seconds:  # transfers hold links, and pools go on with their work
-                seconds[pool] += span.seconds
+                seconds[pool] += span.seconds / cycle
     return tuple(PoolLoad(rates[name], computing[name], moving[name]) for name in rates)
 
 
@@ -111,10 +141,6 @@ def memory_shortage(pool: ResourcePool, memory: MemoryForecast) -> str:
         f"{memory.peak_task}, {show_bytes(memory.gpu_peak_bytes - memory.capacity_bytes)} too many; "
         f"largest term: {term}, {show_bytes(term_bytes)}"
     )
-
-
-def _interval(span: Span) -> Interval:
-    return span.start_seconds, span.end_seconds
 
 
 def _task_forecast(entry: Entry) -> TaskForecast:

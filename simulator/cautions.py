@@ -16,12 +16,13 @@ TIGHT_MEMORY_FRACTION = 0.95
 def warnings_of(
     plan: Plan, agenda: Sequence[Entry], memory: Sequence[MemoryForecast]
 ) -> tuple[str, ...]:
-    """Return warnings about sources, ranges, unused GPUs, tight memory and long sequences."""
+    """Return warnings about sources, ranges, unused GPUs, tight memory, long sequences, old weights."""
     return (
         *_about_sources(agenda),
         *_about_pools(plan),
         *_about_memory(memory),
         *_about_positions(plan.job),
+        *_about_staleness(plan),
     )
 
 
@@ -76,6 +77,13 @@ def _about_positions(job: Job) -> list[str]:
         for role in job.models
         if longest > job.architecture(role).max_positions
     ]
+
+
+def _about_staleness(plan: Plan) -> list[str]:
+    if plan.mode == "sync":
+        return []
+    age = f"up to {plan.staleness} update(s) old"
+    return [f"mode {plan.mode}: trains on samples of weights {age}, which may change convergence"]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -4,6 +4,9 @@ A work waits for its parents, then for all the resources that it holds, then tak
 Whenever something ends, the waiting works are gone through by (iteration, place in the order of
 their pool, place in the dataflow), and each whose resources are all free starts. Nothing else is
 decided here, so the same works, seconds and order give the same trace on any machine.
+
+Synchronous iterations follow each other. Overlapping ones are all there from the start, and what
+they wait for of earlier iterations alone keeps them apart.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -27,6 +30,9 @@ class Work:
         pool: Where its spans are drawn, and whose order it follows.
         holds: Resources (pools, links) that it has to itself while it runs.
         after: Keys of the works that it waits for.
+        earlier: Keys of works of earlier iterations that it waits for, each with how many
+            iterations earlier; used where iterations overlap.
+        ahead: Iterations by which it is ranked ahead of its own when several wait for a pool.
     """
 
     key: str
@@ -34,6 +40,8 @@ class Work:
     pool: str
     holds: tuple[str, ...]
     after: tuple[str, ...] = ()
+    earlier: tuple[tuple[str, int], ...] = ()
+    ahead: int = 0
     activity: Activity = "task"
 
 
@@ -43,16 +51,19 @@ def play(
     order: Mapping[str, Sequence[str]],
     *,
     iterations: int = 1,
+    overlapping: bool = False,
 ) -> Trace:
-    """Return the spans in seconds of synchronous iterations: each begins when the last one ended.
+    """Return the spans in seconds of iterations, each from the end of the one before to its own.
 
     Args:
         seconds: By key, how long each work takes.
         order: By pool, names in the order in which they get the pool when several wait; names
             that are not listed come first, as what prepares a pool's listed tasks does.
+        overlapping: Whether an iteration may begin before the last one ended.
     """
     floor = _Floor(works, seconds, order)
-    main = floor.environment.process(floor.iterations(iterations))
+    run = floor.overlapping_iterations if overlapping else floor.iterations
+    main = floor.environment.process(run(iterations))
     floor.environment.run()
     assert main.triggered, "the works wait for each other in a circle"
     return Trace(
@@ -83,6 +94,7 @@ class _Floor:
         ]
         self.spans: list[Span] = []
         self.finished: list[IterationSpan] = []
+        self.done: dict[int, dict[str, simpy.Event]] = {}
         self.busy: set[str] = set()
         self.waiting: dict[Key, tuple[Work, simpy.Event]] = {}
         self.changed = self.environment.event()
@@ -91,22 +103,43 @@ class _Floor:
     def iterations(self, count: int) -> Steps:
         """Run iterations one after another."""
         for iteration in range(count):
-            start_seconds = self.environment.now
-            done = {work.key: self.environment.event() for work in self.works}
-            for index, work in enumerate(self.works):
-                key = (iteration, self.places[index], index)
-                self.environment.process(self._run(work, key, done))
-            yield self.environment.all_of(done.values())
-            self.finished.append(
-                IterationSpan(
-                    iteration=iteration,
-                    start_seconds=start_seconds,
-                    end_seconds=self.environment.now,
-                )
-            )
+            yield self._start(iteration)
+            self._finish(iteration)
 
-    def _run(self, work: Work, key: Key, done: Mapping[str, simpy.Event]) -> Steps:
-        yield self.environment.all_of([done[parent] for parent in work.after])
+    def overlapping_iterations(self, count: int) -> Steps:
+        """Run iterations that only wait for what their works name of earlier ones."""
+        everything = [self._start(iteration) for iteration in range(count)]
+        for iteration, ended in enumerate(everything):
+            yield ended
+            self._finish(iteration)
+
+    def _start(self, iteration: int) -> simpy.Event:
+        """Let an iteration's works wait for their turns; return what happens when all have ended."""
+        self.done[iteration] = {work.key: self.environment.event() for work in self.works}
+        for index, work in enumerate(self.works):
+            key = (iteration - work.ahead, self.places[index], index)
+            self.environment.process(self._run(work, iteration, key))
+        return self.environment.all_of(self.done[iteration].values())
+
+    def _finish(self, iteration: int) -> None:
+        self.finished.append(
+            IterationSpan(
+                iteration=iteration,
+                start_seconds=self.finished[-1].end_seconds if self.finished else 0.0,
+                end_seconds=self.environment.now,
+            )
+        )
+
+    def _run(self, work: Work, iteration: int, key: Key) -> Steps:
+        done = self.done[iteration]
+        yield self.environment.all_of(
+            [done[parent] for parent in work.after]
+            + [
+                self.done[iteration - lag][parent]
+                for parent, lag in work.earlier
+                if iteration >= lag
+            ]
+        )
         granted = self.environment.event()
         self.waiting[key] = (work, granted)
         self._note_change()
@@ -117,7 +150,7 @@ class _Floor:
             Span(
                 name=work.name,
                 pool=work.pool,
-                iteration=key[0],
+                iteration=iteration,
                 start_seconds=start_seconds,
                 end_seconds=self.environment.now,
                 activity=work.activity,

@@ -1,16 +1,26 @@
 """A plan, played in simulated time."""
 
+from dataclasses import replace
+
 from profiles.facts import Facts
 from rlplan.errors import PlanError
 from rlplan.forecast import Forecast
-from rlplan.plan import Plan
+from rlplan.plan import Mode, Plan
 from simulator.agenda import agenda_of
 from simulator.assemble import assemble, device_pools
 from simulator.engine import play
 from simulator.memory import pool_memory
 from simulator.site import sites_of
+from simulator.steady import (
+    EMPTYING_ITERATIONS,
+    ITERATIONS_PLAYED,
+    cycle_of,
+    first_of,
+    overlaps,
+    shown,
+)
 
-MODES = ("sync",)
+MODES: tuple[Mode, ...] = ("sync", "one-step-off")
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -20,25 +30,47 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     that does not fit is simulated all the same, as if memory were larger: its forecast says that
     it is infeasible, and why.
 
+    Where iterations overlap, the figures are those of the long run: they are played until their
+    lengths repeat.
+
     Args:
-        iterations: How many iterations the trace shows; the figures are the last one's.
+        iterations: How many iterations the trace shows, beside those in which overlapping ones fill
+            the pools; the figures are the last one's.
 
     Raises:
-        PlanError: The plan's mode is not simulated, a task has no layout, or the pools want more
+        PlanError: The plan's mode is not simulated, or not with its pools, a task has no layout, or the pools want more
             GPUs than the cluster has.
         MissingFactError: A cost is known neither from the profile nor from a sheet.
     """
+    _check_mode(plan)
+    assert iterations >= 1
+    agenda = agenda_of(plan, facts, sites_of(plan, facts))
+    seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
+    works = [entry.work for entry in agenda]
+    memory = [pool_memory(plan, pool, facts) for pool in device_pools(plan)]
+    if not overlaps(plan.mode):
+        trace = play(works, seconds, plan.order, iterations=iterations)
+        return assemble(plan, facts, agenda, trace, memory)
+    played = max(iterations, ITERATIONS_PLAYED)
+    with_rest = played + EMPTYING_ITERATIONS
+    trace = play(works, seconds, plan.order, iterations=with_rest, overlapping=True)
+    full = first_of(trace, played)
+    cycle = cycle_of(full)
+    forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:])
+    part = shown(full, cycle, iterations)
+    return replace(forecast, tasks=part.spans, iterations=part.iterations)
+
+
+def _check_mode(plan: Plan) -> None:
     if plan.mode not in MODES:
         raise PlanError(
             f"plan: mode: {plan.mode!r} cannot be simulated; allowed: {', '.join(MODES)}"
         )
-    assert iterations >= 1
-    agenda = agenda_of(plan, facts, sites_of(plan, facts))
-    trace = play(
-        [entry.work for entry in agenda],
-        {entry.work.key: entry.cost.total.seconds for entry in agenda},
-        plan.order,
-        iterations=iterations,
-    )
-    memory = [pool_memory(plan, pool, facts) for pool in device_pools(plan)]
-    return assemble(plan, facts, agenda, trace, memory)
+    homes = [
+        plan.tasks[name].pool for name in ("actor.generate", "actor.update") if name in plan.tasks
+    ]
+    if plan.mode == "one-step-off" and len(set(homes)) < len(homes):
+        raise PlanError(
+            f"plan: mode: one-step-off wants actor.generate on another pool than actor.update; "
+            f"both are on {homes[0]}"
+        )

@@ -125,8 +125,12 @@ WRONG = {
     "allowed: hybridflow": lambda p: replace(p, transition="none"),
     "transition: cannot bring tp 4, pp 1 to tp 8, pp 1 of generation; found 'hybridflow'; "
     "allowed: all-gather": lambda p: with_task(p, "actor.generate", **SIZES),
-    "mode: is not simulated or executed yet; found 'one-step-off'; allowed: sync": (
-        lambda p: replace(p, mode="one-step-off")
+    "mode: is not simulated or executed yet; found 'streaming'; allowed: sync, one-step-off": (
+        lambda p: replace(p, mode="streaming")
+    ),
+    "mode: generates the next batch while this one trains, but actor.generate shares pool p0 with "
+    "actor.update; found 'one-step-off'; allowed: sync, or a pool of its own for actor.generate": (
+        lambda p: replace(p, mode="one-step-off", staleness=1)
     ),
     "staleness: must be 0 in mode sync; found 1; allowed: 0": lambda p: replace(p, staleness=1),
 }
@@ -139,8 +143,9 @@ def test_what_contradicts_itself_is_refused_in_one_line(plan, message):
     assert str(refusal.value).startswith(f"plan: {message}")
 
 
-def test_an_actor_that_generates_elsewhere_needs_two_copies(plan):
-    apart = replace(
+def apart(plan):
+    """Return the plan with the actor's generation on the critic's pool."""
+    return replace(
         plan,
         pools=(
             ResourcePool(name="p0", device=A100, gpus=8, roles=("actor", "reference")),
@@ -156,9 +161,21 @@ def test_an_actor_that_generates_elsewhere_needs_two_copies(plan):
             }
         ),
     )
+
+
+def test_an_actor_that_generates_elsewhere_needs_two_copies(plan):
     with pytest.raises(FileError, match=r"transition: two copies.*allowed: two-copies"):
-        check_plan(apart)
-    check_plan(replace(apart, transition="two-copies"))
+        check_plan(apart(plan))
+    check_plan(replace(apart(plan), transition="two-copies"))
+
+
+def test_generation_on_a_pool_of_its_own_may_run_one_update_ahead_and_no_more(plan):
+    ahead = replace(apart(plan), transition="two-copies", mode="one-step-off")
+    check_plan(replace(ahead, staleness=1))
+    for staleness in (0, 2):
+        message = f"staleness: must be 1 in mode one-step-off; found {staleness}; allowed: 1"
+        with pytest.raises(FileError, match=message):
+            check_plan(replace(ahead, staleness=staleness))
 
 
 def test_weights_that_training_shards_fully_may_be_inferred_sharded(plan):

@@ -142,8 +142,66 @@ def test_a_forecast_without_a_profile_says_that_nothing_was_measured():
 
 
 def test_a_mode_that_is_not_simulated_is_refused():
-    with pytest.raises(PlanError, match="'one-step-off' cannot be simulated; allowed: sync"):
+    with pytest.raises(PlanError, match="'streaming' cannot be simulated; allowed: sync, one-step"):
+        forecast(replace(COLOCATED, mode="streaming", staleness=1))
+
+
+def test_generation_cannot_run_ahead_on_the_pool_that_trains():
+    with pytest.raises(PlanError, match=r"wants actor\.generate on another pool .* both are on p0"):
         forecast(replace(COLOCATED, mode="one-step-off", staleness=1))
+
+
+DISAGGREGATED = replace(
+    plan([(8, ("actor", "critic", "reference", "reward")), (8, ("actor",))]),
+    transition="two-copies",
+)
+DISAGGREGATED = replace(
+    DISAGGREGATED,
+    tasks=FrozenDict(
+        {
+            name: replace(layout, pool="p1" if name == "actor.generate" else "p0")
+            for name, layout in DISAGGREGATED.tasks.items()
+        }
+    ),
+    order=FrozenDict(
+        {
+            "p0": tuple(name for name in DISAGGREGATED.tasks if name != "actor.generate"),
+            "p1": ("actor.generate",),
+        }
+    ),
+)
+
+
+def test_generating_ahead_hides_the_shorter_of_generation_and_training():
+    together = forecast(DISAGGREGATED)
+    ahead = forecast(replace(DISAGGREGATED, mode="one-step-off", staleness=1))
+    seconds = {cost.name: cost.seconds for cost in together.costs}
+    trained = sum(value for name, value in seconds.items() if "transfer" not in name)
+    trained -= seconds["actor.generate"]
+    assert ahead.iteration_seconds == pytest.approx(
+        max(trained, seconds["transition"] + seconds["actor.generate"]), rel=1e-3
+    )
+    assert ahead.iteration_seconds < together.iteration_seconds
+    assert sum(ahead.stage_seconds.values()) == pytest.approx(ahead.iteration_seconds)
+    assert ahead.memory == together.memory
+    assert any("up to 1 update" in warning for warning in ahead.warnings)
+
+
+def test_what_pools_do_in_an_iteration_that_overlaps_with_others_is_all_its_work():
+    ahead = forecast(replace(DISAGGREGATED, mode="one-step-off", staleness=1))
+    together = forecast(DISAGGREGATED)
+    less_idle = together.iteration_seconds - ahead.iteration_seconds
+    facts = load_facts(DISAGGREGATED.job, None)
+    idle_watts = 16 * facts.device(A100).sheet.idle_watts
+    assert together.energy_joules - ahead.energy_joules == pytest.approx(idle_watts * less_idle)
+    busy = 2 * ahead.iteration_seconds - sum(ahead.idle_seconds.values())
+    assert busy == pytest.approx(
+        sum(
+            cost.seconds * (2 if cost.name == "transition" else 1)
+            for cost in ahead.costs
+            if "transfer" not in cost.name
+        )
+    )
 
 
 def test_a_plan_without_a_layout_for_a_task_is_refused():
