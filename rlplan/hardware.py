@@ -70,6 +70,10 @@ class KernelRates:
             for every doubling of their number.
         softmax_fallback_seconds: Host time that a layer's pass takes longer where sequences times
             local heads is no multiple of 4, so that Megatron's fused softmax kernel refuses.
+        odd_rate: Rate of matrix products with an odd row of 16-bit values over others': Ampere's
+            asynchronous copies move 4 bytes or more.
+        send_bytes_per_second: Rate at which a pipeline stage hands activations on, where the engine
+            does not reach the device's; 0 is the device's.
         link_rate: Rate of collectives inside a node over the device's.
         network_rate: Share that collectives across nodes reach of what the device's facts say.
     """
@@ -86,6 +90,8 @@ class KernelRates:
     backward_launch_share: NonNegative = 0.0
     collective_skew_seconds: NonNegative = 0.0
     softmax_fallback_seconds: NonNegative = 0.0
+    odd_rate: Positive = 1.0
+    send_bytes_per_second: NonNegative = 0.0
     link_rate: Positive = 1.0
     network_rate: Positive = 1.0
 
@@ -139,10 +145,15 @@ class EngineSheet:
         layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
             launches are not hidden; other directions in proportion to their kernels. 0 counts kernels
             by the device's `launch_seconds`.
+        launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
+            and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
             longest of their micro-batch, or the longest prompt and response of the global batch.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
+        offloads: What it can keep in host memory between uses: weights of models that only infer,
+            optimizer states of models that train.
+        interleaves: Whether its pipeline schedule runs several chunks of layers on a stage.
         transition_seconds: Fixed time of a change between train and generate layouts (regrouping,
             rebuilding buffers, emptying caches), beside the bytes moved.
         kernels: How its kernels differ from those that the device's facts are of.
@@ -176,9 +187,12 @@ class EngineSheet:
     step_seconds: NonNegative = 0.0
     launches_hidden: bool = True
     layer_launch_seconds: NonNegative = 0.0
+    launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0
     padding: Literal["none", "micro_batch", "batch"] = "micro_batch"
     keeps_gradients: bool = False
+    offloads: tuple[Literal["weights", "optimizer"], ...] = ()
+    interleaves: bool = False
     transition_seconds: NonNegative = 0.0
     memory_fraction: Positive = 0.9
     kernels: KernelRates = USUAL_KERNELS

@@ -143,13 +143,27 @@ def _working_terms(
         kept = layer_activation_bytes(
             model, shard, sequences, tokens, layout.recompute, fused_attention=fused
         )
-        in_flight = min(-(-local // layout.micro_batch), layout.pp - stage)
-        kept *= in_flight * layers_of_stages(model.num_layers, layout.pp)[stage]
+        num_passes = -(-local // layout.micro_batch) * layout.chunks
+        in_flight = min(num_passes, passes_in_flight(layout.pp, stage, layout.chunks))
+        layers = layers_of_stages(model.num_layers, layout.pp)[stage]
+        kept = kept * in_flight * layers // layout.chunks
     terms = {ACTIVATIONS: kept + whole}
     if stage == layout.pp - 1 and task.head == "lm":
         width = -(-sequences * tokens // layout.cp)
         terms[LOGITS] = logits_bytes(model, layout.tp, width, shard.value_bytes, backward=trains)
     return _with_margin(terms)
+
+
+def passes_in_flight(stages: int, stage: int, chunks: int) -> int:
+    """Return the passes through one chunk of layers whose activations a stage holds at most.
+
+    In a plain 1F1B schedule as many as stages follow it, itself included. An interleaved one warms
+    up with 2 (p - s - 1) + (v - 1) p passes and runs one more, which on the first stage is
+    1 + (p - 1) / (p v) of a plain one's activations (Korthikanti et al. 2022, section 4.2.3).
+    """
+    if chunks == 1:
+        return stages - stage
+    return 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
 
 
 def _with_margin(terms: Terms) -> Terms:
