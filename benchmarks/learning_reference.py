@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from executor.advantages import compute_advantages
+from executor.advantages import Terms, compute_advantages
 from executor.data import PromptStream, encode_prompts, load_prompts
 from executor.losses import load_loss
 from executor.rules import load_rule
+from executor.settings import effective_settings
 from executor.tokenizer import ByteTokenizer
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm
@@ -135,9 +136,12 @@ class Trainer:
             "rule_scores": torch.tensor(scores),
             "scores": self.reward(tokens)[:, -1],
         }
-        return compute_advantages(
-            self.algorithm, batch, self.settings, self.options.samples, lambda x: x, self.weights
+        terms = Terms(
+            settings=effective_settings(self.algorithm, self.settings),
+            samples_per_prompt=self.options.samples,
+            rewards=self.weights,
         )
+        return compute_advantages(self.algorithm.advantage, batch, terms)
 
     def update(self, role: str, batch: dict[str, Tensor]) -> dict[str, float]:
         """Take one optimizer step of the actor or the critic; return the loss's metrics."""
@@ -148,7 +152,9 @@ class Trainer:
         else:
             outputs = {"values": self.critic(batch["tokens"])}
         normalizer = batch["response_mask"].sum()
-        total, metrics = load_loss(task.loss)(outputs, batch, self.settings, normalizer)
+        total, metrics = load_loss(task.loss)(
+            outputs, batch, effective_settings(self.algorithm, self.settings), normalizer
+        )
         optimizer = self.optimizers[role]
         optimizer.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Rewards and advantages of a batch of responses.
+"""Rewards and advantages of a batch of responses, by the estimator that the algorithm names.
 
 Every tensor of shape (B, T) is aligned with `tokens`: entry t speaks of the token at t and of the
 state before it (the tokens before t). So `log_probs[:, t]` and `values[:, t]` are what the models
@@ -6,148 +6,182 @@ give out at position t - 1, and `values[:, t]` knows nothing of the token at t.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
-from executor.tokenwise import masked, response_mask, widened
-from rlplan.dataflow import Algorithm
-from rlplan.errors import PlanError
+from executor.columns import BASELINE
+from executor.estimators import (
+    gae,
+    group_advantages,
+    leave_one_out_advantages,
+    rewards_to_go,
+    whiten,
+)
+from executor.rewards import at_last_token, combined_costs, combined_rewards, token_penalties
+from executor.tokenwise import masked, response_mask
+from rlplan.dataflow import Advantage
 from rlplan.job import Hyperparameters, Rewards
 
-# Keeps a division by the spread of equal values finite; far below any spread worth learning from.
-SMALLEST_SPREAD = 1e-6
+Batch = dict[str, Tensor]
 
 
-def compute_advantages(
-    algorithm: Algorithm,
-    batch: dict[str, Tensor],
-    settings: Hyperparameters,
-    samples_per_prompt: int,
-    reduce_sum: Callable[[Tensor], Tensor],
-    rewards: Rewards | None = None,
-) -> dict[str, Tensor]:
-    """Return the batch with `rewards` (B,) and `advantages` (B, T), and for GAE `returns` (B, T).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Hold what estimators need beside the batch.
+
+    Attributes:
+        settings: With the algorithm's defaults filled in: takes `kl_coefficient`, `kl_in`,
+            `discount` and `gae_lambda`.
+        samples_per_prompt: Size of a group; the samples of one prompt are consecutive rows.
+        rewards: The job's weights.
+        multiplier: Lagrange multiplier of the cost (Safe-RLHF).
+        reduce_sum: Returns the sum of a tensor over the data-parallel ranks (one process: identity).
+    """
+
+    settings: Hyperparameters
+    samples_per_prompt: int = 1
+    rewards: Rewards = field(default_factory=Rewards)
+    multiplier: float = 0.0
+    reduce_sum: Callable[[Tensor], Tensor] = lambda tensor: tensor
+
+    @property
+    def reward_kl_coefficient(self) -> float:
+        """Return the weight of the KL penalty in the rewards; 0 where it is a term of the loss."""
+        return self.settings.kl_coefficient if self.settings.kl_in == "reward" else 0.0
+
+
+def compute_advantages(estimator: Advantage, batch: Batch, terms: Terms) -> Batch:
+    """Return the batch with `rewards` (B,), `advantages` (B, T) and, for critics, their `returns`.
 
     Call it once on a rank's whole share of the global batch, before it is cut into updates.
 
     Args:
-        algorithm: Says which estimator.
-        batch: `response_mask`, `scores` and `rule_scores` (either or both, (B,)); for GAE also
-            `log_probs`, `reference_log_probs` and `values`. (B, T).
-        settings: Takes `kl_coefficient`, `discount` and `gae_lambda`.
-        samples_per_prompt: Size of a group; the samples of one prompt are consecutive rows.
-        reduce_sum: Returns the sum of a tensor over the data-parallel ranks (one process: identity).
-        rewards: The job's weights; None weighs both sources with 1.
+        batch: `response_mask` (B, T), `scores` and `rule_scores` (either or both, (B,)),
+            `log_probs`, and what the estimator needs: `reference_log_probs`, `values` (B, T), ...
+            `rewards` may be there already, penalties of samples included.
 
     Raises:
         PlanError: There is nothing to take rewards from, or a group has only one sample.
     """
+    batch = {**batch}
+    if "rewards" not in batch:
+        batch["rewards"] = combined_rewards(batch, terms.rewards)
+    return batch | ESTIMATORS[estimator](batch, terms)
+
+
+def penalised_token_rewards(batch: Batch, terms: Terms) -> Tensor:
+    """Return the KL penalty at every response token, and the reward at the last one. Shape (B, T)."""
     mask = response_mask(batch)
-    sample_rewards = combined_rewards(batch, rewards or Rewards())
-    if algorithm.advantage == "group":
-        relative = group_advantages(sample_rewards, samples_per_prompt)
-        advantages = masked(relative[:, None].expand(mask.shape), mask)
-        return {**batch, "rewards": sample_rewards, "advantages": advantages}
-    token_rewards = penalised_token_rewards(batch, sample_rewards, settings.kl_coefficient)
+    penalties = token_penalties(batch, mask, terms.reward_kl_coefficient)
+    return at_last_token(batch["rewards"], mask, penalties)
+
+
+def _gae(batch: Batch, terms: Terms) -> Batch:
+    """PPO (Schulman et al. 2017; Ouyang et al. 2022): GAE of the penalised rewards, whitened."""
+    mask = response_mask(batch)
     values = masked(batch["values"], mask)
-    advantages = gae(token_rewards, values, mask, settings.discount, settings.gae_lambda)
+    advantages = _gae_of(penalised_token_rewards(batch, terms), values, mask, terms)
     return {
-        **batch,
-        "rewards": sample_rewards,
         "returns": advantages + values,
-        "advantages": whiten(advantages, mask, reduce_sum),
+        "advantages": whiten(advantages, mask, terms.reduce_sum),
     }
 
 
-def combined_rewards(batch: dict[str, Tensor], rewards: Rewards) -> Tensor:
-    """Return the weighted sum of the reward model's and the rule's scores. Shape (B,).
+def _constrained_gae(batch: Batch, terms: Terms) -> Batch:
+    """Safe-RLHF: (A_r - m A_c) / (1 + m) with multiplier m, whitened.
 
-    Raises:
-        PlanError: The batch has neither.
+    Dai et al. 2023, arXiv:2310.12773, section 3.3 and appendix B.2: the KL penalty goes in halves
+    to the reward and, with the other sign, to the cost. With one critic for both, its value is that
+    of the combined reward, whose GAE is the combination of both, since GAE is linear.
     """
-    weights = {"scores": rewards.model_weight, "rule_scores": rewards.function_weight}
-    parts = [weight * widened(batch[key]) for key, weight in weights.items() if key in batch]
-    if not parts:
-        raise PlanError("nothing gives rewards: name a `reward` model or set `rewards.function`")
-    return torch.stack(parts).sum(dim=0)
-
-
-def penalised_token_rewards(
-    batch: dict[str, Tensor], sample_rewards: Tensor, kl_coefficient: float
-) -> Tensor:
-    """Return -b log(policy / reference) at every response token, plus the reward at the last one.
-
-    Shape (B, T). Ziegler et al. 2019, arXiv:1909.08593, section 2; Ouyang et al. 2022,
-    arXiv:2203.02155, eq. 2.
-    """
-    mask = response_mask(batch)
-    log_ratios = masked(batch["log_probs"], mask) - masked(batch["reference_log_probs"], mask)
-    token_rewards = -kl_coefficient * log_ratios
-    rows = torch.arange(mask.shape[0], device=mask.device)
-    last = last_response_position(mask)
-    # An empty response has no token to reward.
-    token_rewards[rows, last] += sample_rewards.to(token_rewards.dtype) * mask.any(dim=1)
-    return token_rewards
-
-
-def last_response_position(mask: Tensor) -> Tensor:
-    """Return the position of each row's last response token (0 where it has none). Shape (B,)."""
-    positions = torch.arange(mask.shape[1], device=mask.device)
-    return torch.where(mask, positions, torch.zeros_like(positions)).amax(dim=1)
-
-
-def gae(
-    token_rewards: Tensor, values: Tensor, mask: Tensor, discount: float, gae_lambda: float
-) -> Tensor:
-    """Return generalised advantage estimates, not whitened; zero outside the mask. Shape (B, T).
-
-    A_t = d_t + g l A_{t+1} with d_t = r_t + g V_{t+1} - V_t over the response's tokens; the state
-    after the last one is worth nothing (Schulman et al. 2016, arXiv:1506.02438, eq. 16).
-    """
-    advantages = torch.zeros_like(token_rewards)
-    next_value = torch.zeros_like(token_rewards[:, 0])
-    next_advantage = torch.zeros_like(next_value)
-    for position in range(mask.shape[1] - 1, -1, -1):
-        inside = mask[:, position]
-        delta = token_rewards[:, position] + discount * next_value - values[:, position]
-        advantage = delta + discount * gae_lambda * next_advantage
-        next_value = torch.where(inside, values[:, position], next_value)
-        next_advantage = torch.where(inside, advantage, next_advantage)
-        advantages[:, position] = torch.where(inside, advantage, torch.zeros_like(advantage))
-    return advantages
-
-
-def whiten(values: Tensor, mask: Tensor, reduce_sum: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return values shifted and scaled to mean 0 and variance 1 over the masks of all ranks.
-
-    Shape (B, T). Sums are float64, so that the layout changes nothing that float32 can hold.
-    """
-    wide = masked(values, mask).double()
-    count, total = reduce_sum(torch.stack([mask.double().sum(), wide.sum()]))
-    mean = total / count.clamp(min=1)
-    centred = masked(wide - mean, mask)
-    variance = reduce_sum((centred**2).sum()) / count.clamp(min=1)
-    whitened: Tensor = centred / (variance.sqrt() + SMALLEST_SPREAD)
-    return whitened.to(values.dtype)
-
-
-def group_advantages(sample_rewards: Tensor, samples_per_prompt: int) -> Tensor:
-    """Return (r - mean) / std of each reward within the samples of its prompt. Shape (B,).
-
-    Shao et al. 2024, arXiv:2402.03300, section 4.1.2; the standard deviation is the sample's
-    (divided by n - 1). A group of equal rewards teaches nothing: its advantages are zero.
-
-    Raises:
-        PlanError: A group has only one sample.
-    """
-    if samples_per_prompt == 1:
-        raise PlanError(
-            "workload.samples_per_prompt: advantages relative to a group need at least 2 samples"
-            " of a prompt; found 1"
+    mask, multiplier = response_mask(batch), terms.multiplier
+    half = token_penalties(batch, mask, terms.reward_kl_coefficient / 2)
+    rewarded = at_last_token(batch["rewards"], mask, half)
+    charged = at_last_token(combined_costs(batch), mask, -half)
+    values = masked(batch["values"], mask)
+    made: Batch = {}
+    if "cost_values" in batch:
+        cost_values = masked(batch["cost_values"], mask)
+        rewards, costs = (
+            _gae_of(rewarded, values, mask, terms),
+            _gae_of(charged, cost_values, mask, terms),
         )
-    assert sample_rewards.numel() % samples_per_prompt == 0, "a group was cut in two"
-    groups = sample_rewards.double().view(-1, samples_per_prompt)
-    centred = groups - groups.mean(dim=1, keepdim=True)
-    relative = centred / (groups.std(dim=1, keepdim=True) + SMALLEST_SPREAD)
-    return relative.flatten().to(sample_rewards.dtype)
+        advantages = (rewards - multiplier * costs) / (1 + multiplier)
+        made = {"returns": rewards + values, "cost_returns": costs + cost_values}
+    else:
+        combined = (rewarded - multiplier * charged) / (1 + multiplier)
+        advantages = _gae_of(combined, values, mask, terms)
+        made = {"returns": advantages + values}
+    return made | {"advantages": whiten(advantages, mask, terms.reduce_sum)}
+
+
+def _gae_of(token_rewards: Tensor, values: Tensor, mask: Tensor, terms: Terms) -> Tensor:
+    settings = terms.settings
+    return gae(token_rewards, values, mask, settings.discount, settings.gae_lambda)
+
+
+def _group(batch: Batch, terms: Terms) -> Batch:
+    """GRPO and DAPO: each sample relative to its group (Shao et al. 2024, section 4.1.2)."""
+    relative = group_advantages(_penalised_samples(batch, terms), terms.samples_per_prompt)
+    return {"advantages": _on_every_token(relative, batch)}
+
+
+def _leave_one_out(batch: Batch, terms: Terms) -> Batch:
+    """RLOO: each sample less the mean of the others; the whole response is one action."""
+    penalised = _penalised_samples(batch, terms)
+    relative = leave_one_out_advantages(penalised, terms.samples_per_prompt)
+    return {"advantages": _on_every_token(relative, batch)}
+
+
+def _greedy_baseline(batch: Batch, terms: Terms) -> Batch:
+    """ReMax: the rewards to go less the return of the greedy response.
+
+    Li et al. 2024, arXiv:2310.10505, algorithm 1, where the reward comes at the last token; a KL
+    penalty in the rewards makes them differ by token.
+    """
+    mask, discount = response_mask(batch), terms.settings.discount
+    sampled = rewards_to_go(penalised_token_rewards(batch, terms), mask, discount)
+    greedy = {
+        key.removeprefix(BASELINE): column
+        for key, column in batch.items()
+        if key.startswith(BASELINE)
+    }
+    greedy["rewards"] = combined_rewards(greedy, terms.rewards)
+    greedy_mask = response_mask(greedy)
+    returns = rewards_to_go(penalised_token_rewards(greedy, terms), greedy_mask, discount)
+    first = greedy_mask.int().argmax(dim=1, keepdim=True)
+    baseline = returns.gather(1, first)
+    return {
+        "baseline_rewards": greedy["rewards"],
+        "advantages": masked(sampled - baseline, mask),
+    }
+
+
+def _whitened_returns(batch: Batch, terms: Terms) -> Batch:
+    """REINFORCE++: penalised rewards to go, whitened over the global batch (Hu 2025, section 3)."""
+    mask = response_mask(batch)
+    returns = rewards_to_go(penalised_token_rewards(batch, terms), mask, terms.settings.discount)
+    return {"advantages": whiten(returns, mask, terms.reduce_sum)}
+
+
+def _penalised_samples(batch: Batch, terms: Terms) -> Tensor:
+    """Return each sample's reward with the KL penalties of all its tokens. Shape (B,)."""
+    penalties = token_penalties(batch, response_mask(batch), terms.reward_kl_coefficient)
+    rewards: Tensor = batch["rewards"] + penalties.sum(dim=1)
+    return rewards
+
+
+def _on_every_token(relative: Tensor, batch: Batch) -> Tensor:
+    mask = response_mask(batch)
+    return masked(relative[:, None].expand(mask.shape), mask)
+
+
+ESTIMATORS: dict[Advantage, Callable[[Batch, Terms], Batch]] = {
+    "gae": _gae,
+    "constrained-gae": _constrained_gae,
+    "group": _group,
+    "leave-one-out": _leave_one_out,
+    "greedy-baseline": _greedy_baseline,
+    "whitened-returns": _whitened_returns,
+}

@@ -16,14 +16,17 @@ class TaskCall:
     """Ask a rank to run a task on its rows.
 
     Attributes:
+        iteration: Number of the batch of prompts; sampling again draws others than iterations do.
         rows: The rank's rows of the global batch.
         inputs: By data key, the pieces that overlap them.
+        state: What the algorithm carries from iteration to iteration, by name.
     """
 
     task: Task
     iteration: int
     rows: Rows
     inputs: Mapping[str, Sequence[Piece]]
+    state: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

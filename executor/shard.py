@@ -14,7 +14,9 @@ from rlplan.precision import Precision
 
 # Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
 # starts as a copy of the actor: same stream.
-ROLE_STREAMS = {"actor": 0, "reference": 0, "critic": 1, "reward": 2, "cost": 3}
+ROLE_STREAMS = {"actor": 0, "reference": 0, "critic": 1, "reward": 2, "cost": 3, "cost_critic": 4}
+NUM_STREAMS = 5
+CRITICS = ("critic", "cost_critic")
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +66,9 @@ def build_shard(
         role: Chooses the stream of the seed, and how a scalar head starts.
         learning_rate: Of AdamW; None for a model that is not trained.
     """
-    stream = seed * len(ROLE_STREAMS) + ROLE_STREAMS[role]
+    stream = seed * NUM_STREAMS + ROLE_STREAMS[role]
     model = build_model(architecture, head, stream)
-    if head == "scalar" and role != "critic":
+    if head == "scalar" and role not in CRITICS:
         randomize_scalar_head(model, stream)
     model.to(mesh.device)
     if mesh.tp_size > 1:

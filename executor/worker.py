@@ -14,11 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.advantages import compute_advantages
 from executor.batches import PADDING, RESPONSE, Columns
 from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
+from executor.columns import as_baseline, column_of, sequences_for
 from executor.engines import load_engine_module
 from executor.engines.torch_static import GenerateSettings
+from executor.experience import make_experience
 from executor.footprint import peak_bytes, spare_collector
 from executor.infer import infer
 from executor.parallel import reduce_sum_over_dp
@@ -32,6 +33,7 @@ from executor.protocols import (
     registered,
 )
 from executor.residents import Duty, PoolModels
+from executor.settings import effective_settings
 from executor.shard import ModelShard
 from executor.train import update_model
 from executor.transition import (
@@ -109,6 +111,14 @@ class Worker:
         return outcome
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
+        outputs, metrics = self._responses(call, columns)
+        if "baseline_sequences" in call.task.outputs:
+            greedy, greedy_metrics = self._responses(call, columns, greedy=True)
+            outputs = {**outputs, **as_baseline(greedy)}
+            metrics = {**metrics, "tokens": metrics["tokens"] + greedy_metrics["tokens"]}
+        return outputs, metrics
+
+    def _responses(self, call: TaskCall, columns: Columns, *, greedy: bool = False) -> Outcome:
         duty, job, layout = self._duty, self._duty.plan.job, self._duty.plan.tasks[call.task.name]
         lengths = response_lengths(job, call.iteration)
         rows = np.concatenate(
@@ -127,6 +137,7 @@ class Worker:
                 seed=duty.seed,
                 iteration=call.iteration,
                 eos_id=duty.eos_id,
+                greedy=greedy,
             ),
         )
         sequences = {"tokens": _array(made.tokens), "parts": _array(made.parts)}
@@ -141,18 +152,21 @@ class Worker:
     def infer(self, call: TaskCall) -> Any:
         """Run a forward-only task on this rank's rows."""
         shard, layout = self._models.homes[call.task.role], self._duty.plan.tasks[call.task.name]
-        (output,) = call.task.outputs
 
-        def compute(columns: Columns) -> Outcome:
-            result = infer(
+        def said(output: str, columns: Columns) -> Tensor:
+            tokens, parts = sequences_for(output, columns)
+            return infer(
                 shard,
-                self._tensor(columns["tokens"]),
-                self._tensor(columns["parts"]),
-                output,
+                self._tensor(tokens),
+                self._tensor(parts),
+                column_of(output),
                 micro_batch=layout.micro_batch,
                 temperature=self._duty.plan.job.hyperparameters.temperature,
             )
-            return {output: {output: _array(result)}}, {}
+
+        def compute(columns: Columns) -> Outcome:
+            found = {output: said(output, columns) for output in call.task.outputs}
+            return {output: {output: _array(value)} for output, value in found.items()}, {}
 
         return run_task(call, compute, leads=shard.mesh.leads)
 
@@ -166,27 +180,24 @@ class Worker:
 
     def _train(self, call: TaskCall, shard: ModelShard, columns: Columns) -> Outcome:
         job, layout = self._duty.plan.job, self._duty.plan.tasks[call.task.name]
-        batch = {name: self._tensor(column) for name, column in columns.items()}
-        batch["response_mask"] = batch["parts"] == RESPONSE
-        batch = compute_advantages(
+        batch, sums = make_experience(
+            job,
             self._algorithm,
-            batch,
-            job.hyperparameters,
-            job.workload.samples_per_prompt,
+            {name: self._tensor(column) for name, column in columns.items()},
+            call.state,
             reduce_sum_over_dp(shard.mesh),
-            job.rewards,
         )
         assert call.task.loss is not None
         losses = update_model(
             shard,
             batch,
             call.task.loss,
-            job.hyperparameters,
+            effective_settings(self._algorithm, job.hyperparameters),
             updates=job.workload.updates,
             epochs=job.workload.epochs,
             micro_batch=layout.micro_batch,
         )
-        return {}, {**losses, **_batch_sums(batch)}
+        return {}, {**losses, **sums}
 
     @registered(ONE_TO_ALL)
     def reshard(self, _: None) -> CallReport:
@@ -289,17 +300,3 @@ class Worker:
 
 def _array(values: Tensor) -> np.ndarray[Any, Any]:
     return values.detach().cpu().numpy()
-
-
-def _batch_sums(batch: dict[str, Tensor]) -> dict[str, float]:
-    """Return sums over this rank's rows that say how the policy does."""
-    mask = batch["response_mask"]
-    sums = {"reward_sum": batch["rewards"].sum()}
-    for name in ("scores", "rule_scores"):
-        if name in batch:
-            sums[f"{name}_sum"] = batch[name].sum()
-    if "reference_log_probs" in batch:
-        log_ratios = (batch["log_probs"] - batch["reference_log_probs"]) * mask
-        sums["kl_sum"] = log_ratios.sum()
-    values = torch.stack([value.float() for value in sums.values()]).tolist()
-    return dict(zip(sums, values, strict=True))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlplan.frozen import FrozenDict
-from rlplan.job import Job, KlPlace, Role
+from rlplan.job import Job, KlPlace, LossMean, Role
 
 Kind = Literal["generate", "infer", "train", "rule"]
 Stage = Literal["generation", "preparation", "training"]
@@ -51,6 +51,8 @@ class Algorithm:
             data-parallel rank.
         advantage: Name of the advantage estimator.
         kl_in: Where the penalty for leaving the reference model usually goes; a job may say else.
+        loss_mean: What usually weighs the same in the policy's loss; a job may say else.
+        clip_ratio_high: Its usual clip of the probability ratio upwards; None is as downwards.
         one_sample: Whether a prompt has one sample only.
         constrained: Whether a cost is kept under the limit of the job's `constraint`.
         resamples: Whether groups of equal rewards are dropped and others sampled in their place.
@@ -65,6 +67,8 @@ class Algorithm:
     groups: bool = False
     advantage: Advantage = "gae"
     kl_in: KlPlace = "reward"
+    loss_mean: LossMean = "token"
+    clip_ratio_high: float | None = None
     one_sample: bool = False
     constrained: bool = False
     resamples: bool = False

@@ -23,6 +23,7 @@ class GenerateSettings:
         max_running: Most sequences of a wave.
         seed: With the iteration and the row's number it starts the row's random numbers.
         eos_id: Token that ends a response early; it is the response's last token.
+        greedy: Take the likeliest token instead of drawing; log-probabilities are at the temperature.
     """
 
     max_running: int
@@ -30,6 +31,7 @@ class GenerateSettings:
     seed: int
     iteration: int
     eos_id: int
+    greedy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +156,7 @@ class Wave:
         """Draw the next token of every running sequence; return whether any needs another one."""
         assert self._logits is not None
         made, at = self._sequences, self._prompt_width + self._step
-        chosen, log_prob = draw_tokens(
-            self._logits, self._draws[:, self._step], self._settings.temperature
-        )
+        chosen, log_prob = self._choose(self._logits)
         running = self._running & (self._step < self._lengths)
         made.tokens[:, at] = torch.where(running, chosen, 0)
         made.parts[:, at] = torch.where(running, RESPONSE, PADDING).to(torch.int8)
@@ -164,6 +164,12 @@ class Wave:
         self._running = running & (chosen != self._settings.eos_id)
         self._step += 1
         return self._step < self._steps and bool(self._running.any())
+
+    def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each row's next token and its log-probability."""
+        if self._settings.greedy:
+            return likeliest_tokens(logits, self._settings.temperature)
+        return draw_tokens(logits, self._draws[:, self._step], self._settings.temperature)
 
     def decode(self) -> None:
         """Pass the tokens drawn last."""
@@ -182,6 +188,17 @@ class Wave:
         self._step -= 1
         self._cache.length -= 1
         self._running = self._lengths > 0
+
+
+def likeliest_tokens(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return each row's likeliest token, the first of equals, and its log-probability.
+
+    Args:
+        logits: Shape (B, vocab).
+    """
+    log_probs = torch.log_softmax(logits.float() / temperature, dim=-1)
+    chosen = logits.float().argmax(dim=-1, keepdim=True)
+    return chosen[:, 0], log_probs.gather(1, chosen)[:, 0]
 
 
 def draw_tokens(logits: Tensor, draws: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

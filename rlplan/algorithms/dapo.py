@@ -12,6 +12,7 @@ ALGORITHM = Algorithm(
     groups=True,
     advantage="group",
     kl_in="none",
+    clip_ratio_high=0.28,  # section 4.1
     resamples=True,
-    tasks=(GENERATE, MODEL_REWARD, RULE_REWARD, actor_update(loss="dapo_policy")),
+    tasks=(GENERATE, MODEL_REWARD, RULE_REWARD, actor_update()),
 )

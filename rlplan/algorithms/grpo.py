@@ -12,11 +12,12 @@ ALGORITHM = Algorithm(
     groups=True,
     advantage="group",
     kl_in="loss",
+    loss_mean="sequence",
     tasks=(
         GENERATE,
         REFERENCE_LOG_PROB,
         MODEL_REWARD,
         RULE_REWARD,
-        actor_update("reference_log_probs", loss="grpo_policy"),
+        actor_update("reference_log_probs"),
     ),
 )

@@ -51,7 +51,7 @@ ALGORITHM = Algorithm(
         MODEL_REWARD,
         replace(MODEL_REWARD, name="cost.compute_cost", role="cost", outputs=("costs",)),
         replace(RULE_REWARD, outputs=("rule_scores", "rule_costs")),
-        replace(actor_update(loss="safe_policy"), inputs=(*_EXPERIENCE, "pretrain")),
+        replace(actor_update(loss="ppo_ptx_policy"), inputs=(*_EXPERIENCE, "pretrain")),
         Task(
             name="critic.update",
             role="critic",

@@ -1,6 +1,7 @@
 """Losses: against plain loops over tokens, and parts of a batch against the whole."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from rlplan.job import Hyperparameters
 SETTINGS = Hyperparameters(
     clip_ratio=0.2, value_clip=0.3, kl_coefficient=0.05, entropy_coefficient=0.01
 )
+GRPO = replace(SETTINGS, kl_in="loss")
 OUTPUTS = {
     "ppo_policy": ("log_probs", "entropy"),
-    "grpo_policy": ("log_probs", "entropy"),
+    "ppo_ptx_policy": ("log_probs", "entropy"),
     "value": ("values",),
+    "cost_value": ("values",),
 }
 
 
@@ -38,11 +41,14 @@ def random_case(seed: int, sequences: int = 5, tokens: int = 9):
         "values": normal(),
         "advantages": normal(),
         "returns": normal(),
+        "cost_values": normal(),
+        "cost_returns": normal(),
+        "loss_weights": normal().abs(),
     }
     outputs = {
         "log_probs": old + 0.3 * normal(),
         "entropy": normal().abs(),
-        "values": batch["values"] + 0.4 * normal(),
+        "values": (batch["values"] + batch["cost_values"]) / 2 + 0.4 * normal(),
     }
     return {key: value.requires_grad_() for key, value in outputs.items()}, batch
 
@@ -51,24 +57,25 @@ def response_tokens(batch):
     return [(int(b), int(t)) for b, t in batch["response_mask"].nonzero()]
 
 
-def slow_policy_loss(outputs, batch, kl_coefficient):
-    """Token by token, with Python's own floats: eq. 7 and 9 of PPO, eq. 3 and 4 of GRPO."""
+def slow_policy_loss(outputs, batch, kl_coefficient, high=0.2):
+    """Token by token, with Python's own floats: eq. 7 and 9 of PPO, eq. 3 and 4 of GRPO, 8 of DAPO."""
     total = 0.0
     for b, t in response_tokens(batch):
         new, old = outputs["log_probs"][b, t].item(), batch["log_probs"][b, t].item()
         reference = batch["reference_log_probs"][b, t].item()
         advantage, ratio = batch["advantages"][b, t].item(), math.exp(new - old)
-        total -= min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
-        total -= 0.01 * outputs["entropy"][b, t].item()
-        total += kl_coefficient * (math.exp(reference - new) - (reference - new) - 1)
+        own = -min(ratio * advantage, min(max(ratio, 0.8), 1 + high) * advantage)
+        own -= 0.01 * outputs["entropy"][b, t].item()
+        own += kl_coefficient * (math.exp(reference - new) - (reference - new) - 1)
+        total += own * batch["loss_weights"][b, t].item()
     return total
 
 
-def slow_value_loss(outputs, batch):
+def slow_value_loss(outputs, batch, prefix=""):
     total = 0.0
     for b, t in response_tokens(batch):
-        new, old = outputs["values"][b, t].item(), batch["values"][b, t].item()
-        target = batch["returns"][b, t].item()
+        new, old = outputs["values"][b, t].item(), batch[f"{prefix}values"][b, t].item()
+        target = batch[f"{prefix}returns"][b, t].item()
         clipped = min(max(new, old - 0.3), old + 0.3)
         total += max((new - target) ** 2, (clipped - target) ** 2) / 2
     return total
@@ -78,14 +85,29 @@ def slow_value_loss(outputs, batch):
 def test_each_loss_equals_a_plain_loop_over_tokens(seed):
     outputs, batch = random_case(seed)
     normalizer = torch.tensor(7.0)
-    expected = {
-        "ppo_policy": slow_policy_loss(outputs, batch, kl_coefficient=0.0),
-        "grpo_policy": slow_policy_loss(outputs, batch, kl_coefficient=0.05),
-        "value": slow_value_loss(outputs, batch),
-    }
-    for name, slow in expected.items():
-        loss, _ = load_loss(name)(outputs, batch, SETTINGS, normalizer)
+    higher = replace(SETTINGS, clip_ratio_high=0.28)
+    expected = [
+        ("ppo_policy", SETTINGS, slow_policy_loss(outputs, batch, kl_coefficient=0.0)),
+        ("ppo_policy", GRPO, slow_policy_loss(outputs, batch, kl_coefficient=0.05)),
+        ("ppo_policy", higher, slow_policy_loss(outputs, batch, 0.0, high=0.28)),
+        ("value", SETTINGS, slow_value_loss(outputs, batch)),
+        ("cost_value", SETTINGS, slow_value_loss(outputs, batch, "cost_")),
+    ]
+    for name, settings, slow in expected:
+        loss, _ = load_loss(name)(outputs, batch, settings, normalizer)
         assert loss.item() == pytest.approx(slow / 7.0, abs=1e-9), name
+
+
+@given(st.integers(0, 10_000))
+def test_mixed_in_texts_add_their_weighed_negative_log_likelihood(seed):
+    outputs, batch = random_case(seed)
+    texts = (torch.rand(batch["log_probs"].shape) > 0.5) & (batch["response_mask"] == 0)
+    batch["text_weights"] = 1.5 * texts
+    plain, _ = load_loss("ppo_policy")(outputs, batch, SETTINGS, torch.tensor(7.0))
+    mixed, metrics = load_loss("ppo_ptx_policy")(outputs, batch, SETTINGS, torch.tensor(7.0))
+    likelihood = sum(outputs["log_probs"][b, t].item() for b, t in texts.nonzero().tolist())
+    assert metrics["pretrain_loss"].item() == pytest.approx(-1.5 * likelihood / 7.0, abs=1e-9)
+    assert (mixed - plain).item() == pytest.approx(-1.5 * likelihood / 7.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -107,7 +129,7 @@ def test_losses_metrics_and_gradients_of_parts_add_up_to_those_of_the_batch(name
         part_gradients = [a + b for a, b in zip(part_gradients, found, strict=True)]
 
     expected = {"loss": whole.item(), **{key: value.item() for key, value in metrics.items()}}
-    assert sums == pytest.approx(expected, abs=1e-12)
+    assert sums == pytest.approx(expected, abs=1e-6)
     for ours, theirs in zip(part_gradients, gradients, strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -173,16 +195,16 @@ def test_the_first_update_on_fresh_samples_is_the_plain_policy_gradient():
 def test_a_policy_that_collapsed_gives_a_finite_loss():
     batch = one_token(response_mask=1, log_probs=-200.0, reference_log_probs=-1.0, advantages=-1.0)
     outputs = one_token(log_probs=-0.0, entropy=0.0)
-    loss, metrics = load_loss("grpo_policy")(outputs, batch, SETTINGS, torch.tensor(1))
+    loss, metrics = load_loss("ppo_policy")(outputs, batch, GRPO, torch.tensor(1))
     assert torch.isfinite(loss)
     assert all(torch.isfinite(value) for value in metrics.values())
 
 
-def test_grpo_adds_the_divergence_from_the_reference_and_ppo_does_not():
+def test_the_divergence_from_the_reference_is_a_term_where_the_settings_say_so():
     batch = one_token(response_mask=1, log_probs=-1.0, reference_log_probs=-2.0, advantages=0.0)
     outputs = one_token(log_probs=-1.0, entropy=0.0)
     k3 = math.exp(-1.0) + 1.0 - 1.0
-    grpo, metrics = load_loss("grpo_policy")(outputs, batch, SETTINGS, torch.tensor(1))
+    grpo, metrics = load_loss("ppo_policy")(outputs, batch, GRPO, torch.tensor(1))
     ppo, _ = load_loss("ppo_policy")(outputs, batch, SETTINGS, torch.tensor(1))
     assert metrics["reference_kl"].item() == pytest.approx(k3)
     assert grpo.item() == pytest.approx(0.05 * k3)
@@ -199,3 +221,16 @@ def test_losses_are_the_files_of_their_folder_and_serve_every_algorithm():
 def test_an_unknown_loss_names_the_nearest():
     with pytest.raises(UnknownNameError, match="did you mean 'value'"):
         load_loss("valeu")
+
+
+def test_clip_higher_lets_unlikely_tokens_grow_further():
+    """Ratio 1.25: beyond 1 + 0.2, within 1 + 0.28 (DAPO, section 3.1)."""
+    batch = one_token(response_mask=1, log_probs=-2.0, advantages=1.0)
+    outputs = one_token(log_probs=-2.0 + math.log(1.25))
+    outputs["log_probs"].requires_grad_()
+    settings = Hyperparameters(clip_ratio=0.2, clip_ratio_high=0.28)
+    loss, metrics = load_loss("ppo_policy")(outputs, batch, settings, torch.tensor(1))
+    loss.backward()
+    assert loss.item() == pytest.approx(-1.25)
+    assert metrics["clip_fraction"].item() == 0.0
+    assert outputs["log_probs"].grad.item() == pytest.approx(-1.25)
