@@ -2,8 +2,8 @@
 
 A jump lasts from one change of the running set (a completion, an admission, a preemption) to the
 next. Inside a jump the cost of a decode step depends on the mean cached length only, which grows by
-one token a step, so k steps from mean length c cost k * decode_seconds(running, c + (k - 1) / 2):
-exact where `decode_seconds` is affine in the cached length, second order elsewhere.
+one token a step. A replica's `decode_run` sums such steps up exactly, or else the sum is taken at two
+points, which is exact where `decode_seconds` is at most cubic in the cached length.
 
 The first token of a response comes out of the prefill; its other tokens take a decode step each. A
 step writes the token that it reads to the KV cache, so a sequence ends with prompt + response - 1
@@ -58,8 +58,7 @@ def _play_prefill_first(replica: Replica, prompts: list[int], responses: list[in
     """Play continuous batching whose prefills go before decode steps and never share one."""
     state = RunningSet(replica, prompts, responses)
     while state.waiting or state.running:
-        admitted = _admit(state)
-        if admitted:
+        if not state.closed and (admitted := _admit(state)):
             tokens = [state.offset[sequence] + state.step for sequence in admitted]
             state.prefill += prefill_passes(replica, tokens)
             state.note_peaks()
@@ -99,6 +98,7 @@ def _play_calls(replica: Replica, prompts: list[int], responses: list[int]) -> G
 
 def _admit(state: RunningSet) -> list[int]:
     """Move sequences from the head of the queue into the running set while they fit."""
+    state.closed = True
     free = state.replica.max_running - len(state.running)
     admitted: list[int] = []
     while state.waiting and len(admitted) < free:

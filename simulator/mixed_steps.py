@@ -49,6 +49,12 @@ class _Growing(RunningSet):
     def play(self) -> Generated:
         """Run until every sequence has ended."""
         while self.waiting or self.running or self.part:
+            if self.part is None and (self.closed or not self._begins()):
+                self.closed = True
+                if self.lacks_blocks():
+                    self.preempt()
+                self.jump()
+                continue
             preempted = self._make_room()
             taken = _Taken()
             if not self._continue_part(taken):
@@ -61,6 +67,14 @@ class _Growing(RunningSet):
                 # The scheduler admits nobody in the step in which it throws out, but in the next.
                 self.jump(1 if preempted else None)
         return self.outcome()
+
+    def _begins(self) -> bool:
+        """Tell whether the first in the queue has a slot and blocks; if not, it waits for an end."""
+        if not self.waiting or len(self.running) >= self.replica.max_running:
+            return False
+        sequence = self.waiting[0]
+        total = self.prompts[sequence] + self.done_tokens[sequence]
+        return self.used_next() + self.needed_blocks(sequence, total) <= self.capacity
 
     def needed_blocks(self, sequence: int, tokens: int) -> int:
         """Return the blocks that a sequence takes when its first `tokens` tokens are computed."""
@@ -97,7 +111,7 @@ class _Growing(RunningSet):
         tokens = min(total - computed, self.budget - len(self.running))
         self.capacity += self.part_blocks
         self.part_blocks = 0
-        if self._next_used() + self.needed_blocks(sequence, computed + tokens) > self.capacity:
+        if self.used_next() + self.needed_blocks(sequence, computed + tokens) > self.capacity:
             self._drop_part()
             return False
         self._take(taken, sequence, computed, tokens, total)
@@ -105,33 +119,32 @@ class _Growing(RunningSet):
 
     def _admit(self, taken: _Taken) -> None:
         """Begin with waiting sequences while slots, blocks and the step's budget last."""
-        slots = self.replica.max_running - len(self.running) - len(taken.complete)
-        if not self.waiting or self.part is not None or slots <= 0:
+        if self.part is not None:
             return
-        used = self._next_used()
-        used += sum(self.needed_blocks(*each) for each in taken.complete)
-        while self.waiting and self.part is None:
-            held = len(self.running) + len(taken.complete)
-            left = self.budget - len(self.running) - taken.tokens
+        used = self.used_next() + sum(self.needed_blocks(*each) for each in taken.complete)
+        held = len(self.running) + len(taken.complete)
+        left = self.budget - len(self.running) - taken.tokens
+        while self.waiting and held < self.replica.max_running:
             sequence = self.waiting[0]
-            total = self.prompts[sequence] + self.done_tokens[sequence]
-            tokens = total
-            if total > left:
+            tokens = total = self.prompts[sequence] + self.done_tokens[sequence]
+            # A prompt begins only when all of it fits, though it takes blocks chunk by chunk.
+            needed = self.needed_blocks(sequence, total)
+            if used + needed > self.capacity:
+                break
+            if tokens > left:
                 if self.replica.chunked_prefill:
                     tokens = left
                 elif held:
                     break  # a prompt longer than the whole budget waits until it is alone
-            # A prompt begins only when all of it fits, though it takes blocks chunk by chunk.
-            fits = used + self.needed_blocks(sequence, total) <= self.capacity
-            if held >= self.replica.max_running or tokens <= 0 or not fits:
+            if tokens <= 0:
                 break
             self.waiting.popleft()
-            used += self.needed_blocks(sequence, tokens)
             self._take(taken, sequence, 0, tokens, total)
-
-    def _next_used(self) -> int:
-        """Return the blocks of the running sequences after the coming step."""
-        return self.blocks_at(self.step + 1) if self.running else 0
+            if tokens < total:
+                break
+            used += needed
+            held += 1
+            left -= tokens
 
     def _take(self, taken: _Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
         taken.add(computed, tokens)
@@ -155,7 +168,7 @@ class _Growing(RunningSet):
         self.decode += alone
         self.prefill += together - alone
         if running:
-            self.used = self.blocks_at(self.step + 1)
+            self.used = self.used_next()
         self.step += 1
         for sequence, tokens in taken.complete:
             self.enter(sequence, tokens)
@@ -174,8 +187,7 @@ class _Reserving(_Growing):
 
     def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
         super().__init__(replica, prompts, responses)
-        self.reserved = 0
-        self.residues = [0] * self.block
+        self.growth = 0
 
     def needed_blocks(self, sequence: int, tokens: int) -> int:
         """Return the blocks of a whole sequence, prompt and response."""
@@ -183,23 +195,16 @@ class _Reserving(_Growing):
         whole = self.prompts[sequence] + self.responses[sequence] - 1
         return blocks_of(whole, self.block)
 
-    def blocks_at(self, step: int) -> int:
-        """Return the blocks that are reserved, at any step."""
-        del step
-        return self.reserved
-
-    def lacks_blocks(self) -> bool:
-        """Tell that what was admitted always fits."""
-        return False
-
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run with all its blocks."""
+        used = self.used
         super().enter(sequence, tokens)
-        self.reserved += self.needed_blocks(sequence, tokens)
-        self.used = self.reserved
+        self.residues[self.offset[sequence] % self.block] -= 1
+        self.used = used + self.needed_blocks(sequence, tokens)
 
     def leave(self, sequence: int) -> None:
         """Take a sequence out and free all its blocks."""
+        used = self.used
+        self.residues[self.offset[sequence] % self.block] += 1
         super().leave(sequence)
-        self.reserved -= self.needed_blocks(sequence, 0)
-        self.used = self.reserved
+        self.used = used - self.needed_blocks(sequence, 0)

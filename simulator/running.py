@@ -2,21 +2,28 @@
 
 import heapq
 from collections import deque
-from operator import mul
+from functools import partial
 
-from simulator.replica import Generated, Replica, blocks_of
+from simulator.replica import Generated, Replica, blocks_of, run_seconds
 
 
 class RunningSet:
     """Keep the running and waiting sequences of a replica, and the blocks they hold.
 
     `step` counts decode steps. A running sequence is kept as its offset (cached tokens - step),
-    constant while it runs, so that advancing all of them is advancing one counter; the offsets'
-    residues by block size give the blocks in use at any later step.
+    constant while it runs, so that advancing all of them is advancing one counter. A sequence takes
+    a block for its next token when its cached tokens fill their blocks, which the offsets' residues
+    by block size tell for any later step.
+
+    Attributes:
+        closed: Whether no waiting sequence can be admitted until a running one ends: blocks in use
+            only grow until then. So it is after a preemption too, since the last one thrown out,
+            first in the queue, wants as many blocks as the step was short of without it.
     """
 
     def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
         self.replica, self.prompts, self.responses = replica, prompts, responses
+        self.run_seconds = replica.decode_run or partial(run_seconds, replica.decode_seconds)
         self.block = replica.block_tokens
         longest = max(p + r - 1 for p, r in zip(prompts, responses, strict=True))
         self.missing = max(0, blocks_of(longest, self.block) - replica.kv_blocks)
@@ -28,9 +35,9 @@ class RunningSet:
         self.offset: dict[int, int] = {}
         self.ends: list[tuple[int, int]] = []  # heap of (step, sequence); stale after a preemption
         self.residues = [0] * self.block
-        self.ramp = [-tokens % self.block for tokens in range(2 * self.block)]
         self.offset_sum = self.used = 0
-        self._blocks_at: dict[int, int] = {}  # by step, of the sequences that run now
+        self.growth = 1  # blocks that a sequence takes for `block` tokens more
+        self.closed = False
         self.step = self.jumps = self.preemptions = self.peak_running = self.peak_blocks = 0
         self.prefill = self.decode = 0.0
         self.finish = [0.0] * len(prompts)
@@ -50,16 +57,22 @@ class RunningSet:
             finish_seconds=tuple(self.finish),
         )
 
-    def blocks_at(self, step: int) -> int:
-        """Return the blocks that the running sequences hold at a step, when none leaves before."""
-        known = self._blocks_at.get(step)
-        if known is not None:
-            return known
-        shift = step % self.block
-        unused = sum(map(mul, self.residues, self.ramp[shift : shift + self.block]))
-        tokens: int = len(self.running) * step + self.offset_sum + unused
-        blocks = self._blocks_at[step] = tokens // self.block
-        return blocks
+    def used_next(self) -> int:
+        """Return the blocks that the running sequences hold after one step more."""
+        return self.used + self.residues[-self.step % self.block]
+
+    def used_after(self, steps: int) -> int:
+        """Return the blocks that they hold after so many steps, when none leaves before."""
+        rounds, rest = divmod(steps, self.block)
+        used = self.used + rounds * len(self.running) * self.growth
+        if rest:
+            last = -self.step % self.block + 1  # residues that take a block next lie before here
+            first = last - rest
+            if first >= 0:
+                used += sum(self.residues[first:last])
+            else:
+                used += sum(self.residues[:last]) + sum(self.residues[first:])
+        return used
 
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run whose `tokens` tokens are cached and have given one token more."""
@@ -69,9 +82,8 @@ class RunningSet:
         self.running[sequence] = end
         self.offset[sequence] = offset
         self.offset_sum += offset
-        self.used += blocks_of(tokens, self.block)
+        self.used += -(-tokens // self.block)
         self.residues[offset % self.block] += 1
-        self._blocks_at.clear()
         heapq.heappush(self.ends, (end, sequence))
 
     def leave(self, sequence: int) -> None:
@@ -79,54 +91,51 @@ class RunningSet:
         del self.running[sequence]
         offset = self.offset.pop(sequence)
         self.offset_sum -= offset
-        self.used -= blocks_of(offset + self.step, self.block)
+        self.used -= -(-(offset + self.step) // self.block)
         self.residues[offset % self.block] -= 1
-        self._blocks_at.clear()
+        self.closed = False
 
     def lacks_blocks(self) -> bool:
         """Tell whether the next step of all running sequences does not fit."""
-        # Each sequence needs one block more at most: most steps are known to fit without counting.
-        if self.used + len(self.running) <= self.capacity:
-            return False
-        return self.blocks_at(self.step + 1) > self.capacity
+        return self.used + self.residues[-self.step % self.block] > self.capacity
 
     def jump(self, most: int | None = None) -> None:
         """Decode until the next completion, until blocks run out, or for `most` steps."""
         running = len(self.running)
-        end, sequence = self.ends[0]
+        ends = self.ends
+        end, sequence = ends[0]
         while self.running.get(sequence) != end:
-            heapq.heappop(self.ends)
-            end, sequence = self.ends[0]
+            heapq.heappop(ends)
+            end, sequence = ends[0]
         steps = end - self.step if most is None else min(end - self.step, most)
-        used = self.blocks_at(self.step + steps)
+        used = self.used_after(steps)
         if used > self.capacity:
-            steps = self._steps_that_fit(steps)
-            used = self.blocks_at(self.step + steps)
-        cached_mean = self.step + self.offset_sum / running + (steps - 1) / 2
-        self.decode += steps * self.replica.decode_seconds(running, cached_mean)
+            steps = self._steps_that_fit()
+            used = self.used_after(steps)
+        first = self.step + self.offset_sum / running
+        self.decode += self.run_seconds(running, first, steps)
         self.step += steps
         self.used = used
         self.jumps += 1
-        self.note_peaks()
-        self.complete()
+        self.peak_blocks = max(self.peak_blocks, used)
+        if end == self.step:
+            self.complete()
 
-    def _steps_that_fit(self, too_many: int) -> int:
+    def _steps_that_fit(self) -> int:
         """Return the most steps after which the running sequences still fit (one step does)."""
-        # Every `block` steps each sequence takes one block, which brackets the answer.
-        rounds = (self.capacity - self.used) // len(self.running)
-        fits = max(1, rounds * self.block)
-        too_many = min(too_many, (rounds + 1) * self.block + 1)
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            if self.blocks_at(self.step + middle) > self.capacity:
-                too_many = middle
-            else:
-                fits = middle
-        return fits
+        # Every `block` steps each sequence takes one block.
+        rounds, left = divmod(self.capacity - self.used, len(self.running))
+        steps = rounds * self.block
+        at = -self.step % self.block
+        while (taken := self.residues[at]) <= left:
+            left -= taken
+            steps += 1
+            at -= 1
+        return steps
 
     def preempt(self) -> None:
         """Throw out the latest sequences, to the head of the queue, until one step fits."""
-        needed = self.blocks_at(self.step + 1)
+        needed = self.used_next()
         while needed > self.capacity:
             sequence, end = next(reversed(self.running.items()))
             needed -= blocks_of(self.offset[sequence] + self.step + 1, self.block)
@@ -134,6 +143,7 @@ class RunningSet:
             self.leave(sequence)
             self.waiting.appendleft(sequence)
             self.preemptions += 1
+        self.closed = True
 
     def complete(self) -> None:
         """Take out the sequences that have ended."""

@@ -1,9 +1,9 @@
 """Generation in static waves, with a KV cache or without one."""
 
-import math
+from functools import partial
 from itertools import islice
 
-from simulator.replica import Generated, Replica, StepCost, blocks_of, prefill_passes
+from simulator.replica import Generated, Replica, blocks_of, prefill_passes, run_seconds
 
 
 def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
@@ -15,6 +15,8 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
     slots = replica.max_running
     if cached:
         slots = min(slots, (replica.kv_blocks + missing) // slot_blocks)
+    decode_run = replica.decode_run or partial(run_seconds, replica.decode_seconds)
+    prefill_run = replica.prefill_run or partial(run_seconds, replica.prefill_seconds)
     prefill = decode = 0.0
     num_steps = jumps = 0
     finish: list[float] = []
@@ -26,10 +28,10 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
             steps = response - 1
             prefill += prefill_passes(replica, [prompt] * len(wave))
             if steps:
-                decode += steps * replica.decode_seconds(len(wave), prompt + (steps - 1) / 2)
+                decode += decode_run(len(wave), prompt, steps)
         else:
             steps = response
-            decode += _recompute_seconds(replica.prefill_seconds, len(wave), prompt, steps)
+            decode += prefill_run(len(wave), prompt, steps)
         num_steps += steps
         jumps += 1
         finish += [prefill + decode] * len(wave)
@@ -46,15 +48,3 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
         missing_blocks=missing,
         finish_seconds=tuple(finish),
     )
-
-
-def _recompute_seconds(prefill_seconds: StepCost, running: int, tokens: int, steps: int) -> float:
-    """Return the seconds of `steps` passes over sequences that grow from `tokens` tokens by one each.
-
-    Two points at the standard deviation of 0 .. steps - 1 around its mean: exact for costs up to
-    cubic in the length, since the sum's odd moments vanish (attention is quadratic).
-    """
-    mean = tokens + (steps - 1) / 2
-    deviation = math.sqrt((steps**2 - 1) / 12)
-    two = prefill_seconds(running, mean - deviation) + prefill_seconds(running, mean + deviation)
-    return steps * two / 2

@@ -1,6 +1,5 @@
 """What a prefill pass and a decode step of one generation replica take."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -10,16 +9,13 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import Precision
 from rlplan.probing import ModelPass
+from simulator.costs.grids import nodes, stretches
 from simulator.costs.operators import Batch
 from simulator.costs.pipeline import layers_of_stages
 from simulator.costs.pricing import PassSeconds, Setting, pass_seconds, setting_of
 from simulator.costs.weights import layer_parameters
+from simulator.replica import run_seconds
 from simulator.site import Site
-
-# Operators are priced at these batch sizes and lengths, and between them on straight lines: step
-# times are nearly affine in the cached length, and engines pad batches to sizes of this kind anyway.
-EXACT_NODES = 8
-NODE_RATIO = 1.25
 
 Cost = Callable[[int, int], Estimate]
 
@@ -57,11 +53,17 @@ class StepClock:
         """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""
         if self._steps.exact:
             return self._at(sequences, round(tokens))
-        low, high, share = _nodes(tokens)
+        low, high, share = nodes(tokens)
         seconds = self._between(sequences, low)
         if share:
             seconds += share * (self._between(sequences, high) - seconds)
         return seconds
+
+    def run(self, sequences: int, first: float, steps: int) -> float:
+        """Return seconds of steps at first, first + 1, ... tokens, exact between priced nodes."""
+        if self._steps.exact:
+            return run_seconds(self, sequences, first, steps)
+        return sum(count * self(sequences, mean) for mean, count in stretches(first, steps))
 
     def estimate(self, seconds: float) -> Estimate:
         """Return these seconds, summed over steps, as an estimate.
@@ -79,7 +81,7 @@ class StepClock:
         )
 
     def _between(self, sequences: int, tokens: int) -> float:
-        low, high, share = _nodes(sequences)
+        low, high, share = nodes(sequences)
         seconds = self._at(low, tokens)
         if share:
             seconds += share * (self._at(high, tokens) - seconds)
@@ -90,19 +92,6 @@ class StepClock:
         if key not in self._asked:
             self._asked[key] = self._steps.at(sequences, tokens)
         return self._asked[key].seconds
-
-
-def _nodes(value: float) -> tuple[int, int, float]:
-    """Return the nodes around a value and how far it lies between them."""
-    if value <= EXACT_NODES:
-        low = max(0, math.floor(value))
-        share = value - low
-        return low, low + 1 if share else low, share
-    power = math.floor(math.log(value / EXACT_NODES) / math.log(NODE_RATIO) + 1e-9)
-    low, high = (round(EXACT_NODES * NODE_RATIO ** (power + step)) for step in (0, 1))
-    if value == low:
-        return low, low, 0.0
-    return low, high, (value - low) / (high - low)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

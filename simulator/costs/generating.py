@@ -134,6 +134,7 @@ class PassClock:
 
     def __init__(self, steps: ReplicaSteps) -> None:
         self.prefill, self.decode = StepClock(steps.prefill), StepClock(steps.decode)
+        self.prefill_run, self.decode_run = self.prefill.run, self.decode.run
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills: both passes, one after the other."""
@@ -185,6 +186,8 @@ def replica_of(clock: EngineClock | PassClock, budget: Budget) -> Replica:
         prefill_seconds=clock.prefill,
         decode_seconds=clock.decode,
         mixed_seconds=clock.mixed,
+        decode_run=clock.decode_run,
+        prefill_run=clock.prefill_run,
     )
 
 

@@ -8,6 +8,7 @@ the device's operators into its own kernels.
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from profiles.facts import Facts
 from rlplan.estimate import ZERO, Estimate, Source, total
@@ -15,7 +16,8 @@ from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.grids import Grid, Known
+from simulator.costs.derived import kernels_of
+from simulator.costs.grids import Grid, Known, nodes, nodes_around, stretches
 from simulator.costs.operators import (
     Attention,
     Batch,
@@ -92,6 +94,22 @@ class EngineSteps:
         """Return what all layers' attention takes for chunks of prompts."""
         return self._attention(count, tokens, seen) * self.stage_layers
 
+    @cached_property
+    def launch_seconds(self) -> float:
+        """Return what the host takes to launch all layers' kernels, where that does not hide.
+
+        The device works meanwhile, so a step takes the longer of both.
+        """
+        return 0.0 if self.engine.launches_hidden else self._layer_launch() * self.model.num_layers
+
+    def _layer_launch(self) -> float:
+        if self.engine.layer_launch_seconds:
+            return self.engine.layer_launch_seconds
+        batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
+        operators = layer_operators(self.model, self.setting.shard, batch)
+        own = tuple(each for each in operators if not isinstance(each, Collective))
+        return kernels_of(own) * self.setting.device.sheet.launch_seconds
+
     def host_seconds(self, sequences: float) -> float:
         """Return what the host does in a step of so many sequences."""
         engine, setting = self.engine, self.setting
@@ -136,6 +154,28 @@ class EngineSteps:
         return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
 
 
+class Stretch(NamedTuple):
+    """Hold what decode steps of one number of sequences take between two nodes of cached tokens.
+
+    Attributes:
+        low: Cached tokens from which on the line holds.
+        high: Up to which it holds.
+        fixed: Seconds of the device for all but attention.
+        base: Seconds of the device, were there no cached tokens.
+        slope: Seconds for each token more.
+        floor: What a step takes at least, however fast the device is.
+        added: What comes on top.
+    """
+
+    low: int
+    high: int
+    fixed: float
+    base: float
+    slope: float
+    floor: float
+    added: float
+
+
 class EngineClock:
     """Give seconds of steps for one generation, and remember how well they are known."""
 
@@ -148,8 +188,10 @@ class EngineClock:
         self._decode = Grid(steps.decode_attention, steps.decode_known, note)
         self._prefill = Grid(steps.prefill_attention, steps.prefill_known, note)
         self._stages = steps.setting.pp
-        self._batches: dict[int, tuple[int, float, float]] = {}
+        self._lines: dict[tuple[int, int], tuple[float, float]] = {}  # by nodes
+        self._latest: dict[int, Stretch] = {}  # by sequences
         self._overlap = steps.engine.steps.host_overlap
+        self._launch = steps.launch_seconds
 
     def prefill(self, sequences: int, tokens: float) -> float:
         """Return seconds of a pass over whole prompts of a mean of `tokens` tokens."""
@@ -157,27 +199,77 @@ class EngineClock:
 
     def decode(self, running: int, cached: float) -> float:
         """Return seconds of a decode step of sequences with a mean of `cached` tokens."""
-        batch = self._batches.get(running)
-        if batch is None:
-            each = -(-running // self._stages)
-            device = self._dense(each) + self._head(each)
-            batch = self._batches[running] = (each, device, self._steps.host_seconds(running))
-        each, device, host = batch
-        device = (device + self._decode(each, cached)) * self._stages
-        return max(device, host) if self._overlap else device + host
+        return self.decode_run(running, cached, 1)
+
+    def decode_run(self, running: int, first: float, steps: int) -> float:
+        """Return seconds of decode steps with a mean of first, first + 1, ... cached tokens."""
+        last = first + steps - 1
+        stretch = self._latest.get(running)
+        if stretch is not None and first >= stretch.low and last <= stretch.high:
+            return self._on(stretch, steps, (first + last) / 2)
+        return sum(
+            self._on(self._stretch(running, mean), count, mean)
+            for mean, count in stretches(first, steps)
+        )
+
+    prefill_run = None  # it has a KV cache
+
+    def _on(self, stretch: "Stretch", steps: int, mean: float) -> float:
+        """Return seconds of steps around a mean on a straight line, none shorter than the floor."""
+        device = stretch.base + stretch.slope * mean
+        margin = abs(stretch.slope) * (steps - 1) / 2
+        if device - margin >= stretch.floor:
+            return steps * (device + stretch.added)
+        if device + margin <= stretch.floor:
+            return steps * (stretch.floor + stretch.added)
+        first = mean - (steps - 1) / 2
+        each = (stretch.base + stretch.slope * (first + step) for step in range(steps))
+        return sum(max(seconds, stretch.floor) for seconds in each) + steps * stretch.added
+
+    def _stretch(self, running: int, cached: float) -> "Stretch":
+        """Return the straight line on which a decode step lies, and remember it."""
+        low, high = nodes_around(cached)
+        each = -(-running // self._stages)
+        fewer, more, share = nodes(each)
+        base, slope = self._line(fewer, low, high)
+        if share:
+            other = self._line(more, low, high)
+            base, slope = base + share * (other[0] - base), slope + share * (other[1] - slope)
+        fixed = self._dense(each) + self._head(each)
+        stages, host = self._stages, self._steps.host_seconds(running)
+        stretch = self._latest[running] = Stretch(
+            low,
+            high,
+            fixed * stages,
+            (fixed + base) * stages,
+            slope * stages,
+            max(self._launch, host) if self._overlap else self._launch,
+            0.0 if self._overlap else host,
+        )
+        return stretch
+
+    def _line(self, sequences: int, low: int, high: int) -> tuple[float, float]:
+        """Return decode attention between two nodes of cached tokens as base and slope."""
+        line = self._lines.get((sequences, low))
+        if line is None:
+            at_low, at_high = self._decode(sequences, low), self._decode(sequences, high)
+            slope = (at_high - at_low) / (high - low)
+            line = self._lines[sequences, low] = (at_low - slope * low, slope)
+        return line
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills."""
         each, count = -(-running // self._stages), chunks.parts / self._stages
         device = self._dense(each + count * chunks.tokens) + self._head(each + count)
-        if running:
-            device += self._decode(each, cached)
         device += self._prefill(count, chunks.seen, chunks.tokens)
-        return self._with_host(device, running + chunks.parts)
-
-    def _with_host(self, device_seconds: float, sequences: int) -> float:
-        device = device_seconds * self._stages
-        host = self._steps.host_seconds(sequences)
+        device *= self._stages
+        if running:
+            stretch = self._latest.get(running)
+            if stretch is None or not stretch.low <= cached <= stretch.high:
+                stretch = self._stretch(running, cached)
+            device += stretch.base - stretch.fixed + stretch.slope * cached
+        device = max(device, self._launch)
+        host = self._steps.host_seconds(running + chunks.parts)
         return max(device, host) if self._overlap else device + host
 
     def estimates(self, prefill_seconds: float, decode_seconds: float) -> tuple[Estimate, Estimate]:

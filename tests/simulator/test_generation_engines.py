@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiles.catalog import engine_names, load_engine, load_model
@@ -10,6 +11,7 @@ from simulator.accuracy.serving import ServedFacts
 from simulator.costs.generating import budget_of, clock_of, replica_of, steps_of
 from simulator.generation import generate
 from simulator.site import Site
+from tests.simulator import reference_generation as reference
 
 A100 = "a100-80gb-sxm"
 LLAMA = load_model("llama-2-7b")
@@ -36,6 +38,27 @@ def seconds(name, sequences=16, **settings):
 def test_every_engine_generates_twice_the_batch_in_about_twice_the_time(name):
     ratio = seconds(name, 64) / seconds(name, 32)
     assert 1.9 < ratio < 2.1
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("name", GENERATING)
+def test_every_engine_s_jumps_equal_its_steps_token_by_token(name, seed):
+    generator = np.random.default_rng(seed)
+    tp, running = int(generator.choice([1, 4])), int(generator.integers(2, 12))
+    one = replica(name, running=running, blocks=int(generator.integers(20, 2000)), tp=tp)
+    prompts, responses = generator.integers(1, 700, size=(2, 16)).tolist()
+    play = {
+        "continuous": reference.continuous,
+        "mixed": reference.mixed,
+        "calls": reference.calls,
+        "static": reference.waves,
+        "none": reference.waves,
+    }[one.batching]
+    quick, slow = generate(one, prompts, responses), play(one, prompts, responses)
+    assert quick.seconds == pytest.approx(slow.seconds, rel=1e-6)
+    assert (quick.num_steps, quick.num_preemptions) == (slow.steps, slow.preemptions)
+    finish = [slow.finish[number] for number in range(16)]
+    assert quick.finish_seconds == pytest.approx(finish, rel=1e-6)
 
 
 def test_without_a_cache_a_step_costs_a_forward_pass_of_all_tokens_so_far():
