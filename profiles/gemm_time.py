@@ -60,14 +60,14 @@ class GemmTime:
             if compute < best:
                 best = min(best, overlapped(compute, memory, exponent))
             for parts in SPLITS:
-                moved = memory + parts * partial_sums + kernels.fixed_seconds / 2
+                moved = memory + parts * partial_sums + kernels.split_seconds
                 if tiles * parts > MOST_SPLIT_WAVES * units or moved >= best:
                     break
                 each = -(-k // (parts * step)) * step * seconds_per_depth + epilogue
                 compute = self._waves_seconds(tiles * parts / units, each)
                 if compute < best:
-                    split = overlapped(compute, moved - kernels.fixed_seconds / 2, exponent)
-                    best = min(best, split + kernels.fixed_seconds / 2)
+                    split = overlapped(compute, moved - kernels.split_seconds, exponent)
+                    best = min(best, split + kernels.split_seconds)
         return best + kernels.fixed_seconds
 
     def _waves_seconds(self, filled: float, tile_seconds: float) -> float:
@@ -75,8 +75,8 @@ class GemmTime:
         kernels = self._kernels
         tail = kernels.tail_fraction
         waves = tail * math.ceil(filled) + (1 - tail) * max(filled, 1.0)
-        slowdown = 1 + kernels.slowdown * waves / (waves + kernels.slowdown_waves)
-        return waves * tile_seconds * slowdown
+        seconds = waves * tile_seconds
+        return seconds * (1 + kernels.slowdown * seconds / (seconds + kernels.slowdown_seconds))
 
 
 def overlapped(compute_seconds: float, memory_seconds: float, exponent: float) -> float:

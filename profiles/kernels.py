@@ -29,11 +29,12 @@ class GemmKernels:
         epilogue_seconds: Time to write out a tile of 256 x 128 that nothing hides.
         tail_fraction: Share of a started wave's time that the tiles missing in it still cost.
         slowdown: Loss of rate in long products, as the clock falls and the cache is refilled.
-        slowdown_waves: Waves at which half of that loss is reached.
+        slowdown_seconds: Time of computing at which half of that loss is reached.
         memory_efficiency: Share of the memory's rate.
         overlap_exponent: How far computing hides memory traffic: with p, the two take
             (compute^p + memory^p)^(1/p); 1 is not at all, large values are the pure maximum.
         split_traffic: Passes of the partial sums through memory when the depth is split.
+        split_seconds: Time to add them up that does not depend on their number.
         fixed_seconds: Time of a product with next to no work.
         spread: Relative, one sigma, on shapes held back from the fit.
     """
@@ -43,10 +44,11 @@ class GemmKernels:
     epilogue_seconds: NonNegative
     tail_fraction: NonNegative
     slowdown: NonNegative
-    slowdown_waves: Positive
+    slowdown_seconds: Positive
     memory_efficiency: Positive
     overlap_exponent: Positive
     split_traffic: NonNegative
+    split_seconds: NonNegative
     fixed_seconds: NonNegative
     spread: NonNegative
     standard_errors: FrozenDict[str, NonNegative] = FrozenDict()
@@ -158,7 +160,8 @@ class Kernels:
     Attributes:
         fitted: Whether the constants were fitted to measurements.
         refit: The command that fits them again.
-        held_out: What the fit left out, and its errors there.
+        held_out: Errors of rows that were not fitted on, by part; `without what is left out` are
+            those of a fit that is only tried (benchmarks/fit_kernels.py says what it leaves out).
         attention: Over a paged cache; None where no table was at hand, and `attention_of` names the
             architecture whose kernels stand for it.
     """
@@ -167,7 +170,7 @@ class Kernels:
     source: str
     fitted: bool
     refit: str = ""
-    held_out: str = ""
+    held_out: FrozenDict[str, str] = FrozenDict()
     gemm: GemmKernels
     rows: FrozenDict[RowKind, RowKernels]
     links: LinkKernels

@@ -16,8 +16,8 @@ from simulator.accuracy.split import fitted_on, row_key
 ACROSS: Final = "the rate of the network between its nodes is not given"
 KINDS: Final[dict[str, CollectiveKind]] = {"all_reduce": "all_reduce", "send_recv": "send_recv"}
 
-# What `benchmarks/fit_kernels.py` leaves out: all-reduces of this many ranks.
-HELD_OUT_RANKS: Final = 4
+# The all-reduces that `benchmarks/fit_kernels.py` fits on.
+FITTED_RANKS: Final = (2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Collectives:
 
     name: str = "ops_collectives"
     about: str = (
-        "Times of single collectives. Given: ranks and bytes. All-reduces of 2 and 8 ranks and half "
-        "of the sends are fitted on."
+        "Times of single collectives. Given: ranks and bytes. All-reduces of 2, 4 and 8 ranks and "
+        "half of the sends are fitted on."
     )
 
     def matches(self, columns: frozenset[str]) -> bool:
@@ -75,5 +75,5 @@ def _reason(record: Record, ranks: int, per_node: int, measured: float) -> str |
 def is_fitted_on(record: Record) -> bool:
     """Tell whether the links' constants were fitted on a record."""
     if record["collective"] == "all_reduce":
-        return int(record["num_workers"]) != HELD_OUT_RANKS
+        return int(record["num_workers"]) in FITTED_RANKS
     return fitted_on(row_key(record, ("num_workers", "size")))

@@ -20,8 +20,12 @@ NO_DEVICE: Final = "the table does not name its device: give it with --device"
 NO_GATE: Final = "an activation without a gate has a kernel that no table measured"
 PRECISION: Final = "fp16"
 
-# What `benchmarks/fit_kernels.py` fits on: (hidden size, MLP width) and the size left out.
-FITTED_MODEL: Final = (4096, 11008)
+# What `benchmarks/fit_kernels.py` fits on, by device: (hidden size, MLP width), and the tensor-parallel
+# size that it leaves out.
+FITTED_MODELS: Final = {
+    "a100-80gb-sxm": ((4096, 11008), (8192, 22016)),
+    "h100-80gb-sxm": ((4096, 11008),),
+}
 HELD_OUT_TP: Final = 4
 
 
@@ -79,7 +83,8 @@ class LayerOperators:
 
     name: str = "ops_mlp"
     about: str = (
-        "Times of single operators on one GPU. Constants are fitted on Llama-2-7B at TP 1, 2 and 8."
+        "Times of single operators on one GPU. Constants are fitted on Llama-2-7B and, on A100, "
+        "CodeLlama-34B, at TP 1, 2 and 8."
     )
 
     def matches(self, columns: frozenset[str]) -> bool:
@@ -121,7 +126,7 @@ def is_fitted_on(record: Record) -> bool:
     """Tell whether the kernels' constants were fitted on a record."""
     model = (int(record["n_embd"]), int(record["n_expanded_embd"]))
     held_out = int(record["num_tensor_parallel_workers"]) == HELD_OUT_TP
-    return model == FITTED_MODEL and not held_out
+    return model in FITTED_MODELS.get(record["device"], ()) and not held_out
 
 
 def forecast_of(device: DeviceFacts, work: Product | RowWork) -> Estimate:
