@@ -16,7 +16,7 @@ from rlplan.precision import PRECISIONS
 from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.transition import volume_of
-from simulator.costs.weights import largest_shard
+from simulator.costs.weights import largest_shard, layer_parameters
 from simulator.site import Site, sites_of
 from simulator.task_memory import (
     CONTEXT,
@@ -40,6 +40,10 @@ __all__ = [
     "task_memory",
     "transition_terms",
 ]
+
+# Layers that the transition of fully sharded weights gathers at a time: the default of DeepSpeed's
+# `tp_gather_partition_size` (DeepSpeed 0.14, runtime/config.py, HybridEngineConfig).
+PIECE_LAYERS = 8
 
 TRANSITION = "transition"
 KEPT_FREE = "kept free of the generation engine"
@@ -160,10 +164,21 @@ def transition_terms(
     peak = round(volume.peak_weight_bytes) - _train_shard_bytes(role, train, job)
     if facts.engine(generate.engine).gathers_weights:
         peak = extra
+    elif train.zero == FULLY_SHARDED:
+        # The published formula has the whole model at the peak; software gathers it piece by piece.
+        peak = min(peak, extra + _piece_bytes(role, job))
     return {
         weights_term(role, generating=True): max(extra, peak),
         CONTEXT: facts.device(site.device).sheet.reserved_bytes,
     }
+
+
+def _piece_bytes(role: str, job: Job) -> int:
+    """Return the bytes of the layers that a gather of fully sharded weights holds whole at a time."""
+    model = job.architecture(role)
+    pieces = min(model.num_layers, PIECE_LAYERS) * layer_parameters(model, 1)
+    ends = model.embedding_parameters
+    return (pieces + ends) * PRECISIONS[precision_of(job)].weight_bytes
 
 
 def _generation_moments(
