@@ -76,6 +76,8 @@ class KernelRates:
             does not reach the device's; 0 is the device's.
         link_rate: Rate of collectives inside a node over the device's.
         network_rate: Share that collectives across nodes reach of what the device's facts say.
+        gradient_wire_bytes: Bytes of a gradient value that data-parallel ranks exchange; 0 takes
+            those that it is accumulated in.
     """
 
     gemm_rate: Positive = 1.0
@@ -94,6 +96,7 @@ class KernelRates:
     send_bytes_per_second: NonNegative = 0.0
     link_rate: Positive = 1.0
     network_rate: Positive = 1.0
+    gradient_wire_bytes: NonNegativeInt = 0
 
 
 USUAL_KERNELS = KernelRates()

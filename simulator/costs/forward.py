@@ -97,11 +97,27 @@ def pipeline_parts(slots: Slots, stages: int, chunks: int = 1) -> dict[str, Esti
     parts["pipeline bubble"] = slots[0][0].others * (1 / chunks)
     if stages > 1:
         ways = 2 if parts["backward"].seconds else 1
-        sent = slots[0][0].send * (ways * (stages - 2))
+        each, once = send_counts(stages, chunks, ways)
+        sent = slots[0][0].send * once
         for slot, count in slots:
-            sent = sent + slot.send * (ways * count * chunks)
+            sent = sent + slot.send * (each * count)
         parts["pipeline sends"] = sent
     return parts
+
+
+def send_counts(stages: int, chunks: int, ways: int) -> tuple[int, int]:
+    """Return how often a stage sends per micro-batch, and what filling and draining adds.
+
+    A stage between others sends in every way (activations on, gradients back), one of two stages
+    in one way only, unless several chunks of layers make it both the first and a later one.
+
+    Args:
+        ways: 2 where a backward pass follows, else 1.
+    """
+    if stages == 1:
+        return 0, 0
+    each = ways if chunks > 1 or stages > 2 else 1  # noqa: PLR2004 -- a first and a last stage
+    return each * chunks, ways * (stages - 1) - each
 
 
 def uneven_lengths(

@@ -127,7 +127,9 @@ class _ManyCosts:
         work = (slots.forward + slots.backward + slots.recompute).sum(axis=0) * counts
         chunks = columns.chunks if self.trains else np.ones_like(columns.chunks)
         ways = 2 if self.trains else 1
-        sends = slots.send * ways * (columns.pp - 2 + counts * chunks)
+        between = (columns.pp > 2) | (chunks > 1)  # noqa: PLR2004 -- a first and a last stage
+        each = np.where(between, ways, 1)  # as `send_counts`
+        sends = slots.send * (each * chunks * counts + ways * (columns.pp - 1) - each)
         uneven = by_kind(columns, ("dp", "micro_batch"), self._straggler)[0]
         return (
             work * (1 + uneven)

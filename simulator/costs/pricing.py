@@ -51,6 +51,7 @@ class Setting:
         pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
         launches_hidden: Whether the host's kernel launches never hold up the device.
         layer_launch_seconds: Host time to launch a layer's forward pass (see `EngineSheet`).
+        launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
     """
@@ -63,6 +64,7 @@ class Setting:
     fused_attention: bool = True
     launches_hidden: bool = True
     layer_launch_seconds: float = 0.0
+    launches_hide: bool = True
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
 
@@ -93,6 +95,8 @@ class Setting:
         """
         if self.pp == 1:
             return ZERO
+        if self.kernels.send_bytes_per_second:
+            return Estimate(num_bytes / self.kernels.send_bytes_per_second, 0.0, Source.FITTED)
         crosses = self.shard.tp * self.pp > self.site.gpus_per_node
         return self.device.collective(
             "send_recv",
@@ -146,6 +150,7 @@ def setting_of(layout: TaskPlan, site: Site, precision: Precision, facts: Facts)
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
         layer_launch_seconds=engine.layer_launch_seconds,
+        launches_hide=engine.launches_hide,
         kernels=engine.kernels,
         splits_sends=engine.splits_sends,
     )
@@ -194,7 +199,8 @@ def pass_seconds(
     if part != "layer":
         return priced
     if setting.layer_launch_seconds and not setting.launches_hidden:
-        priced = _launched(priced, _launch_seconds(setting, forward, operators, direction))
+        launch = _launch_seconds(setting, forward, operators, direction)
+        priced = _launched(priced, launch, hides=setting.launches_hide)
     return PassSeconds(priced.compute, priced.collectives + _skew(setting, operators))
 
 
@@ -210,9 +216,9 @@ def _launch_seconds(
     )
 
 
-def _launched(priced: PassSeconds, launch_seconds: float) -> PassSeconds:
+def _launched(priced: PassSeconds, launch_seconds: float, *, hides: bool) -> PassSeconds:
     """Return a pass that lasts at least as long as the host takes to launch it."""
-    waiting = launch_seconds - priced.collectives.seconds
+    waiting = launch_seconds - (priced.collectives.seconds if hides else 0.0)
     host = Estimate(max(0.0, waiting), 0.0, Source.FITTED)
     return PassSeconds(priced.compute.at_least(host), priced.collectives)
 
@@ -277,7 +283,8 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
     device, rates = setting.device, setting.kernels
     if isinstance(operator, Gemm):
         each = device.gemm(operator.m, operator.k, operator.n, setting.precision)
-        factor = operator.count / rates.gemm_rate
+        odd = operator.k % 2 or operator.n % 2
+        factor = operator.count / rates.gemm_rate / (rates.odd_rate if odd else 1.0)
         return each if factor == 1 else each * factor
     if isinstance(operator, Elementwise):
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
