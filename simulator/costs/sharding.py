@@ -21,7 +21,8 @@ def gradient_seconds(
     """
     ranks, stride = layout.dp * layout.cp, layout.tp * layout.pp
     sizes = PRECISIONS[setting.precision]
-    gradients, weights = parameters * sizes.gradient_bytes, parameters * sizes.weight_bytes
+    wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
+    gradients, weights = parameters * wire_bytes, parameters * sizes.weight_bytes
     if ranks == 1:
         return {}
     if layout.zero == 0:
