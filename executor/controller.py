@@ -13,10 +13,10 @@ import ray
 
 from executor.batches import Columns, Piece, Rows, overlapping, split_rows
 from executor.calls import CallReport, TaskCall
+from executor.layouts import generation_positions, shares_weights
 from executor.pools import WorkerGroup, fetched
 from executor.protocols import DP_METRIC, DP_PROTO, RankPositions, reduce_metrics, train_positions
 from executor.spans import Reported, Seat, measured_spans
-from executor.transition import generation_positions, shares_weights
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan
@@ -80,6 +80,11 @@ class Controller:
         self._order = sending_order(plan, tasks)
         self._grouped = load_algorithm(plan.job.algorithm).groups
         self._origin_seconds: float | None = None
+        # What the ranks of another pool generate with, so that each gets just its part.
+        self._shards: list[Any] = []
+        train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+        if train.pool != generate.pool:
+            self._shards = groups[generate.pool].call("holding")
 
     def send(self, iteration: int) -> Running:
         """Send all calls of an iteration."""
@@ -171,9 +176,10 @@ class Controller:
         if task.kind == "generate":
             return generation_positions(self._plan)
         layout = self._plan.tasks[task.name]
-        return train_positions(
-            1 if task.kind == "rule" else layout.tp, self._plan.pool_of(task.name).gpus
-        )
+        ranks = self._plan.pool_of(task.name).gpus
+        if task.kind == "rule":
+            return train_positions(1, ranks)
+        return train_positions(layout.tp, ranks, layout.pp)
 
     def _split(self, task: Task, rows: Rows, parts: int) -> tuple[Rows, ...]:
         """Split rows so that the samples of one prompt stay together, and mini-batches stay equal."""
@@ -189,12 +195,14 @@ class Controller:
             return []
         train, generate = self._plan.tasks["actor.update"], self._plan.tasks["actor.generate"]
         group, target = self._groups[train.pool], self._groups[generate.pool]
-        places = train_positions(train.tp, group.ranks)
         if train.pool == generate.pool:
             reports = _seats(train.pool, group.start("reshard"))
         else:
-            results = group.send("export_weights", dict.fromkeys(range(group.ranks)), num_returns=2)
+            results = group.send(
+                "export_weights", dict.fromkeys(range(group.ranks), self._shards), num_returns=2
+            )
             exports = {rank: result[1] for rank, result in results.items()}
+            places = train_positions(train.tp, group.ranks, train.pp)
             holders = [results[rank][0] for rank in places.groups()[0]]
             imports = target.start("import_weights", holders)
             reports = _seats(train.pool, exports) | _seats(generate.pool, imports)

@@ -5,13 +5,14 @@ transfer each handle one tensor, whatever the model. Sharded parameters come fir
 ones whose gradients are sums over the tensor-parallel ranks, then the other whole ones.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.parallel import PARTIAL_GRADIENT_MODULES
+from executor.parallel import PARTIAL_GRADIENT_MODULES, RankMesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +32,33 @@ class Entry:
 
 
 class FlatParameters:
-    """Own the weights of a model's shard, moved into one flat tensor on its device.
+    """Own the weights of a rank's part of a model, moved into one flat tensor on its device.
 
     Args:
-        model: Its parameters, plain or DTensor, are replaced by views.
+        modules: The rank's stages; their parameters, plain or DTensor, are replaced by views.
         device: Where the flat tensors live.
         trainable: Whether a flat gradient is kept as well.
+        shared: Name of a parameter of which another pipeline stage has a copy.
+        owner: Whether this rank's is the original, not the copy.
+        multiple: Number of elements by which `stored_values` divides.
+
+    Attributes:
+        values: All weights, one after another as `entries` say.
+        stored_values: The same with zeros at the end, up to a multiple of elements.
+        shared: Where that parameter lies in `values`; empty where there is none.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, *, trainable: bool) -> None:
-        found = _distinct_parameters(model)
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        device: torch.device,
+        *,
+        trainable: bool,
+        shared: str = "",
+        owner: bool = True,
+        multiple: int = 1,
+    ) -> None:
+        found = _distinct_parameters(modules)
         found.sort(key=lambda item: _order(item[0], item[1]))
         self.entries = _entries(found)
         size = self.entries[-1].stop
@@ -49,8 +67,15 @@ class FlatParameters:
         )
         partial = [e.stop for e in self.entries if _is_partial(e.name) and e.dimension is None]
         self.partial_stop = max([self.sharded_stop, *partial])
-        self.values = torch.empty(size, device=device)
-        self.gradients = torch.zeros(size, device=device) if trainable else None
+        self.shared = next(
+            (slice(e.start, e.stop) for e in self.entries if e.name == shared), slice(0, 0)
+        )
+        self._copied = slice(0, 0) if owner else self.shared
+        stored = -(-size // multiple) * multiple
+        self.stored_values = torch.zeros(stored, device=device)
+        self.stored_gradients = torch.zeros(stored, device=device) if trainable else None
+        self.values = self.stored_values[:size]
+        self.gradients = self.stored_gradients[:size] if self.stored_gradients is not None else None
         self._bytes = self.values.untyped_storage().nbytes()
         for entry, (_, parameter, owners) in zip(self.entries, found, strict=True):
             self._adopt(entry, parameter, owners)
@@ -67,6 +92,11 @@ class FlatParameters:
         for module, name in owners:
             setattr(module, name, replacement)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of this rank's weights."""
+        return self.values.numel() * self.values.element_size()
+
     def release(self) -> None:
         """Give the weights' memory back; the views stay and are valid again after `claim`."""
         self.values.untyped_storage().resize_(0)
@@ -75,13 +105,44 @@ class FlatParameters:
         """Take memory for weights that are written next."""
         self.values.untyped_storage().resize_(self._bytes)
 
+    def sum_of_squares(self, span: slice, mesh: RankMesh) -> Tensor:
+        """Return the gradient's sum of squares over a span, every weight of the model once. ().
+
+        Args:
+            span: Of this rank's flat gradient; other ranks of the model ask for other weights.
+        """
+        assert self.gradients is not None
+        pieces = [
+            (slice(0, self.sharded_stop), 1.0),
+            (slice(self.sharded_stop, len(self.gradients)), 1 / mesh.tp_size),
+        ]
+        total = self.gradients.new_zeros((), dtype=torch.float32)
+        for piece, share in pieces:
+            for start, stop in _without(_common(span, piece), self._copied):
+                total = total + share * self.gradients[start:stop].square().sum()
+        return total
+
+
+def _common(one: slice, other: slice) -> slice:
+    start = max(one.start, other.start)
+    return slice(start, max(start, min(one.stop, other.stop)))
+
+
+def _without(span: slice, hole: slice) -> list[tuple[int, int]]:
+    """Return what is left of a span outside a hole."""
+    if hole.stop <= span.start or span.stop <= hole.start:
+        return [(span.start, span.stop)]
+    pieces = [(span.start, hole.start), (hole.stop, span.stop)]
+    return [(start, stop) for start, stop in pieces if start < stop]
+
 
 def _distinct_parameters(
-    model: nn.Module,
+    modules: Sequence[nn.Module],
 ) -> list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]:
     """Return each parameter once, under its first name, with all modules that hold it (tied ones)."""
     found: dict[int, tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]] = {}
-    for module_name, module in model.named_modules():
+    named = [item for module in modules for item in module.named_modules()]
+    for module_name, module in named:
         for name, parameter in module.named_parameters(recurse=False):
             full_name = f"{module_name}.{name}" if module_name else name
             found.setdefault(id(parameter), (full_name, parameter, []))[2].append((module, name))

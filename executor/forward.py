@@ -1,16 +1,21 @@
-"""Passes over whole sequences, with outputs aligned to tokens.
+"""What a model says of whole sequences, aligned to tokens.
 
-Entry t of an output speaks of the token at t and of the state before it, so it comes from the
-hidden state at t - 1; entry 0 is zero. Sequences are padded on the left of the prompt and on the
-right of the response.
+Entry t of an output speaks of the token at t and of the state before it, so it is read at t - 1;
+a sequence's first token has nothing before it, and its entry is zero, as that of padding.
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor
 
 from executor.batches import PADDING
+from executor.packing import Packed, pack
 from executor.shard import ModelShard
+
+# Reads outputs by name out of what the head says of a packed row, (1, L, width).
+Reader = Callable[[Tensor, Packed], dict[str, Tensor]]
 
 
 def attention_mask(parts: Tensor) -> Tensor:
@@ -28,43 +33,46 @@ def token_positions(parts: Tensor) -> Tensor:
     return ((parts != PADDING).long().cumsum(dim=1) - 1).clamp(min=0)
 
 
-def hidden_states(shard: ModelShard, tokens: Tensor, parts: Tensor) -> Tensor:
-    """Return the last hidden states of whole sequences. Shape (B, T, hidden)."""
-    return shard.model.hidden(tokens, attention_mask(parts), token_positions(parts))
+def policy_reader(temperature: float, *, entropy: bool = False) -> Reader:
+    """Return a reader of the tokens' `log_probs` at a temperature, and the `entropy` if asked. (B, T)."""
+
+    def read(said: Tensor, packed: Packed) -> dict[str, Tensor]:
+        logits = said[0, :-1].float() / temperature
+        chosen = -F.cross_entropy(logits, packed.tokens[0, 1:], reduction="none")
+        outputs = {"log_probs": packed.predictions_at_tokens(chosen)}
+        if entropy:
+            log_probs = torch.log_softmax(logits, dim=-1)
+            spread = -(log_probs.exp() * log_probs).sum(dim=-1)
+            outputs["entropy"] = packed.predictions_at_tokens(spread)
+        return outputs
+
+    return read
+
+
+def read_values(said: Tensor, packed: Packed) -> dict[str, Tensor]:
+    """Return the `values` of the states before each token. Shape (B, T)."""
+    return {"values": packed.predictions_at_tokens(said[0, :-1, 0].float())}
+
+
+def read_scores(said: Tensor, packed: Packed) -> dict[str, Tensor]:
+    """Return the `scores` of whole responses, read at their last token. Shape (B,)."""
+    return {"scores": said[0, :, 0].float()[packed.last_positions()]}
 
 
 def policy_outputs(
     shard: ModelShard, tokens: Tensor, parts: Tensor, temperature: float, *, entropy: bool = False
 ) -> dict[str, Tensor]:
-    """Return `log_probs` of the tokens at a temperature, and the `entropy` if asked. (B, T)."""
+    """Return `log_probs` of the tokens at a temperature, and the `entropy` if asked. (B, T).
+
+    On a model of one pipeline stage.
+    """
+    packed = pack(tokens, parts)
+    return policy_reader(temperature, entropy=entropy)(say(shard, packed), packed)
+
+
+def say(shard: ModelShard, packed: Packed) -> Tensor:
+    """Return what the head of a model of one pipeline stage says of a packed row. (1, L, width)."""
+    (stage,) = shard.stages
     with shard.autocast():
-        logits = shard.model.head(hidden_states(shard, tokens, parts)[:, :-1])
-    logits = logits.float() / temperature
-    flat = logits.flatten(0, 1)
-    chosen = -F.cross_entropy(flat, tokens[:, 1:].flatten(), reduction="none")
-    outputs = {"log_probs": aligned(chosen.view(logits.shape[:2]))}
-    if entropy:
-        log_probs = torch.log_softmax(logits, dim=-1)
-        outputs["entropy"] = aligned(-(log_probs.exp() * log_probs).sum(dim=-1))
-    return outputs
-
-
-def value_outputs(shard: ModelShard, tokens: Tensor, parts: Tensor) -> dict[str, Tensor]:
-    """Return the `values` of the states before each token. Shape (B, T)."""
-    with shard.autocast():
-        values = shard.model.head(hidden_states(shard, tokens, parts)[:, :-1])
-    return {"values": aligned(values.float().squeeze(-1))}
-
-
-def score_outputs(shard: ModelShard, tokens: Tensor, parts: Tensor) -> dict[str, Tensor]:
-    """Return the `scores` of whole responses, read at their last token. Shape (B,)."""
-    with shard.autocast():
-        scores = shard.model.head(hidden_states(shard, tokens, parts))
-    places = torch.arange(parts.shape[1], device=parts.device)
-    last = (places * (parts != PADDING)).amax(dim=1, keepdim=True)
-    return {"scores": scores.float().squeeze(-1).gather(1, last).squeeze(1)}
-
-
-def aligned(predictions: Tensor) -> Tensor:
-    """Return what positions 0 .. T-2 say of the next token, at that token's place. (B, T)."""
-    return F.pad(predictions, (1, 0))
+        said: Tensor = stage(packed.tokens, packed.slots, packed.positions)
+    return said

@@ -1,14 +1,13 @@
 """Forward-only tasks, micro-batch by micro-batch."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from executor.forward import policy_outputs, score_outputs, value_outputs
+from executor.batches import PADDING
+from executor.forward import Reader, policy_reader, read_scores, read_values
+from executor.packing import balanced_rows, pack
+from executor.pipeline import pipeline_forward
 from executor.shard import ModelShard
-
-Pass = Callable[[ModelShard, Tensor, Tensor], dict[str, Tensor]]
 
 
 def infer(
@@ -19,25 +18,31 @@ def infer(
     *,
     micro_batch: int,
     temperature: float,
-) -> Tensor:
-    """Return one output of all rows: (B, T) per token, or (B,) for scores.
+) -> Tensor | None:
+    """Return one output of all rows: (B, T) per token, or (B,) for scores; None before the last stage.
 
     Args:
         output: Data key of the task: `values`, `reference_log_probs`, `log_probs` or `scores`.
-        micro_batch: Sequences of one pass.
+        micro_batch: Most sequences of one pass; passes have about equal tokens.
     """
-    column, run = _pass_of(output, temperature)
+    column, reader = _reader_of(output, temperature)
+    shares = balanced_rows((parts != PADDING).sum(dim=1).tolist(), micro_batch)
+    results: list[Tensor] = []
     with torch.inference_mode():
-        results = [
-            run(shard, tokens[start : start + micro_batch], parts[start : start + micro_batch])
-            for start in range(0, len(tokens), micro_batch)
-        ]
-        return torch.cat([result[column] for result in results])
-
-
-def _pass_of(output: str, temperature: float) -> tuple[str, Pass]:
-    if output.endswith("log_probs"):
-        return "log_probs", lambda shard, tokens, parts: policy_outputs(
-            shard, tokens, parts, temperature
+        batches = [pack(tokens[rows], parts[rows]) for rows in shares]
+        pipeline_forward(
+            shard,
+            batches,
+            lambda said, number: results.append(reader(said, batches[number])[column]),
         )
-    return {"values": ("values", value_outputs), "scores": ("scores", score_outputs)}[output]
+        if not shard.stages[-1].last:
+            return None
+        order = torch.tensor([row for rows in shares for row in rows], device=tokens.device)
+        joined = torch.cat(results)
+        return torch.empty_like(joined).index_copy(0, order, joined)
+
+
+def _reader_of(output: str, temperature: float) -> tuple[str, Reader]:
+    if output.endswith("log_probs"):
+        return "log_probs", policy_reader(temperature)
+    return {"values": ("values", read_values), "scores": ("scores", read_scores)}[output]

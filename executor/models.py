@@ -1,12 +1,18 @@
-"""Build a model from its architecture, with the weights that a seed gives on any layout."""
+"""Build the pipeline stages of a model, with the weights that a seed gives on any layout."""
 
 import importlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from executor.attention import KEPT, RECOMPUTED, register_attention
+from executor.packing import SequenceSlots
 from rlplan.model import Head, ModelArchitecture
+from rlplan.plan import Recompute
 
 # Only the modules of a family's definition are imported: all of transformers takes seconds more.
 _CONFIG_CLASSES = {
@@ -15,68 +21,190 @@ _CONFIG_CLASSES = {
     "qwen2": "Qwen2Config",
     "qwen3": "Qwen3Config",
 }
+EMBEDDING = "backbone.embed_tokens.weight"
+HEAD = "head.weight"
 
 
-class HeadedModel(nn.Module):
-    """Put a language-model or a scalar head on a transformer's last hidden states."""
+class StageModel(nn.Module):
+    """Hold consecutive layers of a transformer; the first stage embeds, the last one has the head.
 
-    def __init__(self, backbone: nn.Module, head: nn.Linear) -> None:
+    Parameters have the same names in any number of stages: `backbone.layers.7.mlp.up_proj.weight`
+    is the eighth layer's wherever that lives.
+
+    Args:
+        backbone: A whole transformer, of which this stage takes its part.
+        layers: Numbers of its layers.
+        head: On the last stage.
+        recompute: What the backward pass computes again.
+    """
+
+    def __init__(
+        self,
+        backbone: Any,
+        layers: Sequence[int],
+        head: nn.Linear | None,
+        *,
+        first: bool,
+        recompute: Recompute = "none",
+    ) -> None:
         super().__init__()
-        self.backbone, self.head = backbone, head
+        self.backbone = nn.Module()
+        if first:
+            self.backbone.embed_tokens = backbone.embed_tokens
+        self.backbone.layers = nn.ModuleDict(
+            {str(index): backbone.layers[index] for index in layers}
+        )
+        if head is not None:
+            self.backbone.norm, self.head = backbone.norm, head
+        self.backbone.rotary_emb = backbone.rotary_emb
+        self.first, self.last, self._recompute = first, head is not None, recompute
+        self.hidden_size = int(backbone.config.hidden_size)
 
-    def hidden(self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any = None) -> Tensor:
-        """Return the last hidden states. Shape (B, T, hidden).
+    @property
+    def layers(self) -> dict[int, nn.Module]:
+        """Return this stage's layers by their number in the model."""
+        held: Any = self.backbone.layers
+        return {int(index): layer for index, layer in held.items()}
+
+    def forward(
+        self,
+        inputs: Tensor,
+        attention: Tensor | SequenceSlots,
+        positions: Tensor,
+        cache: Any = None,
+        *,
+        only_last: bool = False,
+    ) -> Tensor:
+        """Return hidden states (B, T, hidden), or on the last stage what the head says of them.
 
         Args:
-            tokens: Shape (B, T).
-            mask: True where a query attends a key. Shape (B, 1, T, keys).
+            inputs: Tokens (B, T) on the first stage, else hidden states.
+            attention: The packed sequences; or True where a query attends a key, (B, 1, T, keys).
             positions: Position of each token in its sequence. Shape (B, T).
             cache: Keys and values of earlier tokens, which the pass extends.
+            only_last: Whether the head reads the last position only.
         """
-        output = self.backbone(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        )
-        states: Tensor = output.last_hidden_state
-        return states
+        parts: Any = self.backbone
+        hidden = parts.embed_tokens(inputs) if self.first else inputs
+        angles = parts.rotary_emb(hidden, position_ids=positions)
+        for number, layer in self.layers.items():
+            run = self._recomputed(layer) if self._repeats(number) else layer
+            hidden = run(
+                hidden,
+                attention_mask=attention,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                position_embeddings=angles,
+            )
+        if not self.last:
+            return hidden
+        normed = parts.norm(hidden[:, -1:] if only_last else hidden)
+        said: Tensor = self.head(normed)
+        return said
+
+    def _repeats(self, number: int) -> bool:
+        if not torch.is_grad_enabled():
+            return False
+        return self._recompute == "full" or (self._recompute == "alternate" and number % 2 == 0)
+
+    @staticmethod
+    def _recomputed(layer: nn.Module) -> Callable[..., Tensor]:
+        def run(hidden: Tensor, **settings: Any) -> Tensor:
+            result: Tensor = checkpoint(
+                layer, hidden, use_reentrant=False, preserve_rng_state=False, **settings
+            )
+            return result
+
+        return run
 
 
-def build_model(architecture: ModelArchitecture, head: Head, seed: int) -> HeadedModel:
-    """Return the whole model on the host in fp32, the same for the same seed.
+def stage_layers(num_layers: int, stages: int) -> tuple[range, ...]:
+    """Return the layers of each stage; where they do not divide evenly, the first get one more."""
+    whole, rest = divmod(num_layers, stages)
+    bounds = [whole * stage + min(stage, rest) for stage in range(stages + 1)]
+    return tuple(range(*pair) for pair in pairwise(bounds))
 
-    Matrices are drawn with the family's own initialisation. A critic's scalar head starts at
-    zero, so that the first values are unbiased; `randomize_scalar_head` draws a reward model's.
+
+def build_stages(
+    architecture: ModelArchitecture,
+    head: Head,
+    seed: int,
+    *,
+    random_head: bool = False,
+    stages: int = 1,
+    held: Sequence[int] = (0,),
+    recompute: Recompute = "none",
+) -> tuple[StageModel, ...]:
+    """Return stages of a model on the host in fp32, the same weights for the same seed.
+
+    Matrices are drawn with the family's own initialisation. A tied head that is not on the stage of
+    its embedding is a copy of it.
+
+    Args:
+        random_head: Whether a scalar head is drawn, so that scores of a fresh model have a spread
+            near one; a critic's starts at zero, so that its first values are unbiased.
+        stages: Into how many stages the model is cut.
+        held: Which of them are returned.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        backbone = _backbone(architecture)
-        width = architecture.vocab_size if head == "lm" else 1
-        projection = nn.Linear(architecture.hidden_size, width, bias=False)
-        if head == "lm" and architecture.tied_embeddings:
-            projection.weight = backbone.embed_tokens.weight
-        elif head == "lm":
-            nn.init.normal_(projection.weight, std=0.02)
-        else:
-            nn.init.zeros_(projection.weight)
-    return HeadedModel(backbone, projection)
+        backbone = _backbone(architecture, recompute)
+        projection = _head(architecture, head, backbone)
+    if head == "scalar" and random_head:
+        _randomize(projection, seed)
+    parts = stage_layers(architecture.num_layers, stages)
+    made = []
+    for stage in held:
+        last = stage == stages - 1
+        if last and head == "lm" and architecture.tied_embeddings and 0 not in held:
+            projection.weight = nn.Parameter(projection.weight.detach().clone())
+        made.append(
+            StageModel(
+                backbone,
+                parts[stage],
+                projection if last else None,
+                first=stage == 0,
+                recompute=recompute,
+            )
+        )
+    _number_for_cache(made)
+    return tuple(made)
 
 
-def randomize_scalar_head(model: HeadedModel, seed: int) -> None:
-    """Draw a scalar head whose scores of a fresh model have a spread near one."""
+def _number_for_cache(stages: Sequence[StageModel]) -> None:
+    """Count a rank's layers from 0, as its key-value cache holds them."""
+    layers = [layer for stage in stages for layer in stage.layers.values()]
+    for index, layer in enumerate(layers):
+        layer.self_attn.layer_idx = index  # type: ignore[union-attr]
+
+
+def _head(architecture: ModelArchitecture, head: Head, backbone: Any) -> nn.Linear:
+    width = architecture.vocab_size if head == "lm" else 1
+    projection = nn.Linear(architecture.hidden_size, width, bias=False)
+    if head == "lm" and architecture.tied_embeddings:
+        projection.weight = backbone.embed_tokens.weight
+    elif head == "lm":
+        nn.init.normal_(projection.weight, std=0.02)
+    else:
+        nn.init.zeros_(projection.weight)
+    return projection
+
+
+def _randomize(head: nn.Linear, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    width = model.head.in_features
     with torch.no_grad():
-        draws = torch.randn(1, width, generator=generator) / width**0.5
-        model.head.weight.copy_(draws)
+        draws = torch.randn(1, head.in_features, generator=generator) / head.in_features**0.5
+        head.weight.copy_(draws)
 
 
-def _backbone(architecture: ModelArchitecture) -> Any:
+def _backbone(architecture: ModelArchitecture, recompute: Recompute) -> Any:
+    register_attention()
     family = architecture.family
     module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
     config = _config(architecture)
+    # The one way that needs no download check.
+    config._attn_implementation = RECOMPUTED if recompute == "selective" else KEPT  # noqa: SLF001
     backbone = getattr(module, f"{_CONFIG_CLASSES[family].removesuffix('Config')}Model")(config)
     return backbone.float()
 
@@ -84,7 +212,7 @@ def _backbone(architecture: ModelArchitecture) -> Any:
 def _config(architecture: ModelArchitecture) -> Any:
     family = architecture.family
     module = importlib.import_module(f"transformers.models.{family}.configuration_{family}")
-    config = getattr(module, _CONFIG_CLASSES[family])(
+    return getattr(module, _CONFIG_CLASSES[family])(
         hidden_size=architecture.hidden_size,
         intermediate_size=architecture.ffn_size,
         num_hidden_layers=architecture.num_layers,
@@ -98,5 +226,3 @@ def _config(architecture: ModelArchitecture) -> Any:
         rope_parameters={"rope_type": "default", "rope_theta": architecture.rope_theta},
         pad_token_id=None,
     )
-    config._attn_implementation = "sdpa"  # noqa: SLF001  # the one way that needs no download check
-    return config

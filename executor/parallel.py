@@ -25,23 +25,31 @@ ROW_MODULES = ("o_proj", "down_proj")
 PARTIAL_GRADIENT_MODULES = ("q_norm", "k_norm")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RankMesh:
-    """Hold a rank's place in a (dp, tp) layout and its groups; None where a group has one rank.
+    """Hold a rank's place in a (dp, pp, tp) layout and its groups.
 
     Attributes:
         device: Where this rank's tensors live.
+        mesh: Its dimensions are those of more than one rank; None where there is none.
+        ends: First and last pipeline stage of this rank's pipeline, where weights are tied.
     """
 
     positions: RankPositions
     rank: int
     device: torch.device
     mesh: DeviceMesh | None = None
+    ends: dist.ProcessGroup | None = None
 
     @property
     def tp_size(self) -> int:
         """Return the tensor-parallel size."""
         return self.positions.tp_size
+
+    @property
+    def pp_size(self) -> int:
+        """Return the pipeline-parallel size."""
+        return self.positions.pp_size
 
     @property
     def dp_size(self) -> int:
@@ -54,14 +62,33 @@ class RankMesh:
         return self.positions.tp[self.rank]
 
     @property
+    def pp(self) -> int:
+        """Return this rank's pipeline position."""
+        return self.positions.pp[self.rank]
+
+    @property
     def dp(self) -> int:
         """Return this rank's data-parallel position."""
         return self.positions.dp[self.rank]
 
     @property
     def leads(self) -> bool:
-        """Tell whether this rank speaks for its data-parallel position."""
-        return self.tp == 0
+        """Tell whether this rank speaks for its data-parallel position: the end of its pipeline."""
+        return self.rank in self.positions.leaders()
+
+    @property
+    def comes_first(self) -> bool:
+        """Tell whether this rank is the first of its data-parallel position."""
+        return self.tp == 0 and self.pp == 0
+
+    def group(self, dimension: str) -> dist.ProcessGroup:
+        """Return this rank's group along `dp`, `pp` or `tp`."""
+        assert self.mesh is not None, f"one rank has no {dimension} group"
+        return self.mesh.get_group(dimension)
+
+    def pipeline_rank(self, position: int) -> int:
+        """Return the rank, in the whole process group, at a position of this rank's pipeline."""
+        return dist.get_global_rank(self.group("pp"), position)
 
     def sum_over_dp(self, values: Tensor) -> Tensor:
         """Return the sum of a tensor over the data-parallel ranks, in place."""
@@ -71,20 +98,40 @@ class RankMesh:
         """Return the sum of a tensor over the tensor-parallel ranks, in place."""
         return self._sum(values, "tp", self.tp_size)
 
+    def sum_over_pp(self, values: Tensor) -> Tensor:
+        """Return the sum of a tensor over the pipeline's ranks, in place."""
+        return self._sum(values, "pp", self.pp_size)
+
     def _sum(self, values: Tensor, dimension: str, size: int) -> Tensor:
         if size > 1:
-            assert self.mesh is not None
-            dist.all_reduce(values, group=self.mesh.get_group(dimension))
+            dist.all_reduce(values, group=self.group(dimension))
         return values
+
+    def tie_ends(self) -> None:
+        """Make the group that joins both ends of each pipeline; all ranks call it together."""
+        if self.pp_size == 1 or self.ends is not None:
+            return
+        if self.pp_size == 2:  # noqa: PLR2004  # both ends are the whole pipeline
+            self.ends = self.group("pp")
+            return
+        for ranks in self.positions.groups():
+            for tp in range(self.tp_size):
+                ends = [ranks[tp], ranks[tp - self.tp_size]]
+                made = dist.new_group(ends)
+                if self.rank in ends:
+                    self.ends = made
 
 
 def make_mesh(positions: RankPositions, rank: int, device: torch.device) -> RankMesh:
     """Return a rank's mesh; every rank of the worker group calls it, in the same order."""
     if positions.ranks == 1:
         return RankMesh(positions, rank, device)
-    groups = torch.tensor(positions.groups())
-    mesh = DeviceMesh(device.type, groups, mesh_dim_names=("dp", "tp"))
-    return RankMesh(positions, rank, device, mesh)
+    sizes = {"dp": positions.dp_size, "pp": positions.pp_size, "tp": positions.tp_size}
+    several = {name: size for name, size in sizes.items() if size > 1}
+    grid = torch.tensor(positions.groups()).view(*several.values())
+    return RankMesh(
+        positions, rank, device, DeviceMesh(device.type, grid, mesh_dim_names=tuple(several))
+    )
 
 
 def apply_tensor_parallelism(model: nn.Module, mesh: RankMesh, *, split_vocabulary: bool) -> None:

@@ -17,9 +17,9 @@ from executor.infer import infer
 from executor.losses import load_loss
 from executor.parallel import RankMesh
 from executor.protocols import train_positions
+from executor.reshard import Part, write_shard
 from executor.shard import ModelShard, build_shard
-from executor.train import clip_and_step, reduce_gradients, run_micro_batch
-from executor.transition import write_shard
+from executor.train import clip_and_step, reduce_gradients, run_micro_batches
 from rlplan.job import Hyperparameters
 from rlplan.probing import ModelPass
 
@@ -86,7 +86,8 @@ class PassBench:
             held = ray.get(holder[0])
             flat = torch.tensor(held["flat"], device=self._device)
             with torch.no_grad():
-                write_shard(shard.flat, shard.mesh.tp, held["entries"], [flat], shard.mesh.tp)
+                part = Part(held["entries"], shard.mesh.tp, flat)
+                write_shard(shard.flat.entries, shard.flat.values, shard.mesh.tp, [part])
             self._finish()
         return time.time()
 
@@ -111,11 +112,11 @@ class PassBench:
                 output,
                 micro_batch=model_pass.sequences,
                 temperature=1.0,
-            ).cpu()
+            )
         assert model_pass.name == "train", model_pass.name
         loss = load_loss("ppo_policy" if model_pass.head == "lm" else "value")
         settings, tokens = Hyperparameters(), batch["response_mask"].sum().float()
-        return _nothing, lambda: run_micro_batch(shard, batch, loss, settings, tokens)
+        return _nothing, lambda: run_micro_batches(shard, [batch], loss, settings, tokens)
 
     def _shard(self, model_pass: ModelPass) -> ModelShard | None:
         mesh = self._mesh(model_pass.dp, model_pass.tp)

@@ -26,10 +26,12 @@ class RankPositions:
 
     Attributes:
         dp: By rank, the data-parallel position (for generation: the replica).
-        tp: By rank, the tensor-parallel position inside it.
+        pp: By rank, the pipeline position inside it.
+        tp: By rank, the tensor-parallel position inside that.
     """
 
     dp: tuple[int, ...]
+    pp: tuple[int, ...]
     tp: tuple[int, ...]
 
     @property
@@ -43,32 +45,44 @@ class RankPositions:
         return max(self.dp) + 1
 
     @property
+    def pp_size(self) -> int:
+        """Return the number of pipeline stages in each of them."""
+        return max(self.pp) + 1
+
+    @property
     def tp_size(self) -> int:
-        """Return the number of ranks in each of them."""
+        """Return the number of ranks of each stage."""
         return max(self.tp) + 1
 
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the ranks of every data-parallel position, in tensor-parallel order."""
-        by_position = {at: rank for rank, at in enumerate(zip(self.dp, self.tp, strict=True))}
-        return tuple(
-            tuple(by_position[dp, tp] for tp in range(self.tp_size)) for dp in range(self.dp_size)
-        )
+        """Return the ranks of every data-parallel position, stage by stage, in tensor order."""
+        at = {place: rank for rank, place in enumerate(zip(self.dp, self.pp, self.tp, strict=True))}
+        inside = [(pp, tp) for pp in range(self.pp_size) for tp in range(self.tp_size)]
+        return tuple(tuple(at[dp, *place] for place in inside) for dp in range(self.dp_size))
+
+    def leaders(self) -> tuple[int, ...]:
+        """Return the rank that speaks for every data-parallel position: last stage, first tensor rank."""
+        return tuple(group[-self.tp_size] for group in self.groups())
 
 
-def train_positions(tp: int, ranks: int) -> RankPositions:
-    """Return positions of a training or inference layout: tensor-parallel ranks are consecutive."""
+def train_positions(tp: int, ranks: int, pp: int = 1) -> RankPositions:
+    """Return positions of a training or inference layout: TP ranks are consecutive, then PP."""
+    layout = TrainLayout(pp=pp, tp=tp, dp=ranks // (pp * tp))
+    places = [layout.coordinate(rank) for rank in range(ranks)]
     return RankPositions(
-        dp=tuple(rank // tp for rank in range(ranks)), tp=tuple(rank % tp for rank in range(ranks))
+        dp=tuple(place.dp for place in places),
+        pp=tuple(place.pp for place in places),
+        tp=tuple(place.tp for place in places),
     )
 
 
-def generate_positions(tp: int, train_tp: int, ranks: int) -> RankPositions:
-    """Return positions of zero-redundancy generation groups inside a training layout of `ranks`."""
-    train = TrainLayout(pp=1, tp=train_tp, dp=ranks // train_tp)
-    layout = GenerateLayout(train=train, pp=1, tp=tp)
+def generate_positions(layout: GenerateLayout) -> RankPositions:
+    """Return positions of generation groups inside the blocks of a training layout."""
+    ranks = range(layout.train.ranks)
     return RankPositions(
-        dp=tuple(layout.replica(rank) for rank in range(ranks)),
-        tp=tuple(layout.shard(rank)[1] for rank in range(ranks)),
+        dp=tuple(layout.replica(rank) for rank in ranks),
+        pp=tuple(layout.shard(rank)[0] for rank in ranks),
+        tp=tuple(layout.shard(rank)[1] for rank in ranks),
     )
 
 
@@ -113,7 +127,16 @@ def _from_all(_: RankPositions, results: ByRank, join: Join) -> Any:
 
 
 def _from_leaders(positions: RankPositions, results: ByRank, join: Join) -> Any:
+    return join([results[rank] for rank in positions.leaders()])
+
+
+def _from_firsts(positions: RankPositions, results: ByRank, join: Join) -> Any:
     return join([results[group[0]] for group in positions.groups()])
+
+
+def _from_stages(positions: RankPositions, results: ByRank, join: Join) -> Any:
+    first = positions.groups()[0]
+    return join([results[rank] for rank in first[:: positions.tp_size]])
 
 
 def _from_first(_: RankPositions, results: ByRank, __: Join) -> Any:
@@ -122,8 +145,9 @@ def _from_first(_: RankPositions, results: ByRank, __: Join) -> Any:
 
 ONE_TO_ALL = Protocol("ONE_TO_ALL", _to_all, _from_all)
 THREE_D = Protocol("3D_PROTO", _by_dp, _from_leaders)
-# The same functions over other positions: those of generation replicas in micro-DP groups.
-MICRO_DP = Protocol("3D_ALL_MICRO_DP", _by_dp, _from_leaders)
+# Over the positions of generation replicas: one of them for each member of a micro-DP group.
+MICRO_DP = Protocol("3D_ALL_MICRO_DP", _by_dp, _from_firsts)
+PP_ONLY = Protocol("3D_PP_ONLY", _to_all, _from_stages)
 DP_PROTO = Protocol("DP_PROTO", _by_rank, _from_all)
 DP_METRIC = Protocol("DP_METRIC", _by_dp, _from_leaders)
 RANK_ZERO = Protocol("RANK_ZERO", _to_first, _from_first)

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from executor.layouts import generation_positions, shares_weights
 from executor.parallel import RankMesh, make_mesh
 from executor.protocols import RankPositions, train_positions
 from executor.shard import ModelShard, build_shard
-from executor.transition import PoolTransition, generation_positions, shares_weights
+from executor.transition import PoolTransition
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
 
@@ -47,7 +48,8 @@ class PoolModels:
         self._generator: ModelShard | None = None
         for task in duty.tasks:
             if task.kind == "train" or (task.kind == "infer" and not self._is_trained(task)):
-                positions = train_positions(duty.plan.tasks[task.name].tp, ranks)
+                layout = duty.plan.tasks[task.name]
+                positions = train_positions(layout.tp, ranks, layout.pp)
                 self.homes[task.role] = self._build(task, positions)
         for task in duty.tasks:
             if task.kind == "generate":
@@ -64,7 +66,9 @@ class PoolModels:
         if home is not None and shares_weights(plan):
             self._generator = home
             return
-        self._generator = self._build(task, generation_positions(plan))
+        # A slice of the generate shard holds the train shard, so both are cut alike.
+        parts = plan.tasks[f"{task.role}.update"].tp if home is not None else 1
+        self._generator = self._build(task, generation_positions(plan), vocabulary_parts=parts)
         if home is not None:
             self.transition = PoolTransition(plan, home, self._generator)
             self._generator.flat.release()
@@ -72,7 +76,9 @@ class PoolModels:
     def _is_trained(self, task: Task) -> bool:
         return f"{task.role}.update" in self._duty.plan.tasks
 
-    def _build(self, task: Task, positions: RankPositions) -> ModelShard:
+    def _build(
+        self, task: Task, positions: RankPositions, *, vocabulary_parts: int = 1
+    ) -> ModelShard:
         job = self._duty.plan.job
         if positions not in self._meshes:
             self._meshes[positions] = make_mesh(positions, self._rank, self._device)
@@ -88,4 +94,6 @@ class PoolModels:
             seed=self._duty.seed,
             precision=job.precision or "fp32",
             learning_rate=rate,
+            layout=self._duty.plan.tasks[task.name],
+            vocabulary_parts=vocabulary_parts,
         )

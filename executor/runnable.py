@@ -1,13 +1,19 @@
 """What this engine runs, checked before anything is started."""
 
 from executor.engines import engine_module_names
+from executor.layouts import shares_weights
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import PlanError
 from rlplan.plan import Plan, TaskPlan
 
-# Fields of a task's layout that this engine runs with one value only.
-FIXED = {"pp": 1, "cp": 1, "ep": 1, "zero": 0, "offload": False, "recompute": "none"}
+# Fields of a task's layout of which this engine runs some values only.
+FIXED: dict[str, tuple[object, ...]] = {
+    "cp": (1,),
+    "ep": (1,),
+    "zero": (0, 1),
+    "offload": (False,),
+}
 TRAIN_ENGINE = "torch-tp-dp"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 PRECISIONS = ("fp32", "bf16")
@@ -43,14 +49,16 @@ def _list(values: object) -> str:
 
 
 def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
-    for field, only in FIXED.items():
+    for field, offered in FIXED.items():
         value = getattr(layout, field)
-        if value != only:
-            raise PlanError(f"tasks.{task.name}.{field} is {value}: this engine runs {only} only")
+        if value not in offered:
+            raise PlanError(
+                f"tasks.{task.name}.{field} is {value}: this engine runs {_list(offered)} only"
+            )
     pool = plan.pool_of(task.name)
     if layout.gpus != pool.gpus:
         raise PlanError(
-            f"tasks.{task.name}: tp {layout.tp} x dp {layout.dp} covers {layout.gpus} devices,"
+            f"tasks.{task.name}: tp {layout.tp} x pp {layout.pp} x dp {layout.dp} covers {layout.gpus} devices,"
             f" but pool {pool.name} has {pool.gpus}"
         )
     if task.role not in pool.roles:
@@ -83,6 +91,12 @@ def _check_model(plan: Plan, task: Task, layout: TaskPlan) -> None:
             f"tasks.{task.name}.tp {layout.tp} does not divide the {model.num_heads} heads,"
             f" {model.num_kv_heads} KV heads and MLP width {model.ffn_size} of {model.name}"
         )
+    stages = layout.pp * (layout.chunks if task.kind == "train" else 1)
+    if stages > model.num_layers:
+        raise PlanError(
+            f"tasks.{task.name}: {stages} pipeline stages (pp x chunks) are more than the"
+            f" {model.num_layers} layers of {model.name}"
+        )
     vocab = plan.job.architecture("actor").vocab_size
     if model.vocab_size < vocab:
         raise PlanError(
@@ -108,7 +122,7 @@ def _check_homes(plan: Plan, tasks: tuple[Task, ...]) -> None:
         if task.kind != "infer" or task.role not in trained:
             continue
         home, here = plan.tasks[trained[task.role]], plan.tasks[task.name]
-        for field in ("pool", "tp"):
+        for field in ("pool", "tp", "pp"):
             if getattr(here, field) != getattr(home, field):
                 raise PlanError(
                     f"tasks.{task.name}.{field} is {getattr(here, field)}: this engine runs it in"
@@ -118,11 +132,12 @@ def _check_homes(plan: Plan, tasks: tuple[Task, ...]) -> None:
 
 def _check_transition(plan: Plan) -> None:
     train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
-    if train.pool != generate.pool or train.tp == generate.tp:
+    if train.pool != generate.pool or shares_weights(plan):
         return
-    divides = train.tp % generate.tp == 0
+    divides = train.tp % generate.tp == 0 and train.pp % generate.pp == 0
     if plan.transition == "none" or (plan.transition.startswith("hybridflow") and not divides):
         raise PlanError(
-            f"transition {plan.transition} cannot bring actor.update.tp {train.tp} to"
-            f" actor.generate.tp {generate.tp}; use {'hybridflow' if divides else 'all-gather'}"
+            f"transition {plan.transition} cannot bring actor.update.tp {train.tp}, pp {train.pp} to"
+            f" actor.generate.tp {generate.tp}, pp {generate.pp};"
+            f" use {'hybridflow' if divides else 'all-gather'}"
         )

@@ -4,14 +4,16 @@ A loss is a sum over response tokens divided by the response tokens of the whole
 all ranks, so that gradients of micro-batches and ranks add up to the gradient of the mini-batch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from executor.batches import RESPONSE
-from executor.forward import policy_outputs, value_outputs
+from executor.batches import PADDING, RESPONSE
+from executor.forward import Reader, policy_reader, read_values, say
 from executor.losses import Loss, load_loss
+from executor.packing import balanced_rows, pack, packed_tokens
+from executor.pipeline import pipeline_backward
 from executor.shard import ModelShard
 from rlplan.job import Hyperparameters
 
@@ -31,7 +33,11 @@ def update_model(
     """Train on a rank's rows, the shares of the mini-batches one after another; return metrics.
 
     Loss metrics are means over the updates of this rank's part of each loss: their sum over the
-    data-parallel ranks is the loss. `gradient_norm_mean` is the same on every rank.
+    data-parallel ranks is the loss; only the last stage of a pipeline knows them.
+    `gradient_norm_mean` is the same on every rank.
+
+    Args:
+        micro_batch: Most sequences of a micro-batch; micro-batches have about equal tokens.
     """
     loss = load_loss(loss_name)
     rows = len(batch["tokens"])
@@ -43,11 +49,9 @@ def update_model(
     sums: dict[str, Tensor] = {}
     for _ in range(epochs):
         for share, normalizer in zip(shares, normalizers, strict=True):
-            for start in range(0, rows // updates, micro_batch):
-                part = _rows(share, start, start + micro_batch)
-                metrics = run_micro_batch(shard, part, loss, settings, normalizer)
-                for name, value in metrics.items():
-                    sums[name] = sums.get(name, torch.zeros((), device=shard.device)) + value
+            parts = micro_batches(shard, share, micro_batch)
+            for name, value in run_micro_batches(shard, parts, loss, settings, normalizer).items():
+                sums[name] = sums.get(name, torch.zeros((), device=shard.device)) + value
             reduce_gradients(shard)
             norm = clip_and_step(shard, settings.max_gradient_norm)
             sums["gradient_norm_mean"] = sums.get("gradient_norm_mean", 0.0) + norm
@@ -60,41 +64,63 @@ def _as_numbers(sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
     return dict(zip(sums, values, strict=True))
 
 
-def run_micro_batch(
-    shard: ModelShard, part: Batch, loss: Loss, settings: Hyperparameters, normalizer: Tensor
+def micro_batches(shard: ModelShard, share: Batch, micro_batch: int) -> list[dict[str, Tensor]]:
+    """Return a mini-batch's rows in micro-batches of about equal tokens, as the schedule wants them."""
+    lengths = (share["parts"] != PADDING).sum(dim=1).tolist()
+    stages = shard.mesh.pp_size
+    # Interleaved schedules take whole rounds of micro-batches, one for each rank of the pipeline.
+    rounds = len(shard.stages) > 1 and len(lengths) > stages * micro_batch
+    shares = balanced_rows(lengths, micro_batch, multiple=stages if rounds else 1)
+    return [{name: column[rows] for name, column in share.items()} for rows in shares]
+
+
+def run_micro_batches(
+    shard: ModelShard,
+    parts: Sequence[Batch],
+    loss: Loss,
+    settings: Hyperparameters,
+    normalizer: Tensor,
 ) -> dict[str, Tensor]:
-    """Run forward, loss and backward of one micro-batch; gradients are added up in place."""
-    tokens, parts = part["tokens"], part["parts"]
-    if shard.head == "lm":
-        entropy = settings.entropy_coefficient > 0
-        outputs = policy_outputs(shard, tokens, parts, settings.temperature, entropy=entropy)
-    else:
-        outputs = value_outputs(shard, tokens, parts)
-    total, metrics = loss(outputs, part, settings, normalizer)
-    total.backward()  # type: ignore[no-untyped-call]
-    return metrics
+    """Run forward, loss and backward of micro-batches; return the sums of the loss's metrics.
+
+    Gradients are added up in place. Ranks before the last stage know no metrics.
+    """
+    reader, sums = _reader_of(shard, settings), dict[str, Tensor]()
+    # Buffers between pipeline stages have one length.
+    length = max(packed_tokens(part["parts"]) for part in parts) if shard.mesh.pp_size > 1 else 0
+    batches = [pack(part["tokens"], part["parts"], length=length) for part in parts]
+
+    def loss_of(said: Tensor, number: int) -> Tensor:
+        outputs = reader(said, batches[number])
+        total, metrics = loss(outputs, parts[number], settings, normalizer)
+        for name, value in metrics.items():
+            sums[name] = sums[name] + value if name in sums else value
+        return total
+
+    if shard.mesh.pp_size > 1:
+        pipeline_backward(shard, batches, loss_of)
+        return sums
+    for number, packed in enumerate(batches):
+        loss_of(say(shard, packed), number).backward()  # type: ignore[no-untyped-call]
+    return sums
+
+
+def _reader_of(shard: ModelShard, settings: Hyperparameters) -> Reader:
+    if shard.head == "scalar":
+        return read_values
+    return policy_reader(settings.temperature, entropy=settings.entropy_coefficient > 0)
 
 
 def reduce_gradients(shard: ModelShard) -> None:
-    """Sum the gradients over the data-parallel ranks, in one flat bucket."""
-    assert shard.flat.gradients is not None
-    shard.mesh.sum_over_dp(shard.flat.gradients)
+    """Sum the gradients over the data-parallel ranks."""
+    assert shard.trainer is not None
+    shard.trainer.reduce_gradients()
 
 
 def clip_and_step(shard: ModelShard, max_norm: float) -> Tensor:
     """Clip the whole model's gradient to a norm, step, and clear; return the norm before. ()."""
-    flat, gradients = shard.flat, shard.flat.gradients
-    assert gradients is not None
-    assert shard.optimizer is not None
-    sharded, partial = flat.sharded_stop, flat.partial_stop
-    if partial > sharded:
-        shard.mesh.sum_over_tp(gradients[sharded:partial])
-    squares = shard.mesh.sum_over_tp(gradients[:sharded].square().sum())
-    norm = (squares + gradients[sharded:].square().sum()).sqrt()
-    gradients.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
-    shard.optimizer.step()
-    gradients.zero_()
-    return norm
+    assert shard.trainer is not None
+    return shard.trainer.clip_and_step(max_norm)
 
 
 def _rows(batch: Batch, start: int, stop: int) -> dict[str, Tensor]:

@@ -1,110 +1,121 @@
 """Bring the actor's weights from its train to its generate layout.
 
-On one pool and with equal tensor-parallel sizes both tasks share the very same weights and nothing
-runs. With other sizes every rank gathers the shards that its generate shard is made of and writes
-them into memory of their own, which is given back after generation; the train shard never moves.
-Between pools the train shards go through the object store (two copies).
-"""
+On one pool and with equal layouts both tasks share the very same weights and nothing runs. With
+others every rank receives what its generate shard has beyond its train shard, inside the groups of
+the plan's transition (Sheng et al. 2025, HybridFlow, section 5 and Table 2):
 
-from collections.abc import Sequence
-from math import ceil
+- `hybridflow`: micro-DP groups; the train shard becomes a slice of the generate shard, so that
+  nothing is held twice while tokens are generated;
+- `hybridflow-v`, `all-gather`: the whole model-parallel block, of which the generate shard is cut.
+  Fully sharded weights are gathered over the data-parallel ranks first, and with that `all-gather`
+  is the one over all ranks.
+
+Between pools the parts that each generate rank needs go through the object store (two copies).
+"""
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.flat import Entry, FlatParameters
-from executor.protocols import RankPositions, generate_positions, train_positions
+from executor.flat import Entry
+from executor.layouts import gather_groups, uses_micro_groups
+from executor.models import HEAD
+from executor.reshard import Holding, Part, spans_of, wanted_entries, write_shard
 from executor.shard import ModelShard
-from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.plan import Plan
 
 
-def generation_positions(plan: Plan) -> RankPositions:
-    """Return where the ranks of the generate pool stand during generation.
-
-    On the train pool with `hybridflow` these are zero-redundancy groups (Sheng et al. 2025,
-    HybridFlow, section 5.3); elsewhere consecutive ranks.
-    """
-    train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
-    ranks = plan.pool_of("actor.generate").gpus
-    if train.pool == generate.pool and _uses_micro_groups(plan):
-        return generate_positions(generate.tp, train.tp, ranks)
-    return train_positions(generate.tp, ranks)
-
-
-def shares_weights(plan: Plan) -> bool:
-    """Tell whether generation runs on the training weights themselves."""
-    train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
-    return train.pool == generate.pool and train.tp == generate.tp
-
-
-def _uses_micro_groups(plan: Plan) -> bool:
-    train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
-    return plan.transition == "hybridflow" and train.tp % generate.tp == 0
+def holding_of(shard: ModelShard) -> Holding:
+    """Return what a rank has of its model's weights."""
+    mesh = shard.mesh
+    return Holding(mesh.rank, mesh.pp, mesh.tp, tuple(shard.flat.entries))
 
 
 class PoolTransition:
-    """Gather the generate shard inside the train pool; every rank builds and runs it together."""
+    """Gather the generate shard inside the train pool; every rank builds and runs it together.
+
+    Attributes:
+        received_bytes: What the last run received on this rank.
+        redundant_bytes: Weights that this rank held twice after it.
+    """
 
     def __init__(self, plan: Plan, train: ModelShard, generate: ModelShard) -> None:
         self._train, self._generate = train, generate
-        ranks, tp = train.mesh.positions.ranks, train.mesh.tp_size
-        layout = TrainLayout(pp=1, tp=tp, dp=ranks // tp)
-        groups = layout.tp_groups()
-        if _uses_micro_groups(plan):
-            groups = GenerateLayout(train=layout, pp=1, tp=generate.mesh.tp_size).micro_dp_groups()
-        self._members = next(group for group in groups if train.mesh.rank in group)
+        self.received_bytes = self.redundant_bytes = 0
+        # Where the train shard is a slice of the generate shard, it lives there for the time.
+        self._moves = uses_micro_groups(plan)
+        groups = gather_groups(plan)
+        ranks = next(group for group in groups if train.mesh.rank in group)
         made = [dist.new_group(list(group)) if len(group) > 1 else None for group in groups]
-        self._group = made[groups.index(self._members)]
+        self._group = made[groups.index(ranks)]
+        mine = holding_of(train)
+        self._members: list[Holding] = [mine]
+        wanted = [frozenset(entry.name for entry in generate.flat.entries)]
+        if self._group is not None:
+            self._members, wanted = _exchanged(self._group, (mine, wanted[0]), len(ranks))
+        if not self._moves:
+            wanted = [self._all_names(plan)] * len(wanted)
+        self._mine = mine
+        self._wants = dict(zip([member.rank for member in self._members], wanted, strict=True))
+
+    def _all_names(self, plan: Plan) -> frozenset[str]:
+        """Return the names of all parameters, a tied embedding once."""
+        names = {entry.name for member in self._members for entry in member.entries}
+        tied = plan.job.architecture("actor").tied_embeddings
+        return frozenset(names - {HEAD} if tied else names)
 
     def run(self) -> None:
         """Write this rank's generate shard from the training weights as they are now."""
         source, target = self._train.flat, self._generate.flat
         target.claim()
-        flats = [source.values]
-        if len(self._members) > 1:
-            gathered = source.values.new_empty(len(self._members) * source.values.numel())
-            dist.all_gather_into_tensor(gathered, source.values, group=self._group)
-            flats = list(gathered.chunk(len(self._members)))
-        first = self._train.mesh.positions.tp[self._members[0]]
         with torch.no_grad():
-            write_shard(target, self._generate.mesh.tp, source.entries, flats, first)
+            parts = self._receive(source.values)
+            write_shard(target.entries, target.values, self._generate.mesh.tp, parts)
+        self.redundant_bytes = source.weight_bytes
+        if self._moves:
+            source.release()
+            self.redundant_bytes = 0
+
+    def end(self) -> None:
+        """Give back the generate shard's memory; the train shard is whole again."""
+        source, target = self._train.flat, self._generate.flat
+        if self._moves:
+            source.claim()
+            part = Part(target.entries, self._generate.mesh.tp, target.values)
+            with torch.no_grad():
+                write_shard(source.entries, source.values, self._train.mesh.tp, [part])
+        target.release()
+
+    def _receive(self, values: Tensor) -> list[Part]:
+        """Return the parts of all members of the group, those of others as far as they are wanted."""
+        parts, operations = [], []
+        self.received_bytes = 0
+        for member in self._members:
+            if member.rank == self._mine.rank:
+                parts.append(Part(member.entries, member.tp, values))
+                continue
+            coming, going = self._wanted(self._mine, member), self._wanted(member, self._mine)
+            buffer = values.new_empty(member.entries[-1].stop)
+            parts.append(Part(coming, member.tp, buffer))
+            for start, stop in spans_of(coming):
+                piece = buffer[start:stop]
+                operations.append(dist.P2POp(dist.irecv, piece, member.rank, self._group))
+                self.received_bytes += piece.numel() * piece.element_size()
+            for start, stop in spans_of(going):
+                piece = values[start:stop]
+                operations.append(dist.P2POp(dist.isend, piece, member.rank, self._group))
+        for work in dist.batch_isend_irecv(operations) if operations else []:
+            work.wait()
+        return parts
+
+    def _wanted(self, receiver: Holding, sender: Holding) -> tuple[Entry, ...]:
+        return wanted_entries(receiver, sender, self._members, self._wants[receiver.rank])
 
 
-def needed_shards(train_tp: int, generate_tp: int, position: int) -> range:
-    """Return the train shards that the generate shard at a position is made of."""
-    if train_tp % generate_tp:
-        return range(train_tp)
-    width = train_tp / generate_tp
-    return range(int(position * width), ceil((position + 1) * width))
-
-
-def write_shard(
-    target: FlatParameters,
-    position: int,
-    entries: Sequence[Entry],
-    flats: Sequence[Tensor],
-    first: int,
-) -> None:
-    """Write a shard out of shards of another tensor-parallel size, bit for bit.
-
-    Args:
-        target: The shard to write, whose tensor-parallel position is `position`.
-        entries: Where parameters lie in each of `flats`.
-        flats: Consecutive source shards, from position `first` on.
-    """
-    sources = {entry.name: entry for entry in entries}
-    for entry in target.entries:
-        source = sources[entry.name]
-        parts = [flat[source.start : source.stop].view(source.shape) for flat in flats]
-        view = target.values[entry.start : entry.stop].view(entry.shape)
-        dimension = entry.dimension if source.dimension is None else source.dimension
-        if dimension is None:
-            view.copy_(parts[0])
-            continue
-        covered, offset = parts[0], 0
-        if source.dimension is not None:
-            covered, offset = torch.cat(parts, dim=dimension), first * source.shape[dimension]
-        start = (position * entry.shape[dimension] if entry.dimension is not None else 0) - offset
-        view.copy_(covered.narrow(dimension, start, entry.shape[dimension]))
+def _exchanged(
+    group: dist.ProcessGroup, mine: tuple[Holding, frozenset[str]], count: int
+) -> tuple[list[Holding], list[frozenset[str]]]:
+    """Return what every member of a group holds and wants, in the group's order."""
+    gathered = [mine] * count
+    dist.all_gather_object(gathered, mine, group=group)
+    return [holding for holding, _ in gathered], [names for _, names in gathered]

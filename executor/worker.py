@@ -32,14 +32,12 @@ from executor.protocols import (
     THREE_D,
     registered,
 )
+from executor.reshard import Holding, lent_slices, write_slices
 from executor.residents import Duty, PoolModels
 from executor.settings import effective_settings
 from executor.shard import ModelShard
 from executor.train import update_model
-from executor.transition import (
-    needed_shards,
-    write_shard,
-)
+from executor.transition import holding_of
 from executor.workload import response_lengths
 from rlplan.algorithms import load_algorithm
 from rlplan.probing import ModelPass
@@ -104,10 +102,10 @@ class Worker:
         """Generate responses of this replica's prompts."""
         generator = self._models.generator
         outcome = run_task(
-            call, lambda columns: self._generate(call, columns), leads=generator.mesh.leads
+            call, lambda columns: self._generate(call, columns), leads=generator.mesh.comes_first
         )
         if self._models.transition is not None:
-            generator.flat.release()
+            self._models.transition.end()
         return outcome
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
@@ -153,7 +151,7 @@ class Worker:
         """Run a forward-only task on this rank's rows."""
         shard, layout = self._models.homes[call.task.role], self._duty.plan.tasks[call.task.name]
 
-        def said(output: str, columns: Columns) -> Tensor:
+        def said(output: str, columns: Columns) -> Tensor | None:
             tokens, parts = sequences_for(output, columns)
             return infer(
                 shard,
@@ -166,7 +164,8 @@ class Worker:
 
         def compute(columns: Columns) -> Outcome:
             found = {output: said(output, columns) for output in call.task.outputs}
-            return {output: {output: _array(value)} for output, value in found.items()}, {}
+            told = {output: value for output, value in found.items() if value is not None}
+            return {output: {output: _array(value)} for output, value in told.items()}, {}
 
         return run_task(call, compute, leads=shard.mesh.leads)
 
@@ -206,42 +205,65 @@ class Worker:
         start = time.time()
         self._models.transition.run()
         self._finish()
-        return CallReport(start_seconds=start, end_seconds=time.time())
+        moved = {
+            "received_bytes_max": float(self._models.transition.received_bytes),
+            "redundant_bytes_max": float(self._models.transition.redundant_bytes),
+        }
+        return CallReport(start_seconds=start, end_seconds=time.time(), metrics=moved)
 
     @registered(ONE_TO_ALL)
-    def export_weights(self, _: None) -> tuple[Any, CallReport]:
-        """Put this rank's train shard into the object store if it leads a copy of the model."""
+    def holding(self, _: None) -> Holding:
+        """Return what this rank generates with, without the values."""
+        return holding_of(self._models.generator)
+
+    @registered(ONE_TO_ALL)
+    def export_weights(self, targets: list[Holding]) -> tuple[Any, CallReport]:
+        """Put out what this rank gives each shard of another pool, if it leads a copy of the model.
+
+        Args:
+            targets: What the other pool's ranks hold.
+        """
         start, shard = time.time(), self._models.homes["actor"]
-        flat = None
+        given: dict[tuple[int, int], Any] = {}
         if shard.mesh.dp == 0:
-            flat = [ray.put({"flat": _array(shard.flat.values), "entries": shard.flat.entries})]
-        return flat, CallReport(start_seconds=start, end_seconds=time.time())
+            tied = self._duty.plan.job.architecture("actor").tied_embeddings
+            for target in targets:
+                if (target.pp, target.tp) not in given:
+                    slices, message = lent_slices(
+                        holding_of(shard), shard.flat.values, target, target_head_is_tied=tied
+                    )
+                    given[target.pp, target.tp] = ray.put((slices, _array(message)))
+        return given, CallReport(start_seconds=start, end_seconds=time.time())
 
     @registered(ONE_TO_ALL)
     def import_weights(self, holders: list[Any]) -> CallReport:
-        """Write the generate shard from the train shards that another pool put out.
+        """Write the generate shard from what another pool's ranks gave for it.
 
         Args:
-            holders: By train shard, a reference to what `export_weights` returned.
+            holders: References to what `export_weights` returned.
         """
         generator = self._models.generator
-        mesh = generator.mesh
-        needed = needed_shards(len(holders), mesh.tp_size, mesh.tp)
-        wait_for([holders[position] for position in needed])
-        start = time.time()
-        references = [ray.get(holders[position])[0] for position in needed]
-        shards = ray.get(references)
-        flats = [self._tensor(shard["flat"]) for shard in shards]
+        wait_for(holders)
+        start, place = time.time(), (generator.mesh.pp, generator.mesh.tp)
+        received = 0
         with torch.no_grad():
-            write_shard(generator.flat, mesh.tp, shards[0]["entries"], flats, needed.start)
+            for slices, message in ray.get([given[place] for given in ray.get(holders)]):
+                received += message.nbytes
+                write_slices(
+                    generator.flat.entries, generator.flat.values, slices, self._tensor(message)
+                )
         self._finish()
-        return CallReport(start_seconds=start, end_seconds=time.time())
+        return CallReport(
+            start_seconds=start,
+            end_seconds=time.time(),
+            metrics={"received_bytes_max": float(received)},
+        )
 
     @registered(ONE_TO_ALL)
     def weights(self, role: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return this rank's parts of a role's weights by name (`generator`: those it generates with)."""
         shard = self._models.generator if role == "generator" else self._models.homes[role]
-        values = _array(shard.flat.values)
+        values = _array(shard.flat.values.clone())  # what numpy sees cannot be given back
         return {
             e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries
         }

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from executor.batches import PADDING, PROMPT, RESPONSE
 from executor.forward import attention_mask, token_positions
+from executor.pipeline import forward_through
 from executor.shard import ModelShard
 
 
@@ -97,7 +99,7 @@ def generate(
     parts = torch.zeros_like(tokens, dtype=torch.int8)
     parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
     log_probs = torch.zeros(tokens.shape, device=tokens.device)
-    with torch.inference_mode(), shard.autocast():
+    with torch.inference_mode():
         for start in range(0, batch, settings.max_running):
             rows_of_wave = slice(start, start + settings.max_running)
             wave = Wave(
@@ -138,7 +140,7 @@ class Wave:
         self._first = int((sequences.parts != PADDING).any(dim=0).int().argmax())
         self._running = lengths > 0
         self._step = 0
-        self._cache = KeyValueCache(_layers(shard), prompt_width - self._first + self._steps)
+        self._cache = KeyValueCache(shard.num_layers, prompt_width - self._first + self._steps)
         self._logits: Tensor | None = None
 
     def start(self) -> None:
@@ -146,17 +148,13 @@ class Wave:
         prompt = slice(self._first, self._prompt_width)
         tokens, parts = self._sequences.tokens[:, prompt], self._sequences.parts[:, prompt]
         self._cache.length = 0
-        hidden = self._shard.model.hidden(
-            tokens, attention_mask(parts), token_positions(parts), self._cache
-        )
+        self._pass(tokens, attention_mask(parts), token_positions(parts))
         self._cache.length = tokens.shape[1]
-        self._logits = self._shard.model.head(hidden[:, -1:])[:, 0]
 
     def append(self) -> bool:
         """Draw the next token of every running sequence; return whether any needs another one."""
-        assert self._logits is not None
         made, at = self._sequences, self._prompt_width + self._step
-        chosen, log_prob = self._choose(self._logits)
+        chosen, log_prob = self._draw()
         running = self._running & (self._step < self._lengths)
         made.tokens[:, at] = torch.where(running, chosen, 0)
         made.parts[:, at] = torch.where(running, RESPONSE, PADDING).to(torch.int8)
@@ -164,6 +162,19 @@ class Wave:
         self._running = running & (chosen != self._settings.eos_id)
         self._step += 1
         return self._step < self._steps and bool(self._running.any())
+
+    def _draw(self) -> tuple[Tensor, Tensor]:
+        """Return each row's next token and its log-probability, on every stage of the pipeline."""
+        mesh = self._shard.mesh
+        # Both in one message: float64 holds any token's number.
+        drawn = torch.empty(2, len(self._lengths), dtype=torch.float64, device=mesh.device)
+        if self._logits is not None:
+            chosen, log_prob = self._choose(self._logits)
+            drawn = torch.stack([chosen.double(), log_prob.double()])
+        if mesh.pp_size > 1:
+            last = mesh.pipeline_rank(mesh.pp_size - 1)
+            dist.broadcast(drawn, last, group=mesh.group("pp"))
+        return drawn[0].long(), drawn[1].float()
 
     def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return each row's next token and its log-probability."""
@@ -179,9 +190,13 @@ class Wave:
         present[:, -1] = True
         positions = present.sum(dim=1, keepdim=True) - 1
         tokens = self._sequences.tokens[:, at : at + 1]
-        hidden = self._shard.model.hidden(tokens, present[:, None, None], positions, self._cache)
+        self._pass(tokens, present[:, None, None], positions)
         self._cache.length += 1
-        self._logits = self._shard.model.head(hidden)[:, 0]
+
+    def _pass(self, tokens: Tensor, mask: Tensor, positions: Tensor) -> None:
+        """Run tokens through the model; the last stage keeps the logits of the last position."""
+        said = forward_through(self._shard, tokens, mask, positions, self._cache, only_last=True)
+        self._logits = said[:, 0] if said is not None else None
 
     def rewind(self) -> None:
         """Forget the token drawn last, so that the same step can be timed again."""
@@ -221,7 +236,3 @@ def uniform_draws(rows: Tensor, width: int, settings: GenerateSettings) -> Tenso
         np.random.default_rng([settings.seed, settings.iteration, row]) for row in rows.tolist()
     ]
     return torch.from_numpy(np.stack([stream.random(width) for stream in streams]))
-
-
-def _layers(shard: ModelShard) -> int:
-    return len(shard.model.backbone.layers)  # type: ignore[arg-type]

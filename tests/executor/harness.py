@@ -18,6 +18,7 @@ from executor.summary import iteration_metrics
 from executor.worker import Worker
 from executor.workload import PromptBatches
 
+# Workers to begin with; plans that need more get them when they come.
 DEVICES = 4
 
 
@@ -30,6 +31,7 @@ class Record:
     finished: list = field(default_factory=list)
     actor: list = field(default_factory=list)
     generator: list = field(default_factory=list)
+    moved: list = field(default_factory=list)
 
 
 class ReusedWorker(Worker):
@@ -47,16 +49,19 @@ class Crew:
     """Keep workers between plans, who take up a new plan in a second and not in ten."""
 
     def __init__(self):
-        self.devices = start_group(ReusedWorker, DEVICES, DEVICE)
+        self.devices = [start_group(ReusedWorker, DEVICES, DEVICE)]
         self.host = start_group(RuleWorker, 1, HOST)
 
     def groups_of(self, plan):
         groups, taken = {}, 0
+        if sum(pool.gpus for pool in plan.pools if not pool.is_host) > DEVICES * len(self.devices):
+            self.devices.append(start_group(ReusedWorker, DEVICES, DEVICE))
+        workers = [actor for group in self.devices for actor in group._actors]
         for pool in plan.pools:
             if pool.is_host:
                 groups[pool.name] = self.host
                 continue
-            actors = self.devices._actors[taken : taken + pool.gpus]
+            actors = workers[taken : taken + pool.gpus]
             groups[pool.name] = WorkerGroup(ReusedWorker, actors)
             taken += pool.gpus
         return groups
@@ -74,14 +79,16 @@ class Crew:
             record.metrics.append(iteration_metrics(plan, tasks, record.finished[-1]))
             record.tokens.append(collected(running, "sequences", "tokens"))
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
-        # The transition that the next iteration would begin with.
-        controller._send_transition()
         record.actor = groups[train.pool].call("weights", "actor")
+        # The transition that the next iteration would begin with.
+        for call in controller._send_transition():
+            record.moved = [report.metrics for report in ray.get(list(call.reports.values()))]
         record.generator = groups[generate.pool].call("weights", "generator")
         return record
 
     def stop(self):
-        self.devices.stop()
+        for group in self.devices:
+            group.stop()
         self.host.stop()
 
 

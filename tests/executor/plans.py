@@ -46,9 +46,22 @@ def make_job(algorithm="ppo", *, model=TINY, **work):
 
 
 def make_plan(
-    job, pools, *, tp=1, tp_gen=None, transition="hybridflow", micro_batch=4, max_running=256
+    job,
+    pools,
+    *,
+    tp=1,
+    pp=1,
+    tp_gen=None,
+    pp_gen=None,
+    transition="hybridflow",
+    micro_batch=4,
+    max_running=256,
+    **train,
 ):
-    """Return a plan; `pools` maps a pool's name to (devices, roles). A rule gets a host pool."""
+    """Return a plan; `pools` maps a pool's name to (devices, roles). A rule gets a host pool.
+
+    What else is given (`chunks`, `zero`, `recompute`, ...) is for tasks that train.
+    """
     tasks = tasks_of(load_algorithm(job.algorithm), job)
     homes = {}
     for name, (_, roles) in pools.items():
@@ -66,11 +79,17 @@ def make_plan(
         if task.kind == "generate" and "generator" in pools:
             home = "generator"
         gpus = next(pool.gpus for pool in found if pool.name == home)
-        size = 1 if task.kind == "rule" else min(tp, gpus)
-        if task.kind == "generate" and tp_gen is not None:
-            size = tp_gen
+        size, stages = (1, 1) if task.kind == "rule" else (min(tp, gpus), min(pp, gpus))
+        if task.kind == "generate":
+            size, stages = tp_gen or size, pp_gen or stages
         layouts[task.name] = TaskPlan(
-            pool=home, tp=size, dp=gpus // size, micro_batch=micro_batch, max_running=max_running
+            pool=home,
+            tp=size,
+            pp=stages,
+            dp=gpus // (size * stages),
+            micro_batch=micro_batch,
+            max_running=max_running,
+            **(train if task.kind == "train" else {}),
         )
     order = {
         pool.name: tuple(t.name for t in tasks if layouts[t.name].pool == pool.name)

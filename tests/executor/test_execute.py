@@ -91,9 +91,11 @@ def changed(task="actor.update", **fields):
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (changed(pp=2, dp=1), r"tasks\.actor\.update\.pp is 2: this engine runs 1 only"),
-        (changed(zero=3), r"tasks\.actor\.update\.zero is 3: this engine runs 0 only"),
-        (changed(recompute="full"), r"tasks\.actor\.update\.recompute is full"),
+        (changed(cp=2, dp=1), r"tasks\.actor\.update\.cp is 2: this engine runs 1 only"),
+        (
+            changed(pp=2, dp=1, chunks=2),
+            r"4 pipeline stages \(pp x chunks\) are more than the 2 lay",
+        ),
         (
             changed("actor.generate", engine="vllm"),
             r"engine is vllm: this executor has torch-static",

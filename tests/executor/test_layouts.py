@@ -21,6 +21,11 @@ def ppo_plans():
         "one process": make_plan(job, {"p0": (1, ALL_ROLES)}),
         "tp 2": make_plan(job, {"p0": (2, ALL_ROLES)}, tp=2),
         "dp 2": make_plan(job, {"p0": (2, ALL_ROLES)}),
+        "pp 2": make_plan(job, {"p0": (2, ALL_ROLES)}, pp=2, micro_batch=2),
+        "tp 2 x pp 2": make_plan(job, {"p0": (4, ALL_ROLES)}, tp=2, pp=2, micro_batch=3),
+        "tp 2 x pp 2 x dp 2": make_plan(
+            job, {"p0": (8, ALL_ROLES)}, tp=2, pp=2, pp_gen=1, micro_batch=2
+        ),
         "tp 2 to tp 1": make_plan(job, {"p0": (2, ALL_ROLES)}, tp=2, tp_gen=1),
         "split": make_plan(
             job, {"p0": (1, ("actor", "reference")), "p1": (1, ("critic", "reward"))}

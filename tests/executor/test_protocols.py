@@ -12,6 +12,7 @@ from executor.protocols import (
     DP_PROTO,
     MICRO_DP,
     ONE_TO_ALL,
+    PP_ONLY,
     RANK_ZERO,
     THREE_D,
     generate_positions,
@@ -21,6 +22,7 @@ from executor.protocols import (
     train_positions,
 )
 from executor.rule_worker import RuleWorker
+from rlplan.layout import GenerateLayout, TrainLayout
 
 sizes = st.sampled_from([1, 2, 4])
 
@@ -34,25 +36,32 @@ def joined(lists):
     return [item for part in lists for item in part]
 
 
-@given(tp=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
+@given(tp=sizes, pp=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
 @pytest.mark.parametrize("protocol", [THREE_D, MICRO_DP, DP_PROTO], ids=lambda p: p.name)
-def test_what_is_distributed_and_returned_is_collected_whole(protocol, tp, dp, items):
-    positions = train_positions(tp, tp * dp)
+def test_what_is_distributed_and_returned_is_collected_whole(protocol, tp, pp, dp, items):
+    positions = train_positions(tp, tp * pp * dp, pp)
     by_rank = protocol.distribute(positions, items, split_list)
-    assert sorted(by_rank) == list(range(tp * dp))
+    assert sorted(by_rank) == list(range(tp * pp * dp))
     assert protocol.collect(positions, by_rank, joined) == items
 
 
-@given(tp_gen=sizes, factor=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
-def test_micro_groups_collect_whole_too(tp_gen, factor, dp, items):
-    tp = tp_gen * factor
-    positions = generate_positions(tp_gen, tp, tp * dp)
+@st.composite
+def generate_layouts(draw):
+    pp, tp = draw(sizes), draw(sizes)
+    train = TrainLayout(pp=pp * draw(sizes), tp=tp * draw(sizes), dp=draw(sizes))
+    return GenerateLayout(train=train, pp=pp, tp=tp)
+
+
+@given(layout=generate_layouts(), items=st.lists(st.integers(), max_size=20))
+def test_micro_groups_collect_whole_too(layout, items):
+    positions = generate_positions(layout)
     by_rank = MICRO_DP.distribute(positions, items, split_list)
     assert MICRO_DP.collect(positions, by_rank, joined) == items
 
 
 def test_generation_positions_are_those_of_the_zero_redundancy_groups():
-    positions = generate_positions(2, 4, 8)
+    train = TrainLayout(pp=1, tp=4, dp=2)
+    positions = generate_positions(GenerateLayout(train=train, pp=1, tp=2))
     assert positions.groups() == ((0, 2), (1, 3), (4, 6), (5, 7))
 
 
@@ -65,6 +74,16 @@ def test_tensor_parallel_ranks_get_the_same_rows_and_only_their_first_is_heard()
         3: [3, 4],
     }
     assert THREE_D.collect(positions, {0: "a", 1: "b", 2: "c", 3: "d"}, list) == ["a", "c"]
+
+
+def test_the_last_stage_of_a_pipeline_is_heard_and_every_stage_where_all_are_asked():
+    positions = train_positions(2, 8, 2)
+    assert positions.groups() == ((0, 1, 2, 3), (4, 5, 6, 7))
+    results = dict(enumerate("abcdefgh"))
+    assert THREE_D.collect(positions, results, list) == ["c", "g"]
+    assert MICRO_DP.collect(positions, results, list) == ["a", "e"]
+    assert PP_ONLY.distribute(positions, "x", split_list) == dict.fromkeys(range(8), "x")
+    assert PP_ONLY.collect(positions, results, list) == ["a", "c"]
 
 
 def test_all_ranks_get_one_argument_and_all_are_heard():

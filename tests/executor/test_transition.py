@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from executor.transition import needed_shards
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.weights import cut_dimension, whole
 
@@ -61,13 +60,3 @@ def test_every_iteration_has_one_transition_before_generation(runs, name):
             "transition",
             "actor.generate",
         )
-
-
-@pytest.mark.parametrize(
-    ("train_tp", "generate_tp", "position", "expected"),
-    [(4, 2, 0, [0, 1]), (4, 2, 1, [2, 3]), (4, 4, 3, [3]), (2, 1, 0, [0, 1]), (2, 4, 3, [0, 1])],
-)
-def test_only_the_train_shards_that_a_generate_shard_is_made_of_are_fetched(
-    train_tp, generate_tp, position, expected
-):
-    assert list(needed_shards(train_tp, generate_tp, position)) == expected

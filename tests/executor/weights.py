@@ -6,16 +6,18 @@ import numpy as np
 VOCABULARY_ROWS = 260
 
 
-def whole(parts_by_rank, tp):
-    """Return whole weights out of the parts of the first `tp` ranks."""
+def whole(parts_by_rank, tp, pp=1):
+    """Return whole weights out of the parts of the first `tp` x `pp` ranks, stage by stage."""
     rows = parts_by_rank[0]["backbone.embed_tokens.weight"].shape[0]
     split_vocabulary = rows < VOCABULARY_ROWS
     weights = {}
-    for name in parts_by_rank[0]:
-        parts = [rank[name] for rank in parts_by_rank[:tp]]
-        dimension = cut_dimension(name)
-        held_whole = dimension is None or (is_vocabulary(name) and not split_vocabulary)
-        weights[name] = parts[0] if held_whole else np.concatenate(parts, axis=dimension)
+    for stage in range(pp):
+        ranks = parts_by_rank[stage * tp : (stage + 1) * tp]
+        for name in ranks[0]:
+            parts = [rank[name] for rank in ranks]
+            dimension = cut_dimension(name)
+            held_whole = dimension is None or (is_vocabulary(name) and not split_vocabulary)
+            weights[name] = parts[0] if held_whole else np.concatenate(parts, axis=dimension)
     return weights
 
 

@@ -1,0 +1,88 @@
+"""Causal attention over packed sequences, as transformers' layers call it.
+
+Queries, keys and values of a packed row are spread over one row per sequence, padded on the right:
+causal attention needs no mask then, and fused kernels apply. With a key-value cache the layers pass
+a plain mask on instead.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from executor.packing import SequenceSlots
+
+KEPT, RECOMPUTED = "rlplan", "rlplan-recomputed"
+
+
+def register_attention() -> None:
+    """Make both kinds of attention known to transformers, whose configs name them."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415  # slow import
+
+    ALL_ATTENTION_FUNCTIONS.register(KEPT, packed_attention)
+    ALL_ATTENTION_FUNCTIONS.register(RECOMPUTED, recomputed_attention)
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | SequenceSlots | None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Return the attention's output (1, L, heads, head_dim), or (B, T, ...) under a plain mask.
+
+    Args:
+        query: Shape (1, heads, L, head_dim), or (B, heads, T, head_dim).
+        attention_mask: The packed sequences, or True where a query attends a key.
+        settings: The layer's scaling and what else it passes on.
+    """
+    from transformers.integrations.sdpa_attention import (  # noqa: PLC0415  # slow import
+        sdpa_attention_forward,
+    )
+
+    if not isinstance(attention_mask, SequenceSlots):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    slots = attention_mask
+    queries, keys, values = (_spread(part, slots) for part in (query, key, value))
+    output, _ = sdpa_attention_forward(module, queries, keys, values, None, **settings)
+    together = output.reshape(1, slots.count * slots.width, *output.shape[2:])
+    return (together if slots.dense else together[:, slots.places]), None
+
+
+def recomputed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | SequenceSlots | None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Return the same as `packed_attention`, computed again in the backward pass.
+
+    Selective recomputation: what is large for its arithmetic (Korthikanti et al. 2022,
+    arXiv:2205.05198, section 5).
+    """
+    if not torch.is_grad_enabled():
+        return packed_attention(module, query, key, value, attention_mask, **settings)
+    result: tuple[Tensor, None] = checkpoint(
+        packed_attention,
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        **settings,
+    )
+    return result
+
+
+def _spread(packed: Tensor, slots: SequenceSlots) -> Tensor:
+    """Return (1, heads, L, head_dim) as (B, heads, W, head_dim)."""
+    rows = packed.transpose(1, 2)[0]
+    taken = rows if slots.dense else rows[slots.taken]
+    return taken.view(slots.count, slots.width, *rows.shape[1:]).transpose(1, 2)

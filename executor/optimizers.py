@@ -1,0 +1,137 @@
+"""Reduce gradients, clip and step, however weights, gradients and optimizer states are sharded.
+
+One interface, one class for each way (Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054, section 5):
+replicated (stage 0), sharded optimizer states (stage 1), and in `executor.fully_sharded` sharded
+gradients and weights (stages 2 and 3).
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from executor.flat import FlatParameters
+from executor.parallel import RankMesh
+
+# Keeps the division finite where all gradients are zero, as torch.nn.utils.clip_grad_norm_ does.
+SMALLEST_NORM = 1e-6
+
+
+class ShardOptimizer(ABC):
+    """Train a rank's part of a model with AdamW.
+
+    Attributes:
+        adam: Torch's optimizer of what this rank steps.
+    """
+
+    adam: torch.optim.Optimizer
+
+    @abstractmethod
+    def reduce_gradients(self) -> None:
+        """Sum the gradients over the data-parallel ranks, and over what else shares a weight."""
+
+    @abstractmethod
+    def clip_and_step(self, max_norm: float) -> Tensor:
+        """Clip the whole model's gradient to a norm, step, and clear; return the norm before. ()."""
+
+    def states(self) -> list[Tensor]:
+        """Return the optimizer's states on the device; none before the first step."""
+        values = [value for state in self.adam.state.values() for value in state.values()]
+        return [value for value in values if isinstance(value, Tensor) and value.dim() > 0]
+
+
+class ReplicatedOptimizer(ShardOptimizer):
+    """Keep whole states on every data-parallel rank; gradients are summed in one flat bucket."""
+
+    def __init__(self, flat: FlatParameters, mesh: RankMesh, learning_rate: float) -> None:
+        self._flat, self._mesh = flat, mesh
+        self.adam = adam_of(flat.values, flat.gradients, learning_rate)
+
+    def reduce_gradients(self) -> None:
+        """Sum the flat gradient over the data-parallel ranks."""
+        gradients = _gradients(self._flat)
+        sum_shared_gradients(self._flat, self._mesh)
+        self._mesh.sum_over_dp(gradients)
+
+    def clip_and_step(self, max_norm: float) -> Tensor:
+        """Clip and step the whole of this rank's weights."""
+        gradients = _gradients(self._flat)
+        squares = self._flat.sum_of_squares(slice(0, len(gradients)), self._mesh)
+        norm = self._mesh.sum_over_pp(self._mesh.sum_over_tp(squares)).sqrt()
+        gradients.mul_(clipping_factor(norm, max_norm))
+        self.adam.step()
+        gradients.zero_()
+        return norm
+
+
+class ShardedOptimizer(ShardOptimizer):
+    """Keep states of a slice of the weights; gradients are scattered, weights gathered (stage 1)."""
+
+    def __init__(self, flat: FlatParameters, mesh: RankMesh, learning_rate: float) -> None:
+        assert flat.stored_gradients is not None
+        self._flat, self._mesh = flat, mesh
+        width = len(flat.stored_values) // mesh.dp_size
+        self._slice = slice(mesh.dp * width, (mesh.dp + 1) * width)
+        self.adam = adam_of(
+            flat.stored_values[self._slice], flat.stored_gradients[self._slice], learning_rate
+        )
+
+    def reduce_gradients(self) -> None:
+        """Sum this rank's slice of the flat gradient over the data-parallel ranks."""
+        stored = self._flat.stored_gradients
+        assert stored is not None
+        sum_shared_gradients(self._flat, self._mesh)
+        if self._mesh.dp_size > 1:
+            reduced = torch.empty_like(stored[self._slice])
+            dist.reduce_scatter_tensor(reduced, stored, group=self._mesh.group("dp"))
+            stored[self._slice] = reduced
+
+    def clip_and_step(self, max_norm: float) -> Tensor:
+        """Clip and step the slice, then gather all slices."""
+        stored, mesh = self._flat.stored_gradients, self._mesh
+        assert stored is not None
+        stop = min(self._slice.stop, len(self._flat.values))
+        span = slice(min(self._slice.start, stop), stop)
+        squares = mesh.sum_over_tp(self._flat.sum_of_squares(span, mesh))
+        norm = mesh.sum_over_dp(mesh.sum_over_pp(squares)).sqrt()
+        stored[self._slice].mul_(clipping_factor(norm, max_norm))
+        self.adam.step()
+        stored.zero_()
+        if mesh.dp_size > 1:
+            with torch.no_grad():
+                mine = self._flat.stored_values[self._slice].clone()
+                dist.all_gather_into_tensor(self._flat.stored_values, mine, group=mesh.group("dp"))
+        return norm
+
+
+def sum_shared_gradients(flat: FlatParameters, mesh: RankMesh) -> None:
+    """Sum gradients of weights that ranks of one copy of the model share, in place.
+
+    Norms over a rank's heads are whole weights of which each tensor-parallel rank sees a part of the
+    gradient; a tied embedding has one part of it at each end of the pipeline.
+    """
+    gradients = _gradients(flat)
+    if flat.partial_stop > flat.sharded_stop:
+        mesh.sum_over_tp(gradients[flat.sharded_stop : flat.partial_stop])
+    if flat.shared.stop > flat.shared.start:
+        dist.all_reduce(gradients[flat.shared], group=mesh.ends)
+
+
+def clipping_factor(norm: Tensor, max_norm: float) -> Tensor:
+    """Return what brings a gradient of that norm down to `max_norm`; 1 where it is smaller. ()."""
+    return (max_norm / (norm + SMALLEST_NORM)).clamp(max=1.0)
+
+
+def adam_of(
+    values: Tensor, gradients: Tensor | None, learning_rate: float
+) -> torch.optim.Optimizer:
+    """Return AdamW over a flat tensor; weight decay is zero, as usual in RLHF."""
+    weights = nn.Parameter(values)
+    weights.grad = gradients
+    return torch.optim.AdamW([weights], lr=learning_rate, weight_decay=0.0, foreach=False)
+
+
+def _gradients(flat: FlatParameters) -> Tensor:
+    assert flat.gradients is not None, "a model that is not trained has no gradients"
+    return flat.gradients
