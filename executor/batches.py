@@ -38,17 +38,44 @@ def split_rows(rows: Rows, parts: int, *, block: int, updates: int = 1) -> tuple
     A part holds its share of every mini-batch, in their order, so that an optimizer step sees the
     same rows in any layout. Where blocks do not divide evenly, the first parts get one more.
     """
-    ((first, last),) = rows
-    assert (last - first) % (block * updates) == 0, "mini-batches hold whole blocks"
-    size = (last - first) // updates
+    count = count_rows(rows)
+    assert count % (block * updates) == 0, "mini-batches hold whole blocks"
+    size = count // updates
     shares: list[list[tuple[int, int]]] = [[] for _ in range(parts)]
     for update in range(updates):
-        start = first + update * size
+        start = update * size
         for part, share in enumerate(shares):
             bounds = [start + block * _cut(size // block, parts, edge) for edge in (part, part + 1)]
-            if bounds[0] < bounds[1]:
-                share.append((bounds[0], bounds[1]))
+            share += rows_at(rows, *bounds)
     return tuple(tuple(share) for share in shares)
+
+
+def rows_at(rows: Rows, first: int, last: int) -> Rows:
+    """Return the rows from the first position to before the last, counted through the ranges."""
+    found, passed = [], 0
+    for start, stop in rows:
+        low, high = max(first - passed, 0), min(last - passed, stop - start)
+        if low < high:
+            found.append((start + low, start + high))
+        passed += stop - start
+    return tuple(found)
+
+
+def shifted(rows: Rows, by: int) -> Rows:
+    """Return the ranges with `by` added to every row's number."""
+    return tuple((start + by, stop + by) for start, stop in rows)
+
+
+def whole_blocks(numbers: Sequence[int], block: int) -> Rows:
+    """Return the rows of blocks of `block` rows by the blocks' numbers, neighbours as one range."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        start = number * block
+        if ranges and ranges[-1][1] == start:
+            ranges[-1] = (ranges[-1][0], start + block)
+        else:
+            ranges.append((start, start + block))
+    return tuple(ranges)
 
 
 def _cut(blocks: int, parts: int, edge: int) -> int:

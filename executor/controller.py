@@ -11,34 +11,21 @@ from typing import Any
 
 import ray
 
-from executor.batches import Columns, Piece, Rows, overlapping, split_rows
-from executor.calls import CallReport, TaskCall
+from executor.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
+from executor.calls import TaskCall
 from executor.layouts import generation_positions, shares_weights
+from executor.loops import Batch, one_batch, sampled_again
+from executor.multiplier import initial_state, next_state
 from executor.pools import WorkerGroup, fetched
-from executor.protocols import DP_METRIC, DP_PROTO, RankPositions, reduce_metrics, train_positions
+from executor.protocols import DP_PROTO, RankPositions, train_positions
+from executor.sent import Sent, metrics_by_task, sending_order
 from executor.spans import Reported, Seat, measured_spans
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, parents_of
+from rlplan.dataflow import DATASET_KEYS, Task, parents_of
 from rlplan.plan import Plan
-from rlplan.trace import Activity, IterationSpan, Span
+from rlplan.trace import IterationSpan, Span
 
 TRANSITION = "transition"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """Hold a call that was sent: where it runs, and by seat the reference of its report.
-
-    Attributes:
-        parents: Calls whose outputs it waits for, by name.
-    """
-
-    name: str
-    pool: str
-    activity: Activity
-    positions: RankPositions
-    reports: Mapping[Seat, Any]
-    parents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +41,16 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """Hold what an iteration measured: its spans, and by task the metrics of all its ranks."""
+    """Hold what an iteration measured: its spans, and by task the metrics of all its ranks.
+
+    Attributes:
+        state: What the algorithm went into it with, by name.
+    """
 
     span: IterationSpan
     spans: tuple[Span, ...]
     metrics: Mapping[str, Mapping[str, float]]
+    state: Mapping[str, float] = field(default_factory=dict)
 
 
 class Controller:
@@ -66,7 +58,11 @@ class Controller:
 
     Args:
         groups: By pool.
-        prompts: Returns the prompts of an iteration as columns.
+        prompts: Returns the prompts of a batch as columns, and the texts that are mixed in.
+
+    Attributes:
+        state: What the algorithm carries from iteration to iteration, by name; it belongs into a
+            checkpoint.
     """
 
     def __init__(
@@ -78,7 +74,8 @@ class Controller:
     ) -> None:
         self._plan, self._groups, self._prompts = plan, groups, prompts
         self._order = sending_order(plan, tasks)
-        self._grouped = load_algorithm(plan.job.algorithm).groups
+        self._algorithm = load_algorithm(plan.job.algorithm)
+        self.state = initial_state(self._algorithm, plan.job)
         self._origin_seconds: float | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
         self._shards: list[Any] = []
@@ -86,20 +83,28 @@ class Controller:
         if train.pool != generate.pool:
             self._shards = groups[generate.pool].call("holding")
 
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the tasks of an iteration in the order in which they are sent."""
+        return self._order
+
     def send(self, iteration: int) -> Running:
         """Send all calls of an iteration."""
         start = time.time()
         if self._origin_seconds is None:
             self._origin_seconds = start
-        rows: Rows = ((0, self._plan.job.workload.sequences),)
-        prompts = Piece(rows, ray.put(self._prompts(iteration)))
-        pieces: dict[str, tuple[Piece, ...]] = {"prompts": (prompts,)}
-        calls: list[Sent] = []
-        for task in self._order:
-            if task.kind == "generate":
-                calls += self._send_transition()
-            calls.append(self._send_task(task, iteration, rows, pieces))
-        return Running(iteration=iteration, start_seconds=start, calls=tuple(calls), pieces=pieces)
+        job, turn = self._plan.job, _Turn(self, iteration)
+        if self._algorithm.resamples:
+            samples = job.workload.samples_per_prompt
+            batch = sampled_again(turn, job.dynamic_sampling, job.rewards, samples)
+        else:
+            batch = one_batch(turn)
+        return Running(
+            iteration=iteration,
+            start_seconds=start,
+            calls=tuple(turn.calls),
+            pieces=batch.pieces,
+        )
 
     def finish(self, running: Running) -> Finished:
         """Wait for an iteration and return what it measured."""
@@ -119,8 +124,10 @@ class Controller:
             )
             for index, call in enumerate(running.calls)
         ]
-        origin = self._origin_seconds
+        origin, state = self._origin_seconds, self.state
         assert origin is not None
+        metrics = metrics_by_task(running.calls, reported)
+        self.state = next_state(self._algorithm, self._plan.job, state, metrics)
         return Finished(
             span=IterationSpan(
                 iteration=running.iteration,
@@ -128,31 +135,49 @@ class Controller:
                 end_seconds=time.time() - origin,
             ),
             spans=measured_spans(reported, running.iteration, running.start_seconds, origin),
-            metrics={
-                call.name: _metrics(call, done.reports)
-                for call, done in zip(running.calls, reported, strict=True)
-                if call.activity == "task"
-            },
+            metrics=metrics,
+            state=state,
         )
 
-    def _send_task(
-        self, task: Task, iteration: int, rows: Rows, pieces: dict[str, tuple[Piece, ...]]
-    ) -> Sent:
+    def batch_of_prompts(self, number: int) -> Batch:
+        """Return references to the batch of that number: prompts, and texts where they are mixed in."""
+        rows: Rows = ((0, self._plan.job.workload.sequences),)
+        columns = self._prompts(number)
+        pieces: dict[str, tuple[Piece, ...]] = {}
+        for key in DATASET_KEYS:
+            own = {name: column for name, column in columns.items() if _dataset_key(name) == key}
+            if own:
+                pieces[key] = (Piece(rows, ray.put(own)),)
+        return Batch(number=number, rows=rows, pieces=pieces)
+
+    def send_tasks(self, tasks: tuple[Task, ...], batch: Batch) -> list[Sent]:
+        """Send tasks on a batch, and what brings the weights to those that generate."""
+        calls: list[Sent] = []
+        for task in self._order:
+            if task not in tasks:
+                continue
+            if task.kind == "generate":
+                calls += self._send_transition()
+            calls.append(self._send_task(task, batch))
+        return calls
+
+    def _send_task(self, task: Task, batch: Batch) -> Sent:
         """Send a task to the ranks of its pool and note where its outputs will be."""
-        pool = self._plan.tasks[task.name].pool
+        pool, pieces = self._plan.tasks[task.name].pool, batch.pieces
         group = self._groups[pool]
         positions, protocol = self._positions(task), group.protocol(task.kind)
         shares = protocol.distribute(
-            positions, rows, lambda whole, parts: self._split(task, whole, parts)
+            positions, batch.rows, lambda whole, parts: self._split(task, whole, parts)
         )
         if protocol is DP_PROTO:
             shares = {rank: share for rank, share in shares.items() if share}
         calls = {
             rank: TaskCall(
                 task=task,
-                iteration=iteration,
+                iteration=batch.number,
                 rows=share,
                 inputs={key: overlapping(pieces[key], share) for key in task.inputs},
+                state=self.state,
             )
             for rank, share in shares.items()
         }
@@ -186,7 +211,7 @@ class Controller:
         work = self._plan.job.workload
         if task.kind != "train":
             return split_rows(rows, parts, block=work.samples_per_prompt)
-        block = work.samples_per_prompt if self._grouped else 1
+        block = work.samples_per_prompt if self._algorithm.groups else 1
         return split_rows(rows, parts, block=block, updates=work.updates)
 
     def _send_transition(self) -> list[Sent]:
@@ -218,34 +243,33 @@ class Controller:
         ]
 
 
+class _Turn:
+    """Carry out one iteration of a controller (`executor.loops.Turn`)."""
+
+    def __init__(self, controller: Controller, iteration: int) -> None:
+        self._controller, self.iteration = controller, iteration
+        self.tasks, self.calls = controller.tasks, list[Sent]()
+
+    def prompts(self, number: int) -> Batch:
+        return self._controller.batch_of_prompts(number)
+
+    def run(self, tasks: tuple[Task, ...], batch: Batch) -> None:
+        self.calls += self._controller.send_tasks(tasks, batch)
+
+    def fetch(self, batch: Batch, keys: tuple[str, ...]) -> Mapping[str, Array]:
+        found = {}
+        for key in keys:
+            pieces = batch.pieces.get(key, ())
+            if pieces:
+                columns = ray.get([piece.reference for piece in pieces])
+                held = [(p.rows, each) for p, each in zip(pieces, columns, strict=True)]
+                found[key] = assemble(batch.rows, held)[key]
+        return found
+
+
+def _dataset_key(column: str) -> str:
+    return "pretrain" if column.startswith("pretrain_") else "prompts"
+
+
 def _seats(pool: str, by_rank: Mapping[int, Any]) -> dict[Seat, Any]:
     return {(pool, rank): value for rank, value in by_rank.items()}
-
-
-def _metrics(call: Sent, reports: Mapping[Seat, CallReport]) -> dict[str, float]:
-    """Return a task's metrics over its data-parallel groups."""
-    metrics = {rank: report.metrics for (_, rank), report in reports.items()}
-    if len(metrics) < call.positions.ranks:  # idle rule workers
-        return reduce_metrics([metrics[rank] for rank in sorted(metrics)])
-    reduced: dict[str, float] = DP_METRIC.collect(call.positions, metrics, reduce_metrics)
-    return reduced
-
-
-def sending_order(plan: Plan, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-    """Return all tasks after their parents, and by the plan's order where tasks wait for one pool.
-
-    The order is a priority: a task that is ready does not wait for one that comes earlier in the
-    order but whose inputs are not made yet.
-    """
-    rank = {name: position for order in plan.order.values() for position, name in enumerate(order)}
-    waiting, sent = list(tasks), dict[str, Task]()
-    while waiting:
-        ready = [t for t in waiting if all(p.name in sent for p in parents_of(t, tasks))]
-        assert ready, "a dataflow has no cycles"
-        pool = plan.tasks[ready[0].name].pool
-        task = min(
-            (t for t in ready if plan.tasks[t.name].pool == pool), key=lambda t: rank[t.name]
-        )
-        waiting.remove(task)
-        sent[task.name] = task
-    return tuple(sent.values())

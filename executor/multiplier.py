@@ -1,8 +1,10 @@
 """The Lagrange multiplier of Safe-RLHF: it grows while costs are above their limit."""
 
 import math
+from collections.abc import Mapping
 
-from rlplan.job import Constraint
+from rlplan.dataflow import Algorithm
+from rlplan.job import Constraint, Job
 
 # Its name in the algorithm's state and in the metrics.
 MULTIPLIER = "lagrange_multiplier"
@@ -17,3 +19,21 @@ def next_multiplier(multiplier: float, mean_cost: float, constraint: Constraint)
     step = constraint.multiplier_learning_rate * multiplier * (mean_cost - constraint.cost_limit)
     highest = math.log(constraint.multiplier_max)
     return math.exp(min(math.log(multiplier) + step, highest))
+
+
+def initial_state(algorithm: Algorithm, job: Job) -> dict[str, float]:
+    """Return what an algorithm carries from iteration to iteration, before the first one."""
+    return {MULTIPLIER: job.constraint.multiplier} if algorithm.constrained else {}
+
+
+def next_state(
+    algorithm: Algorithm,
+    job: Job,
+    state: Mapping[str, float],
+    metrics: Mapping[str, Mapping[str, float]],
+) -> dict[str, float]:
+    """Return what an algorithm carries on, given what an iteration's tasks measured."""
+    if not algorithm.constrained:
+        return dict(state)
+    mean_cost = metrics["actor.update"]["cost_sum"] / job.workload.sequences
+    return {**state, MULTIPLIER: next_multiplier(state[MULTIPLIER], mean_cost, job.constraint)}

@@ -1,0 +1,111 @@
+"""Controller loops: how an iteration's tasks follow each other, as pseudo-code would have it.
+
+Which tasks there are, and who waits for whom, says the algorithm's file in `rlplan/algorithms/`. A
+loop returns the batch that was trained on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from executor.batches import Array, Piece, Rows, count_rows, shifted, whole_blocks
+from rlplan.dataflow import Task
+from rlplan.job import DynamicSampling, Rewards
+
+# Batches of prompts that replace others have numbers from here on, far above any iteration's.
+ROUND_STRIDE = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Hold what is known of some rows: by data key, references of pieces.
+
+    Attributes:
+        number: Of the batch of prompts: the iteration, or a number of its own when sampled again.
+        pieces: Tasks add what they make.
+    """
+
+    number: int
+    rows: Rows
+    pieces: dict[str, tuple[Piece, ...]]
+
+
+class Turn(Protocol):
+    """Carry out an iteration's tasks; every call returns at once, but for `fetch`."""
+
+    iteration: int
+    tasks: tuple[Task, ...]
+
+    def prompts(self, number: int) -> Batch:
+        """Return the batch of prompts of that number."""
+
+    def run(self, tasks: tuple[Task, ...], batch: Batch) -> None:
+        """Send tasks, each after those that it waits for and in the plan's order."""
+
+    def fetch(self, batch: Batch, keys: tuple[str, ...]) -> Mapping[str, Array]:
+        """Return one number for every row, by those of the keys that the batch has."""
+
+
+def one_batch(turn: Turn) -> Batch:
+    """Generate, judge and learn from one batch: every algorithm but those that sample again."""
+    batch = turn.prompts(turn.iteration)
+    turn.run(turn.tasks, batch)
+    return batch
+
+
+def sampled_again(
+    turn: Turn, sampling: DynamicSampling, rewards: Rewards | None, samples: int
+) -> Batch:
+    """Generate and judge until there are enough groups of unequal rewards, then learn from them.
+
+    Yu et al. 2025, DAPO, arXiv:2503.14476, algorithm 1 and section 3.2. Should the rounds not
+    suffice, groups of equal rewards fill the batch up.
+    """
+    training = tuple(task for task in turn.tasks if task.kind == "train")
+    sampling_tasks = tuple(task for task in turn.tasks if task.kind != "train")
+    batches, told_apart = [], list[bool]()
+    for round_number in range(sampling.max_rounds):
+        batch = turn.prompts(turn.iteration + round_number * ROUND_STRIDE)
+        turn.run(sampling_tasks, batch)
+        batches.append(batch)
+        told_apart += groups_told_apart(
+            turn.fetch(batch, ("scores", "rule_scores")), rewards or Rewards(), samples
+        )
+        if sum(told_apart) * samples >= count_rows(batch.rows):
+            break
+    batch = chosen_groups(batches, told_apart, samples)
+    turn.run(training, batch)
+    return batch
+
+
+def groups_told_apart(scores: Mapping[str, Array], rewards: Rewards, samples: int) -> list[bool]:
+    """Return of each group whether its samples' rewards differ.
+
+    Args:
+        scores: By data key, one number for every sample.
+        samples: Size of a group; its samples are consecutive.
+    """
+    weights = {"scores": rewards.model_weight, "rule_scores": rewards.function_weight}
+    total: Any = sum(weights[key] * numbers.astype(np.float64) for key, numbers in scores.items())
+    groups = total.reshape(-1, samples)
+    told_apart: list[bool] = (groups.max(axis=1) > groups.min(axis=1)).tolist()
+    return told_apart
+
+
+def chosen_groups(batches: list[Batch], told_apart: list[bool], samples: int) -> Batch:
+    """Return a batch as large as each of the given ones, of the first groups that tell apart.
+
+    Rows of the second batch are counted on from the first one's, and so on.
+    """
+    size = count_rows(batches[0].rows)
+    groups = size // samples
+    first_ones = sorted(range(len(told_apart)), key=lambda group: not told_apart[group])
+    chosen = sorted(first_ones[:groups])
+    pieces: dict[str, tuple[Piece, ...]] = {}
+    for place, batch in enumerate(batches):
+        for key, held in batch.pieces.items():
+            moved = tuple(Piece(shifted(p.rows, place * size), p.reference) for p in held)
+            pieces[key] = pieces.get(key, ()) + moved
+    return Batch(number=batches[0].number, rows=whole_blocks(tuple(chosen), samples), pieces=pieces)

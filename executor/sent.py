@@ -1,0 +1,70 @@
+"""Calls that were sent: in what order, and what their reports say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from executor.calls import CallReport
+from executor.protocols import DP_METRIC, RankPositions, reduce_metrics
+from executor.spans import Reported, Seat
+from rlplan.dataflow import Task, parents_of
+from rlplan.plan import Plan
+from rlplan.trace import Activity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """Hold a call that was sent: where it runs, and by seat the reference of its report.
+
+    Attributes:
+        parents: Calls whose outputs it waits for, by name.
+    """
+
+    name: str
+    pool: str
+    activity: Activity
+    positions: RankPositions
+    reports: Mapping[Seat, Any]
+    parents: tuple[str, ...] = ()
+
+
+def metrics_by_task(
+    calls: Sequence[Sent], reported: Sequence[Reported]
+) -> dict[str, dict[str, float]]:
+    """Return each task's metrics; those of a task that ran several times are added up."""
+    found: dict[str, dict[str, float]] = {}
+    for call, done in zip(calls, reported, strict=True):
+        if call.activity == "task":
+            total = found.setdefault(call.name, {})
+            for name, value in _metrics(call, done.reports).items():
+                total[name] = total.get(name, 0.0) + value
+    return found
+
+
+def _metrics(call: Sent, reports: Mapping[Seat, CallReport]) -> dict[str, float]:
+    """Return a task's metrics over its data-parallel groups."""
+    metrics = {rank: report.metrics for (_, rank), report in reports.items()}
+    if len(metrics) < call.positions.ranks:  # idle rule workers
+        return reduce_metrics([metrics[rank] for rank in sorted(metrics)])
+    reduced: dict[str, float] = DP_METRIC.collect(call.positions, metrics, reduce_metrics)
+    return reduced
+
+
+def sending_order(plan: Plan, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+    """Return all tasks after their parents, and by the plan's order where tasks wait for one pool.
+
+    The order is a priority: a task that is ready does not wait for one that comes earlier in the
+    order but whose inputs are not made yet.
+    """
+    rank = {name: position for order in plan.order.values() for position, name in enumerate(order)}
+    waiting, sent = list(tasks), dict[str, Task]()
+    while waiting:
+        ready = [t for t in waiting if all(p.name in sent for p in parents_of(t, tasks))]
+        assert ready, "a dataflow has no cycles"
+        pool = plan.tasks[ready[0].name].pool
+        task = min(
+            (t for t in ready if plan.tasks[t.name].pool == pool), key=lambda t: rank[t.name]
+        )
+        waiting.remove(task)
+        sent[task.name] = task
+    return tuple(sent.values())
