@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from executor.member import Membership
 from executor.pools import DEVICE, HOST, WorkerGroup, fetched, start_group
 from executor.residents import Duty
 from executor.rule_worker import RuleWorker
-from executor.worker import Membership, Worker
+from executor.worker import Worker
 from executor.workload import PromptBatches
 from rlplan.dataflow import Task
 from rlplan.errors import PlanError

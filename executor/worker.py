@@ -3,15 +3,12 @@
 Colocated tasks run one after another, in the order in which the controller sends them.
 """
 
-import socket
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from executor.batches import PADDING, RESPONSE, Columns
@@ -20,18 +17,11 @@ from executor.columns import as_baseline, column_of, sequences_for
 from executor.engines import load_engine_module
 from executor.engines.torch_static import GenerateSettings
 from executor.experience import make_experience
-from executor.footprint import peak_bytes, spare_collector
+from executor.footprint import spare_collector
 from executor.infer import infer
+from executor.member import Member
 from executor.parallel import reduce_sum_over_dp
-from executor.passes import PassBench
-from executor.protocols import (
-    ALL_TO_ALL,
-    MICRO_DP,
-    ONE_TO_ALL,
-    RANK_ZERO,
-    THREE_D,
-    registered,
-)
+from executor.protocols import MICRO_DP, ONE_TO_ALL, THREE_D, registered
 from executor.reshard import Holding, lent_slices, write_slices
 from executor.residents import Duty, PoolModels
 from executor.settings import effective_settings
@@ -40,54 +30,10 @@ from executor.train import update_model
 from executor.transition import holding_of
 from executor.workload import response_lengths
 from rlplan.algorithms import load_algorithm
-from rlplan.probing import ModelPass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """Tell a worker who it is in its pool.
-
-    Attributes:
-        address: `host:port` at which the pool's ranks meet.
-        device: `cpu` or `cuda`.
-    """
-
-    rank: int
-    ranks: int
-    address: str
-    device: str
-
-
-class Worker:
+class Worker(Member):
     """Run the tasks of a pool on one device."""
-
-    def __init__(self) -> None:
-        self._bench: PassBench | None = None
-
-    @registered(RANK_ZERO)
-    def meeting_point(self, _: None) -> str:
-        """Return an address at which the pool's ranks can meet."""
-        host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return f"{host}:{probe.getsockname()[1]}"
-
-    @registered(ALL_TO_ALL)
-    def join(self, membership: Membership) -> None:
-        """Join the pool's process group."""
-        self._member = membership
-        self._device = torch.device(membership.device)
-        if membership.device == "cpu":
-            torch.set_num_threads(1)  # one device is one core
-        else:
-            torch.cuda.set_device(0)  # the one GPU that Ray lets this process see
-        if membership.ranks > 1:
-            dist.init_process_group(
-                "gloo" if membership.device == "cpu" else "nccl",
-                init_method=f"tcp://{membership.address}",
-                rank=membership.rank,
-                world_size=membership.ranks,
-            )
 
     @registered(ONE_TO_ALL)
     def prepare(self, duty: Duty) -> None:
@@ -267,57 +213,6 @@ class Worker:
         return {
             e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries
         }
-
-    @registered(ONE_TO_ALL)
-    def run_pass(self, request: tuple[ModelPass, int]) -> tuple[float, ...]:
-        """Time a pass of a model on this rank; return the seconds of each repeat."""
-        return self._passes().run(*request)
-
-    def _passes(self) -> PassBench:
-        if self._bench is None:
-            self._bench = PassBench(self._member.rank, self._member.ranks, self._device)
-        return self._bench
-
-    @registered(ONE_TO_ALL)
-    def export_pass(self, model_pass: ModelPass) -> tuple[list[Any], float]:
-        """Put this rank's shard of a probed model out; return its reference and when that began."""
-        return self._passes().export_weights(model_pass)
-
-    @registered(ALL_TO_ALL)
-    def import_pass(self, request: tuple[ModelPass, list[Any]]) -> float:
-        """Take over another rank's shard of a probed model; return when that was done."""
-        return self._passes().import_weights(*request)
-
-    @registered(RANK_ZERO)
-    def take(self, holder: list[Any]) -> int:
-        """Fetch a payload and do nothing with it; return its bytes."""
-        return int(ray.get(holder[0]).nbytes)
-
-    @registered(RANK_ZERO)
-    def give(self, num_bytes: int) -> list[Any]:
-        """Put a payload into the object store; return its reference."""
-        return [ray.put(np.zeros(num_bytes, dtype=np.uint8))]
-
-    @registered(RANK_ZERO)
-    def fetch(self, holder: list[Any]) -> float:
-        """Return the seconds in which another worker's payload comes here."""
-        start = time.perf_counter()
-        torch.tensor(ray.get(holder[0]), device=self._device)
-        self._finish()
-        return time.perf_counter() - start
-
-    @registered(ONE_TO_ALL)
-    def peak(self, _: None) -> int:
-        """Return the largest bytes that this process has held on its device."""
-        return peak_bytes(self._device.type)
-
-    def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
-        """Return a copy on the device; arrays of the object store cannot be written."""
-        return torch.tensor(array, device=self._device)
-
-    def _finish(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
 
 
 def _array(values: Tensor) -> np.ndarray[Any, Any]:
