@@ -53,11 +53,16 @@ SEND_BOUNDS = {
     "send_memory_efficiency": (0.3, 1.2),
 }
 DECODE_BOUNDS = {
-    "alone_efficiency": (0.2, 1.2),
-    "paired_efficiency": (0.2, 1.0),
-    "block_start_seconds": (0.0, 2e-5),
+    "alone_efficiency": (0.3, 2.0),
+    "paired_efficiency": (0.3, 4.0),
+    "alone_start_seconds": (0.0, 1e-5),
+    "paired_start_seconds": (0.0, 2e-5),
+    "cached_bytes": (5e6, 6e7),
+    "memory_efficiency": (0.4, 1.0),
+    "overlap_exponent": (1.0, 12.0),
     "decode_fixed_seconds": (0.0, 2e-5),
-    "combine_seconds": (0.0, 2e-5),
+    "combine_seconds": (0.0, 1e-5),
+    "combine_part_seconds": (0.0, 1e-6),
 }
 PREFILL_BOUNDS = {
     "prefill_efficiency": (0.1, 1.0),

@@ -3,20 +3,21 @@
 FlashAttention-2's kernels for a cache (Dao 2023, arXiv:2307.08691, section 3.2; flash-decoding):
 a block of a prefill takes a tile of queries of one head past all keys that they see, and writes the
 new keys and values into the cache on its way; a block of a decode step takes one KV head of one
-sequence. Where there are too few blocks, the keys are split among several, whose results are
-combined.
+sequence, tile by tile. Where there are too few blocks, the keys are split among several, whose
+results are combined; into how many parts, the library decides by the keys for which the block table
+has room, and parts without keys start as well.
 """
 
 import math
 from functools import cache
 from typing import Final
 
+from profiles.gemm_time import overlapped
 from profiles.kernels import AttentionKernels
 
 BLOCKS_PER_UNIT: Final = 2
 QUERIES_PER_TILE: Final = 64
 KEYS_PER_TILE: Final = 128
-KEYS_PER_SPLIT: Final = 64
 # The library splits below this share of a block on every multiprocessor, ...
 ENOUGH_BLOCKS: Final = 0.8
 # ... into the fewest parts that fill waves this well, compared with the best number of parts.
@@ -40,25 +41,81 @@ class PagedAttentionTime:
         self._memory_rate = memory_bytes_per_second
 
     def decode_seconds(
-        self, batch: int, cached_tokens: int, kv_heads: int, head_dim: int, value_bytes: int
+        self,
+        batch: int,
+        cached_tokens: int,
+        kv_heads: int,
+        head_dim: int,
+        *,
+        value_bytes: int,
+        table_tokens: int = 0,
     ) -> float:
-        """Return the seconds of one decode step's attention of one layer."""
+        """Return the seconds of one decode step's attention of one layer.
+
+        Args:
+            table_tokens: Tokens of a sequence for which the block table has room, if they are more
+                than the cached ones.
+        """
         kernels = self.kernels
-        blocks = batch * kv_heads
-        tiles = max(1, -(-cached_tokens // KEYS_PER_SPLIT))
-        parts = split_parts(blocks, tiles, self._units)
-        keys = min(-(-tiles // parts) * KEYS_PER_SPLIT, max(1, cached_tokens))
-        num_bytes = keys * 2 * head_dim * value_bytes
-        per_slot = self._memory_rate / self._slots
-        full = kernels.block_start_seconds + num_bytes / (per_slot * kernels.paired_efficiency)
-        alone = kernels.block_start_seconds + num_bytes / (
-            BLOCKS_PER_UNIT * per_slot * kernels.alone_efficiency
-        )
-        waves, rest = divmod(blocks * parts, self._slots)
-        seconds = kernels.decode_fixed_seconds + waves * full
+        heads = batch * kv_heads
+        keys = cached_tokens + 1
+        tiles = -(-keys // KEYS_PER_TILE)
+        room = max(tiles, -(-table_tokens // KEYS_PER_TILE))
+        parts = split_parts(heads, room, self._units)
+        part_tiles = -(-room // parts)
+        active = -(-tiles // part_tiles)
+        key_bytes = 2 * head_dim * value_bytes
+        traffic = self._traffic_seconds(heads * keys * key_bytes)
+        tile_seconds = KEYS_PER_TILE * key_bytes * self._slots / self._memory_rate
+        walk = min(tiles, part_tiles) * tile_seconds
+        blocks = heads * active
+
+        def wave(size: int, *, paired: bool) -> float:
+            share = kernels.paired_efficiency if paired else 2 * kernels.alone_efficiency
+            return overlapped(walk / share, traffic * size / blocks, kernels.overlap_exponent)
+
+        waves, rest = divmod(blocks, self._slots)
+        seconds = kernels.decode_fixed_seconds + self._start_seconds(heads * parts)
+        seconds += waves * wave(self._slots, paired=True) if waves else 0.0
         if rest:
-            seconds += alone + (full - alone) * self._paired_share(rest)
-        return seconds + (kernels.combine_seconds if parts > 1 else 0.0)
+            paired = rest > self._units or (parts > 1 and self._meet(heads, parts, active))
+            seconds += wave(rest, paired=paired)
+        if parts > 1:
+            seconds += kernels.combine_seconds + parts * kernels.combine_part_seconds
+        return seconds
+
+    def _traffic_seconds(self, num_bytes: float) -> float:
+        """Return the seconds in which the memory passes keys and values that the cache lost.
+
+        Repeated steps find in the cache what they read before, until there is too much of it: with
+        twice the cache's bytes nothing is left when its turn comes again.
+        """
+        kernels = self.kernels
+        lost = min(1.0, max(0.0, num_bytes / kernels.cached_bytes - 1))
+        return num_bytes * lost / (self._memory_rate * kernels.memory_efficiency)
+
+    def _start_seconds(self, blocks: int) -> float:
+        """Return the seconds that blocks take before their first tile, wave after wave."""
+        kernels = self.kernels
+        waves, rest = divmod(blocks, self._slots)
+        seconds = waves * kernels.paired_start_seconds
+        if rest:
+            paired = rest > self._units
+            seconds += kernels.paired_start_seconds if paired else kernels.alone_start_seconds
+        return seconds
+
+    def _meet(self, heads: int, parts: int, active: int) -> bool:
+        """Tell whether two blocks with keys meet on a multiprocessor.
+
+        The parts of a head follow one another, and blocks go round the multiprocessors, so that
+        block i meets block i + units; of each head's parts the first `active` have keys.
+        """
+        if heads * parts <= self._units:
+            return False
+        if heads * parts > self._slots:
+            return True
+        shift = self._units % parts
+        return shift < active or parts - shift < active
 
     def prefill_seconds(
         self,

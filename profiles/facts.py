@@ -77,6 +77,7 @@ class DeviceFacts:
         fused: bool = True,
         causal: bool = True,
         paged: bool = False,
+        table_tokens: int = 0,
     ) -> Estimate:
         """Return the seconds of the attention of one layer, without its projections.
 
@@ -85,6 +86,7 @@ class DeviceFacts:
             cached_tokens: Tokens before them whose keys and values are cached.
             fused: Whether one kernel does it all (used by the roofline only).
             paged: Whether it is the kernel of 2024's engines over a paged cache (as `fused`).
+            table_tokens: Tokens for which its block table has room, if more than the cached ones.
         """
         return self._attention(
             (batch, query_tokens, cached_tokens),
@@ -94,6 +96,7 @@ class DeviceFacts:
             fused,
             causal,
             paged,
+            table_tokens,
         )
 
     def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:
@@ -181,6 +184,7 @@ class DeviceFacts:
         fused: bool,
         causal: bool,
         paged: bool,
+        table_tokens: int,
     ) -> Estimate:
         scatter = self._points.attentions(heads, precision, backward) if causal else None
         if scatter:
@@ -199,6 +203,7 @@ class DeviceFacts:
             fused=fused,
             causal=causal,
             paged=paged,
+            table_tokens=table_tokens,
         )
 
     def _look_up_memory_bound(self, num_bytes: float, kernels: float) -> Estimate:

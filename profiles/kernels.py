@@ -124,12 +124,18 @@ class AttentionKernels:
     """Hold what attention over a paged cache takes; `profiles.attention_time` has the formula.
 
     Attributes:
-        alone_efficiency: Share of the memory's rate at which decode blocks read when each has a
-            multiprocessor to itself.
-        paired_efficiency: The same when two share one.
-        block_start_seconds: Time of a decode block with next to no keys.
+        alone_efficiency: Rate at which a decode block walks along keys when it has a multiprocessor
+            to itself, as a share of a multiprocessor's part of the memory's rate (above 1: through
+            the second-level cache).
+        paired_efficiency: The same of one of two that share a multiprocessor, of half of that part.
+        alone_start_seconds: Time of a decode block alone before its first keys.
+        paired_start_seconds: The same of one of two.
+        cached_bytes: Keys and values that stay in the second-level cache between steps.
+        memory_efficiency: Share of the memory's rate at which the others move.
+        overlap_exponent: As of the matrix products.
         decode_fixed_seconds: Time of a decode step with next to no work.
         combine_seconds: Time to combine the results of split keys.
+        combine_part_seconds: The same for each part.
         prefill_efficiency: Share of the peak rate of prefill blocks, two on a multiprocessor.
         append_efficiency: Share of the memory's rate at which they write keys into the cache
             (above 1: through the second-level cache).
@@ -140,9 +146,14 @@ class AttentionKernels:
 
     alone_efficiency: Positive
     paired_efficiency: Positive
-    block_start_seconds: NonNegative
+    alone_start_seconds: NonNegative
+    paired_start_seconds: NonNegative
+    cached_bytes: Positive
+    memory_efficiency: Positive
+    overlap_exponent: Positive
     decode_fixed_seconds: NonNegative
     combine_seconds: NonNegative
+    combine_part_seconds: NonNegative
     prefill_efficiency: Positive
     append_efficiency: Positive
     alone_fraction: Positive

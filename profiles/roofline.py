@@ -105,6 +105,7 @@ class Roofline:
         fused: bool = True,
         causal: bool = True,
         paged: bool = False,
+        table_tokens: int = 0,
     ) -> Estimate:
         """Estimate the seconds of an attention: two products and a softmax for every query head.
 
@@ -113,11 +114,12 @@ class Roofline:
 
         Args:
             paged: The kernel of 2024's engines over a paged cache, for forward passes.
+            table_tokens: Tokens for which a paged cache's block table has room, if they are more
+                than the cached ones.
         """
         if paged and self._paged_attention is not None and not backward:
-            return self._paged(
-                (batch, query_tokens, cached_tokens), (q_heads, kv_heads, head_dim), precision
-            )
+            lengths = (batch, query_tokens, cached_tokens, table_tokens)
+            return self._paged(lengths, (q_heads, kv_heads, head_dim), precision)
         shares = self.shares
         value_bytes = PRECISIONS[precision].weight_bytes
         seen = cached_tokens + query_tokens * (0.5 if causal and fused else 1.0)
@@ -142,15 +144,17 @@ class Roofline:
         return _estimate(max(compute, memory) + fixed, shares.attention_spread, share)
 
     def _paged(
-        self, shape: tuple[int, int, int], heads: tuple[int, int, int], precision: Precision
+        self, lengths: tuple[int, int, int, int], heads: tuple[int, int, int], precision: Precision
     ) -> Estimate:
         paged = self._paged_attention
         assert paged is not None
-        (batch, query_tokens, cached), (q_heads, kv_heads, head_dim) = shape, heads
+        (batch, query_tokens, cached, table), (q_heads, kv_heads, head_dim) = lengths, heads
         value_bytes = PRECISIONS[precision].weight_bytes
         borrowed = self.kernels.attention is None
         if query_tokens == 1:
-            seconds = paged.decode_seconds(batch, cached, kv_heads, head_dim, value_bytes)
+            seconds = paged.decode_seconds(
+                batch, cached, kv_heads, head_dim, value_bytes=value_bytes, table_tokens=table
+            )
             return self._by_kernels(seconds, paged.kernels.decode_spread, borrowed=borrowed)
         seconds = paged.prefill_seconds(
             batch,

@@ -72,4 +72,5 @@ def forecast_of(device: DeviceFacts, record: Record) -> Estimate:
         head_dim=int(record["n_embd"]) // heads,
         precision=PRECISION,
         paged=True,
+        table_tokens=int(record.get("max_model_len") or 0),
     )
