@@ -12,15 +12,15 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Job, Workload
-from rlplan.lengths import Lengths, longest, sample_lengths
+from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest, sample_lengths
 from simulator.costs.operators import Batch
 
-# Drawn once per workload, the same everywhere: enough that a mean is within 1 % for lengths whose
-# spread is as large as their mean (1 / sqrt(16384) = 0.8 %).
-DRAWN_SEQUENCES = 16384
+# Enough that the longest of a thousand is known within a few per cent.
+DESCRIBED_SEQUENCES = 16384
 REMEMBERED_WORKLOADS = 64
 # Prompts and responses are drawn apart: one seed for both would make long prompts answer long.
 PROMPT_SEED, RESPONSE_SEED = 1, 2
@@ -35,6 +35,26 @@ Floats = npt.NDArray[np.float64]
 def drawn(lengths: Lengths, count: int, *, seed: int) -> Floats:
     """Return `count` drawn lengths in tokens. Shape (count,)."""
     return np.asarray(sample_lengths(lengths, count, seed), dtype=np.float64)
+
+
+def evenly(lengths: Lengths, count: int) -> Floats:
+    """Return `count` lengths in tokens, one of each `count`-th of the distribution, in order.
+
+    No luck is in their mean, spread and tail, as it is in as many drawn ones. Shape (count,).
+    """
+    shares = (np.arange(count) + 0.5) / count
+    if isinstance(lengths, int):
+        return np.full(count, float(lengths))
+    if isinstance(lengths, Uniform):
+        return np.floor(lengths.low + shares * (lengths.high - lengths.low + 1))
+    if isinstance(lengths, Lognormal):
+        variance = math.log1p((lengths.std / lengths.mean) ** 2)
+        centre = math.log(lengths.mean) - variance / 2
+        found = np.exp(centre + math.sqrt(variance) * ndtri(shares))
+        return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
+    assert isinstance(lengths, Empirical), "a trace is resolved before use"
+    values = np.sort(np.asarray(lengths.values, dtype=np.float64))
+    return np.asarray(values[(shares * len(values)).astype(np.int64)], dtype=np.float64)
 
 
 class LengthStatistics:
@@ -53,9 +73,10 @@ class LengthStatistics:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        prompts = drawn(workload.prompt_tokens, DRAWN_SEQUENCES, seed=PROMPT_SEED)
-        responses = drawn(workload.response_tokens, DRAWN_SEQUENCES, seed=RESPONSE_SEED)
-        whole = prompts + responses
+        prompts = evenly(workload.prompt_tokens, DESCRIBED_SEQUENCES)
+        responses = evenly(workload.response_tokens, DESCRIBED_SEQUENCES)
+        pairs = np.random.default_rng(RESPONSE_SEED).permutation(DESCRIBED_SEQUENCES)
+        whole = prompts + responses[pairs]
         self.prompt_tokens = float(prompts.mean())
         self.response_tokens = float(responses.mean())
         self.mean_tokens = float(whole.mean())
@@ -65,8 +86,8 @@ class LengthStatistics:
         self.longest_prompt_tokens = longest(workload.prompt_tokens)
         self._ordered = {
             "whole": np.sort(whole),
-            "prompts": np.sort(prompts),
-            "responses": np.sort(responses),
+            "prompts": prompts,
+            "responses": responses,
         }
         self._longest: dict[tuple[str, int], tuple[float, float]] = {}
 
@@ -93,7 +114,7 @@ _known: OrderedDict[int, LengthStatistics] = OrderedDict()
 
 
 def statistics_of(workload: Workload) -> LengthStatistics:
-    """Return the length statistics of a workload, drawn once with a fixed seed.
+    """Return the length statistics of a workload, taken once.
 
     Remembered by identity: hashing the thousands of lengths of a trace would cost more than a
     task's whole forecast.
