@@ -245,19 +245,20 @@ class Roofline:
     ) -> Estimate:
         """Estimate a collective whose slowest link is the node's own or the network's.
 
-        The ranks of a node share their cards: min(link, ranks_per_node * inter_node). Reductions
-        and broadcasts of few bytes go by trees (Sanders, Speck and Traff 2009), as NCCL chooses by
-        itself.
+        The ranks of a node share their cards. All-reduces and broadcasts across nodes go by trees
+        of nodes (Sanders, Speck and Traff 2009), as NCCL chooses by itself: two trees with half of
+        the tensor each, up and down, so that a node sends 2 (nodes - 1) / nodes of it. The others
+        go by rings of ranks.
         """
         shares, sheet = self.shares, self.sheet
         nodes = math.ceil(ranks / ranks_per_node)
         inside = math.ceil(ranks / nodes)
-        share = shares.link_efficiency
-        rate = sheet.intra_node_bytes_per_second * share.value
         network = inside * inter_node_bytes_per_second * shares.nic_efficiency.value
-        if inside == 1 or network < rate:
-            rate, share = network, shares.nic_efficiency
-        seconds = num_bytes * _wire_factor(kind, ranks) / rate
+        link = sheet.intra_node_bytes_per_second * shares.link_efficiency.value
+        between = _wire_factor(kind, nodes if kind == "all_reduce" else ranks) / network
+        within = _wire_factor(kind, ranks) / link if inside > 1 else 0.0
+        share = shares.nic_efficiency if between > within else shares.link_efficiency
+        seconds = num_bytes * max(between, within)
         intra_steps, inter_steps = _latency_steps(kind, inside, nodes)
         seconds += intra_steps * sheet.intra_node_latency_seconds
         seconds += inter_steps * sheet.inter_node_latency_seconds
