@@ -13,14 +13,14 @@ of parts (`gemm`, `norm`, ..., `decode`) only those are fitted. Files written:
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from kernel_cases import Case
-from kernel_parts import Part, parts_of
+from kernel_parts import ROWS, Part, parts_of
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import qmc
 
@@ -37,6 +37,7 @@ DEVICES = {"a100": "a100-80gb-sxm", "h100": "h100-80gb-sxm"}
 MOST_CASES = 800  # enough for a dozen constants; more only takes longer
 STARTS = 16  # points of a Sobol sequence from which the search starts: times climb in stairs
 SCOUT_EVALUATIONS, BEST_STARTS, EVALUATIONS = 12, 3, 80
+LAYER = "layer operators"
 SIGMA = 0.68  # the share of a normal distribution within one standard deviation
 
 
@@ -123,21 +124,46 @@ def with_spread(
     return replace(kernels, attention=replace(kernels.attention, **changes))
 
 
-def fit_part(sheet: DeviceSheet, kernels: Kernels, part: Part) -> tuple[Kernels, str]:
-    """Return kernels with a part fitted, and a note of the errors elsewhere."""
+@dataclass(frozen=True)
+class Fitted:
+    """Hold a part that was fitted.
+
+    Attributes:
+        held: Errors of the cases that were held out; of the fitted ones where none were.
+        tried: Errors of the cases that a fit which is only tried left out.
+    """
+
+    kernels: Kernels
+    held: Floats
+    tried: Floats
+
+    @property
+    def note(self) -> str:
+        """Return the errors in words."""
+        tried = f"without what is left out {note(self.tried)}" if len(self.tried) else ""
+        return "; ".join(filter(None, (note(self.held), tried)))
+
+
+def fit_part(sheet: DeviceSheet, kernels: Kernels, part: Part) -> Fitted:
+    """Return a part's fit and its errors elsewhere."""
     fitted = [case for case in part.cases if case.fitted]
     held = [case for case in part.cases if not case.fitted]
     kept = [case for case in fitted if not case.left_out]
-    left_out = [case for case in part.cases if case.left_out]
-    tried = ""
+    tried = np.array([])
     if len(kept) < len(fitted):
         without, _ = fit(sheet, kernels, part, kept)
-        tried = f"without what is left out {note(errors_of(sheet, without, left_out))}"
+        tried = errors_of(sheet, without, [case for case in part.cases if case.left_out])
     kernels, errors = fit(sheet, kernels, part, fitted)
     found = errors_of(sheet, kernels, held or fitted)
     kernels = with_spread(kernels, part.name, float(np.quantile(np.abs(found), SIGMA)), errors)
-    words = f"{'held out' if held else 'fitted on'} {note(found)}"
-    return kernels, "; ".join(filter(None, (words, tried)))
+    return Fitted(kernels, found, tried)
+
+
+def together(parts: Sequence[Fitted]) -> dict[str, str]:
+    """Return a note of all operators of a layer without its attention."""
+    held = np.concatenate([part.held for part in parts])
+    tried = np.concatenate([part.tried for part in parts])
+    return {LAYER: Fitted(parts[0].kernels, held, tried).note}
 
 
 def main(ops: Path, chosen: Sequence[str]) -> None:
@@ -146,10 +172,17 @@ def main(ops: Path, chosen: Sequence[str]) -> None:
         sheet = load_device(device)
         kernels = load_kernels(sheet.architecture)
         notes = dict(kernels.held_out)
+        layer = []
         for part in parts_of(ops / folder, device):
-            if not chosen or part.name in chosen:
-                kernels, notes[part.name] = fit_part(sheet, kernels, part)
-                print(f"{device}: {part.name} {notes[part.name]}", flush=True)
+            if chosen and part.name not in chosen:
+                continue
+            fitted = fit_part(sheet, kernels, part)
+            kernels, notes[part.name] = fitted.kernels, fitted.note
+            layer += [fitted] if part.name in ("gemm", *ROWS) else []
+            print(f"{device}: {part.name} {fitted.note}", flush=True)
+        if len(layer) > len(ROWS):
+            notes |= together(layer)
+            print(f"{device}: {LAYER} {notes[LAYER]}", flush=True)
         kernels = replace(kernels, held_out=FrozenDict(notes))
         write_yaml(KERNELS_FOLDER / f"{sheet.architecture}.yaml", plain(kernels))
 
