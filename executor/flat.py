@@ -58,14 +58,13 @@ class FlatParameters:
         owner: bool = True,
         multiple: int = 1,
     ) -> None:
-        found = _distinct_parameters(modules)
-        found.sort(key=lambda item: _order(item[0], item[1]))
-        self.entries = _entries(found)
+        found = distinct_parameters(modules)
+        self.entries = entries_of(found)
         size = self.entries[-1].stop
         self.sharded_stop = max(
             (e.stop for e in self.entries if e.dimension is not None), default=0
         )
-        partial = [e.stop for e in self.entries if _is_partial(e.name) and e.dimension is None]
+        partial = [e.stop for e in self.entries if is_partial(e.name) and e.dimension is None]
         self.partial_stop = max([self.sharded_stop, *partial])
         self.shared = next(
             (slice(e.start, e.stop) for e in self.entries if e.name == shared), slice(0, 0)
@@ -84,7 +83,7 @@ class FlatParameters:
         self, entry: Entry, parameter: nn.Parameter, owners: list[tuple[nn.Module, str]]
     ) -> None:
         view = self.values[entry.start : entry.stop].view(entry.shape)
-        view.copy_(_local(parameter))
+        view.copy_(local_part(parameter))
         replacement = nn.Parameter(_like(view, parameter), requires_grad=self.gradients is not None)
         if self.gradients is not None:
             gradient = self.gradients[entry.start : entry.stop].view(entry.shape)
@@ -96,6 +95,15 @@ class FlatParameters:
     def weight_bytes(self) -> int:
         """Return the bytes of this rank's weights."""
         return self.values.numel() * self.values.element_size()
+
+    def whole_values(self) -> Tensor:
+        """Return all weights of this rank's stages, as `entries` say."""
+        return self.values
+
+    def write_values(self, flat: Tensor) -> None:
+        """Take over weights that `whole_values` of any rank of this position returned."""
+        with torch.no_grad():
+            self.values.copy_(flat)
 
     def release(self) -> None:
         """Give the weights' memory back; the views stay and are valid again after `claim`."""
@@ -136,23 +144,27 @@ def _without(span: slice, hole: slice) -> list[tuple[int, int]]:
     return [(start, stop) for start, stop in pieces if start < stop]
 
 
-def _distinct_parameters(
+def distinct_parameters(
     modules: Sequence[nn.Module],
 ) -> list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]:
-    """Return each parameter once, under its first name, with all modules that hold it (tied ones)."""
+    """Return each parameter once, under its first name, with all modules that hold it (tied ones).
+
+    Cut ones come first, then whole ones with parts of gradients, then other whole ones.
+    """
     found: dict[int, tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]] = {}
     named = [item for module in modules for item in module.named_modules()]
     for module_name, module in named:
         for name, parameter in module.named_parameters(recurse=False):
             full_name = f"{module_name}.{name}" if module_name else name
             found.setdefault(id(parameter), (full_name, parameter, []))[2].append((module, name))
-    return list(found.values())
+    return sorted(found.values(), key=lambda item: _order(item[0], item[1]))
 
 
-def _entries(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]) -> list[Entry]:
+def entries_of(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]) -> list[Entry]:
+    """Return where parameters lie in a flat tensor that holds them one after another."""
     entries, start = [], 0
     for name, parameter, _ in found:
-        local = _local(parameter)
+        local = local_part(parameter)
         stop = start + local.numel()
         entries.append(Entry(name, start, stop, tuple(local.shape), _cut_dimension(parameter)))
         start = stop
@@ -162,10 +174,11 @@ def _entries(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]])
 def _order(name: str, parameter: nn.Parameter) -> int:
     if _cut_dimension(parameter) is not None:
         return 0
-    return 1 if _is_partial(name) else 2
+    return 1 if is_partial(name) else 2
 
 
-def _is_partial(name: str) -> bool:
+def is_partial(name: str) -> bool:
+    """Tell whether tensor-parallel ranks hold a weight whole and see parts of its gradient."""
     return any(part in PARTIAL_GRADIENT_MODULES for part in name.split("."))
 
 
@@ -176,7 +189,8 @@ def _cut_dimension(parameter: Tensor) -> int | None:
     return placement.dim if isinstance(placement, Shard) else None
 
 
-def _local(parameter: Tensor) -> Tensor:
+def local_part(parameter: Tensor) -> Tensor:
+    """Return what this rank has of a tensor, without its history."""
     detached = parameter.detach()
     return detached.to_local() if isinstance(detached, DTensor) else detached
 

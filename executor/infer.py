@@ -5,6 +5,7 @@ from torch import Tensor
 
 from executor.batches import PADDING
 from executor.forward import Reader, policy_reader, read_scores, read_values
+from executor.fully_sharded import FullyShardedParameters
 from executor.packing import balanced_rows, pack
 from executor.pipeline import pipeline_forward
 from executor.shard import ModelShard
@@ -28,13 +29,15 @@ def infer(
     column, reader = _reader_of(output, temperature)
     shares = balanced_rows((parts != PADDING).sum(dim=1).tolist(), micro_batch)
     results: list[Tensor] = []
-    with torch.inference_mode():
+    with shard.without_gradients():
         batches = [pack(tokens[rows], parts[rows]) for rows in shares]
         pipeline_forward(
             shard,
             batches,
             lambda said, number: results.append(reader(said, batches[number])[column]),
         )
+        if isinstance(shard.flat, FullyShardedParameters):
+            shard.flat.rest()
         if not shard.stages[-1].last:
             return None
         order = torch.tensor([row for rows in shares for row in rows], device=tokens.device)

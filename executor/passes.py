@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from executor.batches import PADDING, PROMPT, RESPONSE
 from executor.engines.torch_static import GenerateSettings, Generation, Wave, uniform_draws
+from executor.flat import FlatParameters
 from executor.footprint import spare_collector
 from executor.infer import infer
 from executor.losses import load_loss
@@ -76,7 +77,7 @@ class PassBench:
         start = time.time()
         if shard is None:
             return [], start
-        values = shard.flat.values.detach().cpu().numpy()
+        values = _flat(shard).values.detach().cpu().numpy()
         return [ray.put({"flat": values, "entries": shard.flat.entries})], start
 
     def import_weights(self, model_pass: ModelPass, holder: list[Any]) -> float:
@@ -87,7 +88,7 @@ class PassBench:
             flat = torch.tensor(held["flat"], device=self._device)
             with torch.no_grad():
                 part = Part(held["entries"], shard.mesh.tp, flat)
-                write_shard(shard.flat.entries, shard.flat.values, shard.mesh.tp, [part])
+                write_shard(shard.flat.entries, _flat(shard).values, shard.mesh.tp, [part])
             self._finish()
         return time.time()
 
@@ -96,7 +97,7 @@ class PassBench:
         if model_pass.name in ("prefill", "decode"):
             return _generation_runs(shard, model_pass)
         if model_pass.name == "optimizer":
-            gradients = shard.flat.gradients
+            gradients = _flat(shard).gradients
             assert gradients is not None
             norm = Hyperparameters().max_gradient_norm
             return lambda: gradients.fill_(GRADIENT), lambda: clip_and_step(shard, norm).item()
@@ -166,6 +167,11 @@ class PassBench:
     def _finish(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def _flat(shard: ModelShard) -> FlatParameters:
+    assert isinstance(shard.flat, FlatParameters), "probes shard nothing over data-parallel ranks"
+    return shard.flat
 
 
 def _nothing() -> None:

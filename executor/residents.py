@@ -71,7 +71,7 @@ class PoolModels:
         self._generator = self._build(task, generation_positions(plan), vocabulary_parts=parts)
         if home is not None:
             self.transition = PoolTransition(plan, home, self._generator)
-            self._generator.flat.release()
+            self.transition.release()
 
     def _is_trained(self, task: Task) -> bool:
         return f"{task.role}.update" in self._duty.plan.tasks

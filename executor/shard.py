@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import lcm
+from typing import TypedDict
 
 import torch
 
 from executor.flat import FlatParameters
+from executor.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.models import EMBEDDING, HEAD, StageModel, build_stages
 from executor.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
 from executor.parallel import RankMesh, apply_tensor_parallelism
@@ -28,12 +30,13 @@ class ModelShard:
 
     Attributes:
         stages: This rank's pipeline stages, first ones first; several where they interleave.
+        flat: Its weights; whole ones in one flat tensor, or fully sharded ones.
         trainer: Reduces gradients and steps; None where the model is not trained.
         precision: What matrices are multiplied in; weights and optimizer states are fp32.
     """
 
     stages: tuple[StageModel, ...]
-    flat: FlatParameters
+    flat: FlatParameters | FullyShardedParameters
     mesh: RankMesh
     head: Head
     precision: Precision
@@ -53,6 +56,16 @@ class ModelShard:
     def num_layers(self) -> int:
         """Return the layers that this rank holds."""
         return sum(len(stage.layers) for stage in self.stages)
+
+    def without_gradients(self) -> AbstractContextManager[None]:
+        """Return the context of a pass without a backward pass."""
+        # FSDP counts the versions of what it gathers, which inference mode does not keep.
+        context: AbstractContextManager[None] = (
+            torch.no_grad()
+            if isinstance(self.flat, FullyShardedParameters)
+            else torch.inference_mode()
+        )
+        return context
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context of a pass: bf16 products with fp32 weights, or plain fp32."""
@@ -104,27 +117,30 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
             apply_tensor_parallelism(stage, mesh, split_vocabulary=split)
             if tied and stage.first and stage.last:
                 stage.head.weight = stage.backbone.embed_tokens.weight  # type: ignore[union-attr, assignment]
-    zero = layout.zero if layout is not None and learning_rate is not None else 0
-    flat = _flat_parameters(stages, mesh, tied, trainable=learning_rate is not None, zero=zero)
-    shard = ModelShard(stages, flat, mesh, head, precision)
-    if learning_rate is not None:
-        kind = ShardedOptimizer if zero else ReplicatedOptimizer
-        shard.trainer = kind(flat, mesh, learning_rate)
-    return shard
+    rate, zero = learning_rate, layout.zero if layout is not None else 0
+    shared = _shared_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
+    ends: Shared = {"shared": shared, "owner": shared != HEAD}
+    if rate is not None and zero > 1 and mesh.dp_size > 1:
+        sharded = FullyShardedParameters(stages, mesh, zero=zero, **ends)
+        trainer: ShardOptimizer = FullyShardedOptimizer(sharded, mesh, rate)
+        return ModelShard(stages, sharded, mesh, head, precision, trainer)
+    slices = mesh.dp_size if rate is not None and zero else 1
+    flat = FlatParameters(stages, mesh.device, trainable=rate is not None, multiple=slices, **ends)
+    if rate is None:
+        return ModelShard(stages, flat, mesh, head, precision)
+    kind = ShardedOptimizer if zero else ReplicatedOptimizer
+    return ModelShard(stages, flat, mesh, head, precision, kind(flat, mesh, rate))
 
 
-def _flat_parameters(
-    stages: Sequence[StageModel], mesh: RankMesh, tied: bool, *, trainable: bool, zero: int
-) -> FlatParameters:
-    shared = ""
-    if tied and mesh.pp_size > 1:
-        mesh.tie_ends()
-        shared = EMBEDDING if stages[0].first else HEAD if stages[-1].last else ""
-    return FlatParameters(
-        stages,
-        mesh.device,
-        trainable=trainable,
-        shared=shared,
-        owner=shared != HEAD,
-        multiple=mesh.dp_size if zero else 1,
-    )
+class Shared(TypedDict):
+    """Name the parameter of which another pipeline stage has a copy, and say whose is the original."""
+
+    shared: str
+    owner: bool
+
+
+def _shared_name(stages: Sequence[StageModel], mesh: RankMesh) -> str:
+    mesh.tie_ends()
+    if stages[0].first:
+        return EMBEDDING
+    return HEAD if stages[-1].last else ""

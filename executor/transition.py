@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.flat import Entry
+from executor.flat import Entry, FlatParameters
+from executor.fully_sharded import FullyShardedParameters
 from executor.layouts import gather_groups, uses_micro_groups
 from executor.models import HEAD
 from executor.reshard import Holding, Part, spans_of, wanted_entries, write_shard
@@ -43,7 +44,8 @@ class PoolTransition:
         self._train, self._generate = train, generate
         self.received_bytes = self.redundant_bytes = 0
         # Where the train shard is a slice of the generate shard, it lives there for the time.
-        self._moves = uses_micro_groups(plan)
+        self._moves = uses_micro_groups(plan) and isinstance(train.flat, FlatParameters)
+        self._cut_out = not uses_micro_groups(plan)
         groups = gather_groups(plan)
         ranks = next(group for group in groups if train.mesh.rank in group)
         made = [dist.new_group(list(group)) if len(group) > 1 else None for group in groups]
@@ -53,7 +55,7 @@ class PoolTransition:
         wanted = [frozenset(entry.name for entry in generate.flat.entries)]
         if self._group is not None:
             self._members, wanted = _exchanged(self._group, (mine, wanted[0]), len(ranks))
-        if not self._moves:
+        if self._cut_out:
             wanted = [self._all_names(plan)] * len(wanted)
         self._mine = mine
         self._wants = dict(zip([member.rank for member in self._members], wanted, strict=True))
@@ -66,30 +68,42 @@ class PoolTransition:
 
     def run(self) -> None:
         """Write this rank's generate shard from the training weights as they are now."""
-        source, target = self._train.flat, self._generate.flat
+        source, target = self._train.flat, self._generated
+        self.received_bytes = 0
+        if isinstance(source, FullyShardedParameters):
+            self.received_bytes = source.gathered_bytes
         target.claim()
         with torch.no_grad():
-            parts = self._receive(source.values)
+            parts = self._receive(source.whole_values())
             write_shard(target.entries, target.values, self._generate.mesh.tp, parts)
         self.redundant_bytes = source.weight_bytes
-        if self._moves:
+        if self._moves and isinstance(source, FlatParameters):
             source.release()
             self.redundant_bytes = 0
 
     def end(self) -> None:
         """Give back the generate shard's memory; the train shard is whole again."""
-        source, target = self._train.flat, self._generate.flat
-        if self._moves:
+        source, target = self._train.flat, self._generated
+        if self._moves and isinstance(source, FlatParameters):
             source.claim()
             part = Part(target.entries, self._generate.mesh.tp, target.values)
             with torch.no_grad():
                 write_shard(source.entries, source.values, self._train.mesh.tp, [part])
         target.release()
 
+    def release(self) -> None:
+        """Give back the generate shard's memory before the first run."""
+        self._generated.release()
+
+    @property
+    def _generated(self) -> FlatParameters:
+        flat = self._generate.flat
+        assert isinstance(flat, FlatParameters), "what generates is not sharded any further"
+        return flat
+
     def _receive(self, values: Tensor) -> list[Part]:
         """Return the parts of all members of the group, those of others as far as they are wanted."""
         parts, operations = [], []
-        self.received_bytes = 0
         for member in self._members:
             if member.rank == self._mine.rank:
                 parts.append(Part(member.entries, member.tp, values))

@@ -171,12 +171,13 @@ class Worker(Member):
         """
         start, shard = time.time(), self._models.homes["actor"]
         given: dict[tuple[int, int], Any] = {}
+        values = shard.flat.whole_values()
         if shard.mesh.dp == 0:
             tied = self._duty.plan.job.architecture("actor").tied_embeddings
             for target in targets:
                 if (target.pp, target.tp) not in given:
                     slices, message = lent_slices(
-                        holding_of(shard), shard.flat.values, target, target_head_is_tied=tied
+                        holding_of(shard), values, target, target_head_is_tied=tied
                     )
                     given[target.pp, target.tp] = ray.put((slices, _array(message)))
         return given, CallReport(start_seconds=start, end_seconds=time.time())
@@ -196,7 +197,10 @@ class Worker(Member):
             for slices, message in ray.get([given[place] for given in ray.get(holders)]):
                 received += message.nbytes
                 write_slices(
-                    generator.flat.entries, generator.flat.values, slices, self._tensor(message)
+                    generator.flat.entries,
+                    generator.flat.whole_values(),
+                    slices,
+                    self._tensor(message),
                 )
         self._finish()
         return CallReport(
@@ -209,7 +213,7 @@ class Worker(Member):
     def weights(self, role: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return this rank's parts of a role's weights by name (`generator`: those it generates with)."""
         shard = self._models.generator if role == "generator" else self._models.homes[role]
-        values = _array(shard.flat.values.clone())  # what numpy sees cannot be given back
+        values = _array(shard.flat.whole_values().clone())  # what numpy sees cannot be given back
         return {
             e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries
         }

@@ -10,10 +10,10 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from executor.controller import Controller
 from executor.pools import DEVICE, HOST, WorkerGroup, start_group
-from executor.protocols import ALL_TO_ALL, registered
+from executor.protocols import ALL_TO_ALL, ONE_TO_ALL, registered
 from executor.rule_worker import RuleWorker
 from executor.runnable import check_runnable
-from executor.start import prepare_groups
+from executor.start import join_all, prepare_groups
 from executor.summary import iteration_metrics
 from executor.worker import Worker
 from executor.workload import PromptBatches
@@ -44,6 +44,11 @@ class ReusedWorker(Worker):
             _clear_sharding_prop_cache()
         super().join(membership)
 
+    @registered(ONE_TO_ALL)
+    def apply(self, function):
+        """Return what a function of (rank, ranks) returns here."""
+        return function(self._member.rank, self._member.ranks)
+
 
 class Crew:
     """Keep workers between plans, who take up a new plan in a second and not in ten."""
@@ -52,11 +57,21 @@ class Crew:
         self.devices = [start_group(ReusedWorker, DEVICES, DEVICE)]
         self.host = start_group(RuleWorker, 1, HOST)
 
+    def workers(self, count):
+        """Return the actors of at least as many workers."""
+        while count > DEVICES * len(self.devices):
+            self.devices.append(start_group(ReusedWorker, DEVICES, DEVICE))
+        return [actor for group in self.devices for actor in group._actors]
+
+    def on_ranks(self, ranks, function):
+        """Return what a function of (rank, ranks) returns on each rank of one process group."""
+        group = WorkerGroup(ReusedWorker, self.workers(ranks)[:ranks])
+        join_all({group: "cpu"})
+        return group.call("apply", function)
+
     def groups_of(self, plan):
         groups, taken = {}, 0
-        if sum(pool.gpus for pool in plan.pools if not pool.is_host) > DEVICES * len(self.devices):
-            self.devices.append(start_group(ReusedWorker, DEVICES, DEVICE))
-        workers = [actor for group in self.devices for actor in group._actors]
+        workers = self.workers(sum(pool.gpus for pool in plan.pools if not pool.is_host))
         for pool in plan.pools:
             if pool.is_host:
                 groups[pool.name] = self.host

@@ -22,10 +22,10 @@ TINY = ModelArchitecture(
 
 
 def make_job(algorithm="ppo", *, model=TINY, **work):
-    """Return a job of four tiny models (two for GRPO) with a reward model and a rule."""
-    roles = (
-        ("actor", "critic", "reference", "reward") if algorithm == "ppo" else ("actor", "reference")
-    )
+    """Return a job of tiny models that the algorithm needs, with a rule (PPO: and a reward model)."""
+    chosen = load_algorithm(algorithm)
+    roles = (*chosen.required_roles, *(("reward",) if algorithm == "ppo" else ()))
+    rewards = Rewards(function="digits", cost_function="copy" if chosen.constrained else None)
     workload = {
         "prompts": 8,
         "samples_per_prompt": 1,
@@ -39,7 +39,7 @@ def make_job(algorithm="ppo", *, model=TINY, **work):
         models=FrozenDict(dict.fromkeys(roles, model)),
         workload=Workload(**(workload | work)),
         cluster=(NodeGroup(gpu="cpu", gpus_per_node=4),),
-        rewards=Rewards(function="digits"),
+        rewards=rewards,
         hyperparameters=Hyperparameters(learning_rate=1e-3, critic_learning_rate=1e-3),
         seed=3,
     )

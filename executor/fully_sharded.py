@@ -1,0 +1,151 @@
+"""Weights, gradients and optimizer states sharded over the data-parallel ranks, by torch's FSDP2.
+
+ZeRO stage 3 gathers a layer's weights for its forward and again for its backward pass; stage 2
+keeps them from the one to the other. Gradients are scattered after every micro-batch; weights rest
+in shards between passes in both (Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from executor.flat import distinct_parameters, entries_of, is_partial, local_part
+from executor.models import StageModel
+from executor.optimizers import ShardOptimizer, clipping_factor
+from executor.parallel import RankMesh
+
+GATHERED_ANEW = 3
+
+
+class FullyShardedParameters:
+    """Shard a rank's stages in place, and give its weights out whole.
+
+    Attributes:
+        entries: Where parameters lie in what `whole_values` returns.
+        shared: Name of a parameter of which another pipeline stage has a copy; empty: none.
+        owner: Whether this rank's is the original, not the copy.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[StageModel],
+        mesh: RankMesh,
+        *,
+        zero: int,
+        shared: str = "",
+        owner: bool = True,
+    ) -> None:
+        found = distinct_parameters(stages)
+        self.entries = entries_of(found)
+        self.shared, self.owner, self._mesh, self._stages = shared, owner, mesh, stages
+        self._homes = {name: owners[0] for name, _, owners in found}
+        assert mesh.mesh is not None, "one rank shards nothing"
+        ranks, again = mesh.mesh["dp"], zero == GATHERED_ANEW
+        for stage in stages:
+            for layer in stage.layers.values():
+                fully_shard(layer, mesh=ranks, reshard_after_forward=again)
+            fully_shard(stage, mesh=ranks, reshard_after_forward=again)
+        for module in self.modules():
+            # Losses are sums over all ranks, not means.
+            module.set_gradient_divide_factor(1.0)
+            if mesh.device.type == "cpu":
+                module.set_force_sum_reduction_for_comms(True)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of this rank's share of the weights."""
+        locals_ = [local_part(parameter) for parameter in self.parameters().values()]
+        return sum(part.numel() * part.element_size() for part in locals_)
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Return the bytes that a rank receives when weights are gathered, padding included."""
+        ranks = self._mesh.dp_size
+        received = 0
+        for entry in self.entries:
+            rows, width = entry.shape[0], (entry.stop - entry.start) // entry.shape[0]
+            received += -(-rows // ranks) * width * (ranks - 1)
+        return received * torch.float32.itemsize
+
+    def modules(self) -> Iterator[FSDPModule]:
+        """Return the units whose weights are gathered together, stage by stage."""
+        for stage in self._stages:
+            yield from (unit for unit in stage.modules() if isinstance(unit, FSDPModule))
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return this rank's share of each parameter, a DTensor, by name."""
+        return {name: getattr(module, key) for name, (module, key) in self._homes.items()}
+
+    def whole_values(self) -> Tensor:
+        """Return the weights of this rank's stages in one flat tensor; all ranks gather together."""
+        flat = torch.empty(self.entries[-1].stop, device=self._mesh.device)
+        with torch.no_grad():
+            for unit in self.modules():
+                unit.unshard()
+            for entry, parameter in zip(self.entries, self.parameters().values(), strict=True):
+                flat[entry.start : entry.stop].view(entry.shape).copy_(local_part(parameter))
+        self.rest()
+        return flat
+
+    def write_values(self, flat: Tensor) -> None:
+        """Take over weights that `whole_values` of any rank of this position returned."""
+        with torch.no_grad():
+            for entry, parameter in zip(self.entries, self.parameters().values(), strict=True):
+                whole = flat[entry.start : entry.stop].view(entry.shape)
+                share = local_part(parameter)
+                first = self._mesh.dp * -(-entry.shape[0] // self._mesh.dp_size)
+                share.copy_(whole[first : first + share.shape[0]])
+
+    def rest(self) -> None:
+        """Give back what was gathered; weights rest in shards."""
+        for unit in self.modules():
+            unit.reshard()
+
+
+class FullyShardedOptimizer(ShardOptimizer):
+    """Step this rank's share of every weight (stages 2 and 3)."""
+
+    def __init__(
+        self, weights: FullyShardedParameters, mesh: RankMesh, learning_rate: float
+    ) -> None:
+        self._weights, self._mesh = weights, mesh
+        self.adam = torch.optim.AdamW(
+            list(weights.parameters().values()), lr=learning_rate, weight_decay=0.0, foreach=False
+        )
+
+    def reduce_gradients(self) -> None:
+        """Sum what ranks of one copy of the model share; FSDP has summed over the copies."""
+        for name, gradient in self._gradients():
+            if is_partial(name):
+                self._mesh.sum_over_tp(gradient)
+            if name == self._weights.shared:
+                dist.all_reduce(gradient, group=self._mesh.ends)
+
+    def clip_and_step(self, max_norm: float) -> Tensor:
+        """Clip and step the shares."""
+        mesh, cut = self._mesh, {e.name for e in self._weights.entries if e.dimension is not None}
+        squares = torch.zeros((), device=mesh.device)
+        for name, gradient in self._gradients():
+            if name == self._weights.shared and not self._weights.owner:
+                continue
+            share = 1.0 if name in cut else 1 / mesh.tp_size
+            squares = squares + share * gradient.square().sum()
+        norm = mesh.sum_over_dp(mesh.sum_over_pp(mesh.sum_over_tp(squares))).sqrt()
+        factor = clipping_factor(norm, max_norm)
+        for _, gradient in self._gradients():
+            gradient.mul_(factor)
+        self.adam.step()
+        self.adam.zero_grad()
+        return norm
+
+    def _gradients(self) -> list[tuple[str, Tensor]]:
+        """Return this rank's share of each gradient by name."""
+        found = []
+        for name, parameter in self._weights.parameters().items():
+            gradient = parameter.grad
+            assert gradient is not None, f"{name} got no gradient"
+            found.append((name, local_part(gradient)))
+        return found

@@ -1,0 +1,196 @@
+"""One update after another in every layout: the same losses, gradients and weights as on one process."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+
+from executor.infer import infer
+from executor.parallel import make_mesh
+from executor.protocols import train_positions
+from executor.shard import build_shard
+from executor.train import update_model
+from rlplan.job import Hyperparameters
+from rlplan.plan import TaskPlan
+from tests.executor.plans import TINY
+
+pytestmark = pytest.mark.ray
+
+UPDATES, ROWS, WIDTH = 3, 12, 11
+# Tied embeddings, norms over heads and shared key-value heads: whatever needs care.
+LLAMA = replace(TINY, num_layers=4)
+QWEN3 = replace(LLAMA, family="qwen3", qk_norm=True, tied_embeddings=True)
+MODELS = {"llama": LLAMA, "qwen3": QWEN3}
+
+# By name: ranks, model, head, sizes and settings of the layout.
+CASES = {
+    "tp 2": (2, "llama", "lm", {"tp": 2}),
+    "pp 2": (2, "qwen3", "lm", {"pp": 2}),
+    "pp 2 of a critic": (2, "llama", "scalar", {"pp": 2, "recompute": "full"}),
+    "pp 2 interleaved": (2, "qwen3", "lm", {"pp": 2, "chunks": 2}),
+    "fewer micro-batches than stages": (2, "llama", "lm", {"pp": 2, "micro_batch": 12}),
+    "dp 2": (2, "qwen3", "lm", {"recompute": "selective"}),
+    "sharded states": (2, "qwen3", "lm", {"zero": 1}),
+    "sharded gradients": (2, "qwen3", "lm", {"zero": 2, "recompute": "alternate"}),
+    "fully sharded": (2, "llama", "lm", {"zero": 3}),
+    "fully sharded critic": (2, "llama", "scalar", {"zero": 3, "recompute": "full"}),
+    "tp 2 x pp 2": (4, "qwen3", "lm", {"tp": 2, "pp": 2}),
+    "tp 2 x dp 2, sharded states": (4, "qwen3", "lm", {"tp": 2, "zero": 1}),
+    "tp 2 x dp 2, fully sharded": (4, "qwen3", "lm", {"tp": 2, "zero": 3}),
+    "pp 2 x dp 2, fully sharded": (4, "qwen3", "lm", {"pp": 2, "zero": 3}),
+    "pp 2 x dp 2, sharded gradients, interleaved": (
+        4,
+        "llama",
+        "lm",
+        {"pp": 2, "zero": 2, "chunks": 2},
+    ),
+    "tp 2 x pp 2 x dp 2, sharded states": (8, "qwen3", "lm", {"tp": 2, "pp": 2, "zero": 1}),
+    "pp 4 x dp 2": (8, "qwen3", "lm", {"pp": 4, "micro_batch": 1}),
+}
+
+
+def batch_of(head):
+    """Return rows of many lengths, the shares of three updates one after another."""
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(1, TINY.vocab_size, (ROWS * UPDATES, WIDTH), generator=generator)
+    parts = torch.full(tokens.shape, 1, dtype=torch.int8)
+    parts[:, 5:] = 2
+    for row in range(len(tokens)):
+        parts[row, : row % 4] = 0
+        parts[row, WIDTH - row % 5 :] = 0
+    names = ("log_probs", "advantages") if head == "lm" else ("values", "returns")
+    numbers = {name: torch.randn(tokens.shape, generator=generator) * 0.3 for name in names}
+    if head == "lm":
+        numbers["log_probs"] -= 5.5
+    return {"tokens": tokens, "parts": parts, "response_mask": parts == 2, **numbers}
+
+
+def share_of(batch, dp, ranks):
+    """Return a rank's rows of every mini-batch."""
+    width = ROWS // ranks
+    rows = [update * ROWS + dp * width + row for update in range(UPDATES) for row in range(width)]
+    return {name: column[rows] for name, column in batch.items()}
+
+
+def train(rank, ranks, case):
+    """Return what a rank has after three updates: metrics, outputs before them, and weights."""
+    _, model, head, settings = case
+    layout = TaskPlan(pool="p0", **{"micro_batch": 3, **settings})
+    mesh = make_mesh(train_positions(layout.tp, ranks, layout.pp), rank, torch.device("cpu"))
+    shard = build_shard(
+        MODELS[model],
+        head,
+        mesh,
+        role="actor" if head == "lm" else "critic",
+        seed=1,
+        precision="fp32",
+        learning_rate=1e-3,
+        layout=layout,
+    )
+    share = share_of(batch_of(head), mesh.dp, mesh.dp_size)
+    said = infer(
+        shard,
+        share["tokens"],
+        share["parts"],
+        "log_probs" if head == "lm" else "values",
+        micro_batch=layout.micro_batch,
+        temperature=0.7,
+    )
+    metrics = update_model(
+        shard,
+        share,
+        "ppo_policy" if head == "lm" else "value",
+        Hyperparameters(temperature=0.7, max_gradient_norm=0.5),
+        updates=UPDATES,
+        epochs=1,
+        micro_batch=layout.micro_batch,
+    )
+    values = shard.flat.whole_values().clone()
+    weights = {
+        e.name: (values[e.start : e.stop].view(e.shape).numpy(), mesh.tp, e.dimension)
+        for e in shard.flat.entries
+    }
+    place = (mesh.dp, mesh.leads)
+    return place, metrics, None if said is None else said.numpy(), weights
+
+
+@cache
+def on_one_process(model, head):
+    return train(0, 1, (1, model, head, {}))
+
+
+@pytest.fixture(scope="module")
+def results(crew):
+    """Run all cases of a number of ranks in one go."""
+    found = {}
+    for ranks in sorted({case[0] for case in CASES.values()}):
+        names = [name for name in CASES if CASES[name][0] == ranks]
+        cases = [CASES[name] for name in names]
+        by_rank = crew.on_ranks(ranks, partial(train_all, cases))
+        found |= {name: [rank[i] for rank in by_rank] for i, name in enumerate(names)}
+    return found
+
+
+def train_all(cases, rank, ranks):
+    return [train(rank, ranks, case) for case in cases]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_gradients_are_those_of_one_process(results, name):
+    _, model, head, _ = CASES[name]
+    _, expected, _, _ = on_one_process(model, head)
+    leaders = [metrics for (_, leads), metrics, _, _ in results[name] if leads]
+    loss = "policy_loss" if head == "lm" else "value_loss"
+    assert abs(expected[loss]) > 1e-3
+    assert sum(metrics[loss] for metrics in leaders) == pytest.approx(expected[loss], abs=1e-5)
+    for _, metrics, _, _ in results[name]:
+        norm = metrics["gradient_norm_mean"]
+        assert norm == pytest.approx(expected["gradient_norm_mean"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_after_three_updates_are_those_of_one_process(results, name):
+    _, model, head, _ = CASES[name]
+    trained = {key: value for key, (value, _, _) in on_one_process(model, head)[3].items()}
+    seen = set()
+    for _, _, _, weights in results[name]:
+        for key, (values, tp, dimension) in weights.items():
+            tied = key == "head.weight" and key not in trained
+            expected = trained["backbone.embed_tokens.weight" if tied else key]
+            if dimension is not None:
+                size = values.shape[dimension]
+                expected = expected.take(range(tp * size, (tp + 1) * size), axis=dimension)
+            np.testing.assert_allclose(values, expected, atol=3e-5, err_msg=key)
+            seen.add(key)
+    assert seen >= set(trained)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_model_says_is_the_same(results, name):
+    _, model, head, _ = CASES[name]
+    expected = on_one_process(model, head)[2]
+    assert np.abs(expected).max() > (1 if head == "lm" else -1)
+    leaders = {dp: said for (dp, leads), _, said, _ in results[name] if leads}
+    for dp, said in leaders.items():
+        share = share_of({"said": torch.from_numpy(expected)}, dp, len(leaders))["said"]
+        np.testing.assert_allclose(said, share.numpy(), atol=1e-5)
+    assert sum(said is not None for _, _, said, _ in results[name]) >= len(leaders)
+
+
+def test_three_updates_move_the_weights():
+    before = build_shard(
+        LLAMA,
+        "lm",
+        make_mesh(train_positions(1, 1), 0, torch.device("cpu")),
+        role="actor",
+        seed=1,
+        precision="fp32",
+    )
+    after = on_one_process("llama", "lm")[3]
+    moved = [
+        np.abs(before.flat.values[e.start : e.stop].view(e.shape).numpy() - after[e.name][0]).max()
+        for e in before.flat.entries
+    ]
+    assert min(moved) > 1e-3
