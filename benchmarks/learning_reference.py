@@ -120,7 +120,7 @@ class Trainer:
     def prepare(self, iteration: int) -> dict[str, Tensor]:
         """Return a generated batch with scores, values and advantages."""
         rows = [row for row in self.stream.batch(iteration) for _ in range(self.options.samples)]
-        prompts = torch.tensor(encode_prompts(rows, TOKENIZER, 16))
+        prompts = torch.tensor(encode_prompts(rows, TOKENIZER, 16).tokens)
         tokens = generate(self.actor, prompts, self.options.response_tokens, self.generator)
         mask = torch.zeros_like(tokens, dtype=torch.int8)
         mask[:, prompts.shape[1] :] = 1

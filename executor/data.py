@@ -1,74 +1,88 @@
-"""Prompts: reading them, encoding them, and dealing them out to iterations."""
+"""Prompts: as text and as tokens, and dealt out to iterations."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from executor.prompt_files import ORIGIN, Row, read_rows
 from executor.tokenizer import Tokenizer
 from rlplan.errors import FileError, nearest_name
+from rlplan.job import PromptData
 from rlplan.lengths import Lengths, longest
 
-# Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
-ORIGIN = "_origin"
+__all__ = ["ORIGIN", "PromptStream", "Prompts", "encode_prompts", "load_prompts"]
 
 
-def load_prompts(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSONL file, each with a `prompt`; blank lines are skipped.
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Hold the prompts that a run uses.
+
+    Attributes:
+        rows: With the `prompt` as text, the tokenizer's chat template applied.
+        tokens: Of each row's prompt.
+        dropped: How many were left out for their length.
+    """
+
+    rows: list[Row]
+    tokens: list[list[int]]
+    dropped: int = 0
+
+
+def load_prompts(path: Path, data: PromptData | None = None) -> list[Row]:
+    """Return the rows of a file or folder, each with a `prompt`: a text, or a chat's messages.
+
+    Where a row has verl's `reward_model` with its `ground_truth` and no `answer`, that is its
+    `answer`, with which rules compare.
+
+    Args:
+        path: As for `read_rows`.
+        data: Says which column and split; None takes the usual ones.
 
     Raises:
-        FileError: The file is missing or empty, or a line is no JSON object with a text `prompt`.
+        FileError: The file is missing or broken, or a row has no such prompt.
     """
-    rows = []
-    for number, line in enumerate(_read_lines(path), 1):
-        if line.strip():
-            rows.append(_read_row(line, f"{path}: line {number}"))
-    if not rows:
-        raise FileError(str(path), "holds no prompts")
-    return rows
+    data = data or PromptData()
+    return [_as_prompt(row, data.column) for row in read_rows(path, data.split)]
 
 
-def _read_lines(path: Path) -> list[str]:
-    try:
-        # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
-        return path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileError(
-            str(path), "no such file", nearest=nearest_name(path.name, siblings)
-        ) from None
-    except IsADirectoryError:
-        raise FileError(str(path), "is a folder, not a file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(str(path), f"cannot be read: {error}") from None
+def _as_prompt(row: Row, column: str) -> Row:
+    origin = row[ORIGIN]
+    if column not in row:
+        known = [key for key in row if key != ORIGIN]
+        raise FileError(origin, "is missing", field=column, nearest=nearest_name(column, known))
+    prompt = row[column]
+    if not isinstance(prompt, str):
+        _check_messages(prompt, origin, column)
+    found = {**row, "prompt": prompt}
+    judged = row.get("reward_model")
+    if "answer" not in row and isinstance(judged, dict) and "ground_truth" in judged:
+        found["answer"] = judged["ground_truth"]
+    return found
 
 
-def _read_row(line: str, origin: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise FileError(origin, f"is not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise FileError(origin, "is not an object", value=type(row).__name__, allowed="{...}")
-    if "prompt" not in row:
-        raise FileError(origin, "is missing", field="prompt", nearest=nearest_name("prompt", row))
-    if not isinstance(row["prompt"], str):
-        raise FileError(origin, "is not text", field="prompt", value=row["prompt"])
-    return {**row, ORIGIN: origin}
+def _check_messages(prompt: Any, origin: str, column: str) -> None:
+    allowed = "a text, or a list of messages with `role` and `content`"
+    if not isinstance(prompt, list) or not prompt:
+        raise FileError(origin, "is no prompt", field=column, value=prompt, allowed=allowed)
+    for number, message in enumerate(prompt):
+        if not isinstance(message, dict) or not {"role", "content"} <= set(message):
+            field = f"{column}.{number}"
+            raise FileError(origin, "is no message", field=field, value=message, allowed=allowed)
 
 
 class PromptStream:
     """Deal out rows in shuffled epochs; an iteration's batch depends on its number only."""
 
-    def __init__(self, rows: Sequence[dict[str, Any]], batch_size: int, seed: int) -> None:
+    def __init__(self, rows: Sequence[Row], batch_size: int, seed: int) -> None:
         assert rows, "a stream needs rows"
         assert batch_size >= 1, "a batch needs rows"
         self._rows, self._batch_size, self._seed = rows, batch_size, seed
 
-    def batch(self, iteration: int) -> list[dict[str, Any]]:
+    def batch(self, iteration: int) -> list[Row]:
         """Return the rows of an iteration (counted from 0).
 
         Every row comes once in each epoch of `len(rows)`; a batch may straddle epochs.
@@ -88,29 +102,56 @@ class PromptStream:
 
 
 def encode_prompts(
-    rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, lengths: Lengths
-) -> list[list[int]]:
-    """Return the token ids of each row's prompt, as long as they are.
+    rows: Sequence[Row], tokenizer: Tokenizer, lengths: Lengths, data: PromptData | None = None
+) -> Prompts:
+    """Return the prompts as text and tokens, those of other lengths dealt with as the job says.
 
     Call it on all rows before a run starts, so that a prompt that is too long stops it at once.
 
     Args:
         rows: What `load_prompts` returned, or a part of it.
         lengths: The workload's `prompt_tokens`; its longest bounds what is allowed.
+        data: Says what becomes of prompts that are too long, and whether texts are a chat's
+            message; None takes the usual.
 
     Raises:
-        FileError: A prompt is empty or longer than that; file and line are named.
+        FileError: A prompt is empty or longer than that, and the job does not say to drop or cut
+            such; or no prompt is left; file and line are named.
     """
-    most_tokens = longest(lengths)
-    encoded = []
+    data, most_tokens = data or PromptData(), longest(lengths)
+    kept, encoded = [], []
     for number, row in enumerate(rows):
-        tokens = tokenizer.encode(row["prompt"])
+        origin = str(row.get(ORIGIN, f"row {number}"))
+        text, tokens = _encoded(row["prompt"], tokenizer, origin, chat=data.chat)
+        if len(tokens) > most_tokens and data.too_long == "cut":
+            tokens = tokens[-most_tokens:]  # what is asked usually comes last
+        if len(tokens) > most_tokens and data.too_long == "drop":
+            continue
         if not 1 <= len(tokens) <= most_tokens:
             raise FileError(
-                str(row.get(ORIGIN, f"row {number}")),
+                origin,
                 f"has {len(tokens)} tokens",
                 field="prompt",
-                allowed=f"1 to {most_tokens} (workload.prompt_tokens)",
+                allowed=f"1 to {most_tokens} (workload.prompt_tokens), or prompt_data.too_long: drop",
             )
+        kept.append({**row, "prompt": text})
         encoded.append(tokens)
-    return encoded
+    if not kept:
+        raise FileError(
+            str(rows[0].get(ORIGIN, "row 0")), f"no prompt has at most {most_tokens} tokens"
+        )
+    return Prompts(kept, encoded, len(rows) - len(kept))
+
+
+def _encoded(
+    prompt: Any, tokenizer: Tokenizer, origin: str, *, chat: bool
+) -> tuple[str, list[int]]:
+    if isinstance(prompt, str) and not chat:
+        return prompt, tokenizer.encode(prompt)
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    try:
+        return tokenizer.encode_chat(messages)
+    except ValueError as error:
+        raise FileError(
+            origin, f"is a chat that the job's tokenizer cannot render: {error}", field="prompt"
+        ) from None

@@ -1,6 +1,6 @@
 """Tokenizers: bytes without any file, or a folder with a Hugging Face tokenizer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -30,6 +30,14 @@ class Tokenizer(Protocol):
         """Return the ids of a prompt, with what the tokenizer puts before a text."""
         ...
 
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+        """Return a chat as text and ids, up to where the answer begins.
+
+        Raises:
+            ValueError: There is no chat template, or it does not take these messages.
+        """
+        ...
+
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of ids, without special tokens."""
         ...
@@ -50,6 +58,17 @@ class ByteTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return bos and the text's bytes."""
         return [self.bos_id, *text.encode()]
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],  # noqa: ARG002  # the protocol's
+    ) -> tuple[str, list[int]]:
+        """Refuse: bytes have no chat template.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("the tokenizer `bytes` has no chat template; name a folder with one")
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of the bytes; what is no UTF-8 becomes U+FFFD, special ids are left out."""
@@ -81,6 +100,28 @@ class FolderTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the ids of a prompt, special tokens included."""
         return [int(token) for token in self._tokenizer.encode(text)]
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+        """Return a chat in the folder's template as text and ids, up to where the answer begins.
+
+        Raises:
+            ValueError: The folder has no chat template, or it does not take these messages.
+        """
+        from jinja2 import TemplateError  # noqa: PLC0415  # transformers brings it with chats only
+
+        if not self._tokenizer.chat_template:
+            raise ValueError("its folder has no chat template")
+        try:
+            text = str(
+                self._tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=True
+                )
+            )
+        except TemplateError as error:
+            raise ValueError(str(error)) from None
+        # The template writes the special tokens itself.
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        return text, [int(token) for token in ids]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of ids, without special tokens."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from executor.batches import Columns
 from executor.data import PromptStream, encode_prompts, load_prompts
+from executor.texts import TextBatches
 from executor.tokenizer import Tokenizer, load_tokenizer
 from rlplan.errors import PlanError
 from rlplan.job import Job
@@ -33,6 +34,10 @@ class PromptBatches:
 
     Args:
         folder: What relative paths in the job are relative to.
+
+    Attributes:
+        rows: All prompts that the job uses, as texts.
+        dropped: How many were left out for their length.
     """
 
     def __init__(self, job: Job, folder: Path) -> None:
@@ -44,15 +49,24 @@ class PromptBatches:
                 f"tokenizer {job.tokenizer} has {self.tokenizer.vocab_size} tokens: the actor's"
                 f" vocabulary holds {vocab}"
             )
-        self.rows = prompt_rows(job, self.tokenizer, folder)
-        tokens = encode_prompts(self.rows, self.tokenizer, job.workload.prompt_tokens)
-        self._encoded = {id(row): encoded for row, encoded in zip(self.rows, tokens, strict=True)}
+        found = encode_prompts(
+            prompt_rows(job, self.tokenizer, folder),
+            self.tokenizer,
+            job.workload.prompt_tokens,
+            job.prompt_data,
+        )
+        self.rows, self.dropped = found.rows, found.dropped
+        self._encoded = {
+            id(row): tokens for row, tokens in zip(found.rows, found.tokens, strict=True)
+        }
         self._job, self._stream = job, prompt_stream(job, self.rows)
+        self._texts = TextBatches(job, self.tokenizer, folder) if job.pretrain else None
 
     def columns(self, iteration: int) -> Columns:
         """Return left-padded `prompt_tokens` (rows, P) and where they are, `prompt_present`.
 
-        A row is a sequence: the samples of one prompt are consecutive.
+        A row is a sequence: the samples of one prompt are consecutive. Where the job mixes texts
+        in, there are columns of them beside.
         """
         encoded = [self._encoded[id(row)] for row in self._stream.batch(iteration)]
         width = max(map(len, encoded))
@@ -62,10 +76,11 @@ class PromptBatches:
             tokens[index, width - len(ids) :] = ids
             present[index, width - len(ids) :] = True
         samples = self._job.workload.samples_per_prompt
-        return {
+        columns = {
             "prompt_tokens": tokens.repeat(samples, axis=0),
             "prompt_present": present.repeat(samples, axis=0),
         }
+        return columns if self._texts is None else columns | self._texts.columns(iteration)
 
 
 def prompt_stream(job: Job, rows: Sequence[dict[str, Any]]) -> PromptStream:
@@ -76,7 +91,7 @@ def prompt_stream(job: Job, rows: Sequence[dict[str, Any]]) -> PromptStream:
 def prompt_rows(job: Job, tokenizer: Tokenizer, folder: Path) -> list[dict[str, Any]]:
     """Return the rows of the job's prompts file; without one, made-up words of the job's lengths."""
     if job.prompts_file is not None:
-        return load_prompts(folder / job.prompts_file)
+        return load_prompts(folder / job.prompts_file, job.prompt_data)
     generator = np.random.default_rng(job.seed)
     count = MADE_UP_BATCHES * job.workload.prompts
     lengths = sample_lengths(job.workload.prompt_tokens, count, job.seed)

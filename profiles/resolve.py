@@ -81,7 +81,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     job = _on_devices(job, place)
     return replace(
         job,
-        prompts_file=_file(job.prompts_file, "prompts_file", folder, place),
+        prompts_file=_file(job.prompts_file, "prompts_file", folder, place, folders=True),
         tokenizer=_local(job.tokenizer, folder),
         rewards=_rewards(job.rewards, folder, place),
         pretrain=_pretrain(job.pretrain, folder, place),
@@ -161,12 +161,18 @@ def _engine(role: Literal["train", "generate"], name: str | None, place: JobPlac
     raise place.unknown(f"engines.{role}", f"engine that can {role}", name, fitting)
 
 
-def _file(name: str | None, field: str, folder: Path, place: JobPlace) -> str | None:
-    """Return a file's absolute path; one that was absolute already is checked by who opens it."""
+def _file(
+    name: str | None, field: str, folder: Path, place: JobPlace, *, folders: bool = False
+) -> str | None:
+    """Return a file's absolute path; one that was absolute already is checked by who opens it.
+
+    Args:
+        folders: Whether a folder will do as well.
+    """
     if name is None or Path(name).is_absolute():
         return name
     path = folder / name
-    if not path.is_file():
+    if not (path.exists() if folders else path.is_file()):
         siblings = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise place.error(
             field, "no such file", value=name, nearest=nearest_name(path.name, siblings)
@@ -208,4 +214,6 @@ def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> st
 def _pretrain(pretrain: Pretrain | None, folder: Path, place: JobPlace) -> Pretrain | None:
     if pretrain is None:
         return None
-    return replace(pretrain, file=_file(pretrain.file, "pretrain.file", folder, place))
+    return replace(
+        pretrain, file=_file(pretrain.file, "pretrain.file", folder, place, folders=True)
+    )

@@ -153,7 +153,7 @@ class Pretrain:
     Every update sees as many of these sequences as responses.
 
     Attributes:
-        file: JSONL or parquet with a `text` per row; None makes texts up, for forecasts and trials.
+        file: As `prompts_file`, with a `text` in each row; None makes texts up, for trials.
         coefficient: Weight of their negative log-likelihood per token.
     """
 
@@ -189,6 +189,24 @@ class Overlong:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptData:
+    """Say how the prompts file is read.
+
+    Attributes:
+        column: Key of the prompt: a text, or a list of chat messages (`role`, `content`).
+        split: Which part of a data set with several.
+        chat: Whether texts too are put into the tokenizer's chat template, as the user's message.
+        too_long: What becomes of prompts longer than the longest of `workload.prompt_tokens`: the
+            run is refused, they are dropped, or their beginning is cut off.
+    """
+
+    column: str = "prompt"
+    split: str = "train"
+    chat: bool = False
+    too_long: Literal["refuse", "drop", "cut"] = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
     """Name the engine sheets that train and generate; None takes the device's usual one."""
 
@@ -204,7 +222,8 @@ class Job:
         models: By role, a preset's name, the path of a Hugging Face config (file or folder,
             relative to the job's file), or an architecture written out. A resolved job has only
             architectures, and no trace files.
-        prompts_file: JSONL with a `prompt` per row, for `execute`.
+        prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
+        prompt_data: How it is read.
         precision: Number format of the weights; None takes the device's usual one.
         constraint: For algorithms that keep a cost under a limit.
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
@@ -230,6 +249,7 @@ class Job:
     dynamic_sampling: DynamicSampling = DynamicSampling()
     overlong: Overlong | None = None
     prompts_file: str | None = None
+    prompt_data: PromptData = PromptData()
     tokenizer: str = "bytes"
     seed: NonNegativeInt = 0
     objective: ObjectiveName = "throughput"

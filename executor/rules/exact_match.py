@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from executor.data import ORIGIN
+from executor.prompt_files import ORIGIN
 from rlplan.errors import FileError
 
 

@@ -1,0 +1,140 @@
+"""Files of prompts: JSON lines, parquet, and data sets that Hugging Face `datasets` saved to disk."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rlplan.errors import FileError, nearest_name
+
+# Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
+ORIGIN = "_origin"
+
+Row = dict[str, Any]
+
+# What `datasets` writes into the folder of a data set, and into that of several splits.
+_DATASET_STATE, _SPLITS = "state.json", "dataset_dict.json"
+
+
+def read_rows(path: Path, split: str = "train") -> list[Row]:
+    """Return the rows of a file or folder as dicts, each with where it comes from.
+
+    Args:
+        path: A `.jsonl` file, a `.parquet` file, a folder of parquet files, or a folder that
+            `save_to_disk` of Hugging Face `datasets` wrote.
+        split: Which one, where the folder has several.
+
+    Raises:
+        FileError: It is missing, empty or broken, or the folder holds nothing of that kind.
+    """
+    if path.is_dir():
+        rows = list(_rows_of_folder(path, split))
+    elif path.suffix == ".parquet":
+        rows = list(_rows_of_parquet(path))
+    else:
+        rows = list(_rows_of_lines(path))
+    if not rows:
+        raise FileError(str(path), "holds no prompts")
+    return rows
+
+
+def _rows_of_lines(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(_read_lines(path), 1):
+        if line.strip():
+            yield _read_line(line, f"{path}: line {number}")
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
+        return path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise _no_such_file(path) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(str(path), f"cannot be read: {error}") from None
+
+
+def _no_such_file(path: Path) -> FileError:
+    siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    return FileError(str(path), "no such file", nearest=nearest_name(path.name, siblings))
+
+
+def _read_line(line: str, origin: str) -> Row:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FileError(origin, f"is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise FileError(origin, "is not an object", value=type(row).__name__, allowed="{...}")
+    return {**row, ORIGIN: origin}
+
+
+def _rows_of_folder(folder: Path, split: str) -> Iterator[Row]:
+    if (folder / _SPLITS).is_file():
+        splits = _listed(folder / _SPLITS, "splits")
+        if split not in splits:
+            raise FileError(
+                str(folder),
+                "has no such split",
+                field="prompt_data.split",
+                value=split,
+                allowed=", ".join(splits),
+                nearest=nearest_name(split, splits),
+            )
+        folder = folder / split
+    if (folder / _DATASET_STATE).is_file():
+        yield from _rows_of_dataset(folder)
+        return
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        raise FileError(
+            str(folder),
+            "is a folder without a data set",
+            allowed="parquet files, or what `save_to_disk` of Hugging Face datasets writes",
+        )
+    for file in files:
+        yield from _rows_of_parquet(file)
+
+
+def _listed(path: Path, key: str) -> list[Any]:
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))[key]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(str(path), f"cannot be read: {error}") from None
+    if not isinstance(listed, list):
+        raise FileError(str(path), "is not a list", field=key, value=listed)
+    return listed
+
+
+def _rows_of_dataset(folder: Path) -> Iterator[Row]:
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415  # takes a second
+
+    files = _listed(folder / _DATASET_STATE, "_data_files")
+    if (folder / "indices.arrow").exists() or any("filename" not in file for file in files):
+        raise FileError(str(folder), "is no data set that was saved whole", allowed="save_to_disk")
+    for file in files:
+        path = folder / str(file["filename"])
+        try:
+            with pa.memory_map(str(path)) as source:
+                table = pa.ipc.open_stream(source).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise FileError(str(path), f"cannot be read: {error}") from None
+        yield from _numbered(table.to_pylist(), path)
+
+
+def _rows_of_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow as pa  # noqa: PLC0415  # takes a second
+    from pyarrow import parquet  # noqa: PLC0415
+
+    if not path.exists():
+        raise _no_such_file(path)
+    try:
+        table = parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise FileError(str(path), f"cannot be read: {error}") from None
+    yield from _numbered(table.to_pylist(), path)
+
+
+def _numbered(rows: Iterable[Row], path: Path) -> Iterator[Row]:
+    for number, row in enumerate(rows, 1):
+        yield {**row, ORIGIN: f"{path}: row {number}"}
