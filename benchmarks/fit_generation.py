@@ -2,8 +2,9 @@
 
     python benchmarks/fit_generation.py PATH_TO_TRUTH [PATH_TO_OPS]
 
-Reads `trtllm_generation.csv` and `lmdeploy_generation_a100.csv` of that folder, and for vLLM 0.3 the
-host-overhead table `a100/cpu_overheads.csv` of microsoft/vidur (MIT), milliseconds by step. The rows fitted on
+Reads `trtllm_generation.csv`, `lmdeploy_generation_a100.csv` and, for the skew of vLLM 0.3's ranks,
+`hybridflow_transition_generation_search.csv` of that folder, and for its host time the host-overhead
+table `a100/cpu_overheads.csv` of microsoft/vidur (MIT), milliseconds by step. The rows fitted on
 are the half that `simulator.accuracy.split` names; A100 and Hopper rows only. A generation's time is
 linear in every constant once rates are turned upside down, since no schedule depends on them: one
 forecast for each constant gives its share, and a damped least squares on relative errors the rest.
@@ -19,12 +20,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, minimize_scalar
 
 from profiles.catalog import load_engine
 from rlplan.hardware import EngineSheet
 from rlplan.units import seconds_from_ms
 from simulator.accuracy import lmdeploy_generation_a100, trtllm_generation
+from simulator.accuracy.hybridflow_plans import GENERATE
+from simulator.accuracy.hybridflow_transition_generation_search import (
+    FITTED_TP,
+    generation_seconds,
+    generation_tp,
+)
 from simulator.accuracy.rows import Record
 from simulator.accuracy.serving import Service, serve
 from simulator.accuracy.split import fitted_on, row_key
@@ -33,6 +40,8 @@ Floats = npt.NDArray[np.float64]
 Coefficients = dict[str, float]
 
 HOST_PARTS = ("schedule", "sampler_e2e", "prepare_inputs_e2e", "process_model_outputs")
+
+SKEW_BOUNDS = (0.0, 5e-4)  # seconds for every doubling of ranks
 
 # Constants, as coefficients of seconds: least and most. Rates come as their inverse.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -225,10 +234,33 @@ def fit_host(table: Path) -> None:
     show("host seconds at TP 1", np.asarray(whole / (alone.host + alone.messages) - 1))
 
 
+def fit_skew(truth: Path) -> None:
+    """Fit how long vLLM 0.3's ranks wait for each other's launches, as HybridFlow ran it."""
+    with (truth / "hybridflow_transition_generation_search.csv").open(encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["series"] == "generation"]
+    measured = np.array([float(row["seconds"]) for row in rows])
+    fitted = np.array([generation_tp(row) in FITTED_TP for row in rows])
+    engine = load_engine(GENERATE)
+
+    def errors(skew_seconds: float) -> Floats:
+        steps = replace(engine.steps, launch_skew_seconds=skew_seconds)
+        trial = replace(engine, steps=steps)
+        seconds = np.array([generation_seconds(row, trial).seconds for row in rows])
+        return np.asarray(seconds / measured - 1)
+
+    found = minimize_scalar(
+        lambda skew: float(np.sum(errors(skew)[fitted] ** 2)), bounds=SKEW_BOUNDS
+    )
+    print(f"{GENERATE}, as HybridFlow ran it\n    launch_skew_seconds: {found.x:.3g}")
+    for row, error, used in zip(rows, errors(found.x), fitted, strict=True):
+        print(f"    TP {generation_tp(row)} {'fitted' if used else 'held back'}: {error:+.1%}")
+
+
 def main(truth: Path, ops: Path | None = None) -> None:
     """Fit each table's engine in turn."""
     if ops is not None:
         fit_host(ops / "a100" / "cpu_overheads.csv")
+    fit_skew(truth)
     for schema in SCHEMAS:
         fit_table(schema, truth)
 

@@ -114,6 +114,8 @@ class StepCosts:
             that a step takes the longer of both.
         all_reduce_seconds: Time of a tensor-parallel all-reduce of next to no bytes by the engine's
             own kernel; 0 takes the device's collectives as they are.
+        launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
+            every doubling of their number, where steps are launched kernel by kernel.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
     """
@@ -122,6 +124,7 @@ class StepCosts:
     worker_seconds: NonNegative = 0.0
     host_overlap: bool = False
     all_reduce_seconds: NonNegative = 0.0
+    launch_skew_seconds: NonNegative = 0.0
     cache_read_efficiency: NonNegative = 0.0
 
 

@@ -8,11 +8,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from profiles.catalog import load_model
+from profiles.facts import Facts, load_facts
 from rlplan.accuracy import Row
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Estimate
+from rlplan.hardware import EngineSheet
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS
 from simulator.accuracy.hybridflow_plans import (
@@ -21,9 +24,9 @@ from simulator.accuracy.hybridflow_plans import (
     NETWORK_GBPS,
     NODE_GPUS,
     colocated,
-    facts_of,
     job_of,
 )
+from simulator.accuracy.pretraining import TrialFacts
 from simulator.accuracy.rows import Record, forecast_row, skipped_row
 from simulator.costs import task_cost, transition_cost
 from simulator.costs.transition import volume_of
@@ -40,20 +43,15 @@ FIGURE_14 = re.compile(r"Tg(\d+) Pg(\d+) T(\d+) P(\d+)")
 FIGURE_15 = re.compile(r"train (\d+)-(\d+)-(\d+), tg=(\d+) pg=(\d+)")
 # The prompts are those of Dahoas/full-hh-rlhf, which is Anthropic/hh-rlhf: its reformatted copy gives
 # 651 bytes a prompt (3 x + 2 y = 3187 bytes a row with prompt and answers apart, 2 x + y = 1919 in the
-# original), at about 4 bytes a token. They are padded to 1,024 tokens; vLLM does not compute padding.
-# With 1,024 tokens the keys and values that are read in 31.8 s would need 130 % of the memory's rate.
+# original), at about 4 bytes a token. They are padded to 1,024 tokens; vLLM is given them without.
 PROMPT_TOKENS = 163
 COLOCATED = (
     "all four models share the GPUs, vLLM 0.3 has the memory that they leave; prompts without "
     f"their padding, which is {PROMPT_TOKENS} tokens on average in the data set used"
 )
 MICRO_BATCH = 8
-# Prompts are padded to 1,024 tokens, and vLLM is given them without the padding. With 1,024 real
-# tokens generation by TP 1 would have to read 53 TB of keys and values on each GPU: 26 s of an A100's
-# full memory rate beside 7 s for the weights and 4 s of prefill, more than the 31.8 s measured. So
-# many tokens agree with that one row within 5 %; the row counts as fitted on.
-REAL_PROMPT_TOKENS = 96
-FITTED_TP = 1
+# Generation rows that the engine's launch time is fitted on.
+FITTED_TP = (2, 8)
 HALVES = "two copies: half of the GPUs are taken to train, half to generate"
 
 
@@ -117,7 +115,7 @@ class HybridFlowFigures:
         measured = float(record["seconds"])
         if record["series"] == "generation":
             estimate = generation_seconds(record)
-            fitted = _layouts(record, "hybridflow")[1].tp == FITTED_TP
+            fitted = generation_tp(record) in FITTED_TP
             return forecast_row(
                 self, index, label, measured, estimate,
                 kind="generation", fitted=fitted, note=COLOCATED,
@@ -203,14 +201,29 @@ def transition_seconds(row: TransitionRow) -> Estimate:
     ).total  # fmt: skip
 
 
-def generation_seconds(record: Record) -> Estimate:
-    """Return the forecast of a row's generation, with the KV cache in what memory is left."""
+@lru_cache(maxsize=64)
+def facts_of(model: str, gpus: int) -> Facts:
+    """Return the facts of a job's cluster."""
+    return load_facts(job_of(model, gpus))
+
+
+def generation_tp(record: Record) -> int:
+    """Return the tensor-parallel size of a row's generation."""
+    return _layouts(record, "hybridflow")[1].tp
+
+
+def generation_seconds(record: Record, engine: EngineSheet | None = None) -> Estimate:
+    """Return the forecast of a row's generation, with the KV cache in what memory is left.
+
+    Args:
+        engine: A sheet that takes the place of the catalog's, while its constants are fitted.
+    """
     train, generate = _layouts(record, "hybridflow")
     model, gpus = record["model"], int(record["gpus"])
     plan = colocated(model, gpus, (train.tp, train.pp), (generate.tp, generate.pp), MICRO_BATCH)
-    workload = replace(plan.job.workload, prompt_tokens=REAL_PROMPT_TOKENS)
-    plan = replace(plan, job=replace(plan.job, workload=workload))
     facts = facts_of(model, gpus)
+    if engine is not None:
+        facts = TrialFacts(facts, DEVICE, {engine.name: engine})
     task = next(each for each in load_algorithm("ppo").tasks if each.name == "actor.generate")
     workload = replace(plan.job.workload, prompt_tokens=PROMPT_TOKENS)
     job = replace(plan.job, workload=workload)

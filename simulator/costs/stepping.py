@@ -6,6 +6,7 @@ and a step that mixes decoding and prefill is the sum of its parts. An engine's 
 the device's operators into its own kernels.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -33,6 +34,8 @@ from simulator.costs.pipeline import layers_of_stages
 from simulator.costs.pricing import Setting, price, setting_of
 from simulator.replica import Chunks
 from simulator.site import Site
+
+ALL_REDUCES = 2  # of a tensor-parallel layer
 
 # A message so small that its time is the collective's fixed cost.
 NEXT_TO_NO_BYTES = 1.0
@@ -100,7 +103,10 @@ class EngineSteps:
 
         The device works meanwhile, so a step takes the longer of both.
         """
-        return 0.0 if self.engine.launches_hidden else self._layer_launch() * self.model.num_layers
+        if self.engine.launches_hidden:
+            return 0.0
+        skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
+        return (self._layer_launch() + ALL_REDUCES * skew) * self.model.num_layers
 
     def _layer_launch(self) -> float:
         if self.engine.layer_launch_seconds:

@@ -75,6 +75,30 @@ def test_several_gpus_cost_messages_and_all_reduces():
     assert gap == pytest.approx(65 * 2e-5)
 
 
+def test_steps_launched_kernel_by_kernel_last_as_long_as_the_launches():
+    eager = replace(
+        load_engine("vllm"),
+        launches_hidden=False,
+        layer_launch_seconds=2e-3,
+        step_seconds=0.0,
+        steps=StepCosts(launch_skew_seconds=1e-4),
+    )
+    assert clock_of(eager).decode(8, 100.0) == pytest.approx(32 * 2e-3)
+    # Two all-reduces a layer wait for three doublings of their ranks.
+    assert clock_of(eager, tp=8).decode(8, 100.0) == pytest.approx(32 * (2e-3 + 2 * 3 * 1e-4))
+    # Long sequences keep the device busier than the host.
+    assert clock_of(eager).decode(256, 4000.0) > 32 * 2e-3
+    assert clock_of(eager).decode_run(8, 100.0, 50) == pytest.approx(50 * 32 * 2e-3)
+
+
+def test_a_run_of_steps_that_outgrows_its_launches_is_summed_step_by_step():
+    eager = replace(load_engine("vllm"), launches_hidden=False, layer_launch_seconds=7e-4)
+    clock = clock_of(eager)
+    steps = [clock.decode(64, 100.0 + step) for step in range(1500)]
+    assert steps[0] == steps[1] < steps[-2] < steps[-1]
+    assert clock.decode_run(64, 100.0, 1500) == pytest.approx(sum(steps), rel=1e-12)
+
+
 def test_fp8_halves_what_a_decode_step_reads():
     wide = clock_of("tensorrt-llm", "llama-3.1-8b", precision="bf16", device=H100)
     narrow = clock_of("tensorrt-llm", "llama-3.1-8b", precision="fp8", device=H100)

@@ -31,6 +31,15 @@ def test_engines_stand_in_the_order_that_was_measured():
         assert max(seconds, key=seconds.get) == "two-copies"
 
 
+def test_generation_is_within_fifteen_percent_at_every_tp_and_the_best_tp_is_the_measured_one():
+    rows = [row for row in read_table(TABLE) if row.kind == "generation"]
+    assert [row.fitted for row in rows] == [True, False, True, False]  # TP 8, 4, 2, 1
+    assert max(abs(row.error_fraction) for row in rows) < 0.15
+    assert min(rows, key=lambda row: row.forecast.seconds) is min(
+        rows, key=lambda row: row.measured_seconds
+    )
+
+
 def test_what_took_no_time_or_is_a_search_is_skipped(tmp_path):
     lines = (
         HEADER,
