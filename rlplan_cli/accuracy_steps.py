@@ -28,6 +28,7 @@ def forecast_tables(tables: Sequence[Path], device: str, progress: Progress) -> 
         FileError: A file is no table of a known schema.
         UnknownNameError: There is no such device.
     """
+    from planner.accuracy import readers
     from profiles.catalog import load_device
     from simulator.accuracy import held_tables, read_table
 
@@ -38,7 +39,7 @@ def forecast_tables(tables: Sequence[Path], device: str, progress: Progress) -> 
     found: Found = {}
     for done, (path, name) in enumerate(zip(paths, names, strict=True)):
         progress(done, len(paths), name)
-        found[name] = read_table(path, device=device, name=name)
+        found[name] = read_table(path, device=device, name=name, more=readers())
     return found
 
 
@@ -90,8 +91,9 @@ def _cells(row: Row) -> Mapping[str, object]:
 
 def write_page(folder: Path, found: Mapping[str, Sequence[Row]], command: str) -> Path:
     """Write the accuracy page with its plots, and return its path."""
+    from planner.accuracy import readers
     from reports.accuracy_page import write_accuracy_page
     from simulator.accuracy import about, findings_of
 
-    findings = [findings_of(name, rows, about(rows)) for name, rows in found.items()]
+    findings = [findings_of(name, rows, about(rows, readers())) for name, rows in found.items()]
     return write_accuracy_page(folder, findings, command)

@@ -1,6 +1,5 @@
 """Plans of HybridFlow's evaluation (Sheng et al. 2025, EuroSys, section 8.1) on A100-80GB nodes."""
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
-from rlplan.lengths import Lognormal
+from rlplan.lengths import Lengths, Lognormal
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 
 DEVICE = "a100-80gb-sxm"
@@ -28,18 +27,37 @@ PROMPTS = 1024
 UPDATES = 8
 TRAIN, GENERATE = "megatron-core", "vllm-0.3"
 ROLES: tuple[Role, ...] = ("actor", "critic", "reference", "reward")
+# Safe-RLHF has a cost model beside PPO's (Sheng et al. 2025, section 8.1); ReMax has no critic.
+ROLES_BY_ALGORITHM: dict[str, tuple[Role, ...]] = {
+    "ppo": ROLES,
+    "remax": ("actor", "reference", "reward"),
+    "safe-rlhf": (*ROLES, "cost"),
+}
+CRITIC_SIDE: frozenset[Role] = frozenset({"critic", "reward", "cost"})
 POOL = "all"
 
 
-@lru_cache(maxsize=64)
-def job_of(model: str, gpus: int) -> Job:
-    """Return HybridFlow's PPO job: all models of one size, 1,024 prompts, lengths forced."""
-    architecture = load_model(MODELS[model])
+@lru_cache(maxsize=256)
+def job_of(model: str, gpus: int, algorithm: str = "ppo", prompt_tokens: Lengths = TOKENS) -> Job:
+    """Return HybridFlow's job: 1,024 prompts, responses forced to 1,024 tokens, 8 updates.
+
+    Args:
+        model: A size that all models have (`34B`), or those of actor and reference and of critic and
+            reward (`13B/70B`).
+        prompt_tokens: Lengths of the prompts as engines that drop padding see them.
+
+    Raises:
+        KeyError: A size is not among `MODELS`.
+    """
+    sizes = model.split("/")
+    architectures = [load_model(MODELS[size]) for size in (sizes[0], sizes[-1])]
     job = Job(
-        algorithm="ppo",
-        models=FrozenDict(dict.fromkeys(ROLES, architecture)),
+        algorithm=algorithm,
+        models=FrozenDict(
+            {role: architectures[role in CRITIC_SIDE] for role in ROLES_BY_ALGORITHM[algorithm]}
+        ),
         workload=Workload(
-            prompts=PROMPTS, prompt_tokens=TOKENS, response_tokens=TOKENS, updates=UPDATES
+            prompts=PROMPTS, prompt_tokens=prompt_tokens, response_tokens=TOKENS, updates=UPDATES
         ),
         cluster=(
             NodeGroup(
@@ -96,20 +114,3 @@ def colocated(
         transition="hybridflow",
         made_by="HybridFlow's evaluation",
     )
-
-
-def candidates(model: str, gpus: int) -> Iterator[Plan]:
-    """Yield the colocated plans among which the fastest that fits is taken for HybridFlow's.
-
-    TP up to a node, PP up to 8, generation TP up to the training's, micro-batches of 2 and 8.
-    """
-    powers = (1, 2, 4, 8)
-    for tp in powers:
-        for pp in powers:
-            block = tp * pp
-            if block > gpus or gpus % block or gpus // block > PROMPTS // UPDATES:
-                continue
-            for tp_gen in powers:
-                if tp_gen <= tp:
-                    for micro_batch in (2, 8):
-                        yield colocated(model, gpus, (tp, pp), (tp_gen, 1), micro_batch)

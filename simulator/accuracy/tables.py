@@ -30,10 +30,10 @@ def reader_names() -> tuple[str, ...]:
     return tuple(reader.name for reader in readers())
 
 
-def about(rows: Sequence[Row]) -> str:
+def about(rows: Sequence[Row], more: Sequence[TableReader] = ()) -> str:
     """Return what the table of these rows measures, in one line for people."""
     schemas = {row.schema for row in rows}
-    return next((reader.about for reader in readers() if reader.name in schemas), "")
+    return next((reader.about for reader in (*readers(), *more) if reader.name in schemas), "")
 
 
 def held_tables() -> tuple[Path, ...]:
@@ -41,20 +41,23 @@ def held_tables() -> tuple[Path, ...]:
     return tuple(sorted(HELD.glob("*.csv")))
 
 
-def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
+def read_table(
+    path: Path, *, device: str = "", name: str = "", more: Sequence[TableReader] = ()
+) -> list[Row]:
     """Return the rows of a table, each forecast or skipped with a reason.
 
     Args:
         device: Device sheet for tables that do not name the device that they were measured on;
             empty takes it from the names of the folders in the path.
         name: What the rows' `table` says; empty takes the file's name.
+        more: Readers beside those of this folder: of tables whose plans must be searched first.
 
     Raises:
         FileError: The file is no table, no schema has its columns, or a cell is not what its
             column holds.
     """
     columns, records = _load(path)
-    reader = _reader_of(path, columns)
+    reader = _reader_of(path, columns, (*readers(), *more))
     device = device or _device_in(path)
     filled = [{"device": device, **record} for record in records]
     table = name or path.stem
@@ -89,15 +92,15 @@ def _load(path: Path) -> tuple[list[str], list[Record]]:
     return columns, [{key: value.strip() for key, value in record.items()} for record in records]
 
 
-def _reader_of(path: Path, columns: list[str]) -> TableReader:
-    found = [reader for reader in readers() if reader.matches(frozenset(columns))]
+def _reader_of(path: Path, columns: list[str], known: Sequence[TableReader]) -> TableReader:
+    found = [reader for reader in known if reader.matches(frozenset(columns))]
     if not found:
         raise FileError(
             str(path),
             "has the columns of no table that rlplan knows",
             field="header",
             value=", ".join(columns)[:200],
-            allowed=f"the columns of: {', '.join(reader_names())}",
+            allowed=f"the columns of: {', '.join(sorted(reader.name for reader in known))}",
         )
     assert len(found) == 1, f"{[reader.name for reader in found]} all claim {path}"
     return found[0]

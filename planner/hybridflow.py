@@ -1,0 +1,108 @@
+"""HybridFlow's evaluation (Sheng et al. 2025, EuroSys, section 8): what each system makes of its jobs.
+
+Parallel sizes of the systems are not published: those of HybridFlow are the search's own, over all
+placements, its peers' are what `planner.baselines` finds. Each point is forecast once in a process.
+"""
+
+from functools import lru_cache
+
+from planner.baselines import load_baseline
+from planner.search import search
+from planner.strategies import place, strategy_names
+from planner.system_plans import job_tasks, roles_of
+from profiles.facts import load_facts
+from rlplan.errors import InfeasibleError
+from rlplan.job import Job
+from rlplan.plan import Plan, TaskDraft
+from rlplan.searched import SearchResult
+from rlplan.systems import SystemForecast
+from simulator.accuracy.hybridflow_plans import TOKENS, TRUE_PROMPTS, job_of
+
+OURS = "hybridflow"
+OPENRLHF = "openrlhf-0.2"
+PEERS = {"NeMo-Aligner": "nemo-aligner-0.2", "DS-Chat": "deepspeed-chat", "OpenRLHF": OPENRLHF}
+ABOUT = (
+    "any placement, Megatron training with full recomputation, vLLM 0.3 on the same GPUs in a layout of "
+    "its own, weights brought there inside micro-data-parallel groups"
+)
+
+# OpenRLHF's series equals OpenRLHF's own published seconds to four digits, measured on its own prompts,
+# which its vLLM gets without padding; the other systems compute prompts padded to 1,024 tokens.
+PROMPTS_BY_SYSTEM = {OPENRLHF: TRUE_PROMPTS}
+
+
+@lru_cache(maxsize=512)
+def system_forecast(system: str, algorithm: str, model: str, gpus: int) -> SystemForecast:
+    """Return the best plan of a system for one point of the evaluation.
+
+    Args:
+        system: A baseline's name, or `hybridflow`.
+        algorithm: As the project names it, such as `safe-rlhf`.
+        model: A size such as `34B`, or actor's and critic's such as `13B/70B`.
+    """
+    if system == OURS:
+        return _ours(algorithm, model, gpus)
+    job = job_of(model, gpus, algorithm, PROMPTS_BY_SYSTEM.get(system, TOKENS))
+    return load_baseline(system).best_plan(job, load_facts(job))
+
+
+def _ours(algorithm: str, model: str, gpus: int) -> SystemForecast:
+    found = searched(algorithm, model, gpus)
+    if isinstance(found, str):
+        return SystemForecast(name=OURS, about=ABOUT, reason=found)
+    best = found.plans[0]
+    considered = sum(found.considered.values())
+    return SystemForecast(
+        name=OURS, about=ABOUT, plan=best.plan, forecast=best.forecast, considered=considered
+    )
+
+
+def placed_forecast(placement: str, algorithm: str, model: str, gpus: int) -> SystemForecast:
+    """Return HybridFlow's best plan of a named placement: `colocate`, `split` or `standalone`.
+
+    Raises:
+        UnknownNameError: No placement strategy has that name.
+    """
+    sets = place(placement, roles_of(job_of(model, gpus, algorithm)))
+    found = searched(algorithm, model, gpus)
+    if isinstance(found, str):
+        return SystemForecast(name=placement, about=ABOUT, reason=found)
+    wanted = {frozenset(members) for members in sets}
+    for candidate in found.plans:
+        if _sets(candidate.plan) == wanted:
+            return SystemForecast(
+                name=placement, about=ABOUT, plan=candidate.plan, forecast=candidate.forecast
+            )
+    return SystemForecast(name=placement, about=ABOUT, reason="no plan of this placement fits")
+
+
+def placement_name(plan: Plan) -> str:
+    """Return the name of a plan's placement, or its colocated sets if it has no name."""
+    sets = _sets(plan)
+    for name in strategy_names():
+        if {frozenset(members) for members in place(name, roles_of(plan.job))} == sets:
+            return name
+    return plan.placement
+
+
+def _sets(plan: Plan) -> set[frozenset[str]]:
+    return {frozenset(pool.roles) for pool in plan.pools if not pool.is_host}
+
+
+@lru_cache(maxsize=256)
+def searched(algorithm: str, model: str, gpus: int) -> SearchResult | str:
+    """Return the search over all placements, or why nothing fits."""
+    job = job_of(model, gpus, algorithm)
+    try:
+        return search(job, load_facts(job), drafts=_drafts(job))
+    except InfeasibleError as error:
+        return str(error)
+
+
+def _drafts(job: Job) -> dict[str, TaskDraft]:
+    """Fix what HybridFlow's workers of the paper do: they recompute activations, and offload nothing."""
+    return {
+        task.name: TaskDraft(recompute="full", offload=False)
+        for task in job_tasks(job)
+        if task.kind == "train"
+    }
