@@ -11,7 +11,7 @@ from executor.metrics import METRICS_FILE, MetricsWriter
 from executor.pools import running_ray
 from executor.runnable import check_runnable
 from executor.start import check_machine, gpu_names, started_groups
-from executor.summary import iteration_metrics
+from executor.summary import iteration_metrics, progress_line
 from executor.workload import PromptBatches
 from rlplan.dataflow import Task
 from rlplan.frozen import FrozenDict
@@ -72,7 +72,10 @@ def execute(
     ):
         start_seconds = time.monotonic() - begin
         _log.info("workers started in %.1f s", start_seconds)
-        tell(0, iterations, f"workers started in {start_seconds:.1f} s")
+        left_out = (
+            f"; {prompts.dropped} prompts left out for their length" if prompts.dropped else ""
+        )
+        tell(0, iterations, f"workers started in {start_seconds:.1f} s{left_out}")
         controller = Controller(plan, tasks, groups, prompts.columns)
         finished = _run(controller, plan, tasks, out, iterations, tell)
         peaks = {name: max(group.call("peak")) for name, group in groups.items()}
@@ -107,8 +110,8 @@ def _run(
             if finished:
                 _write(writer, plan, tasks, finished[-1])
             finished.append(controller.finish(running))
-            seconds = finished[-1].span.seconds
-            tell(iteration + 1, iterations, f"iteration {iteration} in {seconds:.2f} s")
+            metrics = iteration_metrics(plan, tasks, finished[-1])
+            tell(iteration + 1, iterations, progress_line(iteration, metrics))
         if finished:
             _write(writer, plan, tasks, finished[-1])
     return finished

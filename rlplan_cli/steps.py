@@ -79,7 +79,7 @@ def job_rule(job: Job, folder: Path) -> Rule | None:
 
 
 def check_rule_name(job: Job, file: Path) -> None:
-    """Refuse a job whose rule is no built-in one; a rule of the user's own is not imported.
+    """Refuse a job whose rules are no built-in ones; a rule of the user's own is not imported.
 
     Raises:
         FileError: Names the job's file, and the built-in rules.
@@ -87,18 +87,18 @@ def check_rule_name(job: Job, file: Path) -> None:
     from executor.rules import rule_names
     from rlplan.errors import FileError, nearest_name
 
-    name = job.rewards.function if job.rewards else None
-    if name is None or ":" in name or name in rule_names():
-        return
-    allowed = ", ".join(rule_names()) + ", or path/to/file.py:name"
-    raise FileError(
-        str(file),
-        "no such reward rule",
-        field="rewards.function",
-        value=name,
-        allowed=allowed,
-        nearest=nearest_name(name, rule_names()),
-    )
+    for field in ("function", "cost_function"):
+        name = getattr(job.rewards, field) if job.rewards else None
+        if name is None or ":" in name or name in rule_names():
+            continue
+        raise FileError(
+            str(file),
+            "no such reward rule",
+            field=f"rewards.{field}",
+            value=name,
+            allowed=", ".join(rule_names()) + ", or path/to/file.py:name",
+            nearest=nearest_name(name, rule_names()),
+        )
 
 
 def check_warmup(warmup: int, iterations: int) -> None:
@@ -132,10 +132,13 @@ def check_executable(plan: Plan, file: Path) -> None:
     Raises:
         UserError: Names the plan's file, the task and the field.
     """
+    from executor.rules import load_rule
     from executor.runnable import check_runnable
     from rlplan.errors import PlanError
 
     job_rule(plan.job, file.parent)
+    if plan.job.rewards is not None and plan.job.rewards.cost_function is not None:
+        load_rule(plan.job.rewards.cost_function, file.parent)
     try:
         check_runnable(plan)
     except PlanError as error:
@@ -148,7 +151,7 @@ def run_plan(
     """Carry a plan out on Ray, in the folder `out`."""
     from executor.execute import execute
 
-    with progress_bar("execute") as progress:
+    with progress_bar("execute", lines=True) as progress:
         return execute(
             plan,
             out,

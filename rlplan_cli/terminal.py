@@ -67,8 +67,12 @@ def print_table(title: str, table: Table, *, spare: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Progress]:
-    """Yield a callback (done, total, label) that draws a bar on stderr once two seconds have passed."""
+def progress_bar(what: str, *, lines: bool = False) -> Iterator[Progress]:
+    """Yield a callback (done, total, label) that draws a bar on stderr once two seconds have passed.
+
+    Args:
+        lines: Whether each label stays on stderr as a line of its own instead of beside the bar.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
@@ -91,7 +95,9 @@ def progress_bar(what: str) -> Iterator[Progress]:
         if not running and time.monotonic() - started > QUIET_SECONDS:
             bar.start()
             running = True
-        bar.update(task, completed=done, total=total, label=label)
+        if lines:
+            console.print(label, markup=False, highlight=False, soft_wrap=True)
+        bar.update(task, completed=done, total=total, label="" if lines else label)
 
     try:
         yield update
