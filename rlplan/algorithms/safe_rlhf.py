@@ -66,9 +66,7 @@ ALGORITHM = Algorithm(
             role="cost_critic",
             kind="train",
             stage="training",
-            inputs=tuple(
-                key for key in _EXPERIENCE if key not in ("values", "scores", "rule_scores")
-            ),
+            inputs=_EXPERIENCE,
             head="scalar",
             loss="cost_value",
         ),
