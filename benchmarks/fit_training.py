@@ -74,13 +74,16 @@ OPTIMIZER = Knob("optimizer_rate", 0.1, 2.0)
 ODD = Knob("odd_rate", 0.1, 1.0)
 SENDS = Knob("send_bytes_per_second", 1e9, 1e12)
 
+# Sheets that take constants from another's fit, since both ran on the same cluster.
+BORROWED = {"megatron-2021": ("megatron-2022", (SENDS,))}
+
 SHARDED = (GEMM, FORWARD, BACKWARD, SMALL, LOGITS, GAP, OVERLAP, NETWORK)
 FITS: dict[str, tuple[Knob, ...]] = {
     "megatron-deepspeed-2022": (GEMM, SCORES, ODD, LAUNCH, GAP, LINK, FALLBACK, SENDS),
-    "megatron-deepspeed-2022-cluster": (GEMM, SMALL, LOGITS, NETWORK, LINK),
+    "megatron-deepspeed-2022-cluster": (GEMM, GAP, NETWORK),
+    "megatron-2022": (GEMM, SENDS),
     "megatron-2021": (GEMM,),
-    "megatron-deepspeed-2021": (GEMM,),
-    "megatron-2022": (GEMM, SMALL),
+    "megatron-deepspeed-2021": (GEMM, NETWORK),
     "llm-foundry-fsdp": SHARDED,
     "llm-foundry-fsdp-hopper": SHARDED,
     "llm-foundry-fsdp-hopper-fp8": (GEMM_FP8,),
@@ -165,6 +168,15 @@ def report(cases: Sequence[tuple[str, Case]], sheet: EngineSheet) -> float:
     return float(np.quantile(judged, 0.8) / 1.2816)
 
 
+def write_all(name: str, sheet: EngineSheet, knobs: Sequence[Knob], spread: float) -> None:
+    """Write the constants into an engine's sheet, and into those that share or borrow them."""
+    for each in (name, *(other for other, owner in FAMILY.items() if owner == name)):
+        write(each, sheet, knobs, spread)
+    for borrower, (owner, borrowed) in BORROWED.items():
+        if owner == name:
+            write(borrower, sheet, borrowed, load_engine(borrower).forecast_spread)
+
+
 def write(name: str, sheet: EngineSheet, knobs: Sequence[Knob], spread: float) -> None:
     """Write the constants into an engine's sheet, each in its own line."""
     path = ENGINES / f"{name}.yaml"
@@ -198,8 +210,7 @@ def main() -> None:
         if options.rows:
             _print_rows(cases, sheet)
         if not options.dry:
-            for each in (name, *(other for other, owner in FAMILY.items() if owner == name)):
-                write(each, sheet, knobs, spread)
+            write_all(name, sheet, knobs, spread)
 
 
 def _cases(truth: Path, engine: str) -> list[tuple[str, Case]]:

@@ -10,7 +10,7 @@ from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import Recompute, TaskPlan
 from simulator.costs.layout_columns import Floats, LayoutColumns, by_kind
 from simulator.costs.operators import Batch
-from simulator.costs.pipeline import layers_of_stages
+from simulator.costs.pipeline import layers_of_stages, send_seconds
 from simulator.costs.pricing import Direction, Setting, pass_seconds
 
 
@@ -104,11 +104,7 @@ class Pricing:
 
     def _send(self, layout: TaskPlan) -> tuple[float]:
         setting, batch = self._setting_of(layout), self._batch_of(layout.micro_batch)
-        shard = setting.shard
-        num_bytes = -(-batch.tokens // shard.cp) * self.model.hidden_size * shard.value_bytes
-        if shard.splits_sequence or setting.splits_sends:
-            num_bytes //= shard.tp
-        return (setting.send(num_bytes).seconds,)
+        return (send_seconds(setting, self.model, batch).seconds,)
 
 
 @lru_cache(maxsize=65536)

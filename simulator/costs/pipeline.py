@@ -72,7 +72,7 @@ def slot_of(
         backward=padded[1],
         recompute=padded[2],
         others=others if setting.pp > 1 else ZERO,
-        send=_send(setting, model, batch),
+        send=send_seconds(setting, model, batch),
     )
 
 
@@ -115,12 +115,19 @@ def _whole_seconds(passes: list[PassSeconds]) -> float:
     return total(each.total for each in passes).seconds
 
 
-def _send(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
-    """Return seconds of handing one micro-batch's activations to the next stage, tp ranks away."""
+def send_seconds(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+    """Return seconds of handing one micro-batch's activations to the next stage, tp ranks away.
+
+    Ranks that each send a share gather the whole there (Narayanan et al. 2021, section 4.1), unless
+    they need but their part of the sequence.
+    """
     if setting.pp == 1:
         return ZERO
     shard = setting.shard
     num_bytes = -(-batch.tokens // shard.cp) * model.hidden_size * shard.value_bytes
-    if shard.splits_sequence or setting.splits_sends:
-        num_bytes //= shard.tp
+    if shard.splits_sequence:
+        return setting.send(num_bytes // shard.tp)
+    if setting.splits_sends:
+        gathered = setting.collective("all_gather", num_bytes, shard.tp, 1)
+        return setting.send(num_bytes // shard.tp) + gathered
     return setting.send(num_bytes)
