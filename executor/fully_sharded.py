@@ -5,7 +5,7 @@ keeps them from the one to the other. Gradients are scattered after every micro-
 in shards between passes in both (Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from executor.flat import distinct_parameters, entries_of, is_partial, local_part
 from executor.models import StageModel
-from executor.optimizers import ShardOptimizer, clipping_factor
+from executor.optimizers import MOMENTS, ShardOptimizer, clipping_factor, set_moments
 from executor.parallel import RankMesh
 
 GATHERED_ANEW = 3
@@ -92,11 +92,30 @@ class FullyShardedParameters:
 
     def write_values(self, flat: Tensor) -> None:
         """Take over weights that `whole_values` of any rank of this position returned."""
+        self.write_shares([local_part(share) for share in self.parameters().values()], flat)
+
+    def whole_of(self, shares: Sequence[Tensor]) -> Tensor:
+        """Return what is sharded as the weights are, whole and in one flat tensor.
+
+        Weights make room for it while it is gathered, so that it goes the same way.
+        """
+        weights = [local_part(share) for share in self.parameters().values()]
+        kept = [weight.clone() for weight in weights]
         with torch.no_grad():
-            for entry, parameter in zip(self.entries, self.parameters().values(), strict=True):
+            for weight, share in zip(weights, shares, strict=True):
+                weight.copy_(share)
+            whole = self.whole_values()
+            for weight, before in zip(weights, kept, strict=True):
+                weight.copy_(before)
+        return whole
+
+    def write_shares(self, shares: Sequence[Tensor], flat: Tensor) -> None:
+        """Write this rank's share of each part of a flat tensor."""
+        ranks = self._mesh.dp_size
+        with torch.no_grad():
+            for entry, share in zip(self.entries, shares, strict=True):
                 whole = flat[entry.start : entry.stop].view(entry.shape)
-                share = local_part(parameter)
-                first = self._mesh.dp * -(-entry.shape[0] // self._mesh.dp_size)
+                first = self._mesh.dp * -(-entry.shape[0] // ranks)
                 share.copy_(whole[first : first + share.shape[0]])
 
     def rest(self) -> None:
@@ -114,6 +133,28 @@ class FullyShardedOptimizer(ShardOptimizer):
         self._weights, self._mesh = weights, mesh
         self.adam = torch.optim.AdamW(
             list(weights.parameters().values()), lr=learning_rate, weight_decay=0.0, foreach=False
+        )
+
+    def whole_moments(self) -> dict[str, Tensor]:
+        """Return the states of all shares."""
+        states = list(self.adam.state.values())
+        if not states:
+            return {}
+        return {
+            name: self._weights.whole_of([local_part(state[name]) for state in states])
+            for name in MOMENTS
+        }
+
+    def write_moments(self, moments: Mapping[str, Tensor], steps: int) -> None:
+        """Take over this rank's share of whole states."""
+        parameters = list(self._weights.parameters().values())
+        made = {name: [torch.zeros_like(weight) for weight in parameters] for name in moments}
+        for name, whole in moments.items():
+            self._weights.write_shares([local_part(share) for share in made[name]], whole)
+        set_moments(
+            self.adam,
+            [{name: made[name][i] for name in moments} for i in range(len(parameters))],
+            steps,
         )
 
     def reduce_gradients(self) -> None:

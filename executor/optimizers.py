@@ -6,12 +6,13 @@ gradients and weights (stages 2 and 3).
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.flat import FlatParameters
+from executor.flat import FlatParameters, local_part
 from executor.parallel import RankMesh
 
 # Keeps the division finite where all gradients are zero, as torch.nn.utils.clip_grad_norm_ does.
@@ -28,6 +29,23 @@ class ShardOptimizer(ABC):
     adam: torch.optim.Optimizer
 
     @abstractmethod
+    def whole_moments(self) -> dict[str, Tensor]:
+        """Return each state of AdamW in one flat tensor, laid out as the weights' `whole_values`.
+
+        All data-parallel ranks gather together, and get the same. Empty before the first step.
+        """
+
+    @abstractmethod
+    def write_moments(self, moments: Mapping[str, Tensor], steps: int) -> None:
+        """Take over states that `whole_moments` returned, whatever sharded them, after `steps` steps."""
+
+    @property
+    def steps(self) -> int:
+        """Return the optimizer's steps so far."""
+        states = list(self.adam.state.values())
+        return int(states[0]["step"]) if states else 0
+
+    @abstractmethod
     def reduce_gradients(self) -> None:
         """Sum the gradients over the data-parallel ranks, and over what else shares a weight."""
 
@@ -38,7 +56,7 @@ class ShardOptimizer(ABC):
     def states(self) -> list[Tensor]:
         """Return the optimizer's states on the device; none before the first step."""
         values = [value for state in self.adam.state.values() for value in state.values()]
-        return [value for value in values if isinstance(value, Tensor) and value.dim() > 0]
+        return [local_part(value) for value in values if value.dim() > 0]
 
 
 class ReplicatedOptimizer(ShardOptimizer):
@@ -47,6 +65,14 @@ class ReplicatedOptimizer(ShardOptimizer):
     def __init__(self, flat: FlatParameters, mesh: RankMesh, learning_rate: float) -> None:
         self._flat, self._mesh = flat, mesh
         self.adam = adam_of(flat.values, flat.gradients, learning_rate)
+
+    def whole_moments(self) -> dict[str, Tensor]:
+        """Return the states, which every rank holds whole."""
+        return moments_of(self.adam)
+
+    def write_moments(self, moments: Mapping[str, Tensor], steps: int) -> None:
+        """Take over whole states."""
+        set_moments(self.adam, [moments], steps)
 
     def reduce_gradients(self) -> None:
         """Sum the flat gradient over the data-parallel ranks."""
@@ -77,6 +103,27 @@ class ShardedOptimizer(ShardOptimizer):
             flat.stored_values[self._slice], flat.stored_gradients[self._slice], learning_rate
         )
 
+    def whole_moments(self) -> dict[str, Tensor]:
+        """Return the states of all slices."""
+        return {name: self._gathered(mine) for name, mine in moments_of(self.adam).items()}
+
+    def write_moments(self, moments: Mapping[str, Tensor], steps: int) -> None:
+        """Take over this rank's slice of whole states."""
+        mine = {}
+        for name, whole in moments.items():
+            stored = torch.zeros_like(self._flat.stored_values)
+            stored[: len(whole)] = whole
+            mine[name] = stored[self._slice].clone()
+        set_moments(self.adam, [mine], steps)
+
+    def _gathered(self, mine: Tensor) -> Tensor:
+        stored = torch.empty_like(self._flat.stored_values)
+        if self._mesh.dp_size > 1:
+            dist.all_gather_into_tensor(stored, mine, group=self._mesh.group("dp"))
+        else:
+            stored.copy_(mine)
+        return stored[: len(self._flat.values)]
+
     def reduce_gradients(self) -> None:
         """Sum this rank's slice of the flat gradient over the data-parallel ranks."""
         stored = self._flat.stored_gradients
@@ -103,6 +150,25 @@ class ShardedOptimizer(ShardOptimizer):
                 mine = self._flat.stored_values[self._slice].clone()
                 dist.all_gather_into_tensor(self._flat.stored_values, mine, group=mesh.group("dp"))
         return norm
+
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def moments_of(adam: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the states of an optimizer of one flat tensor, by name; none before the first step."""
+    return {name: state[name] for state in adam.state.values() for name in MOMENTS}
+
+
+def set_moments(
+    adam: torch.optim.Optimizer, moments: Sequence[Mapping[str, Tensor]], steps: int
+) -> None:
+    """Give an optimizer the states of its parameters, in their order, after so many steps."""
+    parameters = [weight for group in adam.param_groups for weight in group["params"]]
+    for weight, states in zip(parameters, moments, strict=True):
+        held = {name: state.detach().clone() for name, state in states.items()}
+        if held:
+            adam.state[weight] = {"step": torch.tensor(float(steps)), **held}
 
 
 def sum_shared_gradients(flat: FlatParameters, mesh: RankMesh) -> None:

@@ -86,7 +86,8 @@ class PoolModels:
         if task.kind == "train":
             settings = job.hyperparameters
             rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
-        return build_shard(
+        layout = self._duty.plan.tasks[task.name]
+        shard = build_shard(
             job.architecture(task.role),
             task.head,
             self._meshes[positions],
@@ -94,6 +95,9 @@ class PoolModels:
             seed=self._duty.seed,
             precision=job.precision or "fp32",
             learning_rate=rate,
-            layout=self._duty.plan.tasks[task.name],
+            layout=layout,
             vocabulary_parts=vocabulary_parts,
         )
+        if layout.offload and task.kind != "generate":
+            shard.park()
+        return shard

@@ -11,7 +11,6 @@ from rlplan.plan import Plan, TaskPlan
 FIXED: dict[str, tuple[object, ...]] = {
     "cp": (1,),
     "ep": (1,),
-    "offload": (False,),
 }
 TRAIN_ENGINE = "torch-tp-dp"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")

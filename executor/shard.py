@@ -13,6 +13,7 @@ from executor.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.models import EMBEDDING, HEAD, StageModel, build_stages
 from executor.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
 from executor.parallel import RankMesh, apply_tensor_parallelism
+from executor.parking import HostParking
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import Precision
@@ -32,6 +33,8 @@ class ModelShard:
         stages: This rank's pipeline stages, first ones first; several where they interleave.
         flat: Its weights; whole ones in one flat tensor, or fully sharded ones.
         trainer: Reduces gradients and steps; None where the model is not trained.
+        parking: Keeps optimizer states, or the weights of a model that is not trained, on the host
+            between uses; None: they stay on the device.
         precision: What matrices are multiplied in; weights and optimizer states are fp32.
     """
 
@@ -41,6 +44,7 @@ class ModelShard:
     head: Head
     precision: Precision
     trainer: ShardOptimizer | None = None
+    parking: HostParking | None = None
 
     @property
     def device(self) -> torch.device:
@@ -56,6 +60,27 @@ class ModelShard:
     def num_layers(self) -> int:
         """Return the layers that this rank holds."""
         return sum(len(stage.layers) for stage in self.stages)
+
+    def weights_on_device(self) -> AbstractContextManager[None]:
+        """Return the context of a forward pass: weights that live on the host are there inside it."""
+        return self._fetched() if self.trainer is None else nullcontext()
+
+    def states_on_device(self) -> AbstractContextManager[None]:
+        """Return the context of an update: optimizer states that live on the host are there inside it."""
+        return self._fetched() if self.trainer is not None else nullcontext()
+
+    def _fetched(self) -> AbstractContextManager[None]:
+        return self.parking.on_device() if self.parking is not None else nullcontext()
+
+    def park(self) -> None:
+        """Keep what is not needed between uses on the host from now on."""
+        trainer, flat = self.trainer, self.flat
+        if trainer is not None:
+            self.parking = HostParking(trainer.states)
+        else:
+            assert isinstance(flat, FlatParameters), "only what is trained is fully sharded"
+            self.parking = HostParking(lambda: [flat.stored_values])
+        self.parking.park()
 
     def without_gradients(self) -> AbstractContextManager[None]:
         """Return the context of a pass without a backward pass."""

@@ -109,7 +109,8 @@ class Worker(Member):
             )
 
         def compute(columns: Columns) -> Outcome:
-            found = {output: said(output, columns) for output in call.task.outputs}
+            with shard.weights_on_device():
+                found = {output: said(output, columns) for output in call.task.outputs}
             told = {output: value for output, value in found.items() if value is not None}
             return {output: {output: _array(value)} for output, value in told.items()}, {}
 
@@ -133,15 +134,16 @@ class Worker(Member):
             reduce_sum_over_dp(shard.mesh),
         )
         assert call.task.loss is not None
-        losses = update_model(
-            shard,
-            batch,
-            call.task.loss,
-            effective_settings(self._algorithm, job.hyperparameters),
-            updates=job.workload.updates,
-            epochs=job.workload.epochs,
-            micro_batch=layout.micro_batch,
-        )
+        with shard.states_on_device():
+            losses = update_model(
+                shard,
+                batch,
+                call.task.loss,
+                effective_settings(self._algorithm, job.hyperparameters),
+                updates=job.workload.updates,
+                epochs=job.workload.epochs,
+                micro_batch=layout.micro_batch,
+            )
         return {}, {**losses, **sums}
 
     @registered(ONE_TO_ALL)

@@ -107,10 +107,15 @@ def train(rank, ranks, case):
         epochs=1,
         micro_batch=layout.micro_batch,
     )
+    moments = shard.trainer.whole_moments()
+    shard.trainer.write_moments(moments, shard.trainer.steps)
+    again = shard.trainer.whole_moments()
+    assert all(torch.equal(again[name], moments[name]) for name in ("exp_avg", "exp_avg_sq"))
     values = shard.flat.whole_values().clone()
     weights = {
-        e.name: (values[e.start : e.stop].view(e.shape).numpy(), mesh.tp, e.dimension)
+        prefix + e.name: (flat[e.start : e.stop].view(e.shape).numpy(), mesh.tp, e.dimension)
         for e in shard.flat.entries
+        for prefix, flat in (("", values), ("moment of ", moments["exp_avg"]))
     }
     place = (mesh.dp, mesh.leads)
     return place, metrics, None if said is None else said.numpy(), weights
@@ -151,14 +156,15 @@ def test_losses_and_gradients_are_those_of_one_process(results, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_weights_after_three_updates_are_those_of_one_process(results, name):
+def test_weights_and_states_after_three_updates_are_those_of_one_process(results, name):
     _, model, head, _ = CASES[name]
     trained = {key: value for key, (value, _, _) in on_one_process(model, head)[3].items()}
     seen = set()
     for _, _, _, weights in results[name]:
         for key, (values, tp, dimension) in weights.items():
-            tied = key == "head.weight" and key not in trained
-            expected = trained["backbone.embed_tokens.weight" if tied else key]
+            tied = key.endswith("head.weight") and key not in trained
+            name = key.replace("head", "backbone.embed_tokens") if tied else key
+            expected = trained[name]
             if dimension is not None:
                 size = values.shape[dimension]
                 expected = expected.take(range(tp * size, (tp + 1) * size), axis=dimension)

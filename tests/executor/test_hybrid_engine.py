@@ -1,0 +1,215 @@
+"""Real transitions between ranks: weights bit for bit, bytes by count, the same tokens everywhere."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+
+from executor.engines.torch_static import GenerateSettings, generate
+from executor.layouts import generation_positions, shares_weights
+from executor.parallel import make_mesh
+from executor.protocols import train_positions
+from executor.shard import build_shard
+from executor.transition import PoolTransition
+from tests.executor.plans import TINY, make_job, make_plan
+
+pytestmark = pytest.mark.ray
+
+LLAMA = replace(TINY, num_layers=4)
+QWEN3 = replace(LLAMA, family="qwen3", qk_norm=True, tied_embeddings=True)
+MODELS = {"llama": LLAMA, "qwen3": QWEN3}
+BYTES = torch.float32.itemsize
+
+# By name: ranks, model, and the plan's sizes.
+CASES = {
+    "pp 2 to one": (2, "llama", {"pp": 2, "pp_gen": 1}),
+    "pp 2 to tp 2": (2, "llama", {"pp": 2, "pp_gen": 1, "tp_gen": 2, "transition": "all-gather"}),
+    "the same pipeline": (2, "qwen3", {"pp": 2}),
+    "the same interleaved pipeline": (2, "llama", {"pp": 2, "chunks": 2}),
+    "interleaved to one": (2, "qwen3", {"pp": 2, "chunks": 2, "pp_gen": 1}),
+    "tp 2 x pp 2 to one": (4, "llama", {"tp": 2, "pp": 2, "tp_gen": 1, "pp_gen": 1}),
+    "tp 2 x pp 2 to pp 2": (4, "qwen3", {"tp": 2, "pp": 2, "tp_gen": 1}),
+    "tp 2 x pp 2 to tp 2": (4, "qwen3", {"tp": 2, "pp": 2, "pp_gen": 1}),
+    "vanilla groups": (
+        4,
+        "llama",
+        {"tp": 2, "pp": 2, "tp_gen": 1, "pp_gen": 2, "transition": "hybridflow-v"},
+    ),
+    "fully sharded": (2, "llama", {"zero": 3}),
+    "fully sharded, tp 2 to one": (4, "qwen3", {"tp": 2, "zero": 3, "tp_gen": 1}),
+    "all-gather over all ranks": (
+        4,
+        "llama",
+        {"tp": 2, "zero": 3, "tp_gen": 1, "transition": "all-gather"},
+    ),
+    "tp 2 x pp 2 x dp 2 to tp 2": (8, "llama", {"tp": 2, "pp": 2, "pp_gen": 1}),
+}
+
+
+def plan_of(case):
+    ranks, model, sizes = case
+    job = make_job("grpo", model=MODELS[model], prompts=8, samples_per_prompt=2)
+    return make_plan(job, {"p0": (ranks, ("actor", "reference"))}, **sizes)
+
+
+def shard_on(plan, task, positions, rank, rate=None):
+    return build_shard(
+        plan.job.architecture("actor"),
+        "lm",
+        make_mesh(positions, rank, torch.device("cpu")),
+        role="actor",
+        seed=1,
+        precision="fp32",
+        learning_rate=rate,
+        layout=plan.tasks[task],
+    )
+
+
+def parts_of(shard):
+    values = shard.flat.whole_values().clone()
+    return {
+        e.name: (values[e.start : e.stop].view(e.shape).numpy(), shard.mesh.tp, e.dimension)
+        for e in shard.flat.entries
+    }
+
+
+def greedy_tokens(shard):
+    generator = torch.Generator().manual_seed(3)
+    prompts = torch.randint(1, TINY.vocab_size, (5, 6), generator=generator)
+    present = torch.ones_like(prompts, dtype=torch.bool)
+    present[1, :3] = False
+    made = generate(
+        shard,
+        prompts,
+        present,
+        torch.tensor([7, 3, 7, 5, 7]),
+        torch.arange(5),
+        7,
+        GenerateSettings(
+            max_running=3, temperature=1.0, seed=1, iteration=0, eos_id=-1, greedy=True
+        ),
+    )
+    return made.tokens.numpy(), made.log_probs.numpy()
+
+
+def transition(rank, ranks, case):
+    """Return what a rank generates with and generates, and what the transition moved and kept."""
+    plan = plan_of(case)
+    train = plan.tasks["actor.update"]
+    home = shard_on(plan, "actor.update", train_positions(train.tp, ranks, train.pp), rank, 1e-3)
+    if shares_weights(plan):
+        return {"held": parts_of(home), "tokens": greedy_tokens(home), "moved": None}
+    generator = shard_on(plan, "actor.generate", generation_positions(plan), rank)
+    before = parts_of(home)
+    with torch.no_grad():
+        generator.flat.values.fill_(float("nan"))
+    move = PoolTransition(plan, home, generator)
+    move.release()
+    storages = []
+    for _ in range(2):
+        move.run()
+        held, tokens = parts_of(generator), greedy_tokens(generator)
+        storages.append(stored_bytes(home))
+        move.end()
+    assert stored_bytes(generator) == 0
+    after = parts_of(home)
+    return {
+        "held": held,
+        "tokens": tokens,
+        "unharmed": all(np.array_equal(after[name][0], before[name][0]) for name in before),
+        "home_names": {e.name: (e.stop - e.start) * BYTES for e in home.flat.entries},
+        "moved": (move.received_bytes, move.redundant_bytes, storages[-1]),
+        "gathered": getattr(home.flat, "gathered_bytes", 0),
+        "share": home.flat.weight_bytes,
+    }
+
+
+def stored_bytes(shard):
+    stored = getattr(shard.flat, "stored_values", None)
+    return stored.untyped_storage().nbytes() if stored is not None else None
+
+
+def all_transitions(cases, rank, ranks):
+    return [transition(rank, ranks, case) for case in cases]
+
+
+@cache
+def alone(model):
+    plan = plan_of((1, model, {}))
+    return transition(0, 1, (1, model, {})), plan
+
+
+@pytest.fixture(scope="module")
+def results(crew):
+    found = {}
+    for ranks in sorted({case[0] for case in CASES.values()}):
+        names = [name for name in CASES if CASES[name][0] == ranks]
+        cases = [CASES[name] for name in names]
+        by_rank = crew.on_ranks(ranks, partial(all_transitions, cases))
+        found |= {name: [rank[i] for rank in by_rank] for i, name in enumerate(names)}
+    return found
+
+
+MOVING = [name for name in CASES if not shares_weights(plan_of(CASES[name]))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_to_generate_with_are_the_trained_ones_bit_for_bit(results, name):
+    trained = {key: value for key, (value, _, _) in alone(CASES[name][1])[0]["held"].items()}
+    for rank in results[name]:
+        for key, (values, tp, dimension) in rank["held"].items():
+            tied = key == "head.weight" and key not in trained
+            expected = trained["backbone.embed_tokens.weight" if tied else key]
+            if dimension is not None:
+                size = values.shape[dimension]
+                expected = expected.take(range(tp * size, (tp + 1) * size), axis=dimension)
+            assert np.array_equal(values, expected), key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_greedy_tokens_are_those_of_one_process(results, name):
+    tokens, log_probs = alone(CASES[name][1])[0]["tokens"]
+    for rank in results[name]:
+        assert np.array_equal(rank["tokens"][0], tokens)
+        np.testing.assert_allclose(rank["tokens"][1], log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_every_rank_receives_just_what_it_lacks(results, name):
+    _, model, sizes = CASES[name]
+    whole = sum(values.nbytes for values, _, _ in alone(model)[0]["held"].values())
+    for rank in results[name]:
+        held = {key: values.nbytes for key, (values, _, _) in rank["held"].items()}
+        mine, received = rank["home_names"], rank["moved"][0]
+        if sizes.get("transition", "hybridflow") == "hybridflow":
+            lacking = sum(held.values()) - sum(mine[key] for key in held if key in mine)
+        else:
+            lacking = whole - sum(mine.values())
+        assert received == lacking + rank["gathered"]
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_training_goes_on_with_the_same_weights(results, name):
+    assert all(rank["unharmed"] for rank in results[name])
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_zero_redundancy_groups_hold_no_weight_twice_while_they_generate(results, name):
+    _, _, sizes = CASES[name]
+    for rank in results[name]:
+        _, redundant, stored = rank["moved"]
+        if "zero" in sizes or "transition" in sizes:
+            assert redundant == rank["share"] > 0
+        else:
+            assert (redundant, stored) == (0, 0)
+
+
+def test_an_all_gather_of_fully_sharded_weights_receives_all_but_a_ranks_share(results):
+    name = "all-gather over all ranks"
+    whole = sum(values.nbytes for values, _, _ in alone("llama")[0]["held"].values())
+    # Norms are whole on both tensor-parallel ranks, and cut over the data-parallel ones.
+    norms = sum(v.nbytes for key, (v, _, _) in alone("llama")[0]["held"].items() if "norm" in key)
+    for rank in results[name]:
+        assert rank["moved"][0] == whole * 3 / 4 - norms / 4

@@ -1,0 +1,201 @@
+"""What ranks receive in a transition makes up their generate shards, and is as much as the formulas say.
+
+Weights are cut, sent and put together here without any process, for all train layouts of up to
+eight ranks and all generate layouts that divide them.
+"""
+
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from executor.flat import Entry
+from executor.layouts import gather_groups, generation_positions
+from executor.models import stage_layers
+from executor.protocols import train_positions
+from executor.reshard import (
+    Holding,
+    Part,
+    lent_slices,
+    overlap,
+    spans_of,
+    wanted_entries,
+    write_shard,
+    write_slices,
+)
+from rlplan.plan import TaskPlan
+from rlplan.transfers import TransitionShape, transition_volume
+
+# The width divides by every size up to eight, the layers by all but five and seven.
+LAYERS, WIDTH = 24, 840
+BYTES = torch.float32.itemsize
+
+
+def parameters(norms):
+    """Return whole parameters and how each is cut; without norms all of them are cut evenly."""
+    generator = torch.Generator().manual_seed(1)
+    made = {}
+    for layer in range(LAYERS):
+        made[f"layers.{layer}.up"] = (torch.randn(WIDTH, 1, generator=generator), 0)
+        made[f"layers.{layer}.down"] = (torch.randn(1, WIDTH, generator=generator), 1)
+        if norms:
+            made[f"layers.{layer}.norm"] = (torch.randn(5, generator=generator), None)
+    if norms:
+        made["embed"] = (torch.randn(WIDTH, 1, generator=generator), 0)
+        made["head"] = (torch.randn(WIDTH, 1, generator=generator), 0)
+    return made
+
+
+def shard_of(whole, rank, pp, tp, pp_size, tp_size):
+    """Return what a rank holds: cut parameters first, as the executor lays them out."""
+    mine = set(stage_layers(LAYERS, pp_size)[pp])
+    names = [n for n in whole if n.startswith("layers") and int(n.split(".")[1]) in mine]
+    names += ["embed"] if "embed" in whole and pp == 0 else []
+    names += ["head"] if "head" in whole and pp == pp_size - 1 else []
+    entries, values, start = [], [], 0
+    for name in sorted(names, key=lambda n: (whole[n][1] is None, names.index(n))):
+        tensor, dimension = whole[name]
+        if tp_size == 1:
+            dimension = None
+        part = tensor if dimension is None else tensor.chunk(tp_size, dim=dimension)[tp]
+        stop = start + part.numel()
+        entries.append(Entry(name, start, stop, tuple(part.shape), dimension))
+        values.append(part.reshape(-1))
+        start = stop
+    return Holding(rank, pp, tp, tuple(entries)), torch.cat(values)
+
+
+def plan_of(train, generate, transition, two_pools=False):
+    pools = {"actor.update": "p0", "actor.generate": "p1" if two_pools else "p0"}
+    tasks = {
+        "actor.update": TaskPlan(pool="p0", pp=train[0], tp=train[1], dp=train[2]),
+        "actor.generate": TaskPlan(pool=pools["actor.generate"], pp=generate[0], tp=generate[1]),
+    }
+    gpus = train[0] * train[1] * train[2]
+    return SimpleNamespace(
+        tasks=tasks, transition=transition, pool_of=lambda _: SimpleNamespace(gpus=gpus)
+    )
+
+
+def divisors(number):
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
+LAYOUTS = [
+    (train, generate)
+    for train in product(range(1, 9), repeat=3)
+    if train[0] * train[1] * train[2] <= 8
+    for generate in product(divisors(train[0]), divisors(train[1]))
+]
+
+
+def gathered(plan, whole):
+    """Return, by rank, the generate shard that a transition makes, what it should be, and bytes."""
+    train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+    ranks = plan.pool_of("actor.update").gpus
+    at, gen_at = train_positions(train.tp, ranks, train.pp), generation_positions(plan)
+    held = [
+        shard_of(whole, rank, at.pp[rank], at.tp[rank], train.pp, train.tp) for rank in range(ranks)
+    ]
+    for group in gather_groups(plan):
+        members = [held[rank][0] for rank in group]
+        for rank in group:
+            place = gen_at.pp[rank], gen_at.tp[rank]
+            target, expected = shard_of(whole, rank, *place, generate.pp, generate.tp)
+            names = {entry.name for entry in target.entries}
+            if plan.transition != "hybridflow":
+                names = set(whole)
+            parts, received = [Part(held[rank][0].entries, at.tp[rank], held[rank][1])], 0
+            for member in members:
+                entries = wanted_entries(held[rank][0], member, members, frozenset(names))
+                buffer = torch.full_like(held[member.rank][1], float("nan"))
+                for start, stop in spans_of(entries):
+                    buffer[start:stop] = held[member.rank][1][start:stop]
+                    received += (stop - start) * BYTES
+                parts.append(Part(entries, member.tp, buffer))
+            made = torch.full_like(expected, float("nan"))
+            write_shard(target.entries, made, place[1], parts)
+            back = torch.full_like(held[rank][1], float("nan"))
+            yield made, expected, received, (target, held[rank], back)
+
+
+@pytest.mark.parametrize("transition", ["hybridflow", "hybridflow-v"])
+@pytest.mark.parametrize(
+    ("train", "generate"), [case for case in LAYOUTS if LAYERS % case[0][0] == 0], ids=str
+)
+def test_bytes_are_the_formula_s_where_weights_divide_evenly(train, generate, transition):
+    whole = parameters(norms=False)
+    model_bytes = sum(tensor.numel() for tensor, _ in whole.values()) * BYTES
+    shape = TransitionShape(
+        pp=train[0], tp=train[1], dp=train[2], pp_gen=generate[0], tp_gen=generate[1]
+    )
+    formula = transition_volume(transition, model_bytes, shape)
+    for made, expected, received, _ in gathered(plan_of(train, generate, transition), whole):
+        assert torch.equal(made, expected)
+        assert received == round(formula.received_bytes)
+
+
+@pytest.mark.parametrize(("train", "generate"), LAYOUTS, ids=str)
+def test_zero_redundancy_receives_what_a_rank_lacks_and_gives_the_train_shard_back(train, generate):
+    whole = parameters(norms=True)
+    for made, expected, received, (target, (mine, flat), back) in gathered(
+        plan_of(train, generate, "hybridflow"), whole
+    ):
+        assert torch.equal(made, expected)
+        assert received == (len(expected) - len(flat)) * BYTES
+        write_shard(mine.entries, back, mine.tp, [Part(target.entries, target.tp, made)])
+        assert torch.equal(back, flat)
+
+
+@pytest.mark.parametrize(("train", "generate"), LAYOUTS, ids=str)
+def test_a_whole_block_receives_what_a_rank_lacks_of_the_model(train, generate):
+    whole = parameters(norms=True)
+    size = sum(tensor.numel() for tensor, _ in whole.values())
+    plan = plan_of(train, generate, "all-gather")
+    for made, expected, received, (_, (_, flat), _) in gathered(plan, whole):
+        assert torch.equal(made, expected)
+        assert received == (size - len(flat)) * BYTES
+
+
+@pytest.mark.parametrize("generate", [(1, 1), (1, 4), (2, 2), (4, 1), (1, 8), (8, 1)], ids=str)
+@pytest.mark.parametrize("train", [(1, 1), (2, 2), (4, 1), (1, 4), (1, 8)], ids=str)
+def test_another_pool_receives_its_shards_and_no_byte_more(train, generate):
+    whole = parameters(norms=True)
+    sources = [
+        shard_of(whole, rank, rank // train[1], rank % train[1], *train)
+        for rank in range(train[0] * train[1])
+    ]
+    for rank in range(generate[0] * generate[1]):
+        target, expected = shard_of(whole, rank, rank // generate[1], rank % generate[1], *generate)
+        made, received = torch.full_like(expected, float("nan")), 0
+        for holding, values in sources:
+            slices, message = lent_slices(holding, values, target)
+            received += message.numel()
+            write_slices(target.entries, made, slices, message)
+        assert torch.equal(made, expected)
+        assert received == len(expected)
+
+
+def test_a_tied_head_is_lent_by_who_embeds():
+    embedding = torch.randn(4, 2)
+    source = Holding(0, 0, 0, (Entry("backbone.embed_tokens.weight", 0, 8, (4, 2), None),))
+    target = Holding(0, 1, 0, (Entry("head.weight", 0, 8, (4, 2), None),))
+    slices, message = lent_slices(source, embedding.reshape(-1), target, target_head_is_tied=True)
+    made = torch.zeros(8)
+    write_slices(target.entries, made, slices, message)
+    assert torch.equal(made, embedding.reshape(-1))
+    assert lent_slices(source, embedding.reshape(-1), target)[0] == []
+
+
+def test_parts_that_do_not_overlap_give_nothing():
+    half = Entry("w", 0, 8, (4, 2), 0)
+    quarter = Entry("w", 0, 4, (2, 2), 0)
+    assert overlap(half, 0, quarter, 1) == (0, 2, 0, 2)
+    assert overlap(half, 0, quarter, 2) is None
+    assert overlap(quarter, 3, half, 1) == (0, 0, 2, 2)
+
+
+def test_neighbouring_entries_are_one_message():
+    entries = [Entry("a", 0, 4, (4,), 0), Entry("b", 4, 6, (2,), 0), Entry("c", 9, 10, (1,), 0)]
+    assert spans_of(entries) == [(0, 6), (9, 10)]
