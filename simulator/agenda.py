@@ -8,7 +8,13 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parents_of, tasks_of
 from rlplan.errors import PlanError
 from rlplan.plan import Plan
-from simulator.costs import TaskCost, task_cost, transfer_cost, transition_cost
+from simulator.costs import (
+    TaskCost,
+    task_cost,
+    transfer_cost,
+    transition_cost,
+    with_length_spread,
+)
 from simulator.costs.traffic import data_bytes
 from simulator.engine import Work
 from simulator.memory import kv_bytes_left
@@ -145,5 +151,8 @@ def _task_entry(
     layout = plan.tasks[task.name]
     kv_bytes = max(0.0, kv_bytes_left(plan, facts)) if task.kind == "generate" else None
     cost = task_cost(task, layout, sites[layout.pool], plan.job, facts, kv_bytes=kv_bytes)
+    if task.kind == "generate":
+        site = sites[layout.pool]
+        cost = with_length_spread(cost, task, layout, site, plan.job, facts, kv_bytes)
     work = Work(key=task.name, name=task.name, pool=layout.pool, holds=(layout.pool,), after=after)
     return Entry(work, task.stage, cost)

@@ -1,9 +1,8 @@
 """Generate tasks: the slowest replica's prefills and decode steps under its KV budget."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-
-import numpy as np
 
 from profiles.facts import Facts
 from rlplan.dataflow import Task
@@ -14,15 +13,10 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import Precision
 from simulator.costs.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
+from simulator.costs.length_spread import length_spread
 from simulator.costs.pricing import precision_of
-from simulator.costs.sequences import (
-    PROMPT_SEED,
-    RESPONSE_SEED,
-    LengthStatistics,
-    drawn,
-    local_sequences,
-    statistics_of,
-)
+from simulator.costs.sequences import local_sequences, statistics_of
+from simulator.costs.shares import Share, longest_shares, waits
 from simulator.costs.stepping import EngineClock, EngineSteps, cache_value_bytes, engine_steps
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
@@ -37,7 +31,6 @@ REMEMBERED_REPLICAS = 4096
 CONTINUOUS = ("continuous", "mixed", "calls")
 
 Steps = ReplicaSteps | EngineSteps
-Share = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def generate_cost(
@@ -54,12 +47,10 @@ def generate_cost(
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
     model, precision = job.architecture(task.role), precision_of(job)
-    engine = facts.engine(layout.engine)
-    running = min(layout.max_running, local_sequences(job, layout.dp))
-    budget = budget_of(engine, running, _kv_blocks(model, layout, job, engine, kv_bytes))
-    steps = steps_of(model, layout, site, precision, facts)
+    steps, budget = _replica(task, layout, site, job, facts, kv_bytes)
     statistics = statistics_of(job.workload)
-    shares = _longest_shares(statistics, layout.dp, job.workload.samples_per_prompt)
+    wave = budget.max_running if waits(budget.batching) else 0
+    shares = longest_shares(statistics, layout.dp, job.workload.samples_per_prompt, wave)
     slowest = max(
         (generated(steps, budget, share) for share in shares),
         key=lambda outcome: outcome[0].seconds + outcome[1].seconds,
@@ -67,6 +58,53 @@ def generate_cost(
     num_bytes = data_bytes(task.inputs, job.workload) // layout.dp
     call = call_seconds(facts.device(site.device), model, precision, num_bytes)
     return cost_of({"prefill": slowest[0], "decode": slowest[1], "call overhead": call})
+
+
+def with_length_spread(
+    cost: TaskCost,
+    task: Task,
+    layout: TaskPlan,
+    site: Site,
+    job: Job,
+    facts: Facts,
+    kv_bytes: float | None = None,
+) -> TaskCost:
+    """Return a generate task's cost whose spread has the luck of its lengths in it too.
+
+    That luck has nothing to do with how well operators are known: their variances add up.
+
+    Args:
+        cost: What `generate_cost` said of the task.
+    """
+    steps, budget = _replica(task, layout, site, job, facts, kv_bytes)
+    share = length_spread(
+        clock_of(steps),
+        budget.batching,
+        budget.max_running,
+        budget.kv_blocks * budget.block_tokens,
+        statistics_of(job.workload),
+        layout.dp,
+    )
+    known = cost.total
+    wider = math.hypot(known.spread_seconds, share * known.seconds) - known.spread_seconds
+    return TaskCost(
+        tuple(
+            (name, replace(part, spread_seconds=part.spread_seconds + wider))
+            if name == "decode"
+            else (name, part)
+            for name, part in cost.parts
+        )
+    )
+
+
+def _replica(
+    task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts, kv_bytes: float | None
+) -> tuple[Steps, "Budget"]:
+    """Return what the steps of a task's replicas cost, and how they batch."""
+    model, engine = job.architecture(task.role), facts.engine(layout.engine)
+    running = min(layout.max_running, local_sequences(job, layout.dp))
+    budget = budget_of(engine, running, _kv_blocks(model, layout, job, engine, kv_bytes))
+    return steps_of(model, layout, site, precision_of(job), facts), budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,26 +239,3 @@ def generated(steps: Steps, budget: Budget, share: Share) -> tuple[Estimate, Est
     clock = clock_of(steps)
     outcome = generate(replica_of(clock, budget), *share)
     return clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
-
-
-@lru_cache(maxsize=REMEMBERED_REPLICAS)
-def _longest_shares(statistics: LengthStatistics, replicas: int, block: int) -> tuple[Share, ...]:
-    """Return the shares of the replicas that may end last: most tokens, and the longest response.
-
-    The same lengths are drawn for every layout, and dealt out in runs, whole blocks of samples of
-    one prompt, as the executor deals them.
-    """
-    workload = statistics.workload
-    each = drawn(workload.prompt_tokens, workload.prompts, seed=PROMPT_SEED)
-    prompts = np.repeat(each, workload.samples_per_prompt).astype(np.int64)
-    responses = drawn(workload.response_tokens, workload.sequences, seed=RESPONSE_SEED).astype(
-        np.int64
-    )
-    blocks = np.arange(workload.sequences).reshape(-1, block)
-    dealt = [rows.ravel() for rows in np.array_split(blocks, replicas) if rows.size]
-    fullest = max(dealt, key=lambda rows: int(prompts[rows].sum() + responses[rows].sum()))
-    longest = max(dealt, key=lambda rows: int(responses[rows].max()))
-    chosen = [fullest] if np.array_equal(fullest, longest) else [fullest, longest]
-    return tuple(
-        (tuple(prompts[rows].tolist()), tuple(responses[rows].tolist())) for rows in chosen
-    )

@@ -16,25 +16,20 @@ from scipy.special import ndtri
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Job, Workload
-from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest, sample_lengths
+from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest
 from simulator.costs.operators import Batch
 
 # Enough that the longest of a thousand is known within a few per cent.
 DESCRIBED_SEQUENCES = 16384
 REMEMBERED_WORKLOADS = 64
-# Prompts and responses are drawn apart: one seed for both would make long prompts answer long.
-PROMPT_SEED, RESPONSE_SEED = 1, 2
+# Pairs prompts with responses, which have nothing to do with each other.
+PAIR_SEED = 2
 
 # Means of equal whole numbers come out a rounding error above them.
 ROUNDING = 1e-6
 
 Padding = Literal["none", "micro_batch", "batch"]
 Floats = npt.NDArray[np.float64]
-
-
-def drawn(lengths: Lengths, count: int, *, seed: int) -> Floats:
-    """Return `count` drawn lengths in tokens. Shape (count,)."""
-    return np.asarray(sample_lengths(lengths, count, seed), dtype=np.float64)
 
 
 def evenly(lengths: Lengths, count: int) -> Floats:
@@ -75,7 +70,7 @@ class LengthStatistics:
         self.workload = workload
         prompts = evenly(workload.prompt_tokens, DESCRIBED_SEQUENCES)
         responses = evenly(workload.response_tokens, DESCRIBED_SEQUENCES)
-        pairs = np.random.default_rng(RESPONSE_SEED).permutation(DESCRIBED_SEQUENCES)
+        pairs = np.random.default_rng(PAIR_SEED).permutation(DESCRIBED_SEQUENCES)
         whole = prompts + responses[pairs]
         self.prompt_tokens = float(prompts.mean())
         self.response_tokens = float(responses.mean())
@@ -90,6 +85,14 @@ class LengthStatistics:
             "responses": responses,
         }
         self._longest: dict[tuple[str, int], tuple[float, float]] = {}
+
+    def ordered(self, what: str) -> Floats:
+        """Return lengths in tokens that stand for the distribution, in order. Shape (lengths,).
+
+        Args:
+            what: `whole` sequences, `prompts` or `responses`.
+        """
+        return self._ordered[what]
 
     def longest_of(self, count: int, what: str = "whole") -> tuple[float, float]:
         """Return mean and standard deviation of the longest of `count` sequences, in tokens.

@@ -1,0 +1,122 @@
+"""The luck of lengths: how far other batches of a workload take other times, and which share is last."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiles.catalog import load_engine, load_model
+from rlplan.job import Workload
+from rlplan.lengths import Empirical, Lognormal, Uniform
+from rlplan.plan import TaskPlan
+from simulator.accuracy.serving import ServedFacts
+from simulator.costs import task_cost, with_length_spread
+from simulator.costs.generating import budget_of, clock_of, replica_of, steps_of
+from simulator.costs.length_spread import OTHER_BATCHES, length_spread
+from simulator.costs.sequences import LengthStatistics
+from simulator.costs.shares import longest_shares, other_shares, waits
+from simulator.generation import generate
+from simulator.site import Site
+from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
+
+A100 = "a100-80gb-sxm"
+PROMPTS = Lognormal(mean=256, std=200, max=1024)
+TAILED = Lognormal(mean=512, std=400, max=2048)
+
+
+def statistics(responses, prompts=PROMPTS, **fields):
+    lengths = {"prompts": 512, "prompt_tokens": prompts, "response_tokens": responses}
+    return LengthStatistics(Workload(**(lengths | fields)))
+
+
+@pytest.mark.parametrize(
+    ("engine", "running", "blocks", "replicas"),
+    [
+        ("vllm", 256, 27_000, 1),
+        ("vllm", 256, 27_000, 16),
+        ("vllm-0.3", 256, 6_800, 4),
+        ("vllm-0.3-calls", 8, 6_800, 8),
+        ("tensorrt-llm", 256, 3_000, 4),
+        ("real-static", 32, 400_000, 8),
+    ],
+)
+def test_the_spread_added_up_is_that_of_batches_played(engine, running, blocks, replicas):
+    sheet = load_engine(engine)
+    layout = TaskPlan(pool="", engine=engine)
+    facts = ServedFacts(A100, sheet)
+    steps = steps_of(load_model("llama-2-7b"), layout, Site(A100, 1, 8, 1e9), "bf16", facts)
+    budget = budget_of(sheet, running, blocks)
+    known = statistics(TAILED)
+    wave = running if waits(budget.batching) else 0
+
+    def played(shares):
+        each = (generate(replica_of(clock_of(steps), budget), *share) for share in shares)
+        return max(done.seconds for done in each)
+
+    here = played(longest_shares(known, replicas, 1, wave))
+    others = [
+        played(other_shares(known, replicas, 1, wave, number)) / here - 1
+        for number in range(OTHER_BATCHES)
+    ]
+    exact = math.sqrt(sum(each**2 for each in others) / OTHER_BATCHES)
+    cache_tokens = blocks * sheet.kv_block_tokens
+    quick = length_spread(clock_of(steps), budget.batching, running, cache_tokens, known, replicas)
+    assert 0.005 < exact < 0.15
+    assert quick == pytest.approx(exact, rel=0.4)
+
+
+def test_equal_lengths_have_no_luck():
+    def never(*_):
+        raise AssertionError("nothing is priced")
+
+    clock = type("Clock", (), {"prefill": never, "decode": never})()
+    assert length_spread(clock, "mixed", 64, 10_000, statistics(512, 256), 4) == 0
+
+
+def test_the_usual_batch_holds_each_length_as_often_as_the_distribution():
+    known = statistics(Empirical(values=(10, 20, 20, 40)), prompts=7)
+    ((prompts, responses),) = longest_shares(known, 1, 1)
+    assert set(prompts) == {7}
+    assert [responses.count(tokens) for tokens in (10, 20, 40)] == [128, 256, 128]
+    assert list(responses) != sorted(responses)
+
+
+def test_samples_of_one_prompt_stay_on_one_replica():
+    known = statistics(TAILED, prompts=Uniform(low=1, high=512), samples_per_prompt=8)
+    for prompts, responses in longest_shares(known, 16, 8):
+        assert len(prompts) == len(responses) == 512 * 8 // 16
+        assert all(len(set(prompts[first : first + 8])) == 1 for first in range(0, 256, 8))
+
+
+def test_where_waves_wait_the_replica_with_the_longest_waves_is_last():
+    known = statistics(TAILED)
+    ((_, last),) = longest_shares(known, 8, 1, 16)
+
+    def tops(responses):
+        return sum(max(responses[first : first + 16]) for first in range(0, 64, 16))
+
+    by_tokens = longest_shares(known, 8, 1)
+    assert all(tops(last) >= tops(responses) for _, responses in by_tokens)
+
+
+def test_other_batches_are_the_same_on_every_call_and_differ_from_each_other():
+    one, again = (other_shares(statistics(TAILED), 4, 1, 0, 3) for _ in range(2))
+    assert one == again
+    assert one != other_shares(statistics(TAILED), 4, 1, 0, 4)
+    assert np.mean(one[0][1]) == pytest.approx(506, rel=0.2)
+
+
+@pytest.mark.parametrize("replicas", [1, 16])
+def test_a_generation_s_spread_joins_costs_and_lengths(replicas):
+    job = job_of(prompt_tokens=256, response_tokens=TAILED)
+    layout = TaskPlan(pool="p0", dp=replicas, engine="vllm")
+    task, site, facts = PPO["actor.generate"], site_of(job, replicas), facts_of(job)
+    plain = task_cost(task, layout, site, job, facts)
+    wider = with_length_spread(plain, task, layout, site, job, facts)
+    assert wider.total.seconds == plain.total.seconds
+    costs, both = plain.total.spread_seconds, wider.total.spread_seconds
+    assert costs < both < costs + 0.3 * plain.total.seconds
+    fixed = replace(job, workload=replace(job.workload, response_tokens=512))
+    alone = task_cost(task, layout, site, fixed, facts)
+    assert with_length_spread(alone, task, layout, site, fixed, facts) == alone
