@@ -66,7 +66,7 @@ def policy_outputs(
 
     On a model of one pipeline stage.
     """
-    packed = pack(tokens, parts)
+    packed = pack(tokens, parts, multiple=shard.tokens_multiple)
     return policy_reader(temperature, entropy=entropy)(say(shard, packed), packed)
 
 

@@ -30,7 +30,9 @@ def infer(
     shares = balanced_rows((parts != PADDING).sum(dim=1).tolist(), micro_batch)
     results: list[Tensor] = []
     with shard.without_gradients():
-        batches = [pack(tokens[rows], parts[rows]) for rows in shares]
+        batches = [
+            pack(tokens[rows], parts[rows], multiple=shard.tokens_multiple) for rows in shares
+        ]
         pipeline_forward(
             shard,
             batches,

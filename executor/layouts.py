@@ -4,6 +4,10 @@ from executor.protocols import RankPositions, generate_positions, train_position
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.plan import Plan, TaskPlan
 
+# Engines of training, by the names of their sheets.
+TRAIN_ENGINES = ("torch-tp-dp", "torch-3d", "torch-3d-sp")
+SEQUENCE_PARALLEL_ENGINES = ("torch-3d-sp",)
+
 
 def generation_positions(plan: Plan) -> RankPositions:
     """Return where the ranks of the generate pool stand during generation.
@@ -22,7 +26,13 @@ def shares_weights(plan: Plan) -> bool:
     """Tell whether generation runs on the training weights themselves."""
     train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
     same = (train.pool, train.tp, train.pp) == (generate.pool, generate.tp, generate.pp)
-    return same and not is_fully_sharded(train)
+    # Single tokens cannot be cut along the tokens: those modules generate nothing.
+    return same and not is_fully_sharded(train) and not (cuts_sequences(train) and train.tp > 1)
+
+
+def cuts_sequences(layout: TaskPlan) -> bool:
+    """Tell whether hidden states are cut along the tokens between attention and MLP."""
+    return layout.engine in SEQUENCE_PARALLEL_ENGINES
 
 
 def is_fully_sharded(layout: TaskPlan) -> bool:

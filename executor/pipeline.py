@@ -77,7 +77,8 @@ def _pipeline_stage(
 ) -> PipelineStage:
     """Return torch's view of a stage, with shapes said beforehand: nothing is tried out for them."""
     mesh, length = shard.mesh, batches[0].length
-    hidden = torch.empty(1, length, stage.hidden_size, device="meta", requires_grad=True)
+    held = length // shard.tokens_multiple
+    hidden = torch.empty(1, held, stage.hidden_size, device="meta", requires_grad=True)
     tokens = torch.empty(1, length, dtype=torch.long, device="meta")
     return PipelineStage(
         _MicroBatches(shard, stage, batches),
@@ -125,7 +126,8 @@ def forward_through(
     for stage in shard.stages:
         inputs = tokens
         if not stage.first:
-            inputs = torch.empty(*tokens.shape, stage.hidden_size, device=tokens.device)
+            rows, length = tokens.shape[0], tokens.shape[1] // shard.tokens_multiple
+            inputs = torch.empty(rows, length, stage.hidden_size, device=tokens.device)
             dist.recv(inputs, shard.mesh.pipeline_rank((shard.mesh.pp - 1) % shard.mesh.pp_size))
         with shard.autocast():
             output: Tensor = stage(inputs, attention, positions, cache, only_last=only_last)

@@ -1,7 +1,7 @@
 """What this engine runs, checked before anything is started."""
 
 from executor.engines import engine_module_names
-from executor.layouts import shares_weights
+from executor.layouts import TRAIN_ENGINES
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import PlanError
@@ -12,7 +12,6 @@ FIXED: dict[str, tuple[object, ...]] = {
     "cp": (1,),
     "ep": (1,),
 }
-TRAIN_ENGINE = "torch-tp-dp"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 PRECISIONS = ("fp32", "bf16")
 
@@ -68,7 +67,7 @@ def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
             f"tasks.{task.name}.dp {layout.dp} leaves ranks without any of the"
             f" {plan.job.workload.prompts} prompts"
         )
-    known = engine_module_names() if task.kind == "generate" else (TRAIN_ENGINE,)
+    known = engine_module_names() if task.kind == "generate" else TRAIN_ENGINES
     if task.kind != "rule" and layout.engine not in ("", *known):
         raise PlanError(
             f"tasks.{task.name}.engine is {layout.engine}: this executor has {_list(known)}"
@@ -130,7 +129,7 @@ def _check_homes(plan: Plan, tasks: tuple[Task, ...]) -> None:
 
 def _check_transition(plan: Plan) -> None:
     train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
-    if train.pool != generate.pool or shares_weights(plan):
+    if train.pool != generate.pool or (train.tp, train.pp) == (generate.tp, generate.pp):
         return
     divides = train.tp % generate.tp == 0 and train.pp % generate.pp == 0
     if plan.transition == "none" or (plan.transition.startswith("hybridflow") and not divides):

@@ -10,6 +10,7 @@ import torch
 
 from executor.flat import FlatParameters
 from executor.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
+from executor.layouts import cuts_sequences
 from executor.models import EMBEDDING, HEAD, StageModel, build_stages
 from executor.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
 from executor.parallel import RankMesh, apply_tensor_parallelism
@@ -35,6 +36,8 @@ class ModelShard:
         trainer: Reduces gradients and steps; None where the model is not trained.
         parking: Keeps optimizer states, or the weights of a model that is not trained, on the host
             between uses; None: they stay on the device.
+        tokens_multiple: Packed rows divide by it; hidden states between stages are so much shorter,
+            where sequence parallelism cuts them along the tokens.
         precision: What matrices are multiplied in; weights and optimizer states are fp32.
     """
 
@@ -45,6 +48,7 @@ class ModelShard:
     precision: Precision
     trainer: ShardOptimizer | None = None
     parking: HostParking | None = None
+    tokens_multiple: int = 1
 
     @property
     def device(self) -> torch.device:
@@ -136,12 +140,31 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     )
     tied = head == "lm" and architecture.tied_embeddings
     split = head == "lm" and architecture.vocab_size % lcm(mesh.tp_size, vocabulary_parts) == 0
+    cuts_tokens = layout is not None and cuts_sequences(layout) and mesh.tp_size > 1
     for stage in stages:
         stage.to(mesh.device)
         if mesh.tp_size > 1:
-            apply_tensor_parallelism(stage, mesh, split_vocabulary=split)
+            apply_tensor_parallelism(
+                stage, mesh, split_vocabulary=split, sequence_parallel=cuts_tokens
+            )
             if tied and stage.first and stage.last:
                 stage.head.weight = stage.backbone.embed_tokens.weight  # type: ignore[union-attr, assignment]
+    shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
+    shard.tokens_multiple = mesh.tp_size if cuts_tokens else 1
+    return shard
+
+
+def _with_weights(
+    stages: tuple[StageModel, ...],
+    mesh: RankMesh,
+    head: Head,
+    precision: Precision,
+    learning_rate: float | None,
+    layout: TaskPlan | None,
+    *,
+    tied: bool,
+) -> ModelShard:
+    """Return the shard of stages whose weights are laid out, and its trainer, as the layout says."""
     rate, zero = learning_rate, layout.zero if layout is not None else 0
     shared = _shared_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
     ends: Shared = {"shared": shared, "owner": shared != HEAD}

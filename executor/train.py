@@ -88,7 +88,10 @@ def run_micro_batches(
     reader, sums = _reader_of(shard, settings), dict[str, Tensor]()
     # Buffers between pipeline stages have one length.
     length = max(packed_tokens(part["parts"]) for part in parts) if shard.mesh.pp_size > 1 else 0
-    batches = [pack(part["tokens"], part["parts"], length=length) for part in parts]
+    batches = [
+        pack(part["tokens"], part["parts"], length=length, multiple=shard.tokens_multiple)
+        for part in parts
+    ]
 
     def loss_of(said: Tensor, number: int) -> Tensor:
         outputs = reader(said, batches[number])
