@@ -67,19 +67,23 @@ class PagedAttentionTime:
         key_bytes = 2 * head_dim * value_bytes
         traffic = self._traffic_seconds(heads * keys * key_bytes)
         tile_seconds = KEYS_PER_TILE * key_bytes * self._slots / self._memory_rate
-        walk = min(tiles, part_tiles) * tile_seconds
+        walked = min(tiles, part_tiles)
         blocks = heads * active
 
-        def wave(size: int, *, paired: bool) -> float:
+        def wave(size: int, tiles: int, *, paired: bool) -> float:
             share = kernels.paired_efficiency if paired else 2 * kernels.alone_efficiency
-            return overlapped(walk / share, traffic * size / blocks, kernels.overlap_exponent)
+            walk = tiles * tile_seconds / share
+            return overlapped(walk, traffic * size / blocks, kernels.overlap_exponent)
 
         waves, rest = divmod(blocks, self._slots)
         seconds = kernels.decode_fixed_seconds + self._start_seconds(heads * parts)
-        seconds += waves * wave(self._slots, paired=True) if waves else 0.0
+        seconds += waves * wave(self._slots, walked, paired=True) if waves else 0.0
         if rest:
             paired = rest > self._units or (parts > 1 and self._meet(heads, parts, active))
-            seconds += wave(rest, paired=paired)
+            if waves and rest <= heads:
+                # The last part of each head may have fewer keys than the others.
+                walked = tiles - (active - 1) * part_tiles
+            seconds += wave(rest, walked, paired=paired)
         if parts > 1:
             seconds += kernels.combine_seconds + parts * kernels.combine_part_seconds
         return seconds
