@@ -2,6 +2,7 @@
 
 from reports.tables import Table, columns
 from reports.wording import counted, percent, signed_percent, signed_seconds
+from rlplan.losses import StageLoss, losses
 from rlplan.searched import Candidate, SearchResult
 from rlplan.units import show_seconds
 
@@ -35,7 +36,7 @@ def short_runners_up_table(search: SearchResult) -> Table:
     best = best_of_placements(search)
     winner = best[0].forecast.iteration_seconds if best else 0.0
     return Table(
-        columns=columns("##", "Placement", "#Devices", "#Iteration", "#Loses", "Mostly in"),
+        columns=columns("##", "Placement", "#Devices", "#Iteration", "#Loses", "Mostly to"),
         rows=tuple(
             (
                 str(number),
@@ -43,12 +44,59 @@ def short_runners_up_table(search: SearchResult) -> Table:
                 " + ".join(str(pool.gpus) for pool in candidate.plan.pools if not pool.is_host),
                 show_seconds(candidate.forecast.iteration_seconds),
                 "best" if number == 1 else signed_percent(candidate.loses_seconds / winner),
-                "" if number == 1 else loss_words(candidate).partition(",")[0],
+                "" if number == 1 else main_loss_words(candidate, best[0]),
             )
             for number, candidate in enumerate(best, 1)
         ),
         strong_rows=frozenset({0} if best else ()),
     )
+
+
+def why_table(search: SearchResult) -> Table:
+    """Return what the best plan of every other placement loses to the winner: by stage, and to what."""
+    best = best_of_placements(search)
+    return Table(
+        columns=columns("##", "Placement", "Stage", "#Loses", "Because of"),
+        rows=tuple(
+            (
+                str(number) if first else "",
+                candidate.plan.placement if first else "",
+                loss.stage,
+                signed_seconds(loss.seconds),
+                cause_words(loss),
+            )
+            for number, candidate in enumerate(best[1:], 2)
+            for first, loss in _told(losses(candidate.forecast, best[0].forecast), candidate)
+        ),
+    )
+
+
+# A stage that moves less than this share of the whole loss is left out.
+_LEAST_TOLD = 0.02
+
+
+def _told(found: tuple[StageLoss, ...], candidate: Candidate) -> list[tuple[bool, StageLoss]]:
+    """Return the stages worth telling of a plan, the first one marked."""
+    least = _LEAST_TOLD * abs(candidate.loses_seconds)
+    kept = [loss for loss in found if abs(loss.seconds) > least]
+    return [(index == 0, loss) for index, loss in enumerate(kept)]
+
+
+def cause_words(loss: StageLoss, most: int = 3) -> str:
+    """Return the largest causes of a stage's loss (or gain), such as `forward +1.20 s, ...`."""
+    told = [f"{name} {signed_seconds(seconds)}" for name, seconds in loss.main_causes[:most]]
+    return ", ".join(told) or "many small parts"
+
+
+def main_loss_words(candidate: Candidate, winner: Candidate) -> str:
+    """Return the stage that a plan loses most in and the largest cause of it, in few words."""
+    found = losses(candidate.forecast, winner.forecast)
+    if not found or found[0].seconds <= 0:
+        return "nothing"
+    worst = found[0]
+    cause = worst.main_causes[0][0] if worst.main_causes else ""
+    words = f"{worst.stage} {signed_seconds(worst.seconds)}"
+    return f"{words}: {cause}" if cause else words
 
 
 def best_of_placements(search: SearchResult) -> tuple[Candidate, ...]:
