@@ -6,8 +6,6 @@ batching, TurboMind). Steps with prefill are played one by one; the decode steps
 jumps.
 """
 
-from dataclasses import dataclass, field
-
 from simulator.replica import Chunks, Generated, Replica, blocks_of
 from simulator.running import RunningSet
 
@@ -18,19 +16,15 @@ def play_mixed(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
     return state(replica, prompts, responses).play()
 
 
-@dataclass(slots=True)
 class _Taken:
     """Hold the prompt tokens that one step computes."""
 
-    chunks: int = 0
-    tokens: int = 0
-    pairs: float = 0.0  # (query, key) pairs of their attention
-    complete: list[tuple[int, int]] = field(default_factory=list)  # (sequence, its tokens)
+    __slots__ = ("chunks", "complete", "pairs", "tokens")
 
-    def add(self, computed: int, tokens: int) -> None:
-        self.chunks += 1
-        self.tokens += tokens
-        self.pairs += tokens * (computed + tokens / 2)
+    def __init__(self) -> None:
+        self.chunks = self.tokens = 0
+        self.pairs = 0.0  # (query, key) pairs of their attention
+        self.complete: list[tuple[int, int]] = []  # (sequence, its tokens)
 
 
 class _Growing(RunningSet):
@@ -45,62 +39,48 @@ class _Growing(RunningSet):
         self.part: tuple[int, int] | None = None  # sequence and its computed tokens
         self.part_blocks = 0
         self.budget = replica.max_batched_tokens
+        # By sequence, where all the blocks that it may need are taken on admission.
+        self.reserved: list[int] | None = None
 
     def play(self) -> Generated:
         """Run until every sequence has ended."""
         while self.waiting or self.running or self.part:
-            if self.part is None and (self.closed or not self._begins()):
-                self.closed = True
-                if self.lacks_blocks():
-                    self.preempt()
-                self.jump()
-                continue
-            preempted = self._make_room()
+            preempted = False
             taken = _Taken()
-            if not self._continue_part(taken):
-                preempted = True
-            if not preempted:
+            if self.part is not None:
+                preempted = self._make_room() or not self._continue_part(taken)
+            if self.part is None and not self.closed and not preempted:
                 self._admit(taken)
             if taken.chunks:
                 self._mixed_step(taken)
             elif self.running:
+                if self.lacks_blocks():
+                    self.preempt()
                 # The scheduler admits nobody in the step in which it throws out, but in the next.
                 self.jump(1 if preempted else None)
         return self.outcome()
 
-    def _begins(self) -> bool:
-        """Tell whether the first in the queue has a slot and blocks; if not, it waits for an end."""
-        if not self.waiting or len(self.running) >= self.replica.max_running:
-            return False
-        sequence = self.waiting[0]
-        total = self.prompts[sequence] + self.done_tokens[sequence]
-        return self.used_next() + self.needed_blocks(sequence, total) <= self.capacity
-
     def needed_blocks(self, sequence: int, tokens: int) -> int:
         """Return the blocks that a sequence takes when its first `tokens` tokens are computed."""
-        del sequence
-        return blocks_of(tokens, self.block)
+        if self.reserved is not None:
+            return self.reserved[sequence]
+        return -(-tokens // self.block)
 
     def _make_room(self) -> bool:
-        """Throw out the latest sequences until the running ones can decode; tell whether any was."""
+        """Throw out the sequence in part, then the latest, until the running ones can decode."""
         if not self.lacks_blocks():
             return False
-        if self.part:
-            self._drop_part()
-            if not self.lacks_blocks():
-                return True
-        self.preempt()
+        self._drop_part()
+        if self.lacks_blocks():
+            self.preempt()
         return True
 
     def _drop_part(self) -> None:
         assert self.part is not None
         self.waiting.appendleft(self.part[0])
-        self._free_part()
-        self.preemptions += 1
-
-    def _free_part(self) -> None:
         self.capacity += self.part_blocks
         self.part, self.part_blocks = None, 0
+        self.preemptions += 1
 
     def _continue_part(self, taken: _Taken) -> bool:
         """Compute the next chunk of the sequence in part; False if its blocks ran out."""
@@ -119,35 +99,41 @@ class _Growing(RunningSet):
 
     def _admit(self, taken: _Taken) -> None:
         """Begin with waiting sequences while slots, blocks and the step's budget last."""
-        if self.part is not None:
-            return
-        used = self.used_next() + sum(self.needed_blocks(*each) for each in taken.complete)
-        held = len(self.running) + len(taken.complete)
-        left = self.budget - len(self.running) - taken.tokens
-        while self.waiting and held < self.replica.max_running:
-            sequence = self.waiting[0]
-            tokens = total = self.prompts[sequence] + self.done_tokens[sequence]
+        free = self.capacity - self.used_next()
+        for each in taken.complete:
+            free -= self.needed_blocks(*each)
+        running = len(self.running)
+        held = running + len(taken.complete)
+        left = self.budget - running - taken.tokens
+        waiting, prompts, done = self.waiting, self.prompts, self.done_tokens
+        while waiting and held < self.max_running:
+            sequence = waiting[0]
+            tokens = total = prompts[sequence] + done[sequence]
             # A prompt begins only when all of it fits, though it takes blocks chunk by chunk.
             needed = self.needed_blocks(sequence, total)
-            if used + needed > self.capacity:
+            if needed > free:
                 break
             if tokens > left:
                 if self.replica.chunked_prefill:
                     tokens = left
                 elif held:
-                    break  # a prompt longer than the whole budget waits until it is alone
+                    return  # a prompt longer than the whole budget waits until it is alone
             if tokens <= 0:
-                break
-            self.waiting.popleft()
+                return
+            waiting.popleft()
             self._take(taken, sequence, 0, tokens, total)
             if tokens < total:
-                break
-            used += needed
+                return
+            free -= needed
             held += 1
             left -= tokens
+        # Slots, blocks or the queue are used up: so they stay until a sequence ends.
+        self.closed = True
 
     def _take(self, taken: _Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
-        taken.add(computed, tokens)
+        taken.chunks += 1
+        taken.tokens += tokens
+        taken.pairs += tokens * (computed + tokens / 2)
         if computed + tokens == total:
             self.part = None
             taken.complete.append((sequence, total))
@@ -163,7 +149,7 @@ class _Growing(RunningSet):
         chunks = Chunks(taken.chunks, mean, taken.pairs / taken.tokens - mean / 2)
         together = self.replica.mixed_seconds(running, cached, chunks)
         # The time that the step would have taken without newcomers counts as decoding.
-        alone = self.replica.decode_seconds(running, cached) if running else 0.0
+        alone = self.run_seconds(running, cached, 1) if running else 0.0
         alone = min(alone, together)
         self.decode += alone
         self.prefill += together - alone
@@ -173,12 +159,13 @@ class _Growing(RunningSet):
         for sequence, tokens in taken.complete:
             self.enter(sequence, tokens)
         self.note_peaks()
-        self.complete()
+        if self.ends and self.ends[0][0] <= self.step:
+            self.complete()
 
     def note_peaks(self) -> None:
         """Remember how many sequences and blocks were held at most, the one in part included."""
-        part = self.part is not None
-        self.peak_running = max(self.peak_running, len(self.running) + part)
+        held = len(self.running) + (self.part is not None)
+        self.peak_running = max(self.peak_running, held)
         self.peak_blocks = max(self.peak_blocks, self.used + self.part_blocks)
 
 
@@ -188,12 +175,10 @@ class _Reserving(_Growing):
     def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
         super().__init__(replica, prompts, responses)
         self.growth = 0
-
-    def needed_blocks(self, sequence: int, tokens: int) -> int:
-        """Return the blocks of a whole sequence, prompt and response."""
-        del tokens
-        whole = self.prompts[sequence] + self.responses[sequence] - 1
-        return blocks_of(whole, self.block)
+        self.reserved = [
+            blocks_of(prompt + response - 1, self.block)
+            for prompt, response in zip(prompts, responses, strict=True)
+        ]
 
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run with all its blocks."""

@@ -24,7 +24,7 @@ class RunningSet:
     def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
         self.replica, self.prompts, self.responses = replica, prompts, responses
         self.run_seconds = replica.decode_run or partial(run_seconds, replica.decode_seconds)
-        self.block = replica.block_tokens
+        self.block, self.max_running = replica.block_tokens, replica.max_running
         longest = max(p + r - 1 for p, r in zip(prompts, responses, strict=True))
         self.missing = max(0, blocks_of(longest, self.block) - replica.kv_blocks)
         self.capacity = replica.kv_blocks + self.missing
