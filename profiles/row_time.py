@@ -102,7 +102,8 @@ class RowTime:
         walk = kernel.start_seconds + steps * kernel.step_seconds
         slots = min(MOST_BLOCKS_PER_UNIT, THREADS_PER_UNIT // threads)
         waves = self._waves_seconds(kernel, rows, slots, walk, values * kernel.seconds_per_value)
-        return kernel.fixed_seconds + waves + traffic
+        # On cards with a slower memory than the one fitted on, it alone may be what lasts.
+        return max(kernel.fixed_seconds + waves + traffic, beyond / self._memory_rate)
 
     def _waves_seconds(
         self, kernel: RowKernels, blocks: int, slots: int, walk: float, work: float

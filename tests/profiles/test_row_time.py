@@ -63,6 +63,15 @@ def test_bytes_beyond_the_cache_take_longer():
     assert beyond > 8.5 * cached
 
 
+def test_no_byte_beyond_the_cache_is_faster_than_the_memory():
+    a40 = load_device("a40")
+    beyond = (
+        row_bytes("residual", 16384, 8192, 2) - Roofline(a40).kernels.rows["residual"].cached_bytes
+    )
+    seconds = Roofline(a40).rowwise("residual", 16384, 8192, "fp16").seconds
+    assert seconds >= beyond / a40.memory_bytes_per_second
+
+
 @pytest.mark.parametrize("kind", sorted(ROW_SHAPES))
 def test_bytes_are_those_that_are_read_and_written(kind):
     reads_and_writes = {"norm": 2, "rope": 2, "activation": 3, "residual": 3, "embedding": 2}
