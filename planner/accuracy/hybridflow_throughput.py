@@ -7,7 +7,7 @@ by the project's own search, its peers' by `planner.baselines`.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.hybridflow import OURS, PEERS, placed_forecast, system_forecast
+from planner.hybridflow.systems import OURS, PEERS, placed_forecast, system_forecast
 from planner.strategies import strategy_names
 from rlplan.accuracy import Row
 from rlplan.algorithms import algorithm_names

@@ -1,0 +1,1 @@
+"""HybridFlow's evaluation (Sheng et al. 2025, EuroSys, arXiv:2409.19256): its points and its claims."""

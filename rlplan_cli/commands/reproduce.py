@@ -1,0 +1,40 @@
+"""`rlplan reproduce NAME`: a published evaluation, every point forecast, its claims marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, progress_bar, say
+
+EXAMPLE = "Example: rlplan reproduce hybridflow --out reports/published"
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="The evaluation: hybridflow.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the page with plots into this folder.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forecast every point of a published evaluation, and mark its claims as holding or failing."""
+    from planner.reproductions import load_reproduction
+    from reports.reproduction_page import write_reproduction_page
+    from reports.reproduction_tables import claims_table, series_table
+    from rlplan_cli.outputs import check_folder
+
+    evaluation = load_reproduction(name)
+    check_folder("--out", out)
+    with progress_bar("reproduce") as progress:
+        found = evaluation.reproduce(progress)
+    if as_json:
+        echo_json(found)
+    else:
+        print_table("Claims of the paper", claims_table(found.claims))
+        print_table("Errors against published values", series_table(found.points))
+    if out is not None:
+        page = write_reproduction_page(out, found, f"rlplan reproduce {name} --out {out}")
+        say(f"written: {page}")
