@@ -129,19 +129,21 @@ class Fitted:
     """Hold a part that was fitted.
 
     Attributes:
-        held: Errors of the cases that were held out; of the fitted ones where none were.
+        held: Errors of the cases that were held out; of the fitted ones where `all_fitted`.
         tried: Errors of the cases that a fit which is only tried left out.
     """
 
     kernels: Kernels
     held: Floats
     tried: Floats
+    all_fitted: bool = False
 
     @property
     def note(self) -> str:
         """Return the errors in words."""
         tried = f"without what is left out {note(self.tried)}" if len(self.tried) else ""
-        return "; ".join(filter(None, (note(self.held), tried)))
+        held = f"all fitted on, {note(self.held)}" if self.all_fitted else note(self.held)
+        return "; ".join(filter(None, (held, tried)))
 
 
 def fit_part(sheet: DeviceSheet, kernels: Kernels, part: Part) -> Fitted:
@@ -156,7 +158,7 @@ def fit_part(sheet: DeviceSheet, kernels: Kernels, part: Part) -> Fitted:
     kernels, errors = fit(sheet, kernels, part, fitted)
     found = errors_of(sheet, kernels, held or fitted)
     kernels = with_spread(kernels, part.name, float(np.quantile(np.abs(found), SIGMA)), errors)
-    return Fitted(kernels, found, tried)
+    return Fitted(kernels, found, tried, all_fitted=not held)
 
 
 def together(parts: Sequence[Fitted]) -> dict[str, str]:

@@ -175,6 +175,8 @@ class Kernels:
             those of a fit that is only tried (benchmarks/fit_kernels.py says what it leaves out).
         attention: Over a paged cache; None where no table was at hand, and `attention_of` names the
             architecture whose kernels stand for it.
+        attention_prefill_factor: Share of the peak rate that those kernels' prefill reaches here, over
+            the share that it reaches there.
     """
 
     architecture: str
@@ -187,6 +189,7 @@ class Kernels:
     links: LinkKernels
     attention: AttentionKernels | None = None
     attention_of: str = ""
+    attention_prefill_factor: Positive = 1.0
 
 
 @cache

@@ -6,6 +6,7 @@ An operation takes as long as its arithmetic or its memory traffic, whichever is
 """
 
 import math
+from dataclasses import replace
 from typing import Final, Literal
 
 from profiles.attention_time import PagedAttentionTime
@@ -151,11 +152,13 @@ class Roofline:
         (batch, query_tokens, cached, table), (q_heads, kv_heads, head_dim) = lengths, heads
         value_bytes = PRECISIONS[precision].weight_bytes
         borrowed = self.kernels.attention is None
+        least_spread = self.shares.attention_spread.value if borrowed else 0.0
         if query_tokens == 1:
             seconds = paged.decode_seconds(
                 batch, cached, kv_heads, head_dim, value_bytes=value_bytes, table_tokens=table
             )
-            return self._by_kernels(seconds, paged.kernels.decode_spread, borrowed=borrowed)
+            spread = max(paged.kernels.decode_spread, least_spread)
+            return self._by_kernels(seconds, spread, borrowed=borrowed)
         seconds = paged.prefill_seconds(
             batch,
             query_tokens,
@@ -165,7 +168,8 @@ class Roofline:
             value_bytes=value_bytes,
             peak=self.peak(precision),
         )
-        return self._by_kernels(seconds, paged.kernels.prefill_spread, borrowed=borrowed)
+        spread = max(paged.kernels.prefill_spread, least_spread)
+        return self._by_kernels(seconds, spread, borrowed=borrowed)
 
     def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:
         """Estimate the seconds of kernels that together move `num_bytes` through memory."""
@@ -282,6 +286,9 @@ def _paged_attention(kernels: Kernels, sheet: DeviceSheet) -> PagedAttentionTime
     found = kernels.attention
     if found is None and kernels.attention_of:
         found = load_kernels(kernels.attention_of).attention
+        if found is not None:
+            share = found.prefill_efficiency * kernels.attention_prefill_factor
+            found = replace(found, prefill_efficiency=share)
     if found is None:
         return None
     return PagedAttentionTime(found, sheet.multiprocessors, sheet.memory_bytes_per_second)
