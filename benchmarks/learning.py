@@ -1,93 +1,201 @@
-"""Learn the small task with PPO and GRPO over three seeds, and publish the curves.
+"""Learn small tasks with every algorithm over three seeds, and publish the curves.
 
-    python benchmarks/learning.py [--iterations 60] [--out reports/published]
+    python benchmarks/learning.py [--iterations 60] [--algorithms ppo grpo ...] [--out reports/published]
 
-Writes `learning.md`, `learning.json` and a picture: the mean reward of the rule by iteration.
+Writes `learning.md`, `learning.json` and two pictures: the mean reward of the rule by iteration for
+every algorithm, and the cost under PPO and Safe-RLHF of a task whose reward and cost contradict each
+other (`safe_task.py`). What is there of algorithms that are not run again stays.
 """
 
 import argparse
+import json
 import statistics
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from executor.execute import execute
 from executor.metrics import read_metrics
+from executor.pools import running_ray
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from reports.learning import plot_learning
+from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Constraint, DynamicSampling, Job, Rewards
 from rlplan.writing import write_json, write_text
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
+SAFE_TASK = Path(__file__).parent / "safe_task.py"
 SEEDS = (0, 1, 2)
 ENDS = 5
+SAMPLES = 4
+COST_LIMIT = 0.2
+# What the constrained task's two runs are called beside those of the small task.
+CONSTRAINED = ("ppo, constrained task", "safe-rlhf, constrained task")
+
+Curves = dict[str, dict[str, list[list[float]]]]
 
 
 def main() -> None:
     """Run every algorithm with every seed, and publish what was learnt."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--algorithms", nargs="+", default=[*algorithm_names(), *CONSTRAINED])
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
     options = parser.parse_args()
-    jobs = {"PPO": load_job(DEMO), "GRPO": grpo(load_job(DEMO))}
-    curves = {
-        name: [rewards(job, seed, options.iterations) for seed in SEEDS]
-        for name, job in jobs.items()
-    }
-    publish(curves, options.out)
+    jobs = {name: small_task(name) for name in algorithm_names()}
+    jobs |= {name: constrained_task(name.split(",")[0]) for name in CONSTRAINED}
+    curves = known_curves(options.out)
+    with running_ray(devices=2, hosts=1):
+        for name in options.algorithms:
+            curves[name] = learnt(jobs[name], options.seeds, options.iterations)
+    publish({name: curves[name] for name in jobs if name in curves}, options.out)
 
 
-def grpo(job: Job) -> Job:
-    """Return the demo's job with GRPO: four samples of each prompt instead of a critic."""
-    samples = 4
-    workload = replace(
-        job.workload, prompts=job.workload.prompts // samples, samples_per_prompt=samples
-    )
-    models = {role: job.models[role] for role in ("actor", "reference")}
+def small_task(algorithm: str) -> Job:
+    """Return the demo's job with another algorithm, and as many responses an iteration."""
+    job, chosen = load_job(DEMO), load_algorithm(algorithm)
+    roles = [*chosen.required_roles, *(["reward"] if algorithm == "ppo" else [])]
+    work, rewards = job.workload, job.rewards
+    assert rewards is not None
+    if chosen.groups:
+        prompts = work.prompts // SAMPLES
+        work = replace(work, prompts=prompts, samples_per_prompt=SAMPLES)
+    if chosen.constrained:  # a cost that never comes above its limit
+        rewards = replace(rewards, cost_function=f"{SAFE_TASK}:cost")
+        job = replace(job, constraint=Constraint(cost_limit=1.0))
+    if chosen.resamples:  # once all groups earn everything, more rounds find no better ones
+        job = replace(job, dynamic_sampling=DynamicSampling(max_rounds=2))
+    models = dict.fromkeys(roles, job.models["actor"])
     return replace(
-        job, name="demo-grpo", algorithm="grpo", workload=workload, models=FrozenDict(models)
+        job,
+        name=f"learn-{algorithm}",
+        algorithm=algorithm,
+        workload=work,
+        models=FrozenDict(models),
+        rewards=rewards,
     )
 
 
-def rewards(job: Job, seed: int, iterations: int) -> list[float]:
-    """Return the mean rule reward of every iteration of the best plan for this machine."""
-    seconds_per_sample = 1e-5  # `digits` counts characters; the search asks for its cost
+def constrained_task(algorithm: str) -> Job:
+    """Return a job of the task whose reward and cost contradict each other."""
+    job = small_task(algorithm)
+    rewards = Rewards(function=f"{SAFE_TASK}:reward")
+    roles = ("actor", "critic", "reference")
+    if load_algorithm(algorithm).constrained:
+        roles = (*roles, "cost_critic")
+        rewards = replace(rewards, cost_function=f"{SAFE_TASK}:cost")
+        job = replace(job, constraint=Constraint(cost_limit=COST_LIMIT))
+    models = FrozenDict(dict.fromkeys(roles, job.models["actor"]))
+    return replace(job, name=f"constrained-{algorithm}", models=models, rewards=rewards)
+
+
+def learnt(job: Job, seeds: Sequence[int], iterations: int) -> dict[str, list[list[float]]]:
+    """Return by name of a metric its curve for each seed, of the best plan for this machine."""
+    seconds_per_sample = 1e-5  # the rules count characters; the search asks for their cost
+    assert job.rewards is not None
     priced = replace(job.rewards, function_seconds_per_sample=seconds_per_sample)
     job = replace(job, rewards=priced)
     plan = search(job, load_facts(job)).plans[0].plan
-    with tempfile.TemporaryDirectory(prefix="rlplan-learning-") as folder:
-        execute(plan, Path(folder), iterations=iterations, seed=seed, folder=DEMO.parent)
-        curve = [row["rule_reward"] for row in read_metrics(Path(folder))]
-    print(f"{job.algorithm}, seed {seed}: {curve[0]:.3f} -> {curve[-1]:.3f}", flush=True)
-    return curve
+    found: dict[str, list[list[float]]] = {}
+    for seed in seeds:
+        with tempfile.TemporaryDirectory(prefix="rlplan-learning-") as folder:
+            execute(plan, Path(folder), iterations=iterations, seed=seed, folder=DEMO.parent)
+            rows = read_metrics(Path(folder))
+        for name in ("rule_reward", "rule_cost", "lagrange_multiplier"):
+            if name in rows[0]:
+                found.setdefault(name, []).append([round(row[name], 5) for row in rows])
+        ends = {name: f"{runs[-1][0]:.3f} -> {runs[-1][-1]:.3f}" for name, runs in found.items()}
+        print(f"{job.name}, seed {seed}: {ends}", flush=True)
+    return found
 
 
-def publish(curves: dict[str, list[list[float]]], out: Path) -> None:
-    """Write curves, picture and table."""
+def known_curves(out: Path) -> Curves:
+    """Return the curves that were published before."""
+    path = out / "learning.json"
+    known: Curves = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {name: curves for name, curves in known.items() if isinstance(curves, dict)}
+
+
+def publish(curves: Curves, out: Path) -> None:
+    """Write curves, pictures and tables."""
     write_json(out / "learning.json", curves)
-    picture = plot_learning(curves, out / "learning.svg", "Mean rule reward, three seeds each")
+    rewards = {name: runs["rule_reward"] for name, runs in curves.items() if "," not in name}
     lines = [
-        "# The small task is learnt",
+        "# Small tasks are learnt by every algorithm",
         "",
         (
-            "Made by `python benchmarks/learning.py`: a byte-level Llama of 107,328 weights from random "
-            "initialisation, rewarded with the share of digits in its response, run by the executor on "
-            f"two CPU devices. Means over the first and last {ENDS} iterations."
+            "Made by `python benchmarks/learning.py`: a byte-level Llama of 107,328 weights from random"
+            " initialisation, rewarded with the share of digits in its response, run by the executor on"
+            f" two CPU devices. Means over the first and last {ENDS} iterations."
         ),
         "",
-        f"![learning curves]({picture.name})",
-        "",
-        "| algorithm | seed | start | end |",
-        "|---|---:|---:|---:|",
     ]
-    for name, runs in curves.items():
-        for seed, curve in zip(SEEDS, runs, strict=True):
+    if rewards:
+        picture = plot_learning(rewards, out / "learning.svg", "Mean rule reward, by algorithm")
+        lines += [f"![learning curves]({picture.name})", "", *table(rewards)]
+    charged = {name: runs for name, runs in curves.items() if "," in name}
+    if charged:
+        lines += constrained_section(charged, out)
+    write_text(out / "learning.md", "\n".join([*lines, ""]))
+
+
+def table(rewards: dict[str, list[list[float]]]) -> list[str]:
+    """Return the lines of a table with each run's start and end."""
+    lines = ["| algorithm | seed | start | end |", "|---|---:|---:|---:|"]
+    for name, runs in rewards.items():
+        for seed, curve in enumerate(runs):
             start, end = statistics.fmean(curve[:ENDS]), statistics.fmean(curve[-ENDS:])
             lines.append(f"| {name} | {seed} | {start:.3f} | {end:.3f} |")
-    write_text(out / "learning.md", "\n".join([*lines, ""]))
+    return lines
+
+
+def constrained_section(charged: Curves, out: Path) -> list[str]:
+    """Return the lines on the task with a cost."""
+    best = COST_LIMIT + (1 - COST_LIMIT) / 2
+    costs = {name.split(",")[0]: costs_of(runs) for name, runs in charged.items()}
+    picture = plot_learning(
+        costs, out / "learning-cost.svg", "Cost of a response", axis="mean cost of an iteration"
+    )
+    lines = [
+        "",
+        "## A cost under its limit",
+        "",
+        (
+            "`benchmarks/safe_task.py`: an odd digit earns 1 and costs 1, an even one earns 1/2 and costs"
+            f" nothing. The limit of the mean cost is {COST_LIMIT}; the most reward under it is"
+            f" {best:.2f}, and 1 without a limit. PPO does not see the cost: its reward r says that it"
+            " is at least 2 r - 1."
+        ),
+        "",
+        f"![cost]({picture.name})",
+        "",
+        "| algorithm | seed | reward, end | cost, end | multiplier, end |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, runs in charged.items():
+        for seed, curve in enumerate(runs["rule_reward"]):
+            reward, cost = (
+                statistics.fmean(each[-ENDS:]) for each in (curve, costs_of(runs)[seed])
+            )
+            multipliers = runs.get("lagrange_multiplier")
+            shown = f"{multipliers[seed][-1]:.2f}" if multipliers else ""
+            lines.append(f"| {name.split(',')[0]} | {seed} | {reward:.3f} | {cost:.3f} | {shown} |")
+    return lines
+
+
+def costs_of(runs: dict[str, list[list[float]]]) -> list[list[float]]:
+    """Return each seed's costs, or the least that they can be where a run did not measure them.
+
+    Odd digits of share c and even ones of share e <= 1 - c earn r = c + e / 2, so c >= 2 r - 1.
+    """
+    if "rule_cost" in runs:
+        return runs["rule_cost"]
+    return [[max(0.0, 2 * reward - 1) for reward in curve] for curve in runs["rule_reward"]]
 
 
 if __name__ == "__main__":
