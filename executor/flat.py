@@ -20,7 +20,7 @@ class Entry:
     """Locate one parameter of a shard in the flat tensor.
 
     Attributes:
-        shape: Shape of the rank's part.
+        shape: Shape of the rank's part; stacked matrices have a dimension for the stack.
         dimension: Along which it is cut over the tensor-parallel ranks; None: held whole.
     """
 
@@ -82,11 +82,12 @@ class FlatParameters:
     def _adopt(
         self, entry: Entry, parameter: nn.Parameter, owners: list[tuple[nn.Module, str]]
     ) -> None:
-        view = self.values[entry.start : entry.stop].view(entry.shape)
+        shape = local_part(parameter).shape
+        view = self.values[entry.start : entry.stop].view(shape)
         view.copy_(local_part(parameter))
         replacement = nn.Parameter(_like(view, parameter), requires_grad=self.gradients is not None)
         if self.gradients is not None:
-            gradient = self.gradients[entry.start : entry.stop].view(entry.shape)
+            gradient = self.gradients[entry.start : entry.stop].view(shape)
             replacement.grad = _like(gradient, parameter)
         for module, name in owners:
             setattr(module, name, replacement)
@@ -166,13 +167,14 @@ def entries_of(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]
     for name, parameter, _ in found:
         local = local_part(parameter)
         stop = start + local.numel()
-        entries.append(Entry(name, start, stop, tuple(local.shape), _cut_dimension(parameter)))
+        dimension, shape = _cut_of(parameter)
+        entries.append(Entry(name, start, stop, shape, dimension))
         start = stop
     return entries
 
 
 def _order(name: str, parameter: nn.Parameter) -> int:
-    if _cut_dimension(parameter) is not None:
+    if _cut_of(parameter)[0] is not None:
         return 0
     return 1 if is_partial(name) else 2
 
@@ -182,11 +184,15 @@ def is_partial(name: str) -> bool:
     return any(part in PARTIAL_GRADIENT_MODULES for part in name.split("."))
 
 
-def _cut_dimension(parameter: Tensor) -> int | None:
-    if not isinstance(parameter, DTensor):
-        return None
+def _cut_of(parameter: Tensor) -> tuple[int | None, tuple[int, ...]]:
+    """Return along what a parameter is cut over the tensor-parallel ranks, and the part's shape."""
+    # Stacked matrices that are cut one by one say so themselves (`executor.experts`).
+    said: tuple[int | None, tuple[int, ...]] | None = getattr(parameter, "cut", None)
+    shape = tuple(local_part(parameter).shape)
+    if said is not None or not isinstance(parameter, DTensor):
+        return said or (None, shape)
     (placement,) = parameter.placements
-    return placement.dim if isinstance(placement, Shard) else None
+    return (placement.dim if isinstance(placement, Shard) else None), shape
 
 
 def local_part(parameter: Tensor) -> Tensor:

@@ -86,7 +86,8 @@ class FullyShardedParameters:
             for unit in self.modules():
                 unit.unshard()
             for entry, parameter in zip(self.entries, self.parameters().values(), strict=True):
-                flat[entry.start : entry.stop].view(entry.shape).copy_(local_part(parameter))
+                values = local_part(parameter)
+                flat[entry.start : entry.stop].view(values.shape).copy_(values)
         self.rest()
         return flat
 
@@ -114,9 +115,9 @@ class FullyShardedParameters:
         ranks = self._mesh.dp_size
         with torch.no_grad():
             for entry, share in zip(self.entries, shares, strict=True):
-                whole = flat[entry.start : entry.stop].view(entry.shape)
+                rows = flat[entry.start : entry.stop].view(entry.shape[0], -1)
                 first = self._mesh.dp * -(-entry.shape[0] // ranks)
-                share.copy_(whole[first : first + share.shape[0]])
+                share.copy_(rows[first : first + share.shape[0]].reshape(share.shape))
 
     def rest(self) -> None:
         """Give back what was gathered; weights rest in shards."""

@@ -18,8 +18,10 @@ from rlplan.plan import Recompute
 _CONFIG_CLASSES = {
     "llama": "LlamaConfig",
     "mistral": "MistralConfig",
+    "mixtral": "MixtralConfig",
     "qwen2": "Qwen2Config",
     "qwen3": "Qwen3Config",
+    "qwen3_moe": "Qwen3MoeConfig",
 }
 EMBEDDING = "backbone.embed_tokens.weight"
 HEAD = "head.weight"
@@ -205,6 +207,8 @@ def _backbone(architecture: ModelArchitecture, recompute: Recompute) -> Any:
     config = _config(architecture)
     # The one way that needs no download check.
     config._attn_implementation = RECOMPUTED if recompute == "selective" else KEPT  # noqa: SLF001
+    # Experts one by one: the same on any device, and on slices of them.
+    config._experts_implementation = "eager"  # noqa: SLF001
     backbone = getattr(module, f"{_CONFIG_CLASSES[family].removesuffix('Config')}Model")(config)
     return backbone.float()
 
@@ -214,7 +218,6 @@ def _config(architecture: ModelArchitecture) -> Any:
     module = importlib.import_module(f"transformers.models.{family}.configuration_{family}")
     return getattr(module, _CONFIG_CLASSES[family])(
         hidden_size=architecture.hidden_size,
-        intermediate_size=architecture.ffn_size,
         num_hidden_layers=architecture.num_layers,
         num_attention_heads=architecture.num_heads,
         num_key_value_heads=architecture.num_kv_heads,
@@ -225,4 +228,22 @@ def _config(architecture: ModelArchitecture) -> Any:
         rms_norm_eps=architecture.norm_epsilon,
         rope_parameters={"rope_type": "default", "rope_theta": architecture.rope_theta},
         pad_token_id=None,
+        **_mlp_sizes(architecture),
     )
+
+
+def _mlp_sizes(architecture: ModelArchitecture) -> dict[str, Any]:
+    """Return what a family's config says of its MLPs or experts."""
+    if not architecture.num_experts:
+        return {"intermediate_size": architecture.ffn_size}
+    sizes: dict[str, Any] = {"num_experts_per_tok": architecture.experts_per_token}
+    if architecture.family == "mixtral":
+        return sizes | {
+            "num_local_experts": architecture.num_experts,
+            "intermediate_size": architecture.moe_ffn_size,
+        }
+    return sizes | {
+        "num_experts": architecture.num_experts,
+        "moe_intermediate_size": architecture.moe_ffn_size,
+        "norm_topk_prob": True,  # as the published models of the family have it
+    }

@@ -12,6 +12,7 @@ from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
     PrepareModuleInput,
+    PrepareModuleInputOutput,
     PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
@@ -153,7 +154,7 @@ def apply_tensor_parallelism(
     plan: dict[str, ParallelStyle] = {}
     for name, module in model.named_modules():
         last = name.rsplit(".", 1)[-1]
-        style = _layer_style(last, between)
+        style = _layer_style(last, between, experts=hasattr(module, "experts"))
         if style is None and last in ("embed_tokens", "head"):
             style = _end_style(last, between, split_vocabulary=split_vocabulary)
         elif style is None and sequence_parallel and last in SEQUENCE_MODULES:
@@ -163,12 +164,15 @@ def apply_tensor_parallelism(
     parallelize_module(model, mesh.mesh["tp"], plan)
 
 
-def _layer_style(module: str, between: Placement) -> ParallelStyle | None:
+def _layer_style(module: str, between: Placement, *, experts: bool) -> ParallelStyle | None:
     """Return how a module of a layer is cut; None: it is not.
 
     Args:
         between: How hidden states are held between attention and MLP.
+        experts: Whether it has experts, which are cut by themselves and see plain tensors.
     """
+    if experts:
+        return _experts_style(between)
     if module == "self_attn":
         return PrepareModuleInput(
             input_kwarg_layouts={"hidden_states": between},
@@ -181,6 +185,19 @@ def _layer_style(module: str, between: Placement) -> ParallelStyle | None:
     if module in ROW_MODULES:
         return RowwiseParallel(output_layouts=between)
     return None
+
+
+def _experts_style(between: Placement) -> ParallelStyle | None:
+    if not isinstance(between, Shard):
+        return None
+    return PrepareModuleInputOutput(
+        input_layouts=(between,),
+        desired_input_layouts=(Replicate(),),
+        use_local_input=True,
+        output_layouts=(Replicate(),),
+        desired_output_layouts=(between,),
+        use_local_output=True,
+    )
 
 
 def _end_style(module: str, between: Placement, *, split_vocabulary: bool) -> ParallelStyle | None:

@@ -5,6 +5,7 @@ from executor.layouts import TRAIN_ENGINES
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import PlanError
+from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, TaskPlan
 
 # Fields of a task's layout of which this engine runs some values only.
@@ -12,7 +13,8 @@ FIXED: dict[str, tuple[object, ...]] = {
     "cp": (1,),
     "ep": (1,),
 }
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
+EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -78,15 +80,12 @@ def _check_model(plan: Plan, task: Task, layout: TaskPlan) -> None:
     model = plan.job.architecture(task.role)
     if plan.pool_of(task.name).is_host:
         raise PlanError(f"tasks.{task.name}.pool is a host pool: models run on device pools")
-    if model.family not in FAMILIES or model.num_experts or not model.gated_mlp:
-        raise PlanError(
-            f"models.{task.role} is a {model.family} with {model.num_experts} experts:"
-            f" this engine runs dense models of {_list(FAMILIES)}"
-        )
-    if model.num_heads % layout.tp or model.num_kv_heads % layout.tp or model.ffn_size % layout.tp:
+    _check_family(model, task)
+    width = model.moe_ffn_size if model.num_experts else model.ffn_size
+    if model.num_heads % layout.tp or model.num_kv_heads % layout.tp or width % layout.tp:
         raise PlanError(
             f"tasks.{task.name}.tp {layout.tp} does not divide the {model.num_heads} heads,"
-            f" {model.num_kv_heads} KV heads and MLP width {model.ffn_size} of {model.name}"
+            f" {model.num_kv_heads} KV heads and MLP width {width} of {model.name}"
         )
     stages = layout.pp * (layout.chunks if task.kind == "train" else 1)
     if stages > model.num_layers:
@@ -99,6 +98,19 @@ def _check_model(plan: Plan, task: Task, layout: TaskPlan) -> None:
         raise PlanError(
             f"models.{task.role} has a vocabulary of {model.vocab_size}: the actor generates"
             f" tokens up to {vocab - 1}"
+        )
+
+
+def _check_family(model: ModelArchitecture, task: Task) -> None:
+    has_experts = model.family in EXPERT_FAMILIES
+    if (
+        model.family not in FAMILIES
+        or bool(model.num_experts) != has_experts
+        or not model.gated_mlp
+    ):
+        raise PlanError(
+            f"models.{task.role} is a {model.family} with {model.num_experts} experts:"
+            f" this engine runs models of {_list(FAMILIES)}, with experts {_list(EXPERT_FAMILIES)}"
         )
 
 

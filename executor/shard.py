@@ -8,6 +8,7 @@ from typing import TypedDict
 
 import torch
 
+from executor.experts import cut_experts
 from executor.flat import FlatParameters
 from executor.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.layouts import cuts_sequences
@@ -143,6 +144,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     cuts_tokens = layout is not None and cuts_sequences(layout) and mesh.tp_size > 1
     for stage in stages:
         stage.to(mesh.device)
+        cut_experts(stage, mesh)
         if mesh.tp_size > 1:
             apply_tensor_parallelism(
                 stage, mesh, split_vocabulary=split, sequence_parallel=cuts_tokens

@@ -19,13 +19,17 @@ pytestmark = pytest.mark.ray
 
 LLAMA = replace(TINY, num_layers=4)
 QWEN3 = replace(LLAMA, family="qwen3", qk_norm=True, tied_embeddings=True)
-MODELS = {"llama": LLAMA, "qwen3": QWEN3}
+MIXTRAL = replace(
+    LLAMA, family="mixtral", num_layers=2, num_experts=4, experts_per_token=2, moe_ffn_size=16
+)
+MODELS = {"llama": LLAMA, "qwen3": QWEN3, "mixtral": MIXTRAL}
 BYTES = torch.float32.itemsize
 
 # By name: ranks, model, and the plan's sizes.
 CASES = {
     "pp 2 to one": (2, "llama", {"pp": 2, "pp_gen": 1}),
     "pp 2 to tp 2": (2, "llama", {"pp": 2, "pp_gen": 1, "tp_gen": 2, "transition": "all-gather"}),
+    "experts, tp 2 to one": (2, "mixtral", {"tp": 2, "tp_gen": 1}),
     "the same pipeline": (2, "qwen3", {"pp": 2}),
     "the same interleaved pipeline": (2, "llama", {"pp": 2, "chunks": 2}),
     "interleaved to one": (2, "qwen3", {"pp": 2, "chunks": 2, "pp_gen": 1}),

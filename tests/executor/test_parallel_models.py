@@ -22,7 +22,16 @@ UPDATES, ROWS, WIDTH = 3, 12, 11
 # Tied embeddings, norms over heads and shared key-value heads: whatever needs care.
 LLAMA = replace(TINY, num_layers=4)
 QWEN3 = replace(LLAMA, family="qwen3", qk_norm=True, tied_embeddings=True)
-MODELS = {"llama": LLAMA, "qwen3": QWEN3}
+EXPERTS = {"num_experts": 4, "experts_per_token": 2, "moe_ffn_size": 16}
+QWEN3_MOE = replace(LLAMA, family="qwen3_moe", qk_norm=True, num_layers=2, **EXPERTS)
+MODELS = {
+    "llama": LLAMA,
+    "qwen3": QWEN3,
+    "qwen2": replace(LLAMA, family="qwen2", qkv_bias=True, num_layers=2),
+    "mistral": replace(LLAMA, family="mistral", num_layers=2),
+    "mixtral": replace(LLAMA, family="mixtral", num_layers=2, **EXPERTS),
+    "qwen3_moe": QWEN3_MOE,
+}
 
 # By name: ranks, model, head, sizes and settings of the layout.
 CASES = {
@@ -50,6 +59,13 @@ CASES = {
         "lm",
         {"tp": 2, "zero": 3, "engine": "torch-3d-sp"},
     ),
+    "tp 2 of experts": (2, "qwen3_moe", "lm", {"tp": 2}),
+    "tp 2 of experts, sequences cut": (2, "mixtral", "lm", {"tp": 2, "engine": "torch-3d-sp"}),
+    "fully sharded experts": (2, "qwen3_moe", "lm", {"zero": 3}),
+    "biases, pp 2": (2, "qwen2", "lm", {"pp": 2}),
+    "biases, tp 2": (2, "qwen2", "lm", {"tp": 2}),
+    "another family, tp 2": (2, "mistral", "lm", {"tp": 2}),
+    "tp 2 x dp 2 of experts, fully sharded": (4, "qwen3_moe", "lm", {"tp": 2, "zero": 3}),
     "tp 2 x pp 2": (4, "qwen3", "lm", {"tp": 2, "pp": 2}),
     "tp 2 x dp 2, sharded states": (4, "qwen3", "lm", {"tp": 2, "zero": 1}),
     "tp 2 x dp 2, fully sharded": (4, "qwen3", "lm", {"tp": 2, "zero": 3}),
