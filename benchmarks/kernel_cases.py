@@ -25,12 +25,14 @@ class Case:
         seconds: What was measured.
         fitted: Whether the constants that are written down are fitted to it.
         left_out: Whether the fit that is only tried leaves it out.
+        width: Values of a row, of row kernels.
     """
 
     forecast: Callable[[Roofline], float]
     seconds: float
     fitted: bool
     left_out: bool = False
+    width: int = 0
 
 
 def records(folder: Path, pattern: str, device: str) -> Iterable[Record]:
@@ -61,7 +63,9 @@ def layer_cases(folder: Path, device: str) -> dict[str, list[Case]]:
             if seconds is None:
                 continue
             kind = "gemm" if isinstance(work, ops_mlp.Product) else work.kind
-            cases.setdefault(kind, []).append(Case(forecaster(work), seconds, fitted, left_out))
+            width = 0 if isinstance(work, ops_mlp.Product) else work.width
+            case = Case(forecaster(work), seconds, fitted, left_out, width)
+            cases.setdefault(kind, []).append(case)
     return cases
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from kernel_cases import Case, attention_cases, layer_cases, link_cases
 
-from profiles.kernels import Kernels, LinkProtocol, RowKind
+from profiles.catalog import load_device
+from profiles.kernels import Kernels, LinkProtocol, RowKind, load_kernels
+from profiles.row_time import ROW_SHAPES
 from rlplan.frozen import FrozenDict
 
 Values = Sequence[float]
@@ -15,6 +17,8 @@ Build = Callable[[Kernels, Values], Kernels]
 
 TILES = ("256x128", "256x64", "128x128", "128x64", "64x64")
 PROTOCOLS = 3  # LL, LL128, Simple
+START = "start_seconds"
+NEAREST = {"hopper": "ampere"}
 ROWS: tuple[RowKind, ...] = ("norm", "rope", "activation", "residual", "embedding")
 GEMM_BOUNDS = {
     **dict.fromkeys(TILES, (0.3, 1.0)),
@@ -30,7 +34,7 @@ GEMM_BOUNDS = {
 }
 ROW_BOUNDS = {
     "fixed_seconds": (0.0, 5e-6),
-    "start_seconds": (0.0, 2e-6),
+    START: (0.0, 2e-6),
     "step_seconds": (0.0, 3e-6),
     "seconds_per_value": (0.0, 3e-9),
     "tail_fraction": (0.0, 1.0),
@@ -99,15 +103,36 @@ def build_gemm(kernels: Kernels, values: Values) -> Kernels:
     return replace(kernels, gemm=replace(kernels.gemm, tiles=FrozenDict(tiles), **changes))
 
 
-def build_rows(kind: RowKind) -> Build:
-    """Return what puts the constants of one kind of row kernels into the kernels."""
+def build_rows(kind: RowKind, start_steps: float | None = None) -> Build:
+    """Return what puts the constants of one kind of row kernels into the kernels.
+
+    Args:
+        start_steps: How many steps a block's start takes, where it is not fitted.
+    """
 
     def build(kernels: Kernels, values: Values) -> Kernels:
-        changes: dict[str, Any] = dict(zip(ROW_BOUNDS, values, strict=True))
+        names = [name for name in ROW_BOUNDS if start_steps is None or name != START]
+        changes: dict[str, Any] = dict(zip(names, values, strict=True))
+        if start_steps is not None:
+            changes[START] = float(f"{start_steps * changes['step_seconds']:.4g}")
         changed = replace(kernels.rows[kind], **changes)
         return replace(kernels, rows=kernels.rows.with_item(kind, changed))
 
     return build
+
+
+def rows_part(kind: RowKind, cases: Sequence[Case], architecture: str) -> Part:
+    """Return the part of one kind of row kernels.
+
+    Rows of one width do not tell a block's start from its steps: their ratio is then that of the
+    nearest architecture.
+    """
+    widths = {case.width for case in cases if case.fitted}
+    if not ROW_SHAPES[kind].whole_rows or len(widths) > 1:
+        return Part(kind, ROW_BOUNDS, build_rows(kind), cases)
+    near = load_kernels(NEAREST[architecture]).rows[kind]
+    bounds = {name: bound for name, bound in ROW_BOUNDS.items() if name != START}
+    return Part(kind, bounds, build_rows(kind, near.start_seconds / near.step_seconds), cases)
 
 
 def build_reduce(kernels: Kernels, values: Values) -> Kernels:
@@ -148,10 +173,11 @@ def build_attention(names: Sequence[str]) -> Build:
 def parts_of(folder: Path, device: str) -> list[Part]:
     """Return the parts that the tables of a folder can fit."""
     layer = layer_cases(folder, device)
+    architecture = load_device(device).architecture
     reduce, send = (link_cases(folder, device, kind) for kind in ("all_reduce", "send_recv"))
     parts = [
         Part("gemm", GEMM_BOUNDS, build_gemm, layer["gemm"]),
-        *(Part(kind, ROW_BOUNDS, build_rows(kind), layer[kind]) for kind in ROWS),
+        *(rows_part(kind, layer[kind], architecture) for kind in ROWS),
         Part("all_reduce", REDUCE_BOUNDS, build_reduce, reduce),
         Part("send_recv", SEND_BOUNDS, build_send, send),
     ]
