@@ -133,8 +133,8 @@ def test_padding_follows_the_engine(facts):
     parts, _ = parts_of(
         "actor.update", layout(dp=2, micro_batch=3), facts, replace(JOB, workload=longer)
     )
-    # Padded to the batch's longest response: 8 tokens, as good as surely among 16.
-    assert parts["forward and backward"] == pytest.approx(6 * 0.140, rel=1e-3)
+    # Packed end to end: 8 tokens of prompt and 6 of response on average.
+    assert parts["forward and backward"] == pytest.approx(6 * 0.125, rel=1e-3)
 
 
 def sync(facts, train, generate, *, same_pool):
