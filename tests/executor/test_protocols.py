@@ -1,11 +1,16 @@
 """Transfer protocols and travelling rows: what is spread out and passed back comes back whole."""
 
+import os
+import resource
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.batches import Piece, assemble, count_rows, fetch, overlapping, split_rows
+from executor.pools import WorkerGroup, fetched
 from executor.protocols import (
     ALL_TO_ALL,
     DP_METRIC,
@@ -15,6 +20,7 @@ from executor.protocols import (
     PP_ONLY,
     RANK_ZERO,
     THREE_D,
+    Protocol,
     generate_positions,
     protocol_of,
     reduce_metrics,
@@ -23,6 +29,7 @@ from executor.protocols import (
 )
 from executor.rule_worker import RuleWorker
 from rlplan.layout import GenerateLayout, TrainLayout
+from tests.executor.harness import ReusedWorker
 
 sizes = st.sampled_from([1, 2, 4])
 
@@ -173,3 +180,72 @@ def test_rows_of_one_piece_are_passed_on_without_a_copy():
     held = {"x": np.arange(8)}
     found = assemble(((2, 6),), [(((0, 8),), held)])
     assert np.shares_memory(found["x"], held["x"])
+
+
+def test_a_protocol_of_ones_own_is_two_functions():
+    def to_stage_leaders(positions, argument, _):
+        return {rank: argument for rank in range(positions.ranks) if positions.tp[rank] == 0}
+
+    def largest(_, results, __):
+        return max(results.values())
+
+    class Scorer:
+        @registered(Protocol("LARGEST_OF_STAGES", to_stage_leaders, largest))
+        def score(self, offset):
+            return offset
+
+    positions, protocol = train_positions(2, 8, 2), protocol_of(Scorer.score)
+    asked = protocol.distribute(positions, 3, split_list)
+    assert asked == {0: 3, 2: 3, 4: 3, 6: 3}
+    answers = {rank: Scorer().score(offset + rank) for rank, offset in asked.items()}
+    assert protocol.collect(positions, answers, list) == 9
+
+
+LAWS = {
+    ONE_TO_ALL: lambda positions, item: [item] * positions.ranks,
+    PP_ONLY: lambda positions, item: [item] * positions.pp_size,
+    DP_METRIC: lambda positions, item: [item] * positions.dp_size,
+    RANK_ZERO: lambda _, item: item,
+}
+
+
+@given(tp=sizes, pp=sizes, dp=sizes, item=st.integers())
+@pytest.mark.parametrize("protocol", LAWS, ids=lambda p: p.name)
+def test_what_is_passed_back_unchanged_comes_once_from_each_who_is_heard(
+    protocol, tp, pp, dp, item
+):
+    positions = train_positions(tp, tp * pp * dp, pp)
+    by_rank = protocol.distribute(positions, item, lambda whole, parts: [whole] * parts)
+    expected = LAWS[protocol](positions, item)
+    assert protocol.collect(positions, by_rank, list) == expected
+
+
+@given(tp=sizes, pp=sizes, dp=sizes)
+def test_arguments_of_their_own_come_back_in_the_order_of_ranks(tp, pp, dp):
+    positions = train_positions(tp, tp * pp * dp, pp)
+    items = list(range(positions.ranks))
+    by_rank = ALL_TO_ALL.distribute(positions, items, split_list)
+    assert ALL_TO_ALL.collect(positions, by_rank, list) == items
+
+
+# A gigabyte where there is time for it: RLPLAN_TEST_PAYLOADS=50.
+PAYLOAD_BYTES, PAYLOADS = 20_000_000, int(os.environ.get("RLPLAN_TEST_PAYLOADS", "10"))
+
+
+@pytest.mark.ray
+def test_the_controller_stays_small_while_payloads_go_from_worker_to_worker(crew):
+    group = WorkerGroup(ReusedWorker, crew.workers(2)[:2])
+    before = resident_bytes()
+    peak = before
+    for _ in range(PAYLOADS):
+        (holder,) = fetched(group.send("give", {0: PAYLOAD_BYTES})).values()
+        (taken,) = fetched(group.send("take", {1: holder})).values()
+        assert taken == PAYLOAD_BYTES
+        peak = max(peak, resident_bytes())
+    assert peak - before < PAYLOAD_BYTES
+
+
+def resident_bytes():
+    """Return what this process holds in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
