@@ -64,10 +64,6 @@ class KernelRates:
         accumulation_passes: Times that a micro-batch's backward pass reads or writes every weight's
             gradient to add it up; 0 where the products do so themselves.
         optimizer_rate: Rate of the optimizer step over the device's.
-        backward_launch_share: Host time to launch a layer's backward pass over its forward pass's;
-            0 is in proportion to their kernels.
-        collective_skew_seconds: Time that a collective of a layer waits for the last of its ranks,
-            for every doubling of their number.
         softmax_fallback_seconds: Host time that a layer's pass takes longer where sequences times
             local heads is no multiple of 4, so that Megatron's fused softmax kernel refuses.
         odd_rate: Rate of matrix products with an odd row of 16-bit values over others': Ampere's
@@ -89,8 +85,6 @@ class KernelRates:
     layer_gap_seconds: NonNegative = 0.0
     accumulation_passes: NonNegative = 0.0
     optimizer_rate: Positive = 1.0
-    backward_launch_share: NonNegative = 0.0
-    collective_skew_seconds: NonNegative = 0.0
     softmax_fallback_seconds: NonNegative = 0.0
     odd_rate: Positive = 1.0
     send_bytes_per_second: NonNegative = 0.0
@@ -116,6 +110,8 @@ class StepCosts:
             own kernel; 0 takes the device's collectives as they are.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
+        fp8_gemm_rate: Rate of fp8 matrix products over the device's, which supposes that fp8 reaches
+            the same share of its peak as 16 bits do; 0 is the kernels' `gemm_rate`.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
     """
@@ -125,6 +121,7 @@ class StepCosts:
     host_overlap: bool = False
     all_reduce_seconds: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
+    fp8_gemm_rate: NonNegative = 0.0
     cache_read_efficiency: NonNegative = 0.0
 
 

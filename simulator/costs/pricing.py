@@ -1,6 +1,5 @@
 """What operators take in one setting: seconds by the facts of the device, remembered per layer."""
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -199,18 +198,14 @@ def pass_seconds(
     if part != "layer":
         return priced
     if setting.layer_launch_seconds and not setting.launches_hidden:
-        launch = _launch_seconds(setting, forward, operators, direction)
+        launch = _launch_seconds(setting, forward, operators)
         priced = _launched(priced, launch, hides=setting.launches_hide)
-    return PassSeconds(priced.compute, priced.collectives + _skew(setting, operators))
+    return priced
 
 
-def _launch_seconds(
-    setting: Setting, forward: Operators, operators: Operators, direction: Direction
-) -> float:
+def _launch_seconds(setting: Setting, forward: Operators, operators: Operators) -> float:
     """Return the host's seconds to launch a layer's pass in one direction."""
     share = kernels_of(operators) / kernels_of(forward)
-    if direction == "backward" and setting.kernels.backward_launch_share:
-        share = setting.kernels.backward_launch_share
     return setting.layer_launch_seconds * share + fallback_launch_seconds(
         setting.kernels, operators
     )
@@ -268,15 +263,6 @@ def price(
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
     shared = [each for each in operators if isinstance(each, Collective)]
     return PassSeconds(compute, total(_exchange(setting, each) for each in shared))
-
-
-def _skew(setting: Setting, operators: Operators) -> Estimate:
-    """Return the seconds that a layer's collectives wait for the last of their ranks."""
-    each = setting.kernels.collective_skew_seconds
-    if not each or setting.shard.tp == 1:
-        return ZERO
-    count = sum(isinstance(operator, Collective) for operator in operators)
-    return Estimate(count * each * math.log2(setting.shard.tp), 0.0, Source.FITTED)
 
 
 def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: float) -> Estimate:

@@ -9,6 +9,7 @@ from rlplan.hardware import KernelRates
 from simulator.accuracy import megatron_training, mosaicml_training, torchtitan_training
 from simulator.accuracy import vtrain_training as vtrain
 from simulator.accuracy.pretraining import Pretraining, gpt, iteration_seconds
+from simulator.costs.forward import send_counts
 
 VTRAIN = {
     "# GPUs": "8",
@@ -145,10 +146,62 @@ def test_small_eager_models_are_bound_by_the_host():
     assert ratio > 1.5
 
 
-def test_ranks_wait_for_one_another_at_collectives_of_layers_only_with_tensor_parallelism():
-    waiting = {"collective_skew_seconds": 1e-3}
-    assert seconds(rates=waiting) == seconds()
-    assert seconds(rates=waiting, tp=2, dp=4) > seconds(tp=2, dp=4)
+def test_launches_that_hide_behind_exchanges_shorten_what_the_host_binds():
+    sheet = load_engine("megatron-deepspeed-2022")
+    run = of(model=gpt(1024, 16, 24, 51200), micro_batch=1, tp=4, dp=2)
+    hidden, alone = (
+        iteration_seconds(run, {sheet.name: replace(sheet, launches_hide=hide)}).seconds
+        for hide in (True, False)
+    )
+    assert hidden < alone
+
+
+def test_an_odd_vocabulary_slows_the_output_matrix_alone():
+    odd = {"model": gpt(2048, 16, 24, 50257)}
+    even = {"model": gpt(2048, 16, 24, 50258)}
+    assert seconds(rates={"odd_rate": 0.25}, **odd) > 1.05 * seconds(rates={"odd_rate": 1.0}, **odd)
+    assert seconds(rates={"odd_rate": 0.25}, **even) == seconds(rates={"odd_rate": 1.0}, **even)
+
+
+@pytest.mark.parametrize(
+    ("stages", "chunks", "ways", "each", "once"),
+    [
+        (1, 1, 2, 0, 0),
+        (2, 1, 2, 1, 1),  # the first stage sends activations on, the last gradients back
+        (4, 1, 2, 2, 4),  # 2 x 3 boundaries to fill and drain, 2 of them within a micro-batch
+        (2, 3, 2, 6, 0),
+        (4, 1, 1, 1, 2),
+    ],
+)
+def test_stages_send_in_as_many_ways_as_they_have_neighbours(stages, chunks, ways, each, once):
+    assert send_counts(stages, chunks, ways) == (each, once)
+
+
+def test_a_given_rate_of_sends_takes_the_place_of_the_devices():
+    run = {"pp": 4, "dp": 2, "micro_batch": 4, "global_batch": 32}
+    slow, slower = (seconds(rates={"send_bytes_per_second": rate}, **run) for rate in (2e10, 1e10))
+    # Four micro-batches a rank are sent 2 x 4 + 4 times: 4 x 1,024 tokens of 2,048 values of 2 bytes.
+    assert slower - slow == pytest.approx(12 * 4 * 1024 * 2048 * 2 * (1e-10 - 0.5e-10))
+
+
+def test_split_sends_are_gathered_where_they_arrive():
+    run = {"tp": 4, "pp": 2, "dp": 1, "micro_batch": 4}
+    rates = {"send_bytes_per_second": 1e9}
+    whole = seconds(rates=rates, **run)
+    sheet = load_engine("megatron-deepspeed-2022")
+    split = replace(
+        sheet, splits_sends=True, kernels=replace(sheet.kernels, send_bytes_per_second=1e9)
+    )
+    shares = iteration_seconds(of(**run), {sheet.name: split}).seconds
+    sent = (8 + 1) * 4 * 1024 * 2048 * 2 / 1e9
+    assert whole - sent < shares - sent / 4 < whole - sent + 0.01
+
+
+def test_iterations_of_one_node_compute_nothing_again_and_have_a_vocabulary_that_ranks_divide():
+    run = vtrain.iteration_of({**VTRAIN, "tensor parallelism": "4", "data parallelism": "2"}).run
+    assert run.recompute == "none"
+    assert run.model.vocab_size == 50256
+    assert vtrain.iteration_of({**VTRAIN, "# GPUs": "64"}).run.recompute == "full"
 
 
 def test_usual_kernels_change_nothing():
