@@ -14,13 +14,13 @@ from dataclasses import replace
 from planner.system_plans import (
     Offer,
     batch_by_weights,
-    best_of,
     choices_of,
     local_batch,
     micro_batches,
     one_pool,
     splits,
 )
+from planner.tuning import best_of
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.job import Job

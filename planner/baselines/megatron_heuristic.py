@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from planner.system_plans import (
     Offer,
-    best_of,
     choices_of,
     job_tasks,
     largest_group,
@@ -18,6 +17,7 @@ from planner.system_plans import (
     micro_batches,
     one_pool,
 )
+from planner.tuning import best_of
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.job import Job

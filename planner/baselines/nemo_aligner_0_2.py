@@ -17,7 +17,6 @@ from dataclasses import replace
 from planner.strategies import place
 from planner.system_plans import (
     Offer,
-    best_of,
     choices_of,
     largest_group,
     local_batch,
@@ -25,6 +24,7 @@ from planner.system_plans import (
     powers_up_to,
     roles_of,
 )
+from planner.tuning import best_of
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.job import Job

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from planner.system_plans import (
     Offer,
-    best_of,
     choices_of,
     job_tasks,
     local_batch,
@@ -19,6 +18,7 @@ from planner.system_plans import (
     one_pool,
     splits,
 )
+from planner.tuning import best_of
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.job import Job

@@ -15,7 +15,6 @@ from planner.placements import ColocatedSet
 from planner.system_plans import (
     Offer,
     batch_by_width,
-    best_of,
     choices_of,
     largest_group,
     local_batch,
@@ -24,6 +23,7 @@ from planner.system_plans import (
     roles_of,
     splits,
 )
+from planner.tuning import best_of
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.job import Job

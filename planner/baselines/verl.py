@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from planner.system_plans import (
     Offer,
-    best_of,
     choices_of,
     job_tasks,
     local_batch,
@@ -20,6 +19,7 @@ from planner.system_plans import (
     splits,
     transition_on_one_pool,
 )
+from planner.tuning import best_of
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.job import Job

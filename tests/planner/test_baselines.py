@@ -1,0 +1,165 @@
+"""Systems of the field: every file keeps the contract, and each runs a job as its documentation has it."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.baselines import baseline_names, load_baseline, system_name
+from planner.checks import check_plan
+from planner.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
+from profiles.catalog import load_model, resolve_job
+from profiles.facts import load_facts
+from rlplan.errors import UnknownNameError
+from rlplan.frozen import FrozenDict
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from tests.house.tree import ROOT
+
+PPO = ("actor", "critic", "reference", "reward")
+
+
+def job_of(model="llama-2-7b", gpus=16, algorithm="ppo", roles=PPO, prompts=256, **more):
+    job = Job(
+        algorithm=algorithm,
+        models=FrozenDict(dict.fromkeys(roles, load_model(model))),
+        workload=Workload(
+            prompts=prompts,
+            samples_per_prompt=4 if algorithm == "grpo" else 1,
+            prompt_tokens=512,
+            response_tokens=512,
+            updates=2,
+        ),
+        cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=min(8, gpus), nodes=max(1, gpus // 8)),),
+        engines=Engines(train="megatron-core", generate="vllm"),
+        precision="bf16",
+        **more,
+    )  # fmt: skip
+    return resolve_job(job, Path())
+
+
+JOBS = {
+    "ppo 7B on 16": job_of(),
+    "ppo 0.5B on 2": job_of("qwen2.5-0.5b", 2),
+    "grpo 7B on 8": job_of(gpus=8, algorithm="grpo", roles=("actor", "reference", "reward")),
+    "a rule for a reward": job_of(
+        gpus=8,
+        algorithm="grpo",
+        roles=("actor", "reference"),
+        rewards=Rewards(function="digits", function_seconds_per_sample=1e-4),
+    ),
+    "70B on 8": job_of("llama-2-70b", 8),
+    "a batch that nothing divides": job_of(prompts=14),
+}
+
+
+def best_plan(name, job):
+    return load_baseline(name).best_plan(job, load_facts(job))
+
+
+def test_systems_are_the_files_of_their_folder():
+    files = [path.stem for path in (ROOT / "planner/baselines").glob("*.py")]
+    assert sorted(baseline_names()) == sorted(
+        system_name(stem) for stem in files if stem != "__init__"
+    )
+    assert system_name("openrlhf_0_2") == "openrlhf-0.2"
+    assert system_name("deepspeed_chat") == "deepspeed-chat"
+
+
+def test_an_unknown_system_is_refused_with_the_nearest():
+    with pytest.raises(UnknownNameError, match=r"did you mean 'openrlhf-0\.2'"):
+        load_baseline("openrlhf-0.3")
+
+
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("name", baseline_names())
+def test_every_system_answers_with_a_sound_plan_or_a_reason(name, kind):
+    found = best_plan(name, JOBS[kind])
+    assert found.name == name
+    assert found.about
+    if found.plan is None:
+        assert found.forecast is None
+        assert "fit" in found.reason or "divide" in found.reason
+        return
+    assert found.reason is None
+    assert found.plan.made_by == name
+    check_plan(found.plan)
+    assert found.forecast.feasible
+    assert found.seconds > 0
+
+
+@pytest.mark.parametrize("name", baseline_names())
+def test_a_system_gives_the_same_plan_twice(name):
+    assert best_plan(name, JOBS["ppo 7B on 16"]).plan == best_plan(name, JOBS["ppo 7B on 16"]).plan
+
+
+@pytest.mark.parametrize("name", baseline_names())
+def test_a_model_that_is_too_large_is_refused_with_how_much_is_missing(name):
+    found = best_plan(name, JOBS["70B on 8"])
+    assert found.plan is None or name in {"openrlhf", "verl"}
+    if found.plan is None:
+        assert "GiB" in found.reason or "divide" in found.reason
+
+
+def layouts(name, job=JOBS["ppo 7B on 16"]):
+    plan = best_plan(name, job).plan
+    return plan, plan.tasks["actor.generate"], plan.tasks["actor.update"]
+
+
+def test_deepspeed_chat_shares_all_gpus_and_shards_fully():
+    plan, generate, update = layouts("deepspeed-chat")
+    assert [(pool.gpus, pool.roles) for pool in plan.pools] == [(16, PPO)]
+    assert (update.zero, update.tp, update.dp, update.engine) == (3, 1, 16, "deepspeed-zero3")
+    assert generate.engine.startswith("deepspeed-hybrid")
+    assert plan.transition == "all-gather"
+    assert generate.max_running == 4 * generate.tp
+
+
+def test_openrlhf_of_2024_gives_every_model_gpus_of_its_own_and_keeps_two_actors():
+    plan, generate, update = layouts("openrlhf-0.2")
+    assert [pool.roles for pool in plan.pools] == [(role,) for role in PPO] + [("actor",)]
+    assert sum(pool.gpus for pool in plan.pools) == 16
+    assert generate.pool != update.pool
+    assert plan.transition == "two-copies"
+    assert generate.dp <= update.dp, "no more engines than actor ranks that call them"
+
+
+def test_nemo_aligner_splits_the_gpus_and_generates_in_the_layout_of_training():
+    plan, generate, update = layouts("nemo-aligner-0.2")
+    sets = [(pool.gpus, frozenset(pool.roles)) for pool in plan.pools]
+    assert sets == [(8, frozenset({"actor", "reference"})), (8, frozenset({"critic", "reward"}))]
+    assert (generate.tp, generate.pp, generate.dp) == (update.tp, update.pp, update.dp)
+    assert (generate.max_running, plan.transition) == (8, "none")
+
+
+def test_the_heuristic_has_tp_in_a_node_and_pp_over_the_nodes():
+    _, generate, update = layouts("megatron-heuristic")
+    assert {(each.tp, each.pp, each.dp) for each in (generate, update)} == {(8, 2, 1)}
+
+
+def test_verl_and_todays_openrlhf_colocate_and_run_vllm():
+    for name in ("verl", "openrlhf"):
+        plan, generate, _ = layouts(name)
+        assert len(plan.pools) == 1
+        assert generate.engine == "vllm"
+
+
+def test_reward_and_cost_models_may_share_a_server_where_gpus_are_few():
+    roles = (*PPO, "cost")
+    plan = best_plan("openrlhf-0.2", job_of(gpus=8, algorithm="safe-rlhf", roles=roles)).plan
+    assert frozenset({"reward", "cost"}) in {frozenset(pool.roles) for pool in plan.pools}
+
+
+def test_batches_shrink_with_the_model_as_published_scripts_have_them():
+    tasks = {task.name: task for task in job_tasks(JOBS["ppo 7B on 16"])}
+    generate = tasks["actor.generate"]
+    sizes = ("llama-2-7b", "llama-2-13b", "codellama-34b", "llama-2-70b")
+    jobs = [job_of(size, prompts=128) for size in sizes]
+    assert [batch_by_weights(4, job, generate) for job in jobs] == [4, 2, 1, 1]
+    assert [batch_by_width(16, job, generate) for job in jobs] == [16, 16, 8, 8]
+
+
+def test_a_rank_gets_no_batch_where_sequences_do_not_divide():
+    tasks = {task.name: task for task in job_tasks(JOBS["ppo 7B on 16"])}
+    job = JOBS["ppo 7B on 16"]
+    assert local_batch(job, tasks["actor.generate"], 16) == 16
+    assert local_batch(job, tasks["actor.update"], 16) == 8
+    assert local_batch(job, tasks["actor.update"], 3) == 0
