@@ -80,7 +80,9 @@ class Controller:
         # What the ranks of another pool generate with, so that each gets just its part.
         self._shards: list[Any] = []
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
-        if train.pool != generate.pool:
+        # A pool that also trains gives the generate layout up after each task that generates.
+        self._lays_out_again = train.pool == generate.pool
+        if not self._lays_out_again:
             self._shards = groups[generate.pool].call("holding")
 
     @property
@@ -156,7 +158,7 @@ class Controller:
         for task in self._order:
             if task not in tasks:
                 continue
-            if task.kind == "generate":
+            if task.kind == "generate" and (batch.is_first or self._lays_out_again):
                 calls += self._send_transition()
             calls.append(self._send_task(task, batch))
         return calls

@@ -31,6 +31,11 @@ class Batch:
     rows: Rows
     pieces: dict[str, tuple[Piece, ...]]
 
+    @property
+    def is_first(self) -> bool:
+        """Tell whether it is an iteration's first batch, and not sampled in place of another."""
+        return self.number < ROUND_STRIDE
+
 
 class Turn(Protocol):
     """Carry out an iteration's tasks; every call returns at once, but for `fetch`."""

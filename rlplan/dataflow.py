@@ -141,10 +141,15 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
     )
 
 
+def expected_rounds(algorithm: Algorithm, job: Job) -> float:
+    """Return how often an iteration is expected to sample its prompts."""
+    return job.dynamic_sampling.expected_rounds if algorithm.resamples else 1.0
+
+
 def _batches(task: Task, algorithm: Algorithm, job: Job) -> float:
     """Return how many global batches pass through a task of a job in an iteration."""
-    if algorithm.resamples and task.kind != "train":
-        return task.batches * job.dynamic_sampling.expected_rounds
+    if task.kind != "train":
+        return task.batches * expected_rounds(algorithm, job)
     if "pretrain" in task.inputs and job.pretrain is not None:
         return task.batches + 1
     return task.batches

@@ -4,6 +4,8 @@ import math
 from functools import lru_cache
 
 from profiles.facts import DeviceFacts, Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import expected_rounds
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.job import Job
 from rlplan.layout import GenerateLayout, TrainLayout
@@ -15,7 +17,7 @@ from rlplan.transfers import TransitionShape, TransitionVolume, transition_volum
 from rlplan.transition import TransitionSheet
 from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
-from simulator.costs.taskcost import TaskCost, cost_of
+from simulator.costs.taskcost import TaskCost, cost_of, times
 from simulator.site import Site
 
 
@@ -59,8 +61,26 @@ def transition_cost(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
     Measured whole where the profile has it. Otherwise: a gather of fully sharded weights first, the
     collective of the transition's formula, writing the received bytes, what the software needs beyond
     that (`profiles/transitions/`), and the engine's fixed time.
-    Nothing at all when both layouts are equal, on the same GPUs, and share one copy.
+    Nothing at all when both layouts are equal, on the same GPUs, and share one copy. Where groups are
+    sampled again, a pool that also trains comes back to the generate layout in each round.
     """
+    once = _once(name, model, train, generate, train_site, generate_site, same_pool, job, facts)
+    rounds = expected_rounds(load_algorithm(job.algorithm), job) if same_pool else 1.0
+    return once if rounds == 1 else times(once, rounds)
+
+
+def _once(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
+    name: str,
+    model: ModelArchitecture,
+    train: TaskPlan,
+    generate: TaskPlan,
+    train_site: Site,
+    generate_site: Site,
+    same_pool: bool,
+    job: Job,
+    facts: Facts,
+) -> TaskCost:
+    """Return what one transition costs."""
     device = facts.device(generate_site.device)
     engine = facts.engine(generate.engine)
     if same_pool and _shares_weights(train, generate):

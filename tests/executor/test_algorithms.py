@@ -10,7 +10,7 @@ import pytest
 
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.frozen import FrozenDict
-from rlplan.job import Constraint, Overlong, Pretrain
+from rlplan.job import Constraint, DynamicSampling, Overlong, Pretrain
 from tests.executor.plans import make_job, make_plan
 from tests.executor.weights import whole
 
@@ -30,7 +30,8 @@ def job_of(name):
     gentle = replace(job.hyperparameters, learning_rate=2e-4, critic_learning_rate=2e-4)
     job = replace(job, hyperparameters=gentle)
     if name == "dapo":
-        return replace(job, overlong=Overlong(buffer_tokens=2))
+        sampling = DynamicSampling(max_rounds=2)
+        return replace(job, overlong=Overlong(buffer_tokens=2), dynamic_sampling=sampling)
     if name == "safe-rlhf":
         # Without the model's scores most rewards are 0, and a critic's first gradients all rounding.
         roles = ("actor", "critic", "reference", "reward", "cost", "cost_critic")
@@ -87,6 +88,8 @@ def test_an_algorithm_learns_from_what_it_sampled(algorithm):
     first, *_, last = losses(record)
     assert {"mean_reward", "policy_loss", "actor_gradient_norm"} <= set(first)
     assert first["actor_gradient_norm"] > 0
+    if load_algorithm(name).resamples:
+        assert first["rounds"] == 2  # most rewards of an untrained model are 0
     if load_algorithm(name).constrained:
         assert first["lagrange_multiplier"] == 1.0
         assert last["lagrange_multiplier"] != 1.0

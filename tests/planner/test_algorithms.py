@@ -125,6 +125,24 @@ def test_dapo_generates_as_many_rounds_as_the_job_expects(tmp_path):
     assert many["actor.update"] == pytest.approx(few["actor.update"])
 
 
+def test_dapo_brings_the_weights_to_the_generate_layout_in_each_round(tmp_path):
+    job = job_of("dapo", tmp_path)
+    plan = colocated(job)
+    layouts = plan.tasks | {
+        "actor.generate": replace(plan.tasks["actor.generate"], tp=1, dp=2),
+        "actor.update": replace(plan.tasks["actor.update"], tp=2, dp=1),
+    }
+    plan = replace(plan, tasks=FrozenDict(layouts), transition="hybridflow")
+    seconds = []
+    for rounds in (1.0, 3.0):
+        sampling = replace(job.dynamic_sampling, expected_rounds=rounds)
+        each = replace(plan, job=replace(job, dynamic_sampling=sampling))
+        forecast = simulate(each, load_facts(each.job))
+        seconds.append(forecast.stage_seconds["transition"])
+    assert seconds[0] > 0
+    assert seconds[1] == pytest.approx(3 * seconds[0])
+
+
 def test_mixed_in_texts_double_the_passes_of_an_update_but_not_its_optimizer_step(tmp_path):
     job = job_of("safe-rlhf", tmp_path)
     plain, mixed = (
