@@ -70,7 +70,8 @@ class KernelRates:
             asynchronous copies move 4 bytes or more.
         send_bytes_per_second: Rate at which a pipeline stage hands activations on, where the engine
             does not reach the device's; 0 is the device's.
-        link_rate: Rate of collectives inside a node over the device's.
+        link_rate: Rate of a layer's exchanges inside a node over the device's; gradients and
+            weights, which are larger, are exchanged at the device's.
         network_rate: Share that collectives across nodes reach of what the device's facts say.
         gradient_wire_bytes: Bytes of a gradient value that data-parallel ranks exchange; 0 takes
             those that it is accumulated in.
@@ -110,8 +111,8 @@ class StepCosts:
             own kernel; 0 takes the device's collectives as they are.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
-        fp8_gemm_rate: Rate of fp8 matrix products over the device's, which supposes that fp8 reaches
-            the same share of its peak as 16 bits do; 0 is the kernels' `gemm_rate`.
+        expert_gemm_rate: Rate of experts' matrix products over the device's, as if each expert's were
+            a product of its own and none had more tokens than others; 0 is the kernels' `gemm_rate`.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
     """
@@ -121,7 +122,7 @@ class StepCosts:
     host_overlap: bool = False
     all_reduce_seconds: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
-    fp8_gemm_rate: NonNegative = 0.0
+    expert_gemm_rate: NonNegative = 0.0
     cache_read_efficiency: NonNegative = 0.0
 
 

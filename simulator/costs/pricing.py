@@ -75,16 +75,13 @@ class Setting:
             return ZERO
         per_node = self.site.ranks_per_node(ranks, stride)
         network = self.site.inter_node_bytes_per_second * self.kernels.network_rate
-        seconds = self.device.collective(
+        return self.device.collective(
             kind,
             num_bytes,
             ranks,
             ranks_per_node=per_node,
             inter_node_bytes_per_second=network,
         )
-        if per_node < ranks or self.kernels.link_rate == 1:
-            return seconds
-        return seconds * (1 / self.kernels.link_rate)
 
     def send(self, num_bytes: float) -> Estimate:
         """Return seconds of handing activations to the next pipeline stage.
@@ -289,4 +286,8 @@ def _exchange(setting: Setting, operator: Collective) -> Estimate:
         "cp": (shard.cp, shard.tp * setting.pp),
         "ep": (shard.ep, shard.tp * setting.pp * shard.cp),
     }[operator.group]
-    return setting.collective(operator.kind, operator.num_bytes, ranks, stride)
+    seconds = setting.collective(operator.kind, operator.num_bytes, ranks, stride)
+    rate = setting.kernels.link_rate
+    if rate == 1 or setting.site.ranks_per_node(ranks, stride) < ranks:
+        return seconds
+    return seconds * (1 / rate)
