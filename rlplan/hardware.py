@@ -111,8 +111,6 @@ class StepCosts:
             own kernel; 0 takes the device's collectives as they are.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
-        expert_gemm_rate: Rate of experts' matrix products over the device's, as if each expert's were
-            a product of its own and none had more tokens than others; 0 is the kernels' `gemm_rate`.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
     """
@@ -122,7 +120,6 @@ class StepCosts:
     host_overlap: bool = False
     all_reduce_seconds: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
-    expert_gemm_rate: NonNegative = 0.0
     cache_read_efficiency: NonNegative = 0.0
 
 
