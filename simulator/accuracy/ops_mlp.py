@@ -72,7 +72,7 @@ def operators_of(record: Record) -> Mapping[str, Product | RowWork]:
 
 def measured_seconds(record: Record, operator: str) -> float | None:
     """Return an operator's median in seconds; None where it was not measured or rounds to 0."""
-    text = record[f"time_stats.{operator}.median"]
+    text = record.get(f"time_stats.{operator}.median")  # some models lack some operators
     milliseconds = float(text) if text else 0.0
     return seconds_from_ms(milliseconds) if milliseconds > 0 else None
 

@@ -63,6 +63,18 @@ def test_an_operator_that_was_not_measured_is_skipped(tmp_path):
     assert "not measured" in skipped.skipped
 
 
+def test_a_model_without_an_operator_has_a_table_without_its_column(tmp_path):
+    times = {name: time for name, time in LAYER_TIMES.items() if name != "post_attention_layernorm"}
+    rows = read_table(write_table(tmp_path / "a100" / "x.csv", layer(times)))
+    (skipped,) = [row for row in rows if row.skipped]
+    assert skipped.kind == "post_attention_layernorm"
+
+
+def test_a_table_of_a_card_that_was_not_measured_is_forecast_as_such(tmp_path):
+    rows = read_table(write_table(tmp_path / "a40" / "x.csv", layer(LAYER_TIMES)))
+    assert not any(row.fitted or row.skipped for row in rows)
+
+
 def test_a_table_without_a_device_is_skipped_until_the_user_names_one(tmp_path):
     path = write_table(tmp_path / "x.csv", REDUCE)
     (row,) = read_table(path)
