@@ -22,6 +22,11 @@ class Points:
         found = self._known.get((figure, panel, series, gpus))
         return found.forecast if found else None
 
+    def plan(self, figure: str, panel: str, series: str, gpus: int) -> str:
+        """Return a point's plan in words; empty where nothing fits or there is no such point."""
+        found = self._known.get((figure, panel, series, gpus))
+        return found.plan if found and found.forecast is not None else ""
+
     def panels(self, *figures: str) -> Iterator[tuple[str, str, int]]:
         """Yield each (figure, panel, GPUs) of some figures once."""
         yield from dict.fromkeys(
