@@ -38,6 +38,7 @@ VALUE_BYTES = 2
 TOKENS = (1, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 EVERY = 4
+EVERY_LENGTH = 3
 BOUNDS = {
     "memory_efficiency": (0.1, 1.0),
     "kernel_seconds": (0.0, 2e-5),
@@ -91,7 +92,7 @@ def decode_cases(folder: Path, device: str) -> list[Case]:
 
         seconds = seconds_from_ms(float(record["time_stats.attn_decode.median"]))
         cases.append((forecast, seconds, True))
-    return cases
+    return cases[::EVERY_LENGTH]
 
 
 def ring_cases(folder: Path, device: str) -> list[Case]:
@@ -101,11 +102,12 @@ def ring_cases(folder: Path, device: str) -> list[Case]:
         ranks, size = int(record["num_workers"]), int(record["size"])
         if ranks > int(record["devices_per_node"]):
             continue
-        num_bytes = 2 * (ranks - 1) / ranks * size
+        steps = 2 * (ranks - 1)
 
-        def forecast(line: Roofline, num_bytes: float = num_bytes) -> float:
+        def forecast(line: Roofline, steps: int = steps, part: float = size / ranks) -> float:
             link = line.sheet.intra_node_bytes_per_second * line.shares.link_efficiency.value
-            return num_bytes / link + line.shares.collective_fixed_seconds.value
+            fixed = line.shares.collective_fixed_seconds.value
+            return fixed + steps * (part / link + line.sheet.intra_node_latency_seconds)
 
         seconds = seconds_from_ms(float(record["time_stats.all_reduce.median"]))
         cases.append((forecast, seconds, True))
