@@ -60,13 +60,13 @@ class StageModel(nn.Module):
             self.backbone.norm, self.head = backbone.norm, head
         self.backbone.rotary_emb = backbone.rotary_emb
         self.first, self.last, self._recompute = first, head is not None, recompute
+        self._numbered = tuple((index, backbone.layers[index]) for index in layers)
         self.hidden_size = int(backbone.config.hidden_size)
 
     @property
     def layers(self) -> dict[int, nn.Module]:
         """Return this stage's layers by their number in the model."""
-        held: Any = self.backbone.layers
-        return {int(index): layer for index, layer in held.items()}
+        return dict(self._numbered)
 
     def forward(
         self,
@@ -89,7 +89,7 @@ class StageModel(nn.Module):
         parts: Any = self.backbone
         hidden = parts.embed_tokens(inputs) if self.first else inputs
         angles = parts.rotary_emb(hidden, position_ids=positions)
-        for number, layer in self.layers.items():
+        for number, layer in self._numbered:
             run = self._recomputed(layer) if self._repeats(number) else layer
             hidden = run(
                 hidden,

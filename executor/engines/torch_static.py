@@ -166,14 +166,15 @@ class Wave:
     def _draw(self) -> tuple[Tensor, Tensor]:
         """Return each row's next token and its log-probability, on every stage of the pipeline."""
         mesh = self._shard.mesh
+        if mesh.pp_size == 1:
+            assert self._logits is not None
+            return self._choose(self._logits)
         # Both in one message: float64 holds any token's number.
         drawn = torch.empty(2, len(self._lengths), dtype=torch.float64, device=mesh.device)
         if self._logits is not None:
-            chosen, log_prob = self._choose(self._logits)
-            drawn = torch.stack([chosen.double(), log_prob.double()])
-        if mesh.pp_size > 1:
-            last = mesh.pipeline_rank(mesh.pp_size - 1)
-            dist.broadcast(drawn, last, group=mesh.group("pp"))
+            drawn = torch.stack([part.double() for part in self._choose(self._logits)])
+        last = mesh.pipeline_rank(mesh.pp_size - 1)
+        dist.broadcast(drawn, last, group=mesh.group("pp"))
         return drawn[0].long(), drawn[1].float()
 
     def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:

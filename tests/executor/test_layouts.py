@@ -21,6 +21,10 @@ def ppo_plans():
         "one process": make_plan(job, {"p0": (1, ALL_ROLES)}),
         "tp 2": make_plan(job, {"p0": (2, ALL_ROLES)}, tp=2),
         "dp 2": make_plan(job, {"p0": (2, ALL_ROLES)}),
+        "tp 2 x dp 2": make_plan(job, {"p0": (4, ALL_ROLES)}, tp=2, zero=1),
+        "fully sharded": make_plan(
+            job, {"p0": (2, ALL_ROLES)}, zero=3, recompute="full", offload=True
+        ),
         "pp 2": make_plan(job, {"p0": (2, ALL_ROLES)}, pp=2, micro_batch=2),
         "tp 2 x pp 2": make_plan(job, {"p0": (4, ALL_ROLES)}, tp=2, pp=2, micro_batch=3),
         "tp 2 x pp 2 x dp 2": make_plan(
