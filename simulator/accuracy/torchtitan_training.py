@@ -30,6 +30,9 @@ MODES: dict[str, Recompute] = {
 OPERATORS_KEPT = (
     "selective by operator, which keeps every other product: priced as every other layer"
 )
+# Stages a rank that torchtitan makes for schedules that loop, unless told otherwise
+# (torchtitan/distributed/pipeline.py).
+LOOPED_CHUNKS = 2
 VOCABULARIES = {"Llama2": 32000, "Llama3": 128256}
 
 
@@ -77,6 +80,7 @@ def iteration_of(record: Record) -> Iteration:
         tp=number["tp"],
         pp=pp,
         dp=dp,
+        chunks=LOOPED_CHUNKS if "interleaved" in record["scheme"].lower() else 1,
         zero=3 if pp == 1 else 2,
         micro_batch=max(1, sequences // pp) if pp > 1 else sequences,
         global_batch=dp * sequences * accumulated,

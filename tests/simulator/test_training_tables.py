@@ -104,6 +104,17 @@ def test_an_unknown_device_of_torchtitan_is_skipped_with_those_that_are_known():
     assert row.skipped.startswith("devices known: A100-80GB")
 
 
+def test_an_interleaved_schedule_of_torchtitan_has_two_stages_a_rank():
+    record = dict.fromkeys(torchtitan_training.SETTINGS, "8")
+    record |= {"model": "Llama3-8B", "act_ckpt": "full", "precision": "bf16", "gpu": "H100-80GB"}
+    record |= {torchtitan_training.SECONDS: "2.5", "options": ""}
+    plain, looped = (
+        torchtitan_training.iteration_of({**record, "scheme": f"fsdp+tp+pp {schedule}"}).run
+        for schedule in ("1F1B", "Interleaved 1F1B")
+    )
+    assert (plain.chunks, looped.chunks) == (1, 2)
+
+
 def test_interleaving_divides_the_bubble_and_multiplies_the_sends():
     plain = seconds(pp=4, dp=2)
     assert seconds(pp=4, dp=2, chunks=3) < plain
