@@ -96,11 +96,7 @@ class Controller:
         if self._origin_seconds is None:
             self._origin_seconds = start
         job, turn = self._plan.job, _Turn(self, iteration)
-        if self._algorithm.resamples:
-            samples = job.workload.samples_per_prompt
-            batch = sampled_again(turn, job.dynamic_sampling, job.rewards, samples)
-        else:
-            batch = one_batch(turn)
+        batch = sampled_again(turn, job) if self._algorithm.resamples else one_batch(turn)
         return Running(
             iteration=iteration,
             start_seconds=start,

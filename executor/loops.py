@@ -12,7 +12,7 @@ import numpy as np
 
 from executor.batches import Array, Piece, Rows, count_rows, shifted, whole_blocks
 from rlplan.dataflow import Task
-from rlplan.job import DynamicSampling, Rewards
+from rlplan.job import DynamicSampling, Job, Rewards
 
 # Batches of prompts that replace others have numbers from here on, far above any iteration's.
 ROUND_STRIDE = 2**20
@@ -60,14 +60,14 @@ def one_batch(turn: Turn) -> Batch:
     return batch
 
 
-def sampled_again(
-    turn: Turn, sampling: DynamicSampling, rewards: Rewards | None, samples: int
-) -> Batch:
+def sampled_again(turn: Turn, job: Job) -> Batch:
     """Generate and judge until there are enough groups of unequal rewards, then learn from them.
 
     Yu et al. 2025, DAPO, arXiv:2503.14476, algorithm 1 and section 3.2. Should the rounds not
     suffice, groups of equal rewards fill the batch up.
     """
+    sampling, rewards = job.dynamic_sampling or DynamicSampling(), job.rewards or Rewards()
+    samples = job.workload.samples_per_prompt
     training = tuple(task for task in turn.tasks if task.kind == "train")
     sampling_tasks = tuple(task for task in turn.tasks if task.kind != "train")
     batches, told_apart = [], list[bool]()
@@ -76,7 +76,7 @@ def sampled_again(
         turn.run(sampling_tasks, batch)
         batches.append(batch)
         told_apart += groups_told_apart(
-            turn.fetch(batch, ("scores", "rule_scores")), rewards or Rewards(), samples
+            turn.fetch(batch, ("scores", "rule_scores")), rewards, samples
         )
         if sum(told_apart) * samples >= count_rows(batch.rows):
             break

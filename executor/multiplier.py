@@ -23,7 +23,8 @@ def next_multiplier(multiplier: float, mean_cost: float, constraint: Constraint)
 
 def initial_state(algorithm: Algorithm, job: Job) -> dict[str, float]:
     """Return what an algorithm carries from iteration to iteration, before the first one."""
-    return {MULTIPLIER: job.constraint.multiplier} if algorithm.constrained else {}
+    constraint = job.constraint or Constraint()
+    return {MULTIPLIER: constraint.multiplier} if algorithm.constrained else {}
 
 
 def next_state(
@@ -36,4 +37,5 @@ def next_state(
     if not algorithm.constrained:
         return dict(state)
     mean_cost = metrics["actor.update"]["cost_sum"] / job.workload.sequences
-    return {**state, MULTIPLIER: next_multiplier(state[MULTIPLIER], mean_cost, job.constraint)}
+    constraint = job.constraint or Constraint()
+    return {**state, MULTIPLIER: next_multiplier(state[MULTIPLIER], mean_cost, constraint)}

@@ -7,7 +7,7 @@ from profiles.job_place import JobPlace
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.hardware import DeviceSheet
-from rlplan.job import Constraint, DynamicSampling, Job
+from rlplan.job import Job
 from rlplan.lengths import Empirical, Lengths, Uniform, longest
 from rlplan.model import ModelArchitecture
 
@@ -72,11 +72,11 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
     """Refuse settings that the algorithm does not have, or that contradict each other."""
     if job.pretrain is not None and not algorithm.pretrains:
         raise place.error("pretrain", f"{algorithm.name} mixes no other texts into its updates")
-    if job.constraint != Constraint() and not algorithm.constrained:
+    if job.constraint is not None and not algorithm.constrained:
         raise place.error("constraint", f"{algorithm.name} keeps no cost under a limit")
-    if job.dynamic_sampling != DynamicSampling() and not algorithm.resamples:
+    if job.dynamic_sampling is not None and not algorithm.resamples:
         raise place.error("dynamic_sampling", f"{algorithm.name} does not sample groups again")
-    if job.constraint.multiplier > job.constraint.multiplier_max:
+    if job.constraint and job.constraint.multiplier > job.constraint.multiplier_max:
         raise place.error(
             "constraint.multiplier",
             "is above constraint.multiplier_max",

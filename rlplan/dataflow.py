@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlplan.frozen import FrozenDict
-from rlplan.job import Job, KlPlace, LossMean, Role
+from rlplan.job import DynamicSampling, Job, KlPlace, LossMean, Role
 
 Kind = Literal["generate", "infer", "train", "rule"]
 Stage = Literal["generation", "preparation", "training"]
@@ -143,7 +143,8 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     """Return how often an iteration is expected to sample its prompts."""
-    return job.dynamic_sampling.expected_rounds if algorithm.resamples else 1.0
+    sampling = job.dynamic_sampling or DynamicSampling()
+    return sampling.expected_rounds if algorithm.resamples else 1.0
 
 
 def _batches(task: Task, algorithm: Algorithm, job: Job) -> float:

@@ -223,11 +223,11 @@ class Job:
             relative to the job's file), or an architecture written out. A resolved job has only
             architectures, and no trace files.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
-        prompt_data: How it is read.
+        prompt_data: How it is read; None takes the usual of `PromptData`.
         precision: Number format of the weights; None takes the device's usual one.
-        constraint: For algorithms that keep a cost under a limit.
+        constraint: For algorithms that keep a cost under a limit; None takes the usual.
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
-        dynamic_sampling: For algorithms that sample groups again.
+        dynamic_sampling: For algorithms that sample groups again; None takes the usual.
         overlong: A penalty for responses near the longest; None for none.
         cluster: What is at hand; a plan may leave any of it unused.
         objective: What a search minimises: seconds, money or energy per token.
@@ -244,12 +244,12 @@ class Job:
     precision: TrainingPrecision | None = None
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
-    constraint: Constraint = Constraint()
+    constraint: Constraint | None = None
     pretrain: Pretrain | None = None
-    dynamic_sampling: DynamicSampling = DynamicSampling()
+    dynamic_sampling: DynamicSampling | None = None
     overlong: Overlong | None = None
     prompts_file: str | None = None
-    prompt_data: PromptData = PromptData()
+    prompt_data: PromptData | None = None
     tokenizer: str = "bytes"
     seed: NonNegativeInt = 0
     objective: ObjectiveName = "throughput"

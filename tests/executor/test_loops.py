@@ -1,5 +1,7 @@
 """Controller loops: which groups are trained on, and how rows are cut."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,8 +18,9 @@ from executor.loops import (
 )
 from rlplan.algorithms import load_algorithm
 from rlplan.job import DynamicSampling, Rewards
+from tests.executor.plans import make_job
 
-PLAIN = Rewards()
+PLAIN, PAIRS = Rewards(), make_job("dapo", samples_per_prompt=2)
 
 
 class Table:
@@ -52,7 +55,7 @@ def test_one_batch_runs_every_task_once():
 
 def test_a_round_in_which_all_groups_tell_apart_is_enough():
     turn = Table(5, {5: [0, 1, 2, 1]})
-    sampled_again(turn, DynamicSampling(), PLAIN, 2)
+    sampled_again(turn, PAIRS)
     assert turn.ran == [(SAMPLE, 5, ((0, 4),)), (["actor.update"], 5, ((0, 4),))]
 
 
@@ -63,7 +66,7 @@ def test_groups_of_equal_rewards_are_replaced_by_those_of_later_rounds():
         2 * ROUND_STRIDE: [0, 1, 0, 1, 0, 1],
     }
     turn = Table(0, scores)
-    batch = sampled_again(turn, DynamicSampling(), PLAIN, 2)
+    batch = sampled_again(turn, PAIRS)
     assert [number for _, number, _ in turn.ran] == [0, ROUND_STRIDE, 2 * ROUND_STRIDE, 0]
     # Group 0 of the first round, 1 of the second (rows from 6 on), 0 of the third (from 12 on).
     assert turn.ran[-1] == (["actor.update"], 0, ((0, 2), (8, 10), (12, 14)))
@@ -76,7 +79,7 @@ def test_groups_of_equal_rewards_are_replaced_by_those_of_later_rounds():
 
 def test_when_the_rounds_are_used_up_equal_groups_fill_the_batch():
     turn = Table(0, {0: [1, 1, 0, 2], ROUND_STRIDE: [5, 5, 5, 5]})
-    sampled_again(turn, DynamicSampling(max_rounds=2), PLAIN, 2)
+    sampled_again(turn, replace(PAIRS, dynamic_sampling=DynamicSampling(max_rounds=2)))
     assert turn.ran[-1] == (["actor.update"], 0, ((0, 4),))
 
 

@@ -13,7 +13,7 @@ from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import parents_of, tasks_of
 from rlplan.decoding import decode
 from rlplan.frozen import FrozenDict
-from rlplan.job import Job, Pretrain, Rewards
+from rlplan.job import DynamicSampling, Job, Pretrain, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.simulate import simulate
 
@@ -117,8 +117,8 @@ def test_remax_generates_and_infers_twice_what_reinforce_plus_plus_does(tmp_path
 
 def test_dapo_generates_as_many_rounds_as_the_job_expects(tmp_path):
     job = job_of("dapo", tmp_path)
-    once = replace(job, dynamic_sampling=replace(job.dynamic_sampling, expected_rounds=1.0))
-    thrice = replace(job, dynamic_sampling=replace(job.dynamic_sampling, expected_rounds=3.0))
+    once = replace(job, dynamic_sampling=DynamicSampling(expected_rounds=1.0))
+    thrice = replace(job, dynamic_sampling=DynamicSampling(expected_rounds=3.0))
     few, many = seconds_of(once), seconds_of(thrice)
     assert many["actor.generate"] == pytest.approx(3 * few["actor.generate"])
     assert many["reward.compute_reward"] == pytest.approx(3 * few["reward.compute_reward"])
@@ -135,7 +135,7 @@ def test_dapo_brings_the_weights_to_the_generate_layout_in_each_round(tmp_path):
     plan = replace(plan, tasks=FrozenDict(layouts), transition="hybridflow")
     seconds = []
     for rounds in (1.0, 3.0):
-        sampling = replace(job.dynamic_sampling, expected_rounds=rounds)
+        sampling = DynamicSampling(expected_rounds=rounds)
         each = replace(plan, job=replace(job, dynamic_sampling=sampling))
         forecast = simulate(each, load_facts(each.job))
         seconds.append(forecast.stage_seconds["transition"])
