@@ -1,0 +1,103 @@
+"""Settings of algorithms in a job: refused by name where the algorithm has no use for them."""
+
+import pytest
+
+from profiles.catalog import resolve_job
+from rlplan.decoding import decode
+from rlplan.errors import FileError
+from rlplan.job import Job
+
+WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}
+ROLES = {
+    "ppo": ("actor", "critic", "reference", "reward"),
+    "dapo": ("actor", "reward"),
+    "remax": ("actor", "reference", "reward"),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+}
+
+
+def resolved(algorithm, folder, *, work=WORK, roles=None, **more):
+    data = {
+        "algorithm": algorithm,
+        "models": dict.fromkeys(roles or ROLES[algorithm], "tiny"),
+        "workload": work,
+        "cluster": [{"gpu": "cpu", "gpus_per_node": 1}],
+        **more,
+    }
+    return resolve_job(decode(Job, data, "job.yaml"), folder, file="job.yaml")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more", "message"),
+    [
+        ("ppo", {"constraint": {}}, "constraint: ppo keeps no cost under a limit"),
+        ("ppo", {"pretrain": {}}, "pretrain: ppo mixes no other texts"),
+        ("ppo", {"dynamic_sampling": {}}, "dynamic_sampling: ppo does not sample groups again"),
+        ("ppo", {"rewards": {"cost_function": "copy"}}, r"rewards\.cost_function: ppo keeps no"),
+        (
+            "ppo",
+            {"roles": (*ROLES["ppo"], "cost")},
+            r"models\.cost: ppo has no model of this role; allowed: actor, critic, reference, reward",
+        ),
+        (
+            "safe-rlhf",
+            {"roles": ROLES["ppo"]},
+            "rewards: nothing gives costs; allowed: a cost model",
+        ),
+        (
+            "safe-rlhf",
+            {"constraint": {"multiplier": 9, "multiplier_max": 5}},
+            r"constraint\.multiplier: is above constraint\.multiplier_max; found 9\.0; allowed: at most 5",
+        ),
+        (
+            "safe-rlhf",
+            {"constraint": {"cost_limitt": 1}},
+            r"constraint\.cost_limitt: unknown key; .*did you mean 'cost_limit'",
+        ),
+        (
+            "dapo",
+            {"work": {**WORK, "samples_per_prompt": 2}, "hyperparameters": {"kl_in": "loss"}},
+            r"hyperparameters\.kl_in: dapo has no reference model to stay near to",
+        ),
+        (
+            "dapo",
+            {"work": {**WORK, "samples_per_prompt": 2}, "overlong": {"buffer_tokens": 9}},
+            r"overlong\.buffer_tokens: is longer than the longest response; found 9; allowed: at most 8",
+        ),
+        ("dapo", {}, r"workload\.samples_per_prompt: dapo compares the samples of one prompt"),
+        (
+            "remax",
+            {"work": {**WORK, "samples_per_prompt": 2}},
+            r"workload\.samples_per_prompt: remax compares one sample .* found 2; allowed: 1",
+        ),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(tmp_path, algorithm, more, message):
+    with pytest.raises(FileError, match=rf"job\.yaml: {message}"):
+        resolved(algorithm, tmp_path, **more)
+
+
+def test_settings_that_fit_are_kept(tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "rules.py").write_text("def price(prompt, response, row):\n    return 0.0\n")
+    job = resolved(
+        "safe-rlhf",
+        tmp_path,
+        constraint={"cost_limit": 0.5},
+        pretrain={"file": "texts.jsonl"},
+        rewards={"cost_function": "rules.py:price"},
+    )
+    assert job.constraint.cost_limit == 0.5
+    assert job.pretrain.file == str((tmp_path / "texts.jsonl").resolve())
+    assert job.rewards.cost_function == f"{(tmp_path / 'rules.py').resolve()}:price"
+
+
+def test_prompts_may_lie_in_a_folder(tmp_path):
+    (tmp_path / "set").mkdir()
+    job = resolved("ppo", tmp_path, prompts_file="set")
+    assert job.prompts_file == str((tmp_path / "set").resolve())
+
+
+def test_a_job_says_nothing_of_settings_that_it_leaves_open(tmp_path):
+    job = resolved("ppo", tmp_path)
+    assert (job.constraint, job.dynamic_sampling, job.pretrain, job.overlong) == (None,) * 4
