@@ -43,7 +43,7 @@ def stages_table(comparison: SystemsComparison) -> Table:
         rows=tuple(
             (
                 system.name,
-                *(show_seconds(forecast.stage_seconds.get(stage, 0.0)) for stage in stages),
+                *(_shown(forecast.stage_seconds.get(stage, 0.0)) for stage in stages),
                 show_seconds(forecast.iteration_seconds),
             )
             for system in _all(comparison)
@@ -51,6 +51,10 @@ def stages_table(comparison: SystemsComparison) -> Table:
         ),
         strong_rows=frozenset({0} if comparison.ours.forecast else ()),
     )
+
+
+def _shown(seconds: float) -> str:
+    return show_seconds(seconds) if seconds else _NOTHING
 
 
 def stage_names(comparison: SystemsComparison) -> tuple[str, ...]:
