@@ -122,6 +122,21 @@ def test_across_nodes_the_ranks_of_a_node_share_their_network_cards():
     assert eight < one
 
 
+def test_an_all_reduce_across_nodes_sends_what_trees_of_nodes_do():
+    roofline = Roofline(load_device(A100))
+    slow = {"inter_node_bytes_per_second": 1e9}  # 8 GB/s a node of 8, 0.7 of it reached
+
+    def wire(ranks: int) -> float:
+        large, small = (
+            roofline.collective("all_reduce", size, ranks, ranks_per_node=8, **slow).seconds
+            for size in (16e9, 8e9)
+        )
+        return large - small
+
+    assert wire(16) == pytest.approx(8e9 / 5.6e9)  # two nodes: up and down each half of two trees
+    assert wire(64) == pytest.approx(2 * 7 / 8 * 8e9 / 5.6e9)
+
+
 def test_one_rank_alone_communicates_in_no_time():
     facts = DeviceFacts(load_device(A100))
     assert facts.collective("all_reduce", 1e9, 1, ranks_per_node=8, **INTER_NODE).seconds == 0
