@@ -77,7 +77,7 @@ BORROWED: dict[str, tuple[str, tuple[Knob, ...]]] = {
 }
 FITS: dict[str, tuple[Knob, ...]] = {
     "megatron-deepspeed-2022": (GEMM, SCORES, ODD, LAUNCH, GAP, LINK, FALLBACK, SENDS),
-    "megatron-deepspeed-2022-cluster": (GEMM, GAP, NETWORK),
+    "megatron-deepspeed-2022-cluster": (GEMM, SCORES, GAP, NETWORK),
     "megatron-2022": (GEMM, SENDS),
     "megatron-2021": (GEMM,),
     "megatron-deepspeed-2021": (GEMM, NETWORK),
