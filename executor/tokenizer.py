@@ -107,8 +107,6 @@ class FolderTokenizer:
         Raises:
             ValueError: The folder has no chat template, or it does not take these messages.
         """
-        from jinja2 import TemplateError  # noqa: PLC0415  # transformers brings it with chats only
-
         if not self._tokenizer.chat_template:
             raise ValueError("its folder has no chat template")
         try:
@@ -117,8 +115,8 @@ class FolderTokenizer:
                     list(messages), tokenize=False, add_generation_prompt=True
                 )
             )
-        except TemplateError as error:
-            raise ValueError(str(error)) from None
+        except Exception as error:  # noqa: BLE001  # a template is a program of its authors
+            raise ValueError(f"{type(error).__name__}: {error}") from None
         # The template writes the special tokens itself.
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         return text, [int(token) for token in ids]
