@@ -31,13 +31,20 @@ class Sent:
 def metrics_by_task(
     calls: Sequence[Sent], reported: Sequence[Reported]
 ) -> dict[str, dict[str, float]]:
-    """Return each task's metrics; those of a task that ran several times are added up."""
+    """Return the metrics of each task, and of the transition of weights, by name.
+
+    Those of what ran several times are added up.
+    """
     found: dict[str, dict[str, float]] = {}
     for call, done in zip(calls, reported, strict=True):
-        if call.activity == "task":
-            total = found.setdefault(call.name, {})
-            for name, value in _metrics(call, done.reports).items():
-                total[name] = total.get(name, 0.0) + value
+        total = found.setdefault(call.name, {})
+        measured = (
+            _metrics(call, done.reports)
+            if call.activity == "task"
+            else reduce_metrics([report.metrics for report in done.reports.values()])
+        )
+        for name, value in measured.items():
+            total[name] = total.get(name, 0.0) + value
     return found
 
 

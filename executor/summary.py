@@ -40,7 +40,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     `mean_reward`, `rule_reward`, `model_score`, `mean_cost` are means over the responses that were
     trained on; `kl` is the mean of log(policy / reference) over their tokens; `response_tokens` is
     the mean length of those that were generated; `tokens_per_second` counts prompt and response
-    tokens; `rounds` says how often prompts were sampled; `stage_seconds/...` reach from the first
+    tokens; `transition_received_bytes` are those of the rank that received most when weights went to
+    the generate layout, `transition_redundant_bytes` those that it then held twice; `rounds` says how often prompts were sampled; `stage_seconds/...` reach from the first
     start to the last end of a stage's tasks; `task_seconds/...` are the spans, and `timing_s/...`
     the same under verl's names. Losses bear the names that their files give them.
     """
@@ -57,6 +58,10 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
     if rounds > 1:
         metrics["rounds"] = float(rounds)
+    for name in ("received", "redundant"):
+        moved = record.metrics.get("transition", {}).get(f"{name}_bytes_max")
+        if moved is not None:
+            metrics[f"transition_{name}_bytes"] = moved
     metrics |= record.state
     for task in tasks:
         if task.kind == "train":

@@ -132,6 +132,18 @@ def test_transitions_run_only_where_layouts_differ(runs):
     assert [span.pool for span in transitions("two copies")] == ["generator"]
 
 
+def test_bytes_that_a_transition_moves_are_metrics(runs):
+    whole_bytes = sum(weights.nbytes for weights in runs["one process"].actor[0].values())
+    held = sum(weights.nbytes for weights in runs["tp 2"].actor[0].values())
+    for name, redundant in (("tp 2 to tp 1", 0.0), ("fully sharded", whole_bytes / 2)):
+        metrics = runs[name].metrics[-1]
+        assert metrics["transition_redundant_bytes"] == redundant
+        received = whole_bytes - held if redundant == 0 else whole_bytes / 2
+        assert metrics["transition_received_bytes"] == received
+    assert runs["two copies"].metrics[0]["transition_received_bytes"] == whole_bytes
+    assert "transition_received_bytes" not in runs["dp 2"].metrics[0]
+
+
 @pytest.fixture(scope="module")
 def grpo_runs(crew):
     from dataclasses import replace
