@@ -13,11 +13,12 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import Precision
 from simulator.costs.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
+from simulator.costs.engine_clock import EngineClock
 from simulator.costs.length_spread import length_spread
 from simulator.costs.pricing import precision_of
 from simulator.costs.sequences import local_sequences, statistics_of
 from simulator.costs.shares import Share, longest_shares, waits
-from simulator.costs.stepping import EngineClock, EngineSteps, cache_value_bytes, engine_steps
+from simulator.costs.stepping import EngineSteps, cache_value_bytes, engine_steps
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.costs.weights import cache_bytes_per_token

@@ -2,9 +2,11 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rlplan.estimate import Estimate
+from rlplan.estimate import Estimate, Source
 
 # Operators are priced at these sizes, and between them on straight lines: steps are nearly affine
 # in each, and engines pad batches to sizes of this kind anyway.
@@ -13,6 +15,8 @@ NODE_RATIO = 1.25
 
 Known = dict[tuple[int, ...], Estimate]
 
+
+MOST_ROWS = 4096  # that a grid remembers
 
 # Far more sequences or tokens than any step has.
 LARGEST_NODE = 1e12
@@ -62,56 +66,107 @@ def stretches(first: float, steps: int) -> Iterator[tuple[float, int]]:
         steps -= count
 
 
+class Note(NamedTuple):
+    """Hold how well a cost is known.
+
+    Attributes:
+        spread: Standard deviation over the seconds.
+    """
+
+    spread: float
+    source: Source
+    outside_range: bool
+
+
+NOTHING = Note(0.0, Source.MEASURED, outside_range=False)
+
+
+def note_of(estimate: Estimate) -> Note:
+    """Return how well an estimate is known; one of no seconds has nothing to know."""
+    if estimate.seconds <= 0:
+        return NOTHING
+    spread = estimate.spread_seconds / estimate.seconds
+    return Note(spread, estimate.source, estimate.outside_range)
+
+
+def worst_of(notes: Iterable[Note]) -> Note:
+    """Return the largest spread and the weakest source of all."""
+    every = (NOTHING, *notes)
+    return Note(
+        max(note.spread for note in every),
+        max(note.source for note in every),
+        any(note.outside_range for note in every),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Hold costs by the place of the last coordinate's node in `NODES`; NaN is not asked for yet."""
+
+    seconds: list[float] = field(default_factory=lambda: [math.nan] * len(NODES))
+    notes: list[Note] = field(default_factory=lambda: [NOTHING] * len(NODES))
+
+
 class Grid:
     """Read costs off straight lines between nodes, in as many dimensions as the cost has.
 
     Args:
-        known: Estimates that are priced already, shared by all readers of one cost.
-        note: Is given each estimate that this reader uses, once.
+        known: Estimates that are priced already.
     """
 
-    def __init__(
-        self, cost: Callable[..., Estimate], known: Known, note: Callable[[Estimate], None]
-    ) -> None:
-        self._cost, self._known, self._note = cost, known, note
-        self._noted: set[tuple[int, ...]] = set()
-        # Places of all coordinates but the last, at nodes or between them -> values by the place
-        # of the last one's node in `NODES`, NaN where not asked for yet.
-        self._rows: dict[tuple[float, ...], list[float]] = {}
+    def __init__(self, cost: Callable[..., Estimate], known: Known) -> None:
+        self._cost, self._known = cost, known
+        # By all coordinates but the last, which are nodes or lie between them.
+        self._rows: dict[tuple[float, ...], _Row] = {}
 
-    def __call__(self, *at: float) -> float:
-        """Return seconds at a place that need not be a node."""
-        first, last = at[:-1], at[-1]
-        row = self._rows.get(first)
+    def __call__(self, notes: set[Note], *at: float) -> float:
+        """Return seconds at a place that need not be a node.
+
+        Args:
+            notes: Gets how well the nodes around are known.
+        """
+        row = self._rows.get(at[:-1])
         if row is None:
-            row = self._rows[first] = [math.nan] * len(NODES)
+            if len(self._rows) >= MOST_ROWS:
+                self._rows.clear()
+            row = self._rows[at[:-1]] = _Row()
+        last = at[-1]
         place = bisect_right(NODES, last) - 1
         low = NODES[place]
-        seconds = row[place]
+        seconds = row.seconds[place]
         if seconds != seconds:  # noqa: PLR0124 -- the quickest test for NaN, in the hottest place
-            seconds = row[place] = self._between((), first, low)
+            seconds = self._fill(row, at[:-1], place)
+        notes.add(row.notes[place])
         if last == low:
             return seconds
-        upper = row[place + 1]
+        upper = row.seconds[place + 1]
         if upper != upper:  # noqa: PLR0124
-            upper = row[place + 1] = self._between((), first, NODES[place + 1])
+            upper = self._fill(row, at[:-1], place + 1)
+        notes.add(row.notes[place + 1])
         return seconds + (last - low) / (NODES[place + 1] - low) * (upper - seconds)
 
-    def _between(self, fixed: tuple[int, ...], rest: tuple[float, ...], last: int) -> float:
-        """Return seconds at a node of the last coordinate, and any place of the others."""
-        if not rest:
-            return self._at((*fixed, last))
-        low, high, share = nodes(rest[0])
-        seconds = self._between((*fixed, low), rest[1:], last)
-        if share:
-            seconds += share * (self._between((*fixed, high), rest[1:], last) - seconds)
+    def _fill(self, row: _Row, first: tuple[float, ...], place: int) -> float:
+        notes: set[Note] = set()
+        seconds = row.seconds[place] = self._between(notes, (), first, NODES[place])
+        row.notes[place] = worst_of(notes)
         return seconds
 
-    def _at(self, node: tuple[int, ...]) -> float:
+    def _between(
+        self, notes: set[Note], fixed: tuple[int, ...], rest: tuple[float, ...], last: int
+    ) -> float:
+        """Return seconds at a node of the last coordinate, and any place of the others."""
+        if not rest:
+            return self._at(notes, (*fixed, last))
+        low, high, share = nodes(rest[0])
+        seconds = self._between(notes, (*fixed, low), rest[1:], last)
+        if share:
+            upper = self._between(notes, (*fixed, high), rest[1:], last)
+            seconds += share * (upper - seconds)
+        return seconds
+
+    def _at(self, notes: set[Note], node: tuple[int, ...]) -> float:
         estimate = self._known.get(node)
         if estimate is None:
             estimate = self._known[node] = self._cost(*node)
-        if node not in self._noted:
-            self._noted.add(node)
-            self._note(estimate)
+        notes.add(note_of(estimate))
         return estimate.seconds

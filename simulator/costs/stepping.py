@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from profiles.facts import Facts
-from rlplan.estimate import ZERO, Estimate, Source, total
+from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
 from simulator.costs.derived import kernels_of
-from simulator.costs.grids import Grid, Known, nodes, nodes_around, stretches
+from simulator.costs.grids import Grid, Known, Note, nodes_around
 from simulator.costs.operators import (
     Attention,
     Batch,
@@ -32,13 +32,34 @@ from simulator.costs.operators import (
 )
 from simulator.costs.pipeline import layers_of_stages
 from simulator.costs.pricing import Setting, price, setting_of
-from simulator.replica import Chunks
 from simulator.site import Site
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
 
 # A message so small that its time is the collective's fixed cost.
 NEXT_TO_NO_BYTES = 1.0
+
+
+class Stretch(NamedTuple):
+    """Hold what decode steps of one number of sequences take between two nodes of cached tokens.
+
+    Attributes:
+        low: Cached tokens from which on the line holds.
+        high: Up to which it holds.
+        fixed: Seconds of the device for all but attention.
+        base: Seconds of the device, were there no cached tokens.
+        slope: Seconds for each token more.
+        floor: What a step takes at least, however fast the device is.
+        added: What comes on top.
+    """
+
+    low: int
+    high: int
+    fixed: float
+    base: float
+    slope: float
+    floor: float
+    added: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +77,55 @@ class EngineSteps:
     head_known: Known = field(default_factory=dict)
     decode_known: Known = field(default_factory=dict)
     prefill_known: Known = field(default_factory=dict)
+    # By sequences and lower node of cached tokens, with how well they are known.
+    stretches: dict[tuple[int, int], tuple[Stretch, frozenset[Note]]] = field(default_factory=dict)
+
+    @cached_property
+    def dense_grid(self) -> Grid:
+        """Read `dense` between nodes."""
+        return Grid(self.dense, self.dense_known)
+
+    @cached_property
+    def head_grid(self) -> Grid:
+        """Read `head` between nodes."""
+        return Grid(self.head, self.head_known)
+
+    @cached_property
+    def decode_grid(self) -> Grid:
+        """Read `decode_attention` between nodes."""
+        return Grid(self.decode_attention, self.decode_known)
+
+    @cached_property
+    def prefill_grid(self) -> Grid:
+        """Read `prefill_attention` between nodes."""
+        return Grid(self.prefill_attention, self.prefill_known)
+
+    def stretch(self, running: int, cached: float) -> tuple[Stretch, frozenset[Note]]:
+        """Return the straight line on which a decode step lies, and how well it is known."""
+        low, high = nodes_around(cached)
+        found = self.stretches.get((running, low))
+        if found is None:
+            found = self.stretches[running, low] = self._stretch(running, low, high)
+        return found
+
+    def _stretch(self, running: int, low: int, high: int) -> tuple[Stretch, frozenset[Note]]:
+        notes: set[Note] = set()
+        stages, host = self.setting.pp, self.host_seconds(running)
+        each = -(-running // stages)
+        fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
+        at_low, at_high = (self.decode_grid(notes, each, node) for node in (low, high))
+        slope = (at_high - at_low) / (high - low)
+        overlap = self.engine.steps.host_overlap
+        stretch = Stretch(
+            low,
+            high,
+            fixed * stages,
+            (fixed + at_low - slope * low) * stages,
+            slope * stages,
+            max(self.launch_seconds, host) if overlap else self.launch_seconds,
+            0.0 if overlap else host,
+        )
+        return stretch, frozenset(notes)
 
     @cached_property
     def stage_layers(self) -> int:
@@ -158,142 +228,6 @@ class EngineSteps:
         least = self.setting.collective("all_reduce", NEXT_TO_NO_BYTES, shard.tp, 1)
         moving = max(0.0, whole.seconds - least.seconds)
         return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
-
-
-class Stretch(NamedTuple):
-    """Hold what decode steps of one number of sequences take between two nodes of cached tokens.
-
-    Attributes:
-        low: Cached tokens from which on the line holds.
-        high: Up to which it holds.
-        fixed: Seconds of the device for all but attention.
-        base: Seconds of the device, were there no cached tokens.
-        slope: Seconds for each token more.
-        floor: What a step takes at least, however fast the device is.
-        added: What comes on top.
-    """
-
-    low: int
-    high: int
-    fixed: float
-    base: float
-    slope: float
-    floor: float
-    added: float
-
-
-class EngineClock:
-    """Give seconds of steps for one generation, and remember how well they are known."""
-
-    def __init__(self, steps: EngineSteps) -> None:
-        self._steps = steps
-        self._asked: list[Estimate] = []
-        note = self._asked.append
-        self._dense = Grid(steps.dense, steps.dense_known, note)
-        self._head = Grid(steps.head, steps.head_known, note)
-        self._decode = Grid(steps.decode_attention, steps.decode_known, note)
-        self._prefill = Grid(steps.prefill_attention, steps.prefill_known, note)
-        self._stages = steps.setting.pp
-        self._lines: dict[tuple[int, int], tuple[float, float]] = {}  # by nodes
-        self._latest: dict[int, Stretch] = {}  # by sequences
-        self._overlap = steps.engine.steps.host_overlap
-        self._launch = steps.launch_seconds
-
-    def prefill(self, sequences: int, tokens: float) -> float:
-        """Return seconds of a pass over whole prompts of a mean of `tokens` tokens."""
-        return self.mixed(0, 0.0, Chunks(sequences, tokens, 0.0))
-
-    def decode(self, running: int, cached: float) -> float:
-        """Return seconds of a decode step of sequences with a mean of `cached` tokens."""
-        return self.decode_run(running, cached, 1)
-
-    def decode_run(self, running: int, first: float, steps: int) -> float:
-        """Return seconds of decode steps with a mean of first, first + 1, ... cached tokens."""
-        last = first + steps - 1
-        stretch = self._latest.get(running)
-        if stretch is not None and first >= stretch.low and last <= stretch.high:
-            return self._on(stretch, steps, (first + last) / 2)
-        return sum(
-            self._on(self._stretch(running, mean), count, mean)
-            for mean, count in stretches(first, steps)
-        )
-
-    prefill_run = None  # it has a KV cache
-
-    def _on(self, stretch: "Stretch", steps: int, mean: float) -> float:
-        """Return seconds of steps around a mean on a straight line, none shorter than the floor."""
-        device = stretch.base + stretch.slope * mean
-        margin = abs(stretch.slope) * (steps - 1) / 2
-        if device - margin >= stretch.floor:
-            return steps * (device + stretch.added)
-        if device + margin <= stretch.floor:
-            return steps * (stretch.floor + stretch.added)
-        first = mean - (steps - 1) / 2
-        each = (stretch.base + stretch.slope * (first + step) for step in range(steps))
-        return sum(max(seconds, stretch.floor) for seconds in each) + steps * stretch.added
-
-    def _stretch(self, running: int, cached: float) -> "Stretch":
-        """Return the straight line on which a decode step lies, and remember it."""
-        low, high = nodes_around(cached)
-        each = -(-running // self._stages)
-        fewer, more, share = nodes(each)
-        base, slope = self._line(fewer, low, high)
-        if share:
-            other = self._line(more, low, high)
-            base, slope = base + share * (other[0] - base), slope + share * (other[1] - slope)
-        fixed = self._dense(each) + self._head(each)
-        stages, host = self._stages, self._steps.host_seconds(running)
-        stretch = self._latest[running] = Stretch(
-            low,
-            high,
-            fixed * stages,
-            (fixed + base) * stages,
-            slope * stages,
-            max(self._launch, host) if self._overlap else self._launch,
-            0.0 if self._overlap else host,
-        )
-        return stretch
-
-    def _line(self, sequences: int, low: int, high: int) -> tuple[float, float]:
-        """Return decode attention between two nodes of cached tokens as base and slope."""
-        line = self._lines.get((sequences, low))
-        if line is None:
-            at_low, at_high = self._decode(sequences, low), self._decode(sequences, high)
-            slope = (at_high - at_low) / (high - low)
-            line = self._lines[sequences, low] = (at_low - slope * low, slope)
-        return line
-
-    def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
-        """Return seconds of a step that decodes and prefills."""
-        each, count = -(-running // self._stages), chunks.parts / self._stages
-        device = self._dense(each + count * chunks.tokens) + self._head(each + count)
-        device += self._prefill(count, chunks.seen, chunks.tokens)
-        device *= self._stages
-        if running:
-            stretch = self._latest.get(running)
-            if stretch is None or not stretch.low <= cached <= stretch.high:
-                stretch = self._stretch(running, cached)
-            device += stretch.base - stretch.fixed + stretch.slope * cached
-        device = max(device, self._launch)
-        host = self._steps.host_seconds(running + chunks.parts)
-        return max(device, host) if self._overlap else device + host
-
-    def estimates(self, prefill_seconds: float, decode_seconds: float) -> tuple[Estimate, Estimate]:
-        """Return these seconds, summed over steps, as estimates.
-
-        They have the weakest source of all parts asked for, and their largest relative spread, or
-        the engine's own where its forecasts were held against measured generations.
-        """
-        asked = [each for each in self._asked if each.seconds > 0] or [ZERO]
-        spread = self._steps.engine.forecast_spread or max(
-            each.spread_seconds / each.seconds if each.seconds else 0.0 for each in asked
-        )
-        source = max(each.source for each in asked)
-        outside = any(each.outside_range for each in asked)
-        return (
-            Estimate(prefill_seconds, prefill_seconds * spread, source, outside),
-            Estimate(decode_seconds, decode_seconds * spread, source, outside),
-        )
 
 
 def engine_steps(

@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 
 from profiles.catalog import load_engine, load_model
-from rlplan.estimate import Estimate
+from rlplan.estimate import Estimate, Source
 from rlplan.hardware import StepCosts
 from rlplan.lengths import Lognormal, sample_lengths
 from rlplan.plan import TaskPlan
 from simulator.accuracy.serving import ServedFacts, Service, cache_bytes, serve
+from simulator.costs.engine_clock import EngineClock
 from simulator.costs.generating import budget_of, generated, steps_of
-from simulator.costs.grids import Grid, nodes
-from simulator.costs.stepping import EngineClock, engine_steps
+from simulator.costs.grids import Grid, Note, nodes, worst_of
+from simulator.costs.stepping import engine_steps
 from simulator.replica import Chunks
 from simulator.site import Site
 
@@ -31,12 +32,14 @@ def clock_of(engine="vllm", model="llama-2-7b", tp=1, precision="bf16", device=A
 
 
 def test_costs_between_nodes_lie_on_straight_lines():
-    asked = []
-    grid = Grid(lambda x, y: Estimate(3.0 * x + y), {}, asked.append)
-    assert grid(9.0, 11.5) == pytest.approx(38.5)
-    assert len(asked) == 4  # 8 and 10 by 10 and 12 or 13, each priced once
-    assert grid(9.0, 11.5) == pytest.approx(38.5)
-    assert len(asked) == 4
+    known, notes = {}, set()
+    grid = Grid(lambda x, y: Estimate(3.0 * x + y, 0.3 * x, Source.FITTED), known)
+    assert grid(notes, 9.0, 11.5) == pytest.approx(38.5)
+    assert len(known) == 4  # 8 and 10 by 10 and 12, each priced once
+    assert grid(notes, 9.0, 11.5) == pytest.approx(38.5)
+    assert len(known) == 4
+    # The largest spread is that of 10 by 10: 3 of 40 seconds.
+    assert worst_of(notes) == Note(pytest.approx(0.075), Source.FITTED, outside_range=False)
     assert nodes(5) == (5, 5, 0.0)
 
 
