@@ -91,7 +91,7 @@ def _gae(batch: Batch, terms: Terms) -> Batch:
 def _constrained_gae(batch: Batch, terms: Terms) -> Batch:
     """Safe-RLHF: (A_r - m A_c) / (1 + m) with multiplier m, whitened.
 
-    Dai et al. 2023, arXiv:2310.12773, section 3.3 and appendix B.2: the KL penalty goes in halves
+    Dai et al. 2023, arXiv:2310.12773, section 3.3 and appendix B: the KL penalty goes in halves
     to the reward and, with the other sign, to the cost. With one critic for both, its value is that
     of the combined reward, whose GAE is the combination of both, since GAE is linear.
     """

@@ -14,7 +14,7 @@ def next_multiplier(multiplier: float, mean_cost: float, constraint: Constraint)
     """Return the multiplier of the next iteration.
 
     ln m' = ln m + a m (mean cost - limit), at most `multiplier_max` (Dai et al. 2023, Safe RLHF,
-    arXiv:2310.12773, appendix B.2, the update of ln lambda).
+    arXiv:2310.12773, eq. 31).
     """
     step = constraint.multiplier_learning_rate * multiplier * (mean_cost - constraint.cost_limit)
     highest = math.log(constraint.multiplier_max)

@@ -134,7 +134,7 @@ class Constraint:
     """Say how Safe-RLHF keeps the cost under its limit (Dai et al. 2023, arXiv:2310.12773, section 3.3).
 
     Attributes:
-        cost_limit: Mean cost of a response that is allowed: -d of the paper's eq. 9.
+        cost_limit: Mean cost of a response that is allowed: -d of the paper.
         multiplier: Lagrange multiplier of the first iteration.
         multiplier_learning_rate: Step of its logarithm for each unit of cost above the limit.
         multiplier_max: It never grows beyond.

@@ -1,4 +1,4 @@
-"""The cost critic's loss: that of a critic, on costs (Dai et al. 2023, arXiv:2310.12773, appendix B.2)."""
+"""The cost critic's loss: that of a critic, on costs (Dai et al. 2023, arXiv:2310.12773, appendix B)."""
 
 from collections.abc import Mapping
 

@@ -17,7 +17,7 @@ def loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return PPO's loss - g mean log p(token) over the texts among the rows, if there are any.
 
-    The auxiliary term of Safe-RLHF (Dai et al. 2023, arXiv:2310.12773, appendix B.2) and InstructGPT
+    The auxiliary term of Safe-RLHF (Dai et al. 2023, arXiv:2310.12773, appendix B) and InstructGPT
     (arXiv:2203.02155, eq. 2).
 
     Args:
