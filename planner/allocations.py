@@ -1,15 +1,20 @@
-"""Allocations: how many GPUs, of which device, each colocated set gets."""
+"""Allocations: how many GPUs, of which device, each colocated set gets, and where they stand."""
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
+from rlplan.units import bytes_per_second_from_gbps
+from simulator.site import Site, site_at
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
-    """Hold the part of the cluster that one set gets: GPUs of one group of equal nodes."""
+    """Hold the part of the cluster that one set gets: GPUs of one device.
+
+    Attributes:
+        group: Place in the cluster of the first node group with the device.
+    """
 
     group: int
     gpus: int
@@ -18,25 +23,94 @@ class Share:
 Allocation = tuple[Share, ...]
 
 
-def pool_sizes(group: NodeGroup) -> tuple[int, ...]:
-    """Return the sizes that a pool may have: divisors of a node, and whole nodes.
+def devices_of(job: Job) -> tuple[str, ...]:
+    """Return the devices of a job's cluster, in the order of its node groups."""
+    return tuple(dict.fromkeys(group.gpu for group in job.cluster))
 
-    Whole nodes come in numbers that divide the group or double, which keeps layouts even.
-    """
+
+def gpus_of(job: Job) -> tuple[int, ...]:
+    """Return how many GPUs of each device the cluster has."""
+    return tuple(
+        sum(group.gpus for group in job.cluster if group.gpu == device)
+        for device in devices_of(job)
+    )
+
+
+def pool_sizes(group: NodeGroup) -> tuple[int, ...]:
+    """Return the sizes that a pool may have: divisors of a node, and whole nodes."""
     inside = [size for size in range(1, group.gpus_per_node + 1) if group.gpus_per_node % size == 0]
     whole = range(2, group.nodes + 1)
     return tuple(sorted({*inside, *(nodes * group.gpus_per_node for nodes in whole)}))
 
 
+def shares_of(job: Job) -> tuple[Share, ...]:
+    """Return every share that a set may get, small ones first; of equal groups one after another."""
+    found: list[Share] = []
+    for device in devices_of(job):
+        groups = [group for group in job.cluster if group.gpu == device]
+        sizes = {size for group in groups for size in pool_sizes(group)}
+        if len({group.gpus_per_node for group in groups}) == 1:
+            joined = replace(groups[0], nodes=sum(group.nodes for group in groups))
+            sizes.update(pool_sizes(joined))
+        first = job.cluster.index(groups[0])
+        found += [Share(first, size) for size in sorted(sizes)]
+    return tuple(found)
+
+
 def allocations(job: Job, sets: int) -> Iterator[Allocation]:
-    """Yield every way to give each of `sets` colocated sets a share, within each group's GPUs."""
-    choices = [
-        Share(index, size) for index, group in enumerate(job.cluster) for size in pool_sizes(group)
-    ]
-    limits = [group.gpus for group in job.cluster]
-    for shares in itertools.product(choices, repeat=sets):
-        used = [0] * len(limits)
-        for share in shares:
-            used[share.group] += share.gpus
-        if all(count <= limit for count, limit in zip(used, limits, strict=True)):
-            yield shares
+    """Yield every way to give each of `sets` colocated sets a share, within each device's GPUs."""
+    limits = dict(zip(devices_of(job), gpus_of(job), strict=True))
+    choices = shares_of(job)
+
+    def extended(chosen: Allocation) -> Iterator[Allocation]:
+        if len(chosen) == sets:
+            yield chosen
+            return
+        for share in choices:
+            device = job.cluster[share.group].gpu
+            if share.gpus <= limits[device]:
+                limits[device] -= share.gpus
+                yield from extended((*chosen, share))
+                limits[device] += share.gpus
+
+    return extended(())
+
+
+def ideal_site(job: Job, share: Share) -> Site:
+    """Return the site of a share at its best: from the start of the fastest of its device's nodes."""
+    device = job.cluster[share.group].gpu
+    groups = [group for group in job.cluster if group.gpu == device]
+    return Site(
+        device=device,
+        gpus=share.gpus,
+        gpus_per_node=max(group.gpus_per_node for group in groups),
+        inter_node_bytes_per_second=max(
+            bytes_per_second_from_gbps(group.inter_node_gbps) / group.gpus_per_node
+            for group in groups
+        ),
+    )
+
+
+def packing_order(allocation: Sequence[Share]) -> tuple[int, ...]:
+    """Return the order in which pools take GPUs: by device, then the largest first.
+
+    From the largest to the smallest, pools that fit into a node do not straddle two.
+    """
+    return tuple(
+        sorted(range(len(allocation)), key=lambda i: (allocation[i].group, -allocation[i].gpus, i))
+    )
+
+
+def sites_for(job: Job, allocation: Sequence[Share]) -> tuple[Site, ...] | None:
+    """Return the sites of pools that take GPUs one after another; None if a device has too few."""
+    taken: dict[str, int] = {}
+    sites: dict[int, Site] = {}
+    for index in packing_order(allocation):
+        share = allocation[index]
+        device = job.cluster[share.group].gpu
+        site = site_at(job, device, taken.get(device, 0), share.gpus)
+        if site is None:
+            return None
+        taken[device] = taken.get(device, 0) + share.gpus
+        sites[index] = site
+    return tuple(sites[index] for index in range(len(allocation)))

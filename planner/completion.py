@@ -1,17 +1,18 @@
 """Fill what a user's plan leaves open: the best layouts that keep what is fixed."""
 
-import math
 from dataclasses import fields, replace
 from pathlib import Path
 
+from planner.allocations import Share
 from planner.checks import STALENESS, check_plan, check_pools
 from planner.draft_checks import check_draft
-from planner.explain import pool_misfit_reason
+from planner.effort import Effort
 from planner.generations import transition_for
-from planner.mappings import RULE_TASK, Division, Ranking, host_pool, layouts_on
-from planner.options import OptionTable
-from planner.placements import in_role_order, placed_roles
-from planner.pools import PoolTable
+from planner.host import RULE_TASK, host_pool
+from planner.misfits import pool_misfit_reason
+from planner.placement_search import PlacementSearch
+from planner.placements import GENERATION, UnitSet, in_role_order, placed_roles
+from planner.space import Space
 from profiles.catalog import load_job, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
@@ -21,6 +22,7 @@ from rlplan.errors import FileError
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import PLAN_VERSION, Plan, PlanDraft, TaskDraft, TaskPlan
+from rlplan.specs import NO_SPECS
 from simulator.site import sites_of
 
 
@@ -118,34 +120,61 @@ def _plan(
 
 def _chosen(draft: PlanDraft, job: Job, facts: Facts, names: tuple[str, ...], file: str) -> Plan:
     """Choose the layouts of the fewest seconds for the draft's own pools."""
-    roles = placed_roles(job)
     gpu_pools = [pool for pool in draft.pools if not pool.is_host]
-    placement = tuple(in_role_order(pool.roles, roles) for pool in gpu_pools)
-    if sorted(role for members in placement for role in members) != sorted(roles):
-        problem = "with open layouts, every role must be in just one pool"
-        raise FileError(file, problem, field="pools", allowed=", ".join(roles))
-    algorithm = load_algorithm(job.algorithm)
-    tasks = tasks_of(algorithm, job)
-    table = PoolTable(OptionTable(job, algorithm, tasks, facts, dict(draft.tasks)))
+    placement = _placement(draft, job, file)
+    own = draft.transition if draft.transition != "two-copies" else None
+    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, own)
     skeleton = Plan(job=job, pools=draft.pools, tasks=FrozenDict(), order=FrozenDict())
     sites = sites_of(skeleton, facts)
-    fronts = []
+    places = []
     for pool, members in zip(gpu_pools, placement, strict=True):
-        options = table.pool_options(members, sites[pool.name])
-        if not options:
-            reason = pool_misfit_reason(members, sites[pool.name], table)
+        site = sites[pool.name]
+        if not len(space.pools.quick(members, site)):
+            reason = pool_misfit_reason(members, site, space)
             problem = f"no layout that keeps what is fixed fits: {reason}"
             raise FileError(file, problem, field=f"pools.{pool.name}")
-        fronts.append(options)
-    own_sites = tuple(sites[pool.name] for pool in gpu_pools)
-    division = Division(placement, own_sites, tuple(range(len(gpu_pools))), tuple(fronts))
-    chosen = Ranking([division], table).next(math.inf)
-    assert chosen is not None, "every pool has options"
+        group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
+        places.append((Share(group, pool.gpus), site))
+    search = PlacementSearch(space, placement, draft.mode, tuple(places))
+    search.quick()
+    search.exact(search.found.value, Effort())
+    chosen = search.found.mapping
+    if chosen is None:
+        generating = search.generating
+        pool, site = gpu_pools[generating], places[generating][1]
+        reason = pool_misfit_reason(placement[generating], site, space)
+        problem = f"no layout that keeps what is fixed fits: {reason}"
+        raise FileError(file, problem, field=f"pools.{pool.name}")
     layouts: dict[str, TaskPlan] = {}
-    for pool, option in zip(gpu_pools, chosen.options, strict=True):
-        layouts |= layouts_on(pool.name, option)
+    for pool, own_layouts in zip(gpu_pools, chosen.layouts, strict=True):
+        layouts |= {name: replace(each, pool=pool.name) for name, each in own_layouts.items()}
     if RULE_TASK in names:
         host = next(pool for pool in draft.pools if pool.is_host)
         layouts[RULE_TASK] = TaskPlan(pool=host.name, dp=host.gpus, engine="python")
     ordered = FrozenDict({name: layouts[name] for name in names})
-    return _plan(draft, job, ordered, names)
+    return _plan(replace(draft, transition=chosen.transition), job, ordered, names)
+
+
+def _placement(draft: PlanDraft, job: Job, file: str) -> tuple[UnitSet, ...]:
+    """Return the units of the draft's pools: the actor is on two where it generates apart.
+
+    Raises:
+        FileError: A role is on no pool, or on several without a reason.
+    """
+    roles = placed_roles(job)
+    gpu_pools = [pool for pool in draft.pools if not pool.is_host]
+    homes = [pool.name for pool in gpu_pools if "actor" in pool.roles]
+    fixed = draft.tasks.get(GENERATION)
+    apart = fixed.pool if fixed is not None and len(homes) == 2 else None  # noqa: PLR2004
+    placement: list[UnitSet] = []
+    for pool in gpu_pools:
+        members: UnitSet = in_role_order(pool.roles, roles)
+        if pool.name == apart:
+            members = (GENERATION, *(role for role in members if role != "actor"))
+        placement.append(members)
+    placed = sorted(role for members in placement for role in members if role != GENERATION)
+    if placed != sorted(roles):
+        problem = "with open layouts, every role must be in just one pool"
+        hint = "; an actor on two pools says tasks.actor.generate.pool"
+        raise FileError(file, problem, field="pools", allowed=", ".join(roles) + hint)
+    return tuple(placement)

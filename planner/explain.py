@@ -3,74 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.allocations import allocations
 from planner.checks import check_plan
 from planner.generations import transition_for
 from planner.layouts import RUNNING_LIMITS, divisors
-from planner.mappings import sites_for
-from planner.placements import ColocatedSet, Placement
-from planner.pools import Misfit, PoolTable
 from profiles.catalog import load_engine
 from profiles.facts import Facts
 from rlplan.errors import UserError
 from rlplan.forecast import Forecast
-from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
-from rlplan.units import show_bytes
 from simulator.memory import pool_memory
 from simulator.simulate import simulate
-from simulator.site import Site
 
 NEAREST = "nearest change that fits"
-
-
-def misfit_reason(placement: Placement, job: Job, table: PoolTable) -> str:
-    """Say why no plan of a placement fits: the allocation whose fullest pool overflows least."""
-    nearest: Misfit | None = None
-    for allocation in allocations(job, len(placement)):
-        sites = sites_for(job, allocation)
-        if sites is None:
-            continue
-        worst: Misfit | None = None
-        for members, site in zip(placement, sites, strict=True):
-            if table.pool_options(members, site):
-                continue
-            misfit = table.misfit(members, site)
-            if misfit is not None and (worst is None or _overflow(misfit) > _overflow(worst)):
-                worst = misfit
-        if worst is not None and (nearest is None or _overflow(worst) < _overflow(nearest)):
-            nearest = worst
-    if nearest is None:
-        if job.gpus < len(placement):
-            return f"{len(placement)} pools are more than the cluster's {job.gpus} GPUs"
-        return (
-            f"the cluster's {job.gpus} GPUs cannot be divided so that every batch and head divides"
-        )
-    return _misfit_words(nearest)
-
-
-def pool_misfit_reason(members: ColocatedSet, site: Site, table: PoolTable) -> str:
-    """Say why no layout of a colocated set fits a pool."""
-    misfit = table.misfit(members, site)
-    if misfit is None:
-        stuck = [role for role in members if table.options.least_memory(role, site) is None]
-        return f"{', '.join(stuck)} cannot be laid out on {site.gpus} x {site.device}"
-    return _misfit_words(misfit)
-
-
-def _misfit_words(nearest: Misfit) -> str:
-    site = nearest.site
-    pool = f"{{{', '.join(nearest.members)}}} on {site.gpus} x {site.device}"
-    if _overflow(nearest) <= 0:
-        return f"{pool} leaves no room for the KV cache of one sequence"
-    return (
-        f"{pool} needs at least {show_bytes(nearest.needed_bytes)} of "
-        f"{show_bytes(nearest.capacity_bytes)} a GPU, {show_bytes(_overflow(nearest))} too many"
-    )
-
-
-def _overflow(misfit: Misfit) -> int:
-    return misfit.needed_bytes - misfit.capacity_bytes
 
 
 def nearest_fit(plan: Plan, facts: Facts) -> str | None:

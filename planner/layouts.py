@@ -1,16 +1,24 @@
-"""Layouts that a task can have on a pool: parallel sizes and batch settings, before any cost."""
+"""Layouts that a task can have on a pool: parallel sizes and batch settings, before any cost.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+This is the space that is searched. `TaskPlan`s are for tests and single plans; a search takes the same
+layouts as columns (`simulator.costs.layout_columns`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isqrt
-from typing import Literal
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from rlplan.dataflow import Algorithm
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
-from rlplan.plan import Recompute, TaskPlan
+from rlplan.plan import TaskDraft, TaskPlan
+from simulator.costs.layout_columns import RECOMPUTES, LayoutColumns
 from simulator.costs.sharding import FULLY_SHARDED
 
 Zero = Literal[0, 1, 2, 3]
@@ -19,10 +27,19 @@ Zero = Literal[0, 1, 2, 3]
 # preemptions where the KV cache is small, and larger ones are worth a try where it is not.
 RUNNING_LIMITS = (64, 256, 1024)
 
+# Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
+# on a rank, its exchange of keys and values costs more than data or tensor parallelism's.
+# Megatron-Core's documentation advises it from 8K tokens a sequence on.
+LEAST_TOKENS_OF_CONTEXT_RANK = 4096
+
+# Chunks of layers that interleaved pipeline schedules are tried with, as Narayanan et al. 2021
+# (arXiv:2104.04473, section 5.3.2) do; each doubling halves the bubble and doubles the sends.
+CHUNK_NUMBERS = (1, 2, 4, 8)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sizes:
-    """Hold how a dense model is cut over a pool; tp * pp * dp is the pool's GPUs.
+    """Hold how a model is cut over a pool; tp * pp * dp * cp is the pool's GPUs.
 
     Attributes:
         zero: The ZeRO stage of what trains; what only infers has 0 or, fully sharded, 3.
@@ -32,8 +49,20 @@ class Sizes:
     pp: int
     dp: int
     zero: Zero = 0
+    cp: int = 1
+    ep: int = 1
 
 
+class Setting(NamedTuple):
+    """Hold what a layout has beside its sizes; `recompute` is a place in `RECOMPUTES`."""
+
+    micro_batch: int
+    chunks: int = 1
+    recompute: int = 0
+    offload: int = 0
+
+
+@lru_cache(maxsize=4096)
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of a number, ascending."""
     small = [size for size in range(1, isqrt(number) + 1) if number % size == 0]
@@ -60,7 +89,22 @@ def tp_sizes(model: ModelArchitecture, gpus: int, gpus_per_node: int) -> tuple[i
 def pp_sizes(model: ModelArchitecture, engine: EngineSheet, gpus: int) -> tuple[int, ...]:
     """Return the pipeline sizes that divide the layers and that the engine runs."""
     limit = engine.max_pp or gpus
-    return tuple(size for size in divisors(gpus) if size <= limit and model.num_layers % size == 0)
+    return tuple(size for size in divisors(model.num_layers) if size <= limit and gpus % size == 0)
+
+
+def cp_sizes(engine: EngineSheet, job: Job, gpus: int) -> tuple[int, ...]:
+    """Return the context-parallel sizes: powers of two that leave a rank enough tokens."""
+    tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
+    limit = min(engine.max_cp or gpus, tokens // LEAST_TOKENS_OF_CONTEXT_RANK)
+    return (1, *(size for size in powers_of_two(max(1, limit))[1:] if gpus % size == 0))
+
+
+def ep_sizes(model: ModelArchitecture, engine: EngineSheet, dp: int) -> tuple[int, ...]:
+    """Return the expert-parallel sizes that divide the experts and the data-parallel ranks."""
+    if not model.num_experts:
+        return (1,)
+    limit = engine.max_ep or dp
+    return tuple(size for size in divisors(dp) if size <= limit and model.num_experts % size == 0)
 
 
 def train_sizes(
@@ -76,21 +120,22 @@ def train_sizes(
     unit = work.prompts if algorithm.groups else work.sequences
     if unit % work.updates:
         return
-    for tp, pp, dp in _splits(model, engine, gpus, gpus_per_node):
-        if unit // work.updates % dp == 0:
-            for zero in engine.zero_stages if dp > 1 else engine.zero_stages[:1]:
-                yield Sizes(tp, pp, dp, zero)
+    for sizes in _splits(model, engine, job, gpus, gpus_per_node):
+        if unit // work.updates % sizes.dp == 0:
+            sharded = sizes.dp * sizes.cp > 1
+            for zero in engine.zero_stages if sharded else engine.zero_stages[:1]:
+                yield replace(sizes, zero=zero)
 
 
 def infer_sizes(
     model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
 ) -> Iterator[Sizes]:
     """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
-    for tp, pp, dp in _splits(model, engine, gpus, gpus_per_node):
-        if infers_on(job, dp):
-            yield Sizes(tp, pp, dp)
-            if dp > 1 and FULLY_SHARDED in engine.zero_stages:
-                yield Sizes(tp, pp, dp, FULLY_SHARDED)
+    for sizes in _splits(model, engine, job, gpus, gpus_per_node):
+        if infers_on(job, sizes.dp):
+            yield sizes
+            if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in engine.zero_stages:
+                yield replace(sizes, zero=FULLY_SHARDED)
 
 
 def infers_on(job: Job, dp: int) -> bool:
@@ -99,71 +144,189 @@ def infers_on(job: Job, dp: int) -> bool:
 
 
 def _splits(
-    model: ModelArchitecture, engine: EngineSheet, gpus: int, gpus_per_node: int
-) -> Iterator[tuple[int, int, int]]:
+    model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
+) -> Iterator[Sizes]:
     for tp in tp_sizes(model, gpus, gpus_per_node):
-        for pp in pp_sizes(model, engine, gpus // tp):
-            yield tp, pp, gpus // (tp * pp)
+        for cp in cp_sizes(engine, job, gpus // tp):
+            for pp in pp_sizes(model, engine, gpus // (tp * cp)):
+                dp = gpus // (tp * cp * pp)
+                for ep in ep_sizes(model, engine, dp):
+                    yield Sizes(tp, pp, dp, cp=cp, ep=ep)
 
 
-def train_layouts(sizes: Sizes, engine: EngineSheet, job: Job) -> Iterator[TaskPlan]:
-    """Yield micro-batches and recomputation modes for a training layout."""
+def train_settings(
+    sizes: Sizes,
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    draft: TaskDraft | None = None,
+) -> tuple[Setting, ...]:
+    """Return micro-batches, chunks, recomputation modes and offloading for a training layout."""
     local = job.workload.sequences // job.workload.updates // sizes.dp
-    recomputes: tuple[Recompute, ...] = engine.recompute_modes
-    for micro_batch in _micro_batches(local):
-        for recompute in recomputes:
+    recomputes = tuple(RECOMPUTES.index(mode) for mode in engine.recompute_modes)
+    offloads = (0, 1) if "optimizer" in engine.offloads else (0,)
+    most = _most_chunks(sizes, model, engine)
+    draft = draft or TaskDraft()
+    return _train_settings(
+        _given(draft.micro_batch, micro_batches(local), local),
+        local,
+        sizes.pp,
+        most,
+        recomputes,
+        offloads if draft.offload is None else (int(draft.offload),),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _train_settings(
+    sizes: tuple[int, ...],
+    local: int,
+    stages: int,
+    most_chunks: int,
+    recomputes: tuple[int, ...],
+    offloads: tuple[int, ...],
+) -> tuple[Setting, ...]:
+    return tuple(
+        Setting(size, chunks, recompute, offload)
+        for size in sizes
+        for chunks in CHUNK_NUMBERS
+        # An interleaved schedule takes micro-batches by rounds of all stages (section 2.2.2).
+        if chunks == 1 or (most_chunks % chunks == 0 and local // size % stages == 0)
+        for recompute in recomputes
+        for offload in offloads
+    )
+
+
+def _most_chunks(sizes: Sizes, model: ModelArchitecture, engine: EngineSheet) -> int:
+    """Return the layers of a stage, which chunks divide; 1 where schedules do not interleave."""
+    if not engine.interleaves or sizes.pp == 1:
+        return 1
+    return model.num_layers // sizes.pp
+
+
+def infer_settings(
+    sizes: Sizes,
+    engine: EngineSheet,
+    job: Job,
+    draft: TaskDraft | None = None,
+    *,
+    trains: bool = False,
+) -> tuple[Setting, ...]:
+    """Return micro-batches and offloading for an inference layout.
+
+    Args:
+        trains: Whether the role trains too: its weights then stay where they are trained.
+    """
+    local = job.workload.sequences // sizes.dp
+    offloads = (0, 1) if "weights" in engine.offloads and not trains else (0,)
+    draft = draft or TaskDraft()
+    sizes_tried = _given(draft.micro_batch, micro_batches(local), local)
+    kept = offloads if draft.offload is None else (int(draft.offload),)
+    return tuple(Setting(size, offload=offload) for size in sizes_tried for offload in kept)
+
+
+def _given(wanted: int | None, tried: tuple[int, ...], local: int) -> tuple[int, ...]:
+    """Return the user's own micro-batch, which need not be among those to try, or those."""
+    if wanted is None:
+        return tried
+    return () if local % wanted else (wanted,)
+
+
+@lru_cache(maxsize=4096)
+def micro_batches(local: int) -> tuple[int, ...]:
+    """Return the micro-batches to try for a rank's sequences: powers of two that divide, and all."""
+    return tuple(size for size in powers_of_two(local) if local % size == 0)
+
+
+def columns_for(
+    engine: EngineSheet, groups: Sequence[tuple[Sizes, tuple[Setting, ...]]]
+) -> LayoutColumns:
+    """Return the layouts of all groups of one size, each with its settings, as columns."""
+    counts = [len(settings) for _, settings in groups]
+    cuts = np.array(
+        [(sizes.tp, sizes.pp, sizes.dp, sizes.cp, sizes.ep, sizes.zero) for sizes, _ in groups],
+        dtype=np.int64,
+    ).reshape(len(groups), 6)
+    cuts = np.repeat(cuts, counts, axis=0)
+    blocks = [_block(settings) for _, settings in groups]
+    rest = np.concatenate(blocks) if blocks else np.zeros((0, 4), dtype=np.int64)
+    tp, pp, dp, cp, ep, zero = cuts.T
+    micro_batch, chunks, recompute, offload = rest.T
+    return LayoutColumns(
+        engine=engine.name,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=ep,
+        zero=zero,
+        micro_batch=micro_batch,
+        chunks=chunks,
+        recompute=recompute,
+        offload=offload,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _block(settings: tuple[Setting, ...]) -> "np.typing.NDArray[np.int64]":
+    return np.array(settings, dtype=np.int64).reshape(len(settings), 4)
+
+
+def train_layouts(
+    sizes: Sizes, engine: EngineSheet, job: Job, model: ModelArchitecture
+) -> Iterator[TaskPlan]:
+    """Yield the layouts of a training task with these sizes."""
+    columns = columns_for(engine, [(sizes, train_settings(sizes, model, engine, job))])
+    yield from map(columns.layout, range(len(columns)))
+
+
+def infer_layouts(
+    sizes: Sizes, engine: EngineSheet, job: Job, *, trains: bool = False
+) -> Iterator[TaskPlan]:
+    """Yield the layouts of an inference task, whose weights lie as training left them."""
+    held = infer_cut(sizes)
+    columns = columns_for(engine, [(held, infer_settings(sizes, engine, job, trains=trains))])
+    yield from map(columns.layout, range(len(columns)))
+
+
+def infer_cut(sizes: Sizes) -> Sizes:
+    """Return the sizes with which a role infers that is cut so: sharded fully or not at all."""
+    return replace(sizes, zero=FULLY_SHARDED if sizes.zero == FULLY_SHARDED else 0)
+
+
+def generate_layouts(
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    gpus: int,
+    gpus_per_node: int,
+    draft: TaskDraft | None = None,
+) -> Iterator[TaskPlan]:
+    """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
+    tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
+    if tokens > model.max_positions:
+        return
+    draft = draft or TaskDraft()
+    for sizes in _splits(model, engine, job, gpus, gpus_per_node):
+        if not infers_on(job, sizes.dp):
+            continue
+        local = job.workload.sequences // sizes.dp
+        for running in (
+            _running_limits(local) if draft.max_running is None else (draft.max_running,)
+        ):
             yield TaskPlan(
                 pool="",
                 tp=sizes.tp,
                 pp=sizes.pp,
                 dp=sizes.dp,
+                cp=sizes.cp,
+                ep=sizes.ep,
                 engine=engine.name,
-                micro_batch=micro_batch,
-                recompute=recompute,
-                zero=sizes.zero,
+                max_running=running,
+                memory_fraction=draft.memory_fraction or engine.memory_fraction,
             )
 
 
-def infer_layouts(sizes: Sizes, engine: EngineSheet, job: Job) -> Iterator[TaskPlan]:
-    """Yield micro-batches for an inference layout, whose weights lie as training left them."""
-    local = job.workload.sequences // sizes.dp
-    for micro_batch in _micro_batches(local):
-        yield TaskPlan(
-            pool="",
-            tp=sizes.tp,
-            pp=sizes.pp,
-            dp=sizes.dp,
-            engine=engine.name,
-            micro_batch=micro_batch,
-            zero=FULLY_SHARDED if sizes.zero == FULLY_SHARDED else 0,
-        )
-
-
-def _micro_batches(local: int) -> tuple[int, ...]:
-    return tuple(size for size in powers_of_two(local) if local % size == 0)
-
-
-def generate_layouts(
-    model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
-) -> Iterator[TaskPlan]:
-    """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
-    if (
-        longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
-        > model.max_positions
-    ):
-        return
-    for tp, pp, dp in _splits(model, engine, gpus, gpus_per_node):
-        if not infers_on(job, dp):
-            continue
-        local = job.workload.sequences // dp
-        for running in sorted({local, *(limit for limit in RUNNING_LIMITS if limit < local)}):
-            if running <= max(RUNNING_LIMITS):
-                yield TaskPlan(
-                    pool="",
-                    tp=tp,
-                    pp=pp,
-                    dp=dp,
-                    engine=engine.name,
-                    max_running=running,
-                    memory_fraction=engine.memory_fraction,
-                )
+def _running_limits(local: int) -> tuple[int, ...]:
+    limits = sorted({local, *(limit for limit in RUNNING_LIMITS if limit < local)})
+    return tuple(limit for limit in limits if limit <= max(RUNNING_LIMITS))

@@ -116,7 +116,7 @@ class Walk:
         task = self.random.choice([task for task in self.tasks if task.kind != "rule"])
         old, sites = state.layouts[task.name], self._sites(state)
         assert sites is not None, "a state's pools fit the cluster"
-        cut = Sizes(old.tp, old.pp, old.dp, old.zero)
+        cut = Sizes(old.tp, old.pp, old.dp, old.zero, old.cp, old.ep)
         choices = self._settings(task, cut, sites[state.pool_of(_unit(task))])
         return replace(
             state, layouts=state.layouts.with_item(task.name, self.random.choice(choices))
@@ -235,8 +235,11 @@ class Walk:
             model, place = self.job.architecture(task.role), (site.gpus, site.gpus_per_node)
             every = generate_layouts(model, engine, self.job, *place)
             return [each for each in every if (each.tp, each.pp) == (cut.tp, cut.pp)]
-        make = train_layouts if task.kind == "train" else infer_layouts
-        return list(make(cut, self.facts.engine(engines.train or ""), self.job))
+        engine, model = self.facts.engine(engines.train or ""), self.job.architecture(task.role)
+        if task.kind == "train":
+            return list(train_layouts(cut, engine, self.job, model))
+        trains = any(each.kind == "train" and each.role == task.role for each in self.tasks)
+        return list(infer_layouts(cut, engine, self.job, trains=trains))
 
     def _cuts_on(self, unit: Unit, site: Site) -> list[Sizes]:
         if (unit, site) not in self._cuts:

@@ -1,50 +1,43 @@
 """Keep the choices that no other choice beats in everything that matters."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-T = TypeVar("T")
+Rows = npt.NDArray[Any]
+Places = npt.NDArray[np.int64]
 
 
-def front(items: Sequence[T], key: Callable[[T], tuple[float, ...]]) -> list[T]:
-    """Return the items whose keys no other key matches or beats in every dimension.
+def front_rows(keys: Rows) -> Places:
+    """Return the places of the rows that no other row matches or beats in every column, ascending.
 
-    Lower is better. Of equal keys the first stays, so the result does not depend on anything but
-    the order of `items`, which it keeps.
+    Lower is better. Of equal rows the first stays, so the result depends on nothing but the rows.
+
+    Args:
+        keys: Shape (rows, columns).
     """
-    if len(items) < 2:  # noqa: PLR2004 - one item is its own front
-        return list(items)
-    keys = np.array([key(item) for item in items])
-    left = np.lexsort(keys.T[::-1])  # stable: of equal keys the first item stands first
+    if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
+        return np.arange(len(keys))
+    # By the sum of all columns, each on its own scale, what beats a row comes before it, and what
+    # beats many comes early. Ties go by the columns, and then, the sort being stable, by place.
+    spread = np.ptp(keys, axis=0)
+    scaled = (keys - keys.min(axis=0)) / np.where(spread > 0, spread, 1)
+    order = np.lexsort((*keys.T[::-1], scaled.sum(axis=1)))
+    left = keys[order]
     kept: list[int] = []
     while len(left):
-        # Nothing that comes later in this order beats the first of what is left.
-        best = left[0]
-        kept.append(int(best))
-        left = left[np.any(keys[left] < keys[best], axis=1)]
-    return [items[index] for index in sorted(kept)]
+        kept.append(int(order[0]))
+        unbeaten = np.any(left < left[0], axis=1)
+        left, order = left[unbeaten], order[unbeaten]
+    return np.array(sorted(kept), dtype=np.int64)
 
 
-def front_of_each(
-    items: Iterable[T], kind: Callable[[T], Hashable], key: Callable[[T], tuple[float, ...]]
-) -> list[T]:
-    """Return the fronts of the items of each kind: what is of another kind beats nothing."""
-    groups: dict[Hashable, list[T]] = {}
-    for item in items:
-        groups.setdefault(kind(item), []).append(item)
-    return [item for group in groups.values() for item in front(group, key)]
-
-
-def unbeaten(
-    items: Sequence[T], others: Sequence[T], key: Callable[[T], tuple[float, ...]]
-) -> list[T]:
-    """Return the items whose keys no key of `others` matches or beats in every dimension."""
-    if not items:
-        return []
-    keys = np.array([key(item) for item in items])
-    left = np.arange(len(items))
-    for other in others:
-        left = left[np.any(keys[left] < np.array(key(other)), axis=1)]
-    return [items[int(index)] for index in left]
+def front_of_groups(keys: Rows, groups: Places) -> Places:
+    """Return the places of the fronts of all groups, ascending: other groups' rows beat nothing."""
+    if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
+        return np.arange(len(keys))
+    order = np.argsort(groups, kind="stable")
+    edges = np.flatnonzero(np.diff(groups[order])) + 1
+    parts = np.split(order, edges)
+    return np.sort(np.concatenate([part[front_rows(keys[part])] for part in parts]))

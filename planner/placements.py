@@ -1,6 +1,7 @@
 """Placements: partitions of a job's models into colocated sets."""
 
 from collections.abc import Iterator
+from typing import Final, Literal
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -8,6 +9,13 @@ from rlplan.job import Job, Role
 
 ColocatedSet = tuple[Role, ...]
 Placement = tuple[ColocatedSet, ...]
+
+# What a search places: roles, and the copy of the actor that generates where it has another pool.
+Unit = Role | Literal["actor.generate"]
+UnitSet = tuple[Unit, ...]
+UnitPlacement = tuple[UnitSet, ...]
+
+GENERATION: Final = "actor.generate"
 
 
 def placed_roles(job: Job) -> tuple[Role, ...]:
@@ -33,7 +41,29 @@ def placements(roles: tuple[Role, ...]) -> Iterator[Placement]:
         yield ((first,), *smaller)
 
 
-def show_placement(placement: Placement) -> str:
+def all_placements(job: Job) -> Iterator[UnitPlacement]:
+    """Yield every partition of a job's units: first those in which the actor generates at home.
+
+    A set that holds the actor and generates says the actor alone.
+    """
+    together = list(placements(placed_roles(job)))
+    yield from together
+    for placement in together:
+        for index, members in enumerate(placement):
+            if "actor" not in members:
+                joined: UnitSet = (GENERATION, *members)
+                yield (joined, *placement[:index], *placement[index + 1 :])
+        yield ((GENERATION,), *placement)
+
+
+def generating_set(placement: UnitPlacement) -> int:
+    """Return the place of the set that generates."""
+    copies = [place for place, members in enumerate(placement) if GENERATION in members]
+    homes = [place for place, members in enumerate(placement) if "actor" in members]
+    return (copies or homes)[0]
+
+
+def show_placement(placement: UnitPlacement) -> str:
     """Return a placement for people, such as `{actor, reference} {critic, reward}`."""
     return " ".join("{" + ", ".join(members) + "}" for members in placement)
 

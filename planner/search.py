@@ -1,17 +1,19 @@
-"""Find the plan of the shortest iteration, with its runners-up and a certificate."""
+"""Find the best plan by an objective, under limits, with its runners-up and a certificate."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from planner.searchers import load_searcher
-from planner.searchers.exhaustive import Progress
+from planner.searchers.exact import Progress
 from profiles.facts import Facts
 from rlplan.job import Job
 from rlplan.plan import TaskDraft
 from rlplan.searched import SearchResult
+from rlplan.specs import Specs
 
-DEFAULT_SEARCHER = "exhaustive"
+DEFAULT_SEARCHER = "exact"
 
 
 def search(
@@ -21,23 +23,36 @@ def search(
     searcher: str = DEFAULT_SEARCHER,
     drafts: dict[str, TaskDraft] | None = None,
     progress: Progress | None = None,
+    objective: str | None = None,
+    specs: Specs | None = None,
+    **options: Any,  # noqa: ANN401 -- each searcher has its own, such as a budget of seconds
 ) -> SearchResult:
-    """Return plans of a resolved job, the shortest iteration (in seconds) first.
+    """Return plans of a resolved job, best first.
+
+    Args:
+        objective: What to minimise (`planner.objectives`); None takes the job's.
+        specs: Limits that plans keep; None takes the job's.
+        options: Of the searcher, such as `seconds`.
 
     Raises:
-        UnknownNameError: No searcher of that name exists.
-        InfeasibleError: No plan fits the cluster.
+        UnknownNameError: No searcher or objective of that name exists.
+        InfeasibleError: No plan fits the cluster and keeps the limits.
     """
     with _resting_collector():
-        return load_searcher(searcher)(job, facts, drafts=drafts, progress=progress)
+        return load_searcher(searcher)(
+            job,
+            facts,
+            drafts=drafts,
+            progress=progress,
+            objective=objective,
+            specs=specs,
+            **options,
+        )
 
 
 @contextmanager
 def _resting_collector() -> Iterator[None]:
-    """Keep the garbage collector from walking the candidates, which hold no cycles, again and again.
-
-    It takes a sixth of a search of some 200,000 mappings.
-    """
+    """Keep the garbage collector from walking the candidates, which hold no cycles, again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -16,12 +16,14 @@ class Candidate:
     Attributes:
         loses_seconds: Iteration seconds above the winner's.
         loses_to: Where the loss comes from: by stage, seconds above (or below) the winner's.
+        gap: How far the best plan of its placement may be below it; 0 means proven optimal.
     """
 
     plan: Plan
     forecast: Forecast
     loses_seconds: float
     loses_to: FrozenDict[str, float]
+    gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,7 @@ class _ManyTerms:
         own = self.kept * np.minimum(num_passes, in_flight) * layers // columns.chunks
         own += self.working
         own += np.where(is_last, self.logits, 0)
-        return own + np.rint(FRAGMENTATION_FRACTION * own).astype(np.int64)
+        return np.asarray(own + np.rint(FRAGMENTATION_FRACTION * own).astype(np.int64))
 
     def _local(self, layout: TaskPlan) -> int:
         updates = self.job.workload.updates if self.trains else None

@@ -100,7 +100,7 @@ class Pricing:
         per_node = self._setting_of(columns.layout(0)).site.gpus_per_node
         crossing = np.where(columns.tp * columns.pp > per_node, per_node + 1, 2)
         placed = replace(columns, pp=np.where(columns.pp == 1, 1, crossing))
-        return by_kind(placed, ("tp", "cp", "pp", "micro_batch"), self._send)[0]
+        return np.asarray(by_kind(placed, ("tp", "cp", "pp", "micro_batch"), self._send)[0])
 
     def _send(self, layout: TaskPlan) -> tuple[float]:
         setting, batch = self._setting_of(layout), self._batch_of(layout.micro_batch)
@@ -109,7 +109,11 @@ class Pricing:
 
 @lru_cache(maxsize=65536)
 def _pass_numbers(
-    setting: Setting, model: ModelArchitecture, batch: Batch, head: Head, recompute: Recompute | None
+    setting: Setting,
+    model: ModelArchitecture,
+    batch: Batch,
+    head: Head,
+    recompute: Recompute | None,
 ) -> tuple[float, ...]:
     """Return (layer, embedding, head) x (forward, backward, repeated) x (compute, collectives)."""
     directions: tuple[Direction, ...] = ("forward",)

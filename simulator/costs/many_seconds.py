@@ -77,7 +77,7 @@ class _ManyCosts:
     @property
     def counts(self) -> Ints:
         """Return the micro-batches of one data-parallel rank, of one update where it trains."""
-        return self.local // self.columns.micro_batch
+        return np.asarray(self.local // self.columns.micro_batch)
 
     def infer_seconds(self) -> Floats:
         """Return what `infer_cost` adds up to."""
@@ -131,18 +131,14 @@ class _ManyCosts:
         each = np.where(between, ways, 1)  # as `send_counts`
         sends = slots.send * (each * chunks * counts + ways * (columns.pp - 1) - each)
         uneven = by_kind(columns, ("dp", "micro_batch"), self._straggler)[0]
-        return (
-            work * (1 + uneven)
-            + slots.others / chunks
-            + np.where(columns.pp > 1, sends, 0.0)
+        return np.asarray(
+            work * (1 + uneven) + slots.others / chunks + np.where(columns.pp > 1, sends, 0.0)
         )
 
     def _straggler(self, layout: TaskPlan) -> tuple[float]:
         local = self._local(layout.dp)
         padding = self.engine.padding
-        return (
-            straggler_fraction(self.statistics, local, layout.micro_batch, layout.dp, padding),
-        )
+        return (straggler_fraction(self.statistics, local, layout.micro_batch, layout.dp, padding),)
 
     def _exposed(self, whole: Floats, hideable: Floats) -> Floats:
         """Return what of communication does not hide behind computing."""
@@ -159,7 +155,7 @@ class _ManyCosts:
             parts = weight_gather_seconds(self._setting(layout), layout, parameters, 1)
             return (sum(part.seconds for part in parts.values()),)
 
-        return by_kind(self.columns, (*MODEL_SIZES, "dp", "cp", "zero"), once)[0]
+        return np.asarray(by_kind(self.columns, (*MODEL_SIZES, "dp", "cp", "zero"), once)[0])
 
     def _reductions(self) -> Floats:
         """Return what data-parallel ranks exchange in one update, nothing hidden."""
@@ -175,7 +171,7 @@ class _ManyCosts:
         reduced, gathered = by_kind(columns, (*MODEL_SIZES, "dp", "cp", "zero"), once)
         reductions = np.where(columns.zero > 1, self.counts, 1)
         gathers = np.where(columns.zero == FULLY_SHARDED, self.counts, 1)
-        return reduced * reductions + gathered * gathers
+        return np.asarray(reduced * reductions + gathered * gathers)
 
     def _optimizer(self) -> Floats:
         def step(layout: TaskPlan) -> tuple[float]:
@@ -183,7 +179,7 @@ class _ManyCosts:
             return (optimizer_seconds(self._setting(layout), layout, parameters).seconds,)
 
         sharded = replace(self.columns, zero=np.minimum(self.columns.zero, 1))
-        return by_kind(sharded, (*MODEL_SIZES, "dp", "cp", "zero"), step)[0]
+        return np.asarray(by_kind(sharded, (*MODEL_SIZES, "dp", "cp", "zero"), step)[0])
 
     def _copied(self, what: str) -> Floats:
         """Return the seconds of bringing weights from host memory, or optimizer states there and back."""
@@ -200,7 +196,7 @@ class _ManyCosts:
             return (device.copy(num_bytes, "host_to_device").seconds + there,)
 
         sharded = replace(self.columns, zero=np.minimum(self.columns.zero, 1))
-        return by_kind(sharded, (*MODEL_SIZES, "dp", "cp", "zero"), copies)[0]
+        return np.asarray(by_kind(sharded, (*MODEL_SIZES, "dp", "cp", "zero"), copies)[0])
 
     def _calls(self) -> Floats:
         device, precision = self.facts.device(self.site.device), precision_of(self.job)
@@ -210,4 +206,4 @@ class _ManyCosts:
             each = num_bytes // layout.dp
             return (call_seconds(device, self.model, precision, each).seconds,)
 
-        return by_kind(self.columns, ("dp",), call)[0]
+        return np.asarray(by_kind(self.columns, ("dp",), call)[0])

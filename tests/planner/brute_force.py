@@ -3,11 +3,10 @@
 import itertools
 from dataclasses import replace
 
-from hypothesis import assume
 from hypothesis import strategies as st
 
-from planner.allocations import allocations
-from planner.generations import transition_for
+from planner.allocations import allocations, sites_for
+from planner.generations import transitions
 from planner.layouts import (
     generate_layouts,
     infer_layouts,
@@ -15,8 +14,8 @@ from planner.layouts import (
     train_layouts,
     train_sizes,
 )
-from planner.mappings import host_pool, packing_order, sites_for
-from planner.placements import placed_roles, placements
+from planner.mappings import Mapping, plan_of
+from planner.placements import GENERATION, all_placements
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
@@ -24,9 +23,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Uniform
-from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.memory import pool_memory
-from simulator.simulate import simulate
 from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40
@@ -41,79 +38,74 @@ models = st.one_of(
 
 def every_plan(job, facts):
     """Yield every plan, nothing left out and nothing judged."""
-    algorithm = load_algorithm(job.algorithm)
-    tasks = tasks_of(algorithm, job)
-    for placement in placements(placed_roles(job)):
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    names = tuple(task.name for task in tasks)
+    for placement in all_placements(job):
+        apart = any(GENERATION in members for members in placement)
         for allocation in allocations(job, len(placement)):
             sites = sites_for(job, allocation)
             if sites is None:
                 continue
             choices = [
-                [(role, layouts) for layouts in _layouts_of_role(role, tasks, site, job, facts)]
+                list(_set_layouts(members, apart, tasks, site, job, facts))
                 for members, site in zip(placement, sites, strict=True)
-                for role in members
             ]
-            for chosen in itertools.product(*choices):
-                yield _plan(placement, allocation, sites, dict(chosen), tasks, job)
+            for layouts in itertools.product(*choices):
+                known = {name: each for some in layouts for name, each in some.items()}
+                train, generate = known["actor.update"], known["actor.generate"]
+                for transition in ("two-copies",) if apart else transitions(train, generate):
+                    mapping = Mapping(placement, allocation, layouts, transition)
+                    yield plan_of(mapping, job, names, "brute force")
 
 
-def _layouts_of_role(role, tasks, site, job, facts):
-    own = [task for task in tasks if task.role == role]
-    model, algorithm = job.architecture(role), load_algorithm(job.algorithm)
+def _set_layouts(members, apart, tasks, site, job, facts):
+    """Yield layouts of all tasks of a set, by name."""
+    choices = []
+    for unit in members:
+        own = [task for task in tasks if task.role == ("actor" if unit == GENERATION else unit)]
+        if unit == GENERATION:
+            own = [task for task in own if task.kind == "generate"]
+        elif apart:
+            own = [task for task in own if task.kind != "generate"]
+        choices.append(list(_unit_layouts(own, site, job, facts)))
+    for chosen in itertools.product(*choices):
+        yield {name: layout for some in chosen for name, layout in some.items()}
+
+
+def _unit_layouts(own, site, job, facts):
+    model, algorithm = job.architecture(own[0].role), load_algorithm(job.algorithm)
     train, generate = facts.engine(job.engines.train), facts.engine(job.engines.generate)
     place = (site.gpus, site.gpus_per_node)
-    if any(task.kind == "train" for task in own):
+    kinds = {task.kind for task in own}
+    if kinds == {"generate"}:
+        sizes = [None]
+    elif "train" in kinds:
         sizes = train_sizes(model, train, job, algorithm, *place)
     else:
         sizes = infer_sizes(model, train, job, *place)
     for size in sizes:
-        if any(task.kind == "infer" for task in own) and job.workload.prompts % size.dp:
+        if "infer" in kinds and job.workload.prompts % size.dp:
             continue
         of_task = {
-            "train": lambda size=size: train_layouts(size, train, job),
-            "infer": lambda size=size: infer_layouts(size, train, job),
+            "train": lambda size=size: train_layouts(size, train, job, model),
+            "infer": lambda size=size: infer_layouts(size, train, job, trains="train" in kinds),
             "generate": lambda: generate_layouts(model, generate, job, *place),
         }
         for layouts in itertools.product(*[of_task[task.kind]() for task in own]):
             yield {task.name: layout for task, layout in zip(own, layouts, strict=True)}
 
 
-def _plan(placement, allocation, sites, chosen, tasks, job):
-    pools, layouts = [], {}
-    for index in packing_order(allocation):
-        name, members = f"p{index}", placement[index]
-        site = sites[index]
-        pools.append(ResourcePool(name=name, device=site.device, gpus=site.gpus, roles=members))
-        for role in members:
-            layouts |= {task: replace(each, pool=name) for task, each in chosen[role].items()}
-    if job.rewards:
-        pools.append(host_pool(job))
-        layouts["rule.compute_reward"] = TaskPlan(pool="host", dp=pools[-1].gpus, engine="python")
-    names = tuple(task.name for task in tasks)
-    order = {pool.name: tuple(n for n in names if layouts[n].pool == pool.name) for pool in pools}
-    return Plan(
-        job=job,
-        pools=tuple(pools),
-        tasks=FrozenDict(layouts),
-        order=FrozenDict(order),
-        transition=transition_for(layouts["actor.update"], layouts["actor.generate"]),
-    )
-
-
-def best_by_placement(plans, facts):
-    """Return the least iteration seconds of every placement that has a feasible plan."""
-    best = {}
-    for plan in plans:
-        placement = sets_of(plan)
-        forecast = simulate(plan, facts)
-        if forecast.feasible:
-            seconds = forecast.iteration_seconds
-            best[placement] = min(seconds, best.get(placement, seconds))
-    return best
+def placed(plan):
+    """Return which tasks share a pool, as a set of sets."""
+    pools = {}
+    for name, layout in plan.tasks.items():
+        if not plan.pool(layout.pool).is_host:
+            pools.setdefault(layout.pool, set()).add(name)
+    return frozenset(map(frozenset, pools.values()))
 
 
 def sets_of(plan):
-    """Return a plan's placement as a set of sets."""
+    """Return a plan's placement as a set of sets of roles."""
     return frozenset(frozenset(pool.roles) for pool in plan.pools if not pool.is_host)
 
 
@@ -168,12 +160,40 @@ def small_jobs(draw):
     )
 
 
-@st.composite
-def small_spaces(draw, most_plans):
+def random_space(generator, most_plans):
     """Draw a job of few plans, all of them, and facts by which not all of them may fit."""
-    job = draw(small_jobs())
-    roomy = facts_with(job, PLENTY_BYTES)
-    plans = list(itertools.islice(every_plan(job, roomy), most_plans + 1))
-    assume(0 < len(plans) <= most_plans)
-    share = draw(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 1.0]))
-    return job, plans, tight_facts(job, plans, share)
+    while True:
+        job = _random_job(generator)
+        share = generator.choice([0.0, 0.1, 0.3, 0.5, 0.7, 1.0])
+        roomy = facts_with(job, PLENTY_BYTES)
+        plans = list(itertools.islice(every_plan(job, roomy), most_plans + 1))
+        if 0 < len(plans) <= most_plans:
+            return job, plans, tight_facts(job, plans, share)
+
+
+def _random_job(generator):
+    algorithm = generator.choice(["grpo", "ppo", "remax", "rloo"])
+    roles = ("actor", "critic", "reference") if algorithm == "ppo" else ("actor", "reference")
+    gpu = generator.choice(["cpu", "a100-80gb-sxm"])
+    per_node, nodes = generator.choice([(1, 1), (2, 1), (1, 2), (4, 1), (2, 2), (1, 3)])
+    updates = generator.choice([1, 2])
+    low, spread = generator.randint(1, 900), generator.choice([0, 100, 900])
+    names = ["tiny", "qwen2.5-0.5b", "qwen2.5-1.5b", "llama-2-7b"]
+    return Job(
+        algorithm=algorithm,
+        models=FrozenDict({role: load_model(generator.choice(names)) for role in roles}),
+        workload=Workload(
+            prompts=updates * generator.choice([1, 2, 3, 4]),
+            samples_per_prompt=2 if algorithm == "grpo" else 1,
+            prompt_tokens=generator.randint(1, 400),
+            response_tokens=Uniform(low=low, high=low + spread) if spread else low,
+            updates=updates,
+        ),
+        cluster=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2),),
+        engines=Engines(
+            train=generator.choice(["torch-tp-dp", "megatron-core", "fsdp2"]),
+            generate=generator.choice(["vllm", "vllm-0.3", "torch-static"]),
+        ),
+        precision="fp32" if gpu == "cpu" else "bf16",
+        rewards=Rewards(function="digits") if generator.random() < 0.5 else None,
+    )

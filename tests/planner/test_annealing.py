@@ -43,7 +43,7 @@ def test_every_plan_that_a_walk_meets_is_sound_by_the_checks_of_plans(seed):
     walk = Walk(chosen, load_facts(chosen), Random(seed), ("sync", "one-step-off"))
     state = next(found for _ in range(100) if (found := walk.first()) is not None)
     seen = set()
-    for _ in range(300):
+    for _ in range(600):
         state = walk.neighbour(state) or state
         plan = walk.plan(state, "a test")
         check_plan(plan)

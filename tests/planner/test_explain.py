@@ -4,14 +4,13 @@ from pathlib import Path
 import pytest
 
 from planner.checks import check_plan
-from planner.explain import misfit_reason, nearest_fit
-from planner.options import OptionTable
+from planner.explain import nearest_fit
+from planner.misfits import misfit_of, misfit_reason
 from planner.placements import placed_roles
-from planner.pools import PoolTable
+from planner.space import Space
 from profiles.catalog import load_job
 from profiles.facts import load_facts
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
+from rlplan.specs import NO_SPECS
 from simulator.simulate import simulate
 from simulator.site import site_at
 from tests.planner.brute_force import facts_with
@@ -92,15 +91,13 @@ def test_two_faults_at_once_have_no_single_change(job):
     assert nearest_fit(plan, load_facts(job)) is None
 
 
-def table_of(job, memory_bytes):
-    tasks = tasks_of(load_algorithm(job.algorithm), job)
-    facts = facts_with(job, memory_bytes)
-    return PoolTable(OptionTable(job, load_algorithm(job.algorithm), tasks, facts))
+def space_of(job, memory_bytes):
+    return Space(job, facts_with(job, memory_bytes), {}, "throughput", NO_SPECS)
 
 
 def test_a_set_that_needs_too_much_memory_is_named_with_what_it_lacks(job):
     placement = (placed_roles(job),)
-    reason = misfit_reason(placement, job, table_of(job, 20 * 2**30))
+    reason = misfit_reason(placement, space_of(job, 20 * 2**30))
     assert reason.startswith(
         "{actor, critic, reference, reward} on 8 x a100-80gb-sxm needs at least "
     )
@@ -110,8 +107,8 @@ def test_a_set_that_needs_too_much_memory_is_named_with_what_it_lacks(job):
 def test_a_set_without_room_for_a_sequence_says_so(job):
     placement = (placed_roles(job),)
     site = site_at(job, A100, 0, 8)
-    needed = table_of(job, 2**40).misfit(placement[0], site).needed_bytes
-    reason = misfit_reason(placement, job, table_of(job, needed + 2**20))
+    needed = misfit_of(placement[0], site, space_of(job, 2**40)).needed_bytes
+    reason = misfit_reason(placement, space_of(job, needed + 2**20))
     assert reason == (
         "{actor, critic, reference, reward} on 8 x a100-80gb-sxm leaves no room for the KV cache of "
         "one sequence"
@@ -121,5 +118,5 @@ def test_a_set_without_room_for_a_sequence_says_so(job):
 def test_more_pools_than_gpus_cannot_be_divided(job):
     small = replace(job, cluster=(replace(job.cluster[0], gpus_per_node=2),))
     placement = tuple((role,) for role in placed_roles(small))
-    reason = misfit_reason(placement, small, table_of(small, 2**40))
+    reason = misfit_reason(placement, space_of(small, 2**40))
     assert reason == "4 pools are more than the cluster's 2 GPUs"

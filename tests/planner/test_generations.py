@@ -3,10 +3,8 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from planner.generations import Generation, Move, transition_for
+from planner.generations import transition_for
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
@@ -22,16 +20,6 @@ A100 = "a100-80gb-sxm"
 GENERATE = load_algorithm("ppo").tasks[0]
 MODELS = ("llama-2-7b", "qwen2.5-7b", "llama-2-13b")
 CACHE_SIZES = 10
-MOVE = Move(
-    option=None,
-    transition="none",
-    seconds=0.0,
-    peak_bytes=100,
-    room_bytes=1000.0,
-    least_bytes=10.0,
-    useful_bytes=512.0,
-    generate_seconds=3.0,
-)
 
 
 def preempting_case(generator):
@@ -103,25 +91,3 @@ def test_a_larger_cache_slows_generation_rarely_and_little():
 def test_the_transition_follows_from_both_layouts(train, generate, name):
     layouts = [TaskPlan(pool="p0", tp=tp, pp=pp) for tp, pp in (train, generate)]
     assert transition_for(*layouts) == name
-
-
-def test_residents_leave_what_is_left_of_the_cache_as_far_as_it_is_of_use():
-    assert MOVE.kv_bytes(600, 1000) == 400
-    assert MOVE.kv_bytes(200, 1000) == 512
-
-
-def test_residents_leave_nothing_to_a_sequence_or_to_the_transition():
-    assert MOVE.kv_bytes(991, 2000) is None
-    assert MOVE.kv_bytes(901, 1000) is None
-    assert MOVE.kv_bytes(900, 1000) == 100
-
-
-@given(st.floats(1, 512))
-def test_costing_the_next_cache_ends_at_its_own(kv_bytes):
-    chosen = Generation(MOVE, kv_bytes, 3.0, 512.0)
-    for _ in range(3):
-        if chosen.is_exact:
-            break
-        assert kv_bytes <= chosen.next_bytes < chosen.costed_bytes
-        chosen = replace(chosen, costed_bytes=chosen.next_bytes)
-    assert chosen.costed_bytes == kv_bytes

@@ -22,7 +22,7 @@ PLACES = st.sampled_from([(1, 8), (2, 8), (4, 4), (6, 6), (8, 8), (8, 4), (16, 8
 
 
 def fits_model(layout, model, gpus, gpus_per_node, engine):
-    assert layout.tp * layout.pp * layout.dp == gpus
+    assert layout.gpus == gpus
     assert layout.tp <= gpus_per_node
     assert model.num_heads % layout.tp == model.num_kv_heads % layout.tp == 0
     assert model.num_layers % layout.pp == 0
@@ -37,7 +37,7 @@ def test_training_layouts_divide_gpus_heads_layers_and_the_batch_of_an_update(jo
     seen = []
     for sizes in train_sizes(model, engine, job, algorithm, *place):
         assert unit // job.workload.updates % sizes.dp == 0
-        for layout in train_layouts(sizes, engine, job):
+        for layout in train_layouts(sizes, engine, job, model):
             fits_model(layout, model, *place, engine)
             assert sequences // layout.dp % layout.micro_batch == 0
             assert layout.zero in engine.zero_stages

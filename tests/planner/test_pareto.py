@@ -1,9 +1,14 @@
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.pareto import front
+from planner.pareto import front_of_groups, front_rows
 
 points = st.lists(st.tuples(*[st.integers(0, 6)] * 3), max_size=40)
+
+
+def front(items):
+    return [items[place] for place in front_rows(np.array(items).reshape(len(items), 3))]
 
 
 def beats(one, other):
@@ -12,15 +17,19 @@ def beats(one, other):
 
 @given(points)
 def test_every_point_is_matched_or_beaten_by_one_of_the_front(items):
-    kept = front(items, lambda item: item)
-    assert all(any(beats(winner, item) for winner in kept) for item in items)
+    assert all(any(beats(winner, item) for winner in front(items)) for item in items)
 
 
 @given(points)
 def test_no_point_of_the_front_is_matched_or_beaten_by_another(items):
-    kept = front(items, lambda item: item)
+    kept = front(items)
     assert all(not beats(a, b) for i, a in enumerate(kept) for j, b in enumerate(kept) if i != j)
 
 
 def test_of_equal_points_the_first_stays():
-    assert front(["b1", "a2", "c1"], lambda item: (int(item[1]),)) == ["b1"]
+    assert front_rows(np.array([[1], [2], [1]])).tolist() == [0]
+
+
+def test_points_of_other_groups_beat_nothing():
+    keys = np.array([[1], [2], [3], [0]])
+    assert front_of_groups(keys, np.array([0, 0, 1, 1])).tolist() == [0, 3]

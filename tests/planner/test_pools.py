@@ -1,15 +1,16 @@
+import numpy as np
 from hypothesis import given
 
 from planner.layouts import train_sizes
 from planner.options import OptionTable
-from planner.pools import PoolOption, PoolTable
+from planner.pools import PoolTable
+from planner.role_options import home_of
 from profiles.catalog import load_device
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
+from rlplan.plan import TaskPlan
 from simulator.site import site_at
 from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs
-from tests.planner.test_generations import MOVE
-from tests.simulator.cost_jobs import job_of
 
 
 def table_of(job, memory_bytes):
@@ -24,35 +25,40 @@ def site_of(job):
 
 
 @given(small_jobs())
-def test_every_cut_of_the_actor_keeps_an_option_since_generation_may_suit_it(job):
+def test_every_home_of_the_actor_keeps_an_option_since_generation_may_suit_it(job):
     table, site = table_of(job, PLENTY_BYTES), site_of(job)
     engine = table.options.facts.engine(job.engines.train)
     algorithm, model = load_algorithm(job.algorithm), job.architecture("actor")
-    cuts = set(train_sizes(model, engine, job, algorithm, site.gpus, site.gpus_per_node))
-    assert {option.kind for option in table.options.role_options("actor", site)} == cuts
+    cuts = train_sizes(model, engine, job, algorithm, site.gpus, site.gpus_per_node)
+    homes = {
+        home_of(TaskPlan(pool="", tp=c.tp, pp=c.pp, cp=c.cp, ep=c.ep, zero=c.zero)) for c in cuts
+    }
+    assert {option.home for option in table.options.role_options("actor", site)} == homes
 
 
 @given(small_jobs())
-def test_pool_options_are_within_the_memory_of_their_gpus(job):
+def test_quick_rows_are_among_what_exact_rows_match_or_beat(job):
     capacity_bytes = load_device(job.cluster[0].gpu).memory_bytes // 8
     table, site = table_of(job, capacity_bytes), site_of(job)
-    roles = tuple(job.models)
-    for option in table.pool_options(roles, site):
-        assert option.resident_bytes < capacity_bytes
-        assert option.generation is not None
-        assert option.generation.kv_bytes >= option.generation.move.least_bytes
+    members = tuple(job.models)
+    quick, exact = table.quick(members, site), table.exact(members, site, np.inf)
+    assert bool(len(quick)) == bool(len(exact))
+    for row in range(len(quick)):
+        assert quick.resident[row] + quick.transient[row] <= capacity_bytes
+        alike = [h for h, home in enumerate(exact.homes) if home == quick.homes[quick.home[row]]]
+        beaten = (
+            (exact.prepare <= quick.prepare[row])
+            & (exact.train <= quick.train[row])
+            & (exact.resident <= quick.resident[row])
+            & np.isin(exact.home, alike)
+        )
+        assert beaten.any()
 
 
-def test_an_option_that_fills_the_cache_survives_a_faster_one_that_does_not():
-    table, site = table_of(job_of(), 1000), site_of(job_of())
-    fast = PoolOption(preparation_seconds=1.0, resident_bytes=600)
-    roomy = PoolOption(preparation_seconds=2.0, resident_bytes=200)
-    wasteful = PoolOption(preparation_seconds=2.0, resident_bytes=700)
-    too_large = PoolOption(preparation_seconds=0.5, resident_bytes=950)
-    kept = table._roomiest([fast, roomy, wasteful, too_large], MOVE, site)
-    assert [option.generation.kv_bytes for option in kept] == [400, 512]
-    assert [option.is_exact for option in kept] == [False, True]
-    assert table.options.tally.pruned == {
-        "no room for the KV cache of one sequence": 1,
-        "another layout of the pool is better": 1,
-    }
+@given(small_jobs())
+def test_no_row_is_faster_than_the_least_of_its_stages(job):
+    table, site = table_of(job, PLENTY_BYTES), site_of(job)
+    members = tuple(job.models)
+    least, rows = table.least(members, site), table.exact(members, site, np.inf)
+    assert np.all(rows.prepare >= least.prepare_seconds * (1 - 1e-12))
+    assert np.all(rows.train >= least.train_seconds * (1 - 1e-12))

@@ -1,0 +1,217 @@
+"""Ways to generate with what else the generating pool does: the rows that level 2 chooses from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.allocations import Share
+from planner.generations import Move, Replicas
+from planner.placements import UnitSet
+from planner.pool_rows import PoolRows
+from planner.space import Space, generates_alone
+from rlplan.dataflow import Task
+from rlplan.plan import TaskPlan
+from simulator.costs.layout_columns import Flags, Floats, Ints
+from simulator.site import Site
+
+Part = tuple[Share, Site, PoolRows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """Hold one layout of generation with the transition to it, on one share."""
+
+    share: Share
+    site: Site
+    rows: PoolRows
+    replicas: Replicas
+    move: Move
+
+
+@dataclass(slots=True, eq=False)
+class Candidates:
+    """Hold choices of a way to generate and of layouts for the rest of the pool, one row each.
+
+    Attributes:
+        way: Places in `ways`.
+        row: Rows of the way's `PoolRows`.
+        cache: Bytes of KV cache on each GPU.
+        generate: Seconds of transition and generation, or a bound on them.
+        is_exact: Whether generation was played.
+        prepare, train: Seconds of the pool's own tasks.
+        used: GPUs by device; shape (rows, devices).
+        joules: Energy of the pool's work, idle power aside; of generation too.
+    """
+
+    ways: list[Way]
+    way: Ints
+    row: Ints
+    cache: Floats
+    generate: Floats
+    is_exact: Flags
+    prepare: Floats
+    train: Floats
+    used: Ints
+    joules: Floats
+
+    def __len__(self) -> int:
+        return len(self.way)
+
+    def raise_bound(self, place: int, space: Space) -> bool:
+        """Raise a candidate's bound by what was played already; tell whether it was raised."""
+        way = self.ways[self.way[place]]
+        seconds = space.generations.known_bound(way.replicas, float(self.cache[place]))
+        if way.move.seconds + seconds <= self.generate[place]:
+            return False
+        self._set_generate(place, way.move.seconds + seconds, space)
+        return True
+
+    def tighten(self, place: int, space: Space) -> None:
+        """Raise a candidate's bound by playing its generation, exactly or with a larger cache."""
+        way = self.ways[self.way[place]]
+        seconds, exact = space.generations.tighter(way.replicas, float(self.cache[place]))
+        if exact:
+            self._set_generate(place, way.move.seconds + seconds, space)
+            self.is_exact[place] = True
+        else:
+            raised = max(float(self.generate[place]), way.move.seconds + seconds)
+            self._set_generate(place, raised, space)
+
+    def play(self, place: int, space: Space) -> None:
+        """Make a candidate's generation exact."""
+        way = self.ways[self.way[place]]
+        seconds = space.generations.seconds(way.replicas, float(self.cache[place]))
+        self._set_generate(place, way.move.seconds + seconds, space)
+        self.is_exact[place] = True
+
+    def _set_generate(self, place: int, seconds: float, space: Space) -> None:
+        way = self.ways[self.way[place]]
+        watts = space.score.moving_watts[space.device(way.share)] * way.share.gpus
+        self.joules[place] += watts * (seconds - self.generate[place])
+        self.generate[place] = seconds
+
+
+class CandidateTable:
+    """Make the candidates of one generating set."""
+
+    def __init__(self, space: Space, members: UnitSet) -> None:
+        self.space, self.members = space, members
+        self.apart = generates_alone(members)
+
+    def least_seconds(self, site: Site) -> float:
+        """Return what no way to generate on a site can beat, transition included."""
+        found = (
+            each.bound_seconds + (self._sync_seconds(each, site) if self.apart else 0.0)
+            for each in self.space.generations.replicas(site)
+        )
+        return min(found, default=np.inf)
+
+    def candidates(self, parts: list[Part], worth: float) -> Candidates:
+        """Return all candidates of shares' rows whose pool alone takes less than a limit."""
+        ways: list[Way] = []
+        columns: list[tuple[Floats, ...]] = []
+        for share, site, rows in parts:
+            for replicas in self.space.generations.replicas(site):
+                for home, places in self._by_home(rows, replicas, worth):
+                    for move in self._moves(home, replicas, site, rows):
+                        way = Way(share, site, rows, replicas, move)
+                        found = self._of_way(way, places, worth)
+                        if found is not None:
+                            columns.append((np.full(len(found[0]), float(len(ways))), *found))
+                            ways.append(way)
+        return self._stacked(ways, columns)
+
+    def _by_home(self, rows: PoolRows, replicas: Replicas, worth: float) -> list[tuple[int, Ints]]:
+        """Return the rows worth looking at for each home of the actor's weights."""
+        whole = rows.prepare + rows.train + replicas.bound_seconds
+        worthy = np.flatnonzero(whole < worth)
+        homes = np.unique(rows.home[worthy])
+        return [(int(home), worthy[rows.home[worthy] == home]) for home in homes]
+
+    def _moves(self, home: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
+        if self.apart:
+            copy = replicas.weight_bytes
+            return [Move("two-copies", self._sync_seconds(replicas, site), copy, copy)]
+        where = rows.homes[home]
+        train = TaskPlan(
+            pool="",
+            engine=self.space.options.engine_of(self._update),
+            tp=where.tp,
+            pp=where.pp,
+            cp=where.cp,
+            ep=where.ep,
+            dp=site.gpus // (where.tp * where.pp * where.cp),
+            zero=3 if where.is_sharded else 0,
+        )
+        return self.space.generations.moves(train, replicas)
+
+    @property
+    def _update(self) -> Task:
+        return next(t for t in self.space.tasks if t.kind == "train" and t.role == "actor")
+
+    def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
+        """Return the least seconds of bringing weights from any layout on the smallest of pools."""
+        device = self.space.facts.device(site.device)
+        if device.profile is not None:
+            return 0.0
+        train = TaskPlan(pool="", engine=self.space.options.engine_of(self._update))
+        homes = self.space.set_shares(("actor",))
+        if not homes:
+            return np.inf
+        smallest = self.space.site(homes[0])
+        fastest = max(
+            s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
+        )
+        source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
+        return self.space.generations.sync_seconds(train, replicas.layout, source, site)
+
+    def _of_way(self, way: Way, places: Ints, worth: float) -> tuple[Floats, ...] | None:
+        generations = self.space.generations
+        resident = way.rows.resident[places].astype(np.float64)
+        fits = generations.fits(way.replicas, resident, way.move)
+        if self.apart:
+            usable = self.space.options.capacity_bytes(way.site)
+            fits &= resident + way.rows.transient[places] + way.move.extra_bytes <= usable
+        places = places[fits]
+        if not len(places):
+            return None
+        resident = way.rows.resident[places].astype(np.float64)
+        cache = generations.cache_bytes(way.replicas, resident, way.move.extra_bytes)
+        bounds = generations.bounds(way.replicas, cache) + way.move.seconds
+        kept = bounds + way.rows.prepare[places] + way.rows.train[places] < worth
+        if not kept.any():
+            return None
+        return places[kept].astype(np.float64), cache[kept], bounds[kept]
+
+    def _stacked(self, ways: list[Way], columns: list[tuple[Floats, ...]]) -> Candidates:
+        devices = len(self.space.devices)
+        if not ways:
+            none, ints = np.zeros(0), np.zeros(0, dtype=np.int64)
+            used = np.zeros((0, devices), dtype=np.int64)
+            flags = np.zeros(0, dtype=bool)
+            return Candidates(ways, ints, ints, none, none, flags, none, none, used, none)
+        way, row, cache, generate = (np.concatenate(each) for each in zip(*columns, strict=True))
+        way, row = way.astype(np.int64), row.astype(np.int64)
+        counts = [len(each[0]) for each in columns]
+        pairs = list(zip(ways, np.split(row, np.cumsum(counts)[:-1]), strict=True))
+        prepare = np.concatenate([each.rows.prepare[rows] for each, rows in pairs])
+        train = np.concatenate([each.rows.train[rows] for each, rows in pairs])
+        table = np.zeros((len(ways), devices), dtype=np.int64)
+        for place, each in enumerate(ways):
+            table[place, self.space.device(each.share)] = each.share.gpus
+        used = table[way]
+        score = self.space.score
+        joules = (used @ score.computing_watts) * (prepare + train)
+        joules = joules + (used @ score.moving_watts) * generate
+        return Candidates(
+            ways,
+            way,
+            row,
+            cache,
+            generate,
+            np.zeros(len(way), dtype=bool),
+            prepare,
+            train,
+            used,
+            joules,
+        )

@@ -1,0 +1,191 @@
+"""Look at every placement, allocation and layout; simulate in the order of the bounds.
+
+Level 1 costs every layout of every task and keeps those that no other beats in time and memory. Level 2
+bounds what placements and allocations can reach. Level 3 simulates plans in the order of their bounds until
+the next bound is no better than the best simulated plan: the certificate (bound, gap) is about the
+simulator's own objective. Decision 7 says why the bounds hold.
+
+First the winner is found, with its certificate; then the best plans of the other placements, each with
+what none of its placement can beat.
+"""
+
+import math
+import time
+from collections.abc import Callable
+
+from planner.effort import Effort
+from planner.misfits import misfit_reason
+from planner.placement_search import PlacementSearch
+from planner.placements import UnitPlacement, all_placements, show_placement
+from planner.space import Space
+from planner.specs import allowed_modes
+from profiles.facts import Facts
+from rlplan.errors import InfeasibleError
+from rlplan.forecast import Forecast
+from rlplan.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import TaskDraft
+from rlplan.searched import Candidate, InfeasiblePlacement, SearchResult
+from rlplan.specs import Specs
+
+Progress = Callable[[int, int, str], None]
+
+# Values that are as close are equal: sums of the same seconds in another order.
+ROUNDING = 1e-9
+
+
+def search(
+    job: Job,
+    facts: Facts,
+    *,
+    drafts: dict[str, TaskDraft] | None = None,
+    progress: Progress | None = None,
+    objective: str | None = None,
+    specs: Specs | None = None,
+    seconds: float | None = None,
+) -> SearchResult:
+    """Return the best plan of every placement, best first.
+
+    Args:
+        job: A resolved job.
+        facts: What operations cost on its devices.
+        drafts: Parts of tasks' layouts that the user fixed.
+        progress: Called with (done, total, what) as placements are finished.
+        objective: What to minimise; None takes the job's.
+        specs: Limits that plans keep; None takes the job's.
+        seconds: When to stop with the best plan so far; None searches to the end.
+
+    Raises:
+        InfeasibleError: No plan fits; the message has the reasons.
+    """
+    started = time.perf_counter()
+    deadline = math.inf if seconds is None else started + seconds
+    limits = job.specs if specs is None else specs
+    space = Space(job, facts, drafts or {}, objective or job.objective, limits)
+    campaign = _Campaign(space, deadline, progress)
+    campaign.find_winner()
+    campaign.find_others()
+    return campaign.result(time.perf_counter() - started)
+
+
+class _Campaign:
+    """Search all placements of a space."""
+
+    def __init__(self, space: Space, deadline: float, progress: Progress | None) -> None:
+        self.space, self.deadline, self.progress = space, deadline, progress
+        self.placements = tuple(all_placements(space.job))
+        modes = allowed_modes(space.specs)
+        searches = [
+            PlacementSearch(space, placement, mode)
+            for placement in self.placements
+            for mode in modes
+            if mode == "sync" or _generates_apart(placement)
+        ]
+        self.ranked = sorted(searches, key=lambda each: each.least_value)
+        self.done = 0
+
+    @property
+    def best(self) -> float:
+        """Return the value of the best plan so far."""
+        return min(each.found.value for each in self.ranked)
+
+    def find_winner(self) -> None:
+        """Find a good plan of every placement that may win, then the best of all, with its proof."""
+        for each in self.ranked:
+            if each.least_value < self.best and not self._is_late:
+                each.quick()
+        for each in sorted(self.ranked, key=lambda each: (each.found.value, each.least_value)):
+            if each.found.bound >= self.best or self._is_late:
+                continue
+            self._tell(each)
+            each.exact(self.best, Effort(deadline=self.deadline))
+        self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
+
+    def find_others(self) -> None:
+        """Find a good plan of every other placement."""
+        for each in self.ranked:
+            self._tell(each)
+            if math.isinf(each.least_value) or self._is_late:
+                continue
+            if each.found.plan is None:
+                each.quick()
+
+    @property
+    def _is_late(self) -> bool:
+        return time.perf_counter() > self.deadline and self.best < math.inf
+
+    def _tell(self, search: PlacementSearch) -> None:
+        if self.progress:
+            total = 2 * len(self.ranked)
+            self.progress(min(self.done, total), total, show_placement(search.placement))
+        self.done += 1
+
+    def result(self, seconds: float) -> SearchResult:
+        """Return what was found.
+
+        Raises:
+            InfeasibleError: Nothing was.
+        """
+        if self.progress:
+            self.progress(2 * len(self.ranked), 2 * len(self.ranked), "done")
+        best: dict[UnitPlacement, PlacementSearch] = {}
+        for each in sorted(self.ranked, key=lambda each: each.found.value):
+            if each.found.plan is not None:
+                best.setdefault(each.placement, each)
+        infeasible = tuple(
+            InfeasiblePlacement(
+                placement=show_placement(placement), reason=misfit_reason(placement, self.space)
+            )
+            for placement in self.placements
+            if placement not in best
+        )
+        if not best:
+            # A reason names the set that does not fit, and many placements share theirs.
+            reasons = "; ".join(dict.fromkeys(item.reason for item in infeasible))
+            raise InfeasibleError(
+                f"no plan of job {self.space.job.name!r} fits its cluster, in "
+                f"{len(infeasible)} placements: {reasons}"
+            )
+        found = list(best.values())
+        winner = found[0].found
+        assert winner.forecast is not None, "what has a plan has its forecast"
+        gap = _gap(winner.value, self.bound)
+        tally = self.space.tally
+        tally.consider("placements", len(self.placements))
+        tally.consider("generations played", self.space.generations.played)
+        return SearchResult(
+            plans=tuple(_candidate(each, winner.forecast) for each in found),
+            infeasible=infeasible,
+            considered=FrozenDict(tally.considered),
+            pruned=FrozenDict(tally.pruned),
+            bound_seconds=winner.forecast.iteration_seconds * (1 - gap),
+            gap=gap,
+            search_seconds=seconds,
+            profile=self.space.facts.label,
+        )
+
+
+def _generates_apart(placement: UnitPlacement) -> bool:
+    return any("actor.generate" in members for members in placement)
+
+
+def _gap(value: float, bound: float) -> float:
+    gap = (value - bound) / value if value else 0.0
+    return gap if gap > ROUNDING else 0.0
+
+
+def _candidate(search: PlacementSearch, winner: Forecast) -> Candidate:
+    found = search.found
+    assert found.plan is not None, "only placements with a plan are told"
+    assert found.forecast is not None, "what has a plan has its forecast"
+    stages = {
+        stage: seconds - winner.stage_seconds.get(stage, 0.0)
+        for stage, seconds in found.forecast.stage_seconds.items()
+    }
+    return Candidate(
+        plan=found.plan,
+        forecast=found.forecast,
+        loses_seconds=found.forecast.iteration_seconds - winner.iteration_seconds,
+        loses_to=FrozenDict(stages),
+        gap=_gap(found.value, min(found.bound, found.value)),
+    )

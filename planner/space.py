@@ -1,0 +1,186 @@
+"""What a search looks through: a job's units, the shares that they can get, tables of costs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
+from planner.arrangements import Score
+from planner.generations import GenerationTable
+from planner.host import HOST_POOL, RULE_TASK, has_rule, host_pool
+from planner.objectives import load_objective
+from planner.options import OptionTable
+from planner.placements import GENERATION, UnitSet
+from planner.pool_rows import roles_of
+from planner.pools import PoolTable
+from planner.role_options import Tally
+from planner.specs import usable_fraction
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.job import Job
+from rlplan.plan import TaskDraft, TaskPlan, TransitionName
+from rlplan.specs import Specs
+from simulator.costs import data_bytes, task_cost, transfer_cost
+from simulator.site import Site, host_site
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Hold a job's space of plans with the tables of what their parts cost.
+
+    Attributes:
+        drafts: Parts of tasks' layouts that the user fixed.
+        specs: Limits that plans must keep.
+        transition: The only one on one pool, if the user fixed it.
+    """
+
+    job: Job
+    facts: Facts
+    drafts: Mapping[str, TaskDraft]
+    objective: str
+    specs: Specs
+    transition: TransitionName | None = None
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the job's tasks."""
+        return tasks_of(load_algorithm(self.job.algorithm), self.job)
+
+    @cached_property
+    def tally(self) -> Tally:
+        """Return the counts of what was looked at and dropped."""
+        return Tally()
+
+    @cached_property
+    def options(self) -> OptionTable:
+        """Return what roles can do."""
+        algorithm = load_algorithm(self.job.algorithm)
+        return OptionTable(
+            self.job,
+            algorithm,
+            self.tasks,
+            self.facts,
+            dict(self.drafts),
+            self.tally,
+            usable_fraction=usable_fraction(self.specs),
+        )
+
+    @cached_property
+    def pools(self) -> PoolTable:
+        """Return what sets can do."""
+        return PoolTable(self.options)
+
+    @cached_property
+    def generations(self) -> GenerationTable:
+        """Return how pools can generate."""
+        return GenerationTable(self.options, self.transition)
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Return the cluster's devices."""
+        return devices_of(self.job)
+
+    @cached_property
+    def limits(self) -> "np.typing.NDArray[np.int64]":
+        """Return how many GPUs of each device there are."""
+        return np.array(gpus_of(self.job), dtype=np.int64)
+
+    @cached_property
+    def score(self) -> Score:
+        """Return what iterations are worth."""
+        workers = host_pool(self.job).gpus if has_rule(task.name for task in self.tasks) else 0
+        return Score(
+            self.job,
+            self.facts,
+            load_objective(self.objective, self.job),
+            self.specs,
+            self.devices,
+            workers,
+            self.rule_seconds,
+        )
+
+    @cached_property
+    def rule_seconds(self) -> float:
+        """Return the seconds of the reward function on its workers; 0 if the job has none."""
+        rule = next((task for task in self.tasks if task.name == RULE_TASK), None)
+        if rule is None:
+            return 0.0
+        workers = host_pool(self.job).gpus
+        layout = TaskPlan(pool=HOST_POOL, dp=workers, engine="python")
+        site = host_site(self.job, workers)
+        return task_cost(rule, layout, site, self.job, self.facts).total.seconds
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        """Return every share that a set may get."""
+        return shares_of(self.job)
+
+    def device(self, share: Share) -> int:
+        """Return the place of a share's device among the cluster's."""
+        return self.devices.index(self.job.cluster[share.group].gpu)
+
+    def site(self, share: Share) -> Site:
+        """Return the site of a share at its best."""
+        return self._sites[share]
+
+    @cached_property
+    def _sites(self) -> dict[Share, Site]:
+        return {share: ideal_site(self.job, share) for share in self.shares}
+
+    def set_shares(self, members: UnitSet) -> tuple[Share, ...]:
+        """Return the shares on which each role of a set can be laid out and may fit."""
+        if members not in self._set_shares:
+            self._set_shares[members] = tuple(
+                share for share in self.shares if self.pools.least(members, self.site(share)).fits
+            )
+        return self._set_shares[members]
+
+    @cached_property
+    def _set_shares(self) -> dict[UnitSet, tuple[Share, ...]]:
+        return {}
+
+    def arrival_seconds(self, members: UnitSet) -> float:
+        """Return the least seconds until a set beside the generating one has its first data.
+
+        Transfers into a pool go one after another, and no task begins before all its inputs are there.
+        """
+        names = set(roles_of(members))
+        preparing = [t for t in self.tasks if t.role in names and t.stage == "preparation"]
+        return min((self._fetch_seconds(task) for task in preparing), default=0.0)
+
+    @cached_property
+    def rule_arrival_seconds(self) -> float:
+        """Return the least seconds until the reward function has its data; it always runs elsewhere."""
+        rule = next((task for task in self.tasks if task.name == RULE_TASK), None)
+        return self._fetch_seconds(rule) if rule else 0.0
+
+    def _fetch_seconds(self, task: Task) -> float:
+        made = self.generations.task.outputs
+        keys = [key for key in task.inputs if key in made]
+        return sum(self.fetch_seconds(key) for key in keys)
+
+    def fetch_seconds(self, key: str) -> float:
+        """Return the least seconds of bringing a key's data from one pool to another."""
+        if key not in self._fetches:
+            self._fetches[key] = self._least_fetch(key)
+        return self._fetches[key]
+
+    @cached_property
+    def _fetches(self) -> dict[str, float]:
+        return {}
+
+    def _least_fetch(self, key: str) -> float:
+        one = [Site(device, 1, 1, np.inf) for device in self.devices]
+        num_bytes = data_bytes((key,), self.job.workload)
+        return min(
+            transfer_cost(num_bytes, site, site, same_pool=False, facts=self.facts).seconds
+            for site in one
+        )
+
+
+def generates_alone(members: UnitSet) -> bool:
+    """Tell whether a set holds a copy that generates, whose weights are trained elsewhere."""
+    return GENERATION in members

@@ -1,0 +1,172 @@
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.checks import check_plan
+from planner.objectives import load_objective, objective_names
+from planner.placements import all_placements, placed_roles, show_placement
+from planner.search import search
+from planner.strategies import place, strategy_names
+from profiles.catalog import load_job
+from profiles.facts import load_facts
+from rlplan.errors import InfeasibleError, UnknownNameError
+from rlplan.specs import Specs
+from simulator.simulate import simulate
+from tests.planner.brute_force import facts_with, placed, random_space, sets_of, small_jobs
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROUNDING = 1e-9
+JOBS = 200
+
+some = settings(max_examples=15, suppress_health_check=list(HealthCheck))
+
+
+def found_by(job, facts, **wanted):
+    """Return the search's result, None if nothing fits."""
+    try:
+        return search(job, facts, **wanted)
+    except InfeasibleError:
+        return None
+
+
+def check_against(forecasts, job, facts, name):
+    """Hold a search by one objective to all plans that fit, by placement; return its excess."""
+    objective = load_objective(name, job)
+    result = found_by(job, facts, objective=name)
+    if result is None:
+        assert not forecasts
+        return 0.0
+    best = {
+        sets: min(objective.value(forecast) for forecast in some)
+        for sets, some in forecasts.items()
+    }
+    assert {placed(each.plan) for each in result.plans} == set(best)
+    least, value = min(best.values()), objective.value(result.plans[0].forecast)
+    assert value * (1 - result.gap) <= least * (1 + ROUNDING)
+    assert value >= least * (1 - ROUNDING)
+    for each in result.plans:
+        own, reached = best[placed(each.plan)], objective.value(each.forecast)
+        assert reached * (1 - each.gap) <= own * (1 + ROUNDING)
+        assert reached >= own * (1 - ROUNDING)
+    return value / least - 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_plan_is_the_best_of_all_plans_by_every_objective(seed):
+    generator = random.Random(seed)
+    for _ in range(JOBS // 4):
+        job, plans, facts = random_space(generator, most_plans=100)
+        forecasts = {}
+        for plan in plans:
+            forecast = simulate(plan, facts)
+            if forecast.feasible:
+                forecasts.setdefault(placed(plan), []).append(forecast)
+        for name in objective_names():
+            assert check_against(forecasts, job, facts, name) <= ROUNDING
+
+
+@some
+@given(small_jobs(), st.sampled_from([2**28, 2**30, 2**40]))
+def test_every_plan_found_is_sound_feasible_and_in_order(job, memory_bytes):
+    facts = facts_with(job, memory_bytes)
+    result = found_by(job, facts)
+    if result is None:
+        return
+    for each in result.plans:
+        check_plan(each.plan)
+        assert simulate(each.plan, facts) == each.forecast
+        assert each.forecast.feasible
+    seconds = [each.forecast.iteration_seconds for each in result.plans]
+    assert seconds == sorted(seconds)
+    assert [each.loses_seconds for each in result.plans] == [s - seconds[0] for s in seconds]
+
+
+@some
+@given(small_jobs(), st.sampled_from([2**26, 2**28, 2**40]))
+def test_every_placement_has_a_best_plan_or_a_reason(job, memory_bytes):
+    result = found_by(job, facts_with(job, memory_bytes))
+    if result is None:
+        return
+    every = {show_placement(placement) for placement in all_placements(job)}
+    feasible = {placed(each.plan) for each in result.plans}
+    infeasible = {each.placement for each in result.infeasible}
+    assert infeasible < every
+    assert len(feasible) == len(result.plans)
+    assert len(feasible) + len(infeasible) == len(every)
+    assert all(each.reason for each in result.infeasible)
+
+
+@some
+@given(small_jobs())
+def test_the_certificate_holds_and_the_same_job_gives_the_same_plans(job):
+    facts = facts_with(job, 2**40)
+    result, again = found_by(job, facts), found_by(job, facts)
+    if result is None or again is None:
+        assert result is again
+        return
+    best_seconds = result.plans[0].forecast.iteration_seconds
+    assert 0 <= result.gap < 1
+    assert result.bound_seconds == best_seconds * (1 - result.gap)
+    assert replace(result, search_seconds=0) == replace(again, search_seconds=0)
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Return the example of GRPO on eight H100, with its facts and its search."""
+    job = load_job(EXAMPLES / "grpo-qwen2.5-7b-8xh100.yaml")
+    facts = load_facts(job)
+    return job, facts, search(job, facts)
+
+
+def test_no_named_strategy_does_better(example):
+    job, _, result = example
+    by_sets = {}
+    for each in result.plans:
+        by_sets.setdefault(sets_of(each.plan), each.forecast.iteration_seconds)
+    for name in strategy_names():
+        sets = frozenset(map(frozenset, place(name, placed_roles(job))))
+        assert result.plans[0].forecast.iteration_seconds <= by_sets[sets]
+
+
+def test_a_search_that_is_cut_short_says_how_far_off_it_may_be(example):
+    job, facts, result = example
+    best_seconds = result.plans[0].forecast.iteration_seconds
+    hasty = search(job, facts, seconds=0)
+    found_seconds = hasty.plans[0].forecast.iteration_seconds
+    assert hasty.bound_seconds <= best_seconds <= found_seconds
+
+
+def test_limits_are_kept(example):
+    job, facts, result = example
+    four = search(job, facts, specs=Specs(gpus=4))
+    assert sum(pool.gpus for pool in four.plans[0].plan.pools if not pool.is_host) <= 4
+    assert four.plans[0].forecast.iteration_seconds > result.plans[0].forecast.iteration_seconds
+    seconds = result.plans[0].forecast.iteration_seconds
+    with pytest.raises(InfeasibleError):
+        search(job, facts, specs=Specs(iteration_seconds=seconds * 0.99))
+
+
+def test_progress_runs_from_the_first_placement_to_all_of_them(example):
+    job, facts, _ = example
+    seen = []
+    search(job, facts, progress=lambda done, total, what: seen.append((done, total, what)))
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1]
+    assert all(one[0] <= other[0] for one, other in pairwise(seen))
+
+
+def test_a_job_that_fits_nowhere_is_refused_with_the_nearest_miss(example):
+    job, _, _ = example
+    with pytest.raises(InfeasibleError, match=r"\{actor, reference\} on 8 x h100.* needs at least"):
+        search(job, facts_with(job, 2**31))
+
+
+def test_an_unknown_searcher_is_named(example):
+    job, facts, _ = example
+    with pytest.raises(UnknownNameError, match="did you mean 'exact'"):
+        search(job, facts, searcher="exat")
