@@ -8,6 +8,8 @@ from rlplan.job import Constraint, Job
 
 # Its name in the algorithm's state and in the metrics.
 MULTIPLIER = "lagrange_multiplier"
+# Keeps its logarithm finite; a cost that counts for so little changes no advantage.
+SMALLEST_MULTIPLIER = 1e-8
 
 
 def next_multiplier(multiplier: float, mean_cost: float, constraint: Constraint) -> float:
@@ -17,8 +19,8 @@ def next_multiplier(multiplier: float, mean_cost: float, constraint: Constraint)
     arXiv:2310.12773, eq. 31).
     """
     step = constraint.multiplier_learning_rate * multiplier * (mean_cost - constraint.cost_limit)
-    highest = math.log(constraint.multiplier_max)
-    return math.exp(min(math.log(multiplier) + step, highest))
+    lowest, highest = math.log(SMALLEST_MULTIPLIER), math.log(constraint.multiplier_max)
+    return math.exp(max(lowest, min(math.log(multiplier) + step, highest)))
 
 
 def initial_state(algorithm: Algorithm, job: Job) -> dict[str, float]:

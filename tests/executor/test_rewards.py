@@ -75,4 +75,5 @@ def test_a_multiplier_grows_above_the_limit_and_shrinks_below_it():
 @given(st.floats(0.01, 100), st.floats(-1e6, 1e6))
 def test_a_multiplier_stays_within_its_bounds(multiplier, cost):
     found = next_multiplier(multiplier, cost, Constraint(multiplier_max=100.0))
-    assert 0 <= found <= 100 * (1 + 1e-9)
+    assert 0 < found <= 100 * (1 + 1e-9)
+    assert next_multiplier(found, cost, Constraint(multiplier_max=100.0)) > 0
