@@ -13,7 +13,7 @@ from rlplan.precision import PRECISIONS
 from rlplan.reproduced import Point
 from rlplan.systems import SystemForecast
 from rlplan.transfers import TransitionShape, transition_volume
-from simulator.accuracy.hybridflow_plans import MODELS
+from simulator.accuracy.hybridflow_plans import MODELS, PROMPTS, TOKENS
 from simulator.accuracy.hybridflow_transition_generation_search import (
     generation_seconds,
     transition_rows,
@@ -109,9 +109,11 @@ def _placement(figure: str, model: str, gpus: int, series: str) -> Unfinished:
 
 
 def _with_system(point: Point, found: SystemForecast) -> Point:
-    if found.forecast is None or found.plan is None:
+    """Return a point with a forecast's throughput, padding counted as the paper counts it."""
+    if found.plan is None or found.seconds is None:
         return replace(point, reason=found.reason or "nothing fits")
-    return replace(point, forecast=found.forecast.tokens_per_second, plan=plan_words(found.plan))
+    rate = PROMPTS * 2 * TOKENS / found.seconds
+    return replace(point, forecast=rate, plan=plan_words(found.plan))
 
 
 def plan_words(plan: Plan) -> str:

@@ -96,6 +96,18 @@ def test_a_finished_point_has_the_published_value_beside_it():
     assert abs(point.error_fraction) < 0.25
 
 
+def test_throughput_counts_padding_whatever_lengths_the_engines_see():
+    found = {
+        (each.point.series, each.point.gpus): each
+        for each in unfinished_points()
+        if each.point.panel == "PPO 7B" and each.point.figure == "Fig 9"
+    }
+    point = found["OpenRLHF", 8].finished()
+    seconds = system_forecast("openrlhf-0.2", "ppo", "7B", 8).seconds
+    assert point.forecast == pytest.approx(1024 * 2048 / seconds)
+    assert point.published == 2299.0
+
+
 def tokens(figure, panel, series, gpus, forecast, published=None):
     return Point(
         figure=figure, panel=panel, series=series, gpus=gpus, quantity="tokens_per_second",
