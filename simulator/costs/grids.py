@@ -3,7 +3,6 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source
@@ -99,14 +98,6 @@ def worst_of(notes: Iterable[Note]) -> Note:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Hold costs by the place of the last coordinate's node in `NODES`; NaN is not asked for yet."""
-
-    seconds: list[float] = field(default_factory=lambda: [math.nan] * len(NODES))
-    notes: list[Note] = field(default_factory=lambda: [NOTHING] * len(NODES))
-
-
 class Grid:
     """Read costs off straight lines between nodes, in as many dimensions as the cost has.
 
@@ -116,8 +107,10 @@ class Grid:
 
     def __init__(self, cost: Callable[..., Estimate], known: Known) -> None:
         self._cost, self._known = cost, known
+        self._nodes: dict[tuple[int, ...], tuple[float, Note]] = {}
         # By all coordinates but the last, which are nodes or lie between them.
-        self._rows: dict[tuple[float, ...], _Row] = {}
+        # Then by the place of the last coordinate's node in `NODES`.
+        self._rows: dict[tuple[float, ...], dict[int, tuple[float, Note]]] = {}
 
     def __call__(self, notes: set[Note], *at: float) -> float:
         """Return seconds at a place that need not be a node.
@@ -129,27 +122,26 @@ class Grid:
         if row is None:
             if len(self._rows) >= MOST_ROWS:
                 self._rows.clear()
-            row = self._rows[at[:-1]] = _Row()
+            row = self._rows[at[:-1]] = {}
         last = at[-1]
         place = bisect_right(NODES, last) - 1
         low = NODES[place]
-        seconds = row.seconds[place]
-        if seconds != seconds:  # noqa: PLR0124 -- the quickest test for NaN, in the hottest place
-            seconds = self._fill(row, at[:-1], place)
-        notes.add(row.notes[place])
+        seconds, note = row.get(place) or self._fill(row, at[:-1], place)
+        notes.add(note)
         if last == low:
             return seconds
-        upper = row.seconds[place + 1]
-        if upper != upper:  # noqa: PLR0124
-            upper = self._fill(row, at[:-1], place + 1)
-        notes.add(row.notes[place + 1])
+        upper, note = row.get(place + 1) or self._fill(row, at[:-1], place + 1)
+        notes.add(note)
         return seconds + (last - low) / (NODES[place + 1] - low) * (upper - seconds)
 
-    def _fill(self, row: _Row, first: tuple[float, ...], place: int) -> float:
+    def _fill(
+        self, row: dict[int, tuple[float, Note]], first: tuple[float, ...], place: int
+    ) -> tuple[float, Note]:
         notes: set[Note] = set()
-        seconds = row.seconds[place] = self._between(notes, (), first, NODES[place])
-        row.notes[place] = worst_of(notes)
-        return seconds
+        seconds = self._between(notes, (), first, NODES[place])
+        note = notes.pop() if len(notes) == 1 else worst_of(notes)
+        found = row[place] = (seconds, note)
+        return found
 
     def _between(
         self, notes: set[Note], fixed: tuple[int, ...], rest: tuple[float, ...], last: int
@@ -165,8 +157,11 @@ class Grid:
         return seconds
 
     def _at(self, notes: set[Note], node: tuple[int, ...]) -> float:
-        estimate = self._known.get(node)
-        if estimate is None:
-            estimate = self._known[node] = self._cost(*node)
-        notes.add(note_of(estimate))
-        return estimate.seconds
+        found = self._nodes.get(node)
+        if found is None:
+            estimate = self._known.get(node)
+            if estimate is None:
+                estimate = self._known[node] = self._cost(*node)
+            found = self._nodes[node] = (estimate.seconds, note_of(estimate))
+        notes.add(found[1])
+        return found[0]

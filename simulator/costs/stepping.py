@@ -18,7 +18,7 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
 from simulator.costs.derived import kernels_of
-from simulator.costs.grids import Grid, Known, Note, nodes_around
+from simulator.costs.grids import Grid, Known, Note, nodes, nodes_around
 from simulator.costs.operators import (
     Attention,
     Batch,
@@ -113,19 +113,28 @@ class EngineSteps:
         stages, host = self.setting.pp, self.host_seconds(running)
         each = -(-running // stages)
         fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
-        at_low, at_high = (self.decode_grid(notes, each, node) for node in (low, high))
-        slope = (at_high - at_low) / (high - low)
+        fewer, more, share = nodes(each)
+        base, slope = self._line(notes, fewer, low, high)
+        if share:
+            other = self._line(notes, more, low, high)
+            base, slope = base + share * (other[0] - base), slope + share * (other[1] - slope)
         overlap = self.engine.steps.host_overlap
         stretch = Stretch(
             low,
             high,
             fixed * stages,
-            (fixed + at_low - slope * low) * stages,
+            (fixed + base) * stages,
             slope * stages,
             max(self.launch_seconds, host) if overlap else self.launch_seconds,
             0.0 if overlap else host,
         )
         return stretch, frozenset(notes)
+
+    def _line(self, notes: set[Note], sequences: int, low: int, high: int) -> tuple[float, float]:
+        """Return decode attention between two nodes of cached tokens as base and slope."""
+        at_low = self.decode_grid(notes, sequences, low)
+        slope = (self.decode_grid(notes, sequences, high) - at_low) / (high - low)
+        return at_low - slope * low, slope
 
     @cached_property
     def stage_layers(self) -> int:
