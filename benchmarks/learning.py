@@ -53,7 +53,7 @@ def main() -> None:
     with running_ray(devices=2, hosts=1):
         for name in options.algorithms:
             curves[name] = learnt(jobs[name], options.seeds, options.iterations)
-    publish({name: curves[name] for name in jobs if name in curves}, options.out)
+            publish({name: curves[name] for name in jobs if name in curves}, options.out)
 
 
 def small_task(algorithm: str) -> Job:
