@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.mappings import RULE_TASK
+from planner.host import RULE_TASK
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, NodeGroup, Role

@@ -8,7 +8,7 @@ which settings do not change. So the best of every task is the best of all.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from planner.mappings import RULE_TASK, has_rule, host_pool
+from planner.host import RULE_TASK, has_rule, host_pool
 from planner.system_plans import Offer, job_tasks
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm

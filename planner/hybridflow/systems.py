@@ -4,6 +4,7 @@ Parallel sizes of the systems are not published: those of HybridFlow are the sea
 placements, its peers' are what `planner.baselines` finds. Each point is forecast once in a process.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from planner.baselines import load_baseline
@@ -14,7 +15,7 @@ from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskDraft
-from rlplan.searched import SearchResult
+from rlplan.searched import Candidate, SearchResult
 from rlplan.systems import SystemForecast
 from simulator.accuracy.hybridflow_plans import TOKENS, TRUE_PROMPTS, job_of
 
@@ -50,11 +51,8 @@ def _ours(algorithm: str, model: str, gpus: int) -> SystemForecast:
     found = searched(algorithm, model, gpus)
     if isinstance(found, str):
         return SystemForecast(name=OURS, about=ABOUT, reason=found)
-    best = found.plans[0]
     considered = sum(found.considered.values())
-    return SystemForecast(
-        name=OURS, about=ABOUT, plan=best.plan, forecast=best.forecast, considered=considered
-    )
+    return _first(OURS, _generating_at_home(found), considered)
 
 
 def placed_forecast(placement: str, algorithm: str, model: str, gpus: int) -> SystemForecast:
@@ -63,17 +61,28 @@ def placed_forecast(placement: str, algorithm: str, model: str, gpus: int) -> Sy
     Raises:
         UnknownNameError: No placement strategy has that name.
     """
-    sets = place(placement, roles_of(job_of(model, gpus, algorithm)))
+    wanted = {
+        frozenset(each) for each in place(placement, roles_of(job_of(model, gpus, algorithm)))
+    }
     found = searched(algorithm, model, gpus)
     if isinstance(found, str):
         return SystemForecast(name=placement, about=ABOUT, reason=found)
-    wanted = {frozenset(members) for members in sets}
-    for candidate in found.plans:
-        if _sets(candidate.plan) == wanted:
-            return SystemForecast(
-                name=placement, about=ABOUT, plan=candidate.plan, forecast=candidate.forecast
-            )
-    return SystemForecast(name=placement, about=ABOUT, reason="no plan of this placement fits")
+    plans = [each for each in _generating_at_home(found) if _sets(each.plan) == wanted]
+    return _first(placement, plans)
+
+
+def _first(name: str, plans: Sequence[Candidate], considered: int = 0) -> SystemForecast:
+    if not plans:
+        return SystemForecast(name=name, about=ABOUT, reason="no plan of this placement fits")
+    plan, forecast = plans[0].plan, plans[0].forecast
+    return SystemForecast(
+        name=name, about=ABOUT, plan=plan, forecast=forecast, considered=considered
+    )
+
+
+def _generating_at_home(found: SearchResult) -> list[Candidate]:
+    """Return the plans in which the actor generates where it trains, as HybridFlow's engine does."""
+    return [each for each in found.plans if each.plan.transition != "two-copies"]
 
 
 def placement_name(plan: Plan) -> str:
@@ -100,9 +109,13 @@ def searched(algorithm: str, model: str, gpus: int) -> SearchResult | str:
 
 
 def _drafts(job: Job) -> dict[str, TaskDraft]:
-    """Fix what HybridFlow's workers of the paper do: they recompute activations, and offload nothing."""
+    """Fix what HybridFlow's workers of the paper do.
+
+    They recompute activations, keep everything on the GPUs, and do not interleave pipeline stages.
+    """
+    trained = TaskDraft(recompute="full", offload=False, chunks=1)
     return {
-        task.name: TaskDraft(recompute="full", offload=False)
+        task.name: trained if task.kind == "train" else TaskDraft(offload=False)
         for task in job_tasks(job)
-        if task.kind == "train"
+        if task.kind != "generate"
     }
