@@ -97,6 +97,10 @@ class FlatParameters:
         """Return the bytes of this rank's weights."""
         return self.values.numel() * self.values.element_size()
 
+    def stored(self) -> list[Tensor]:
+        """Return what holds this rank's weights, each with a storage of its own."""
+        return [self.stored_values]
+
     def whole_values(self) -> Tensor:
         """Return all weights of this rank's stages, as `entries` say."""
         return self.values

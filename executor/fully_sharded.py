@@ -57,8 +57,7 @@ class FullyShardedParameters:
     @property
     def weight_bytes(self) -> int:
         """Return the bytes of this rank's share of the weights."""
-        locals_ = [local_part(parameter) for parameter in self.parameters().values()]
-        return sum(part.numel() * part.element_size() for part in locals_)
+        return sum(part.numel() * part.element_size() for part in self.stored())
 
     @property
     def gathered_bytes(self) -> int:
@@ -79,6 +78,10 @@ class FullyShardedParameters:
         """Return this rank's share of each parameter, a DTensor, by name."""
         return {name: getattr(module, key) for name, (module, key) in self._homes.items()}
 
+    def stored(self) -> list[Tensor]:
+        """Return what holds this rank's share of the weights, each with a storage of its own."""
+        return [local_part(parameter) for parameter in self.parameters().values()]
+
     def whole_values(self) -> Tensor:
         """Return the weights of this rank's stages in one flat tensor; all ranks gather together."""
         flat = torch.empty(self.entries[-1].stop, device=self._mesh.device)
@@ -93,14 +96,14 @@ class FullyShardedParameters:
 
     def write_values(self, flat: Tensor) -> None:
         """Take over weights that `whole_values` of any rank of this position returned."""
-        self.write_shares([local_part(share) for share in self.parameters().values()], flat)
+        self.write_shares(self.stored(), flat)
 
     def whole_of(self, shares: Sequence[Tensor]) -> Tensor:
         """Return what is sharded as the weights are, whole and in one flat tensor.
 
         Weights make room for it while it is gathered, so that it goes the same way.
         """
-        weights = [local_part(share) for share in self.parameters().values()]
+        weights = self.stored()
         kept = [weight.clone() for weight in weights]
         with torch.no_grad():
             for weight, share in zip(weights, shares, strict=True):

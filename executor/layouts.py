@@ -44,7 +44,9 @@ def uses_micro_groups(plan: Plan) -> bool:
     """Tell whether generation groups are zero-redundancy groups of the training layout."""
     train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
     divides = train.tp % generate.tp == 0 and train.pp % generate.pp == 0
-    return plan.transition == "hybridflow" and divides
+    # Stages that interleave lie apart: they are slices of nothing but the whole pipeline.
+    nests = train.chunks == 1 or generate.pp == 1
+    return plan.transition == "hybridflow" and divides and nests
 
 
 def _micro_groups(train: TaskPlan, generate: TaskPlan, ranks: int) -> GenerateLayout:

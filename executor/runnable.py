@@ -54,6 +54,8 @@ def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
             raise PlanError(
                 f"tasks.{task.name}.{field} is {value}: this engine runs {_list(offered)} only"
             )
+    if task.kind == "generate" and layout.zero:
+        raise PlanError(f"tasks.{task.name}.zero is {layout.zero}: what generates is not sharded")
     pool = plan.pool_of(task.name)
     if layout.gpus != pool.gpus:
         raise PlanError(

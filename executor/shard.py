@@ -83,8 +83,7 @@ class ModelShard:
         if trainer is not None:
             self.parking = HostParking(trainer.states)
         else:
-            assert isinstance(flat, FlatParameters), "only what is trained is fully sharded"
-            self.parking = HostParking(lambda: [flat.stored_values])
+            self.parking = HostParking(flat.stored)
         self.parking.park()
 
     def without_gradients(self) -> AbstractContextManager[None]:
@@ -129,7 +128,8 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
             not divide by the tensor-parallel size.
     """
     stream = seed * NUM_STREAMS + ROLE_STREAMS[role]
-    chunks = layout.chunks if layout is not None and mesh.pp_size > 1 else 1
+    trained = layout if learning_rate is not None else None
+    chunks = trained.chunks if trained is not None and mesh.pp_size > 1 else 1
     stages = build_stages(
         architecture,
         head,
@@ -137,7 +137,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
         random_head=role not in CRITICS,
         stages=chunks * mesh.pp_size,
         held=[chunk * mesh.pp_size + mesh.pp for chunk in range(chunks)],
-        recompute=layout.recompute if layout is not None and learning_rate is not None else "none",
+        recompute=trained.recompute if trained is not None else "none",
     )
     tied = head == "lm" and architecture.tied_embeddings
     split = head == "lm" and architecture.vocab_size % lcm(mesh.tp_size, vocabulary_parts) == 0
@@ -170,9 +170,9 @@ def _with_weights(
     rate, zero = learning_rate, layout.zero if layout is not None else 0
     shared = _shared_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
     ends: Shared = {"shared": shared, "owner": shared != HEAD}
-    if rate is not None and zero > 1 and mesh.dp_size > 1:
+    if zero > 1 and mesh.dp_size > 1:
         sharded = FullyShardedParameters(stages, mesh, zero=zero, **ends)
-        trainer: ShardOptimizer = FullyShardedOptimizer(sharded, mesh, rate)
+        trainer = FullyShardedOptimizer(sharded, mesh, rate) if rate is not None else None
         return ModelShard(stages, sharded, mesh, head, precision, trainer)
     slices = mesh.dp_size if rate is not None and zero else 1
     flat = FlatParameters(stages, mesh.device, trainable=rate is not None, multiple=slices, **ends)

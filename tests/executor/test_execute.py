@@ -101,6 +101,7 @@ def changed(task="actor.update", **fields):
             r"engine is vllm: this executor has torch-static",
         ),
         (changed(engine="fsdp2"), r"engine is fsdp2: this executor has torch-tp-dp"),
+        (changed("actor.generate", zero=3), r"zero is 3: what generates is not sharded"),
         (changed(dp=1), r"covers 1 devices, but pool p0 has 2"),
         (changed("critic.compute_values", tp=2, dp=1), r"in the layout of critic\.update, tp 1"),
         (replace(changed(), mode="streaming"), r"mode streaming"),

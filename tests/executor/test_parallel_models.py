@@ -230,3 +230,38 @@ def test_three_updates_move_the_weights():
         for e in before.flat.entries
     ]
     assert min(moved) > 1e-3
+
+
+def say_from_the_host(rank, ranks):
+    """Return what a fully sharded model that is not trained says, parked on the host between uses."""
+    shard = build_shard(
+        QWEN3,
+        "lm",
+        make_mesh(train_positions(1, ranks), rank, torch.device("cpu")),
+        role="reference",
+        seed=1,
+        precision="fp32",
+        layout=TaskPlan(pool="p0", zero=3 if ranks > 1 else 0),
+    )
+    shard.park()
+    share = share_of(batch_of("lm"), rank, ranks)
+    for _ in range(2):
+        with shard.weights_on_device():
+            said = infer(
+                shard,
+                share["tokens"],
+                share["parts"],
+                "log_probs",
+                micro_batch=3,
+                temperature=1.0,
+            )
+        held = sum(part.untyped_storage().nbytes() for part in shard.flat.stored())
+    return said.numpy(), held
+
+
+def test_a_fully_sharded_model_that_is_not_trained_says_the_same(crew):
+    expected, _ = say_from_the_host(0, 1)
+    for rank, (said, held) in enumerate(crew.on_ranks(2, say_from_the_host)):
+        share = share_of({"said": torch.from_numpy(expected)}, rank, 2)["said"]
+        np.testing.assert_allclose(said, share.numpy(), atol=1e-5)
+        assert held == 0
