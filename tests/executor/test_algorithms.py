@@ -46,7 +46,9 @@ def losses(record):
         {
             name: value
             for name, value in metrics.items()
-            if not name.startswith(("seconds", "stage_", "task_", "timing_", "tokens_per"))
+            if not name.startswith(
+                ("seconds", "stage_", "task_", "timing_", "tokens_per", "transition_")
+            )
         }
         for metrics in record.metrics
     ]
