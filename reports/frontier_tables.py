@@ -1,9 +1,12 @@
 """Rows of the table of a Pareto front: what each plan holds, what it is worth, and where it is best."""
 
+from collections.abc import Sequence
+
 from reports.tables import Table, columns
-from reports.wording import percent
+from reports.wording import percent, signed_percent
 from rlplan.frontier import Frontier, FrontierPoint
 from rlplan.plan import Plan
+from rlplan.searched import SearchResult
 from rlplan.units import show_seconds
 
 HEADINGS = {"throughput": "#Tokens/s", "cost": "#USD/M tokens", "energy": "#kJ/M tokens"}
@@ -19,6 +22,29 @@ def frontier_table(frontier: Frontier) -> Table:
         strong_rows=frozenset(
             index for index, point in enumerate(frontier.points) if point.best_in
         ),
+    )
+
+
+def worth_table(search: SearchResult, objective: str, values: Sequence[float]) -> Table:
+    """Return the plans of a search with what each is worth by an objective, best first.
+
+    Args:
+        values: Of the plans, in their order, in the objective's unit.
+    """
+    heading = HEADINGS[objective]
+    return Table(
+        columns=columns("##", "Pools", "#Iteration", heading, "#Loses"),
+        rows=tuple(
+            (
+                str(number),
+                pools_words(candidate.plan),
+                show_seconds(candidate.forecast.iteration_seconds),
+                value_words(objective, value),
+                "best" if number == 1 else signed_percent(value / values[0] - 1),
+            )
+            for number, (candidate, value) in enumerate(zip(search.plans, values, strict=True), 1)
+        ),
+        strong_rows=frozenset({0}),
     )
 
 

@@ -7,15 +7,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlplan_cli.search_options import (
+    MaxCostOption,
+    MaxGpusOption,
+    MaxHourOption,
+    MaxSecondsOption,
+    ModeOption,
+    ObjectiveOption,
+    ParetoOption,
+    SecondsOption,
+    SpecOption,
+    asked,
+    objectives_of,
+)
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
+    from profiles.facts import Facts
+    from rlplan.frontier import Frontier
+    from rlplan.job import Job
     from rlplan.searched import SearchResult
 
-EXAMPLE = "Example: rlplan search examples/ppo-7b-16xa100.yaml --out plan.yaml"
+EXAMPLE = (
+    "Examples: rlplan search examples/ppo-7b-16xa100.yaml --out plan.yaml; "
+    "rlplan search examples/ppo-13b-h100-l40s.yaml --pareto throughput,cost --plot front.svg"
+)
 
 
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     job: Annotated[Path, typer.Argument(help="The job's file (YAML).", show_default=False)],
     profile: ProfileOption = None,
     out: Annotated[
@@ -28,44 +47,139 @@ def command(
             "--result", help="Write the whole result (JSON) to this file.", show_default=False
         ),
     ] = None,
+    objective: ObjectiveOption = None,
+    pareto: ParetoOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", help="Draw the front of --pareto into this file (SVG).", show_default=False
+        ),
+    ] = None,
+    seconds: SecondsOption = None,
+    mode: ModeOption = None,
+    spec: SpecOption = None,
+    max_gpus: MaxGpusOption = None,
+    max_iteration_seconds: MaxSecondsOption = None,
+    max_cost_usd: MaxCostOption = None,
+    max_usd_per_hour: MaxHourOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the placement, allocation and parallelism of the shortest iteration."""
-    from planner.search import search
+    """Find the placement, allocation and parallelism that an objective favours, under limits."""
     from profiles.catalog import load_job
     from profiles.facts import load_facts
-    from rlplan.writing import write_json, write_yaml
     from rlplan_cli.outputs import check_files
-    from rlplan_cli.steps import check_rule_name, search_document
+    from rlplan_cli.steps import check_rule_name
 
-    resolved = load_job(job)
+    limits: dict[str, float | None] = {
+        "--max-gpus": max_gpus,
+        "--max-iteration-seconds": max_iteration_seconds,
+        "--max-cost-usd": max_cost_usd,
+        "--max-usd-per-hour": max_usd_per_hour,
+    }
+    resolved = asked(load_job(job), objective, mode, spec, limits)
+    names = objectives_of(pareto) if pareto is not None else None
     check_rule_name(resolved, job)
-    check_files({"--out": out, "--result": result}, inputs=(job,))
+    files = {"--out": out, "--result": result, "--plot": plot}
+    check_files(files, inputs=(job,))
+    _check_plot(plot, names)
     facts = load_facts(resolved, profile)
-    with progress_bar("search") as progress:
-        found = search(resolved, facts, progress=progress)
-    if out is not None:
-        write_yaml(out, found.plans[0].plan)
-    if result is not None:
-        write_json(result, search_document(found))
-    if as_json:
-        echo_json(search_document(found))
+    if names is None:
+        _search(resolved, facts, seconds, files, as_json=as_json)
     else:
-        _print(found)
-    for path in (out, result):
+        _search_front(resolved, facts, names, seconds, files, as_json=as_json)
+    for path in files.values():
         if path is not None:
             say(f"written: {path}")
 
 
-def _print(found: SearchResult) -> None:
+def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
+    from rlplan.errors import FileError
+
+    if plot is None:
+        return
+    if names is None:
+        raise FileError("--plot", "draws a front", value=str(plot), allowed="with --pareto only")
+    if plot.suffix != ".svg":
+        raise FileError(
+            "--plot", "is no SVG file", value=str(plot), allowed="a name ending in .svg"
+        )
+
+
+def _search(
+    job: Job, facts: Facts, seconds: float | None, files: dict[str, Path | None], *, as_json: bool
+) -> None:
+    from planner.asking import best_plans
+    from rlplan.writing import write_json, write_yaml
+    from rlplan_cli.steps import search_document
+
+    with progress_bar("search") as progress:
+        found = best_plans(job, facts, seconds=seconds, progress=progress)
+    if (out := files["--out"]) is not None:
+        write_yaml(out, found.plans[0].plan)
+    if (result := files["--result"]) is not None:
+        write_json(result, search_document(found))
+    if as_json:
+        echo_json(search_document(found))
+    else:
+        _print(found, job)
+
+
+def _search_front(
+    job: Job,
+    facts: Facts,
+    names: tuple[str, ...],
+    seconds: float | None,
+    files: dict[str, Path | None],
+    *,
+    as_json: bool,
+) -> None:
+    from planner.asking import best_front
+    from reports.frontier_picture import frontier_picture
+    from rlplan.writing import write_json, write_text, write_yaml
+
+    with progress_bar("front") as progress:
+        found = best_front(job, facts, names, seconds=seconds, progress=progress)
+    if (out := files["--out"]) is not None:
+        write_yaml(out, found.points[0].candidate.plan)
+    if (result := files["--result"]) is not None:
+        write_json(result, found)
+    if (plot := files["--plot"]) is not None:
+        write_text(plot, frontier_picture(found).file_text)
+    if as_json:
+        echo_json(found)
+    else:
+        _print_front(found)
+
+
+def _print_front(found: Frontier) -> None:
+    from reports.frontier_tables import frontier_table
+    from rlplan.units import show_seconds
+
+    named = " and ".join(found.objectives)
+    print_table(f"Plans that no other beats in {named}", frontier_table(found))
+    say(
+        f"{len(found.points)} plans of the front, from {found.searches} searches in "
+        f"{show_seconds(found.search_seconds)}"
+    )
+
+
+def _print(found: SearchResult, job: Job) -> None:
+    from planner.objectives import load_objective
+    from reports.frontier_tables import value_words, worth_table
     from reports.search_tables import infeasible_table, short_runners_up_table
     from rlplan.units import show_seconds
 
-    best = found.plans[0]
-    print_table("Best plan of every placement", short_runners_up_table(found))
+    best, objective = found.plans[0], load_objective(job.objective, job)
+    table, worth = short_runners_up_table(found), ""
+    if job.objective != "throughput":
+        values = [objective.value(each.forecast) for each in found.plans]
+        table = worth_table(found, job.objective, values)
+        worth = f"{value_words(job.objective, values[0])} {objective.unit}, "
+    print_table("Best plan of every placement", table)
     if found.infeasible:
         print_table("Placements without a plan that fits", infeasible_table(found))
     say(
-        f"best: {best.plan.placement}, {show_seconds(best.forecast.iteration_seconds)} an iteration; "
+        f"best: {best.plan.placement}, {worth}"
+        f"{show_seconds(best.forecast.iteration_seconds)} an iteration; "
         f"gap {found.gap:.2%}; searched in {show_seconds(found.search_seconds)}"
     )

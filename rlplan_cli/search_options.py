@@ -1,0 +1,167 @@
+"""What a user may ask of a search on the command line, beside what the job says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from rlplan.job import Job
+    from rlplan.specs import ObjectiveName, Specs
+
+LIMITS = "Limits"
+
+
+class ModeName(StrEnum):
+    """Name the modes in which plans may run."""
+
+    SYNC = "sync"
+    ONE_STEP_OFF = "one-step-off"
+
+
+# How many updates old weights may be in each mode.
+STALENESS = {ModeName.SYNC: 0, ModeName.ONE_STEP_OFF: 1}
+
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        help="What to minimise: throughput (seconds per token), cost (USD per token) or energy "
+        "(joules per token).  [default: the job's]",
+        show_default=False,
+    ),
+]
+ParetoOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pareto",
+        metavar="A,B[,C]",
+        help="Find the plans that no other beats in two or three objectives, such as throughput,cost.",
+        show_default=False,
+    ),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds",
+        min=0.0,
+        help="Stop (each search of --pareto) after so long, with the best plan so far and its gap.",
+        show_default=False,
+    ),
+]
+ModeOption = Annotated[
+    ModeName | None,
+    typer.Option(
+        "--mode",
+        help="one-step-off lets generation run one iteration ahead of training where that is better; "
+        "short for --spec staleness=1.",
+        show_default=False,
+    ),
+]
+SpecOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spec",
+        metavar="NAME=VALUE",
+        help="A limit that every plan keeps: iteration_seconds, gpus, cost_usd (of an iteration), "
+        "usd_per_hour, energy_joules (of an iteration), memory_headroom_fraction (at least), "
+        "staleness. Comes before the job's own; may be given several times.",
+        show_default=False,
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxGpusOption = Annotated[
+    int | None,
+    typer.Option("--max-gpus", help="Most GPUs.", show_default=False, rich_help_panel=LIMITS),
+]
+MaxSecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-iteration-seconds",
+        help="Longest iteration.",
+        show_default=False,
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-cost-usd",
+        help="Most money for an iteration.",
+        show_default=False,
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxHourOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-usd-per-hour",
+        help="Most money for an hour of all the plan's GPUs.",
+        show_default=False,
+        rich_help_panel=LIMITS,
+    ),
+]
+
+
+def asked(
+    job: Job,
+    objective: str | None,
+    mode: ModeName | None,
+    specs: list[str] | None,
+    limits: dict[str, float | None],
+) -> Job:
+    """Return the job with the objective and the limits that the command line gives.
+
+    Args:
+        specs: Pairs `name=value`.
+        limits: By option, its value; `--max-gpus` is the spec `gpus`.
+
+    Raises:
+        UserError: A name is not known or a value is not allowed.
+    """
+    from planner.objectives import load_objective
+
+    name = load_objective(objective or job.objective, job).name
+    given = dict(_pair(text) for text in specs or ())
+    named = {option.removeprefix("--max-").replace("-", "_"): option for option in limits}
+    for spec, option in named.items():
+        if limits[option] is not None:
+            given[spec] = limits[option]
+    if mode is not None:
+        given["staleness"] = STALENESS[mode]
+    return replace(job, objective=cast("ObjectiveName", name), specs=_with(job.specs, given))
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    from rlplan.errors import FileError
+
+    name, _, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        allowed = "NAME=VALUE, such as gpus=16"
+        raise FileError("--spec", "is no limit", value=text, allowed=allowed) from None
+    return name.strip(), int(number) if number.is_integer() else number
+
+
+def _with(specs: Specs, given: dict[str, Any]) -> Specs:
+    from rlplan.decoding import decode
+    from rlplan.specs import Specs
+
+    return decode(Specs, {**specs.given, **given}, "--spec")
+
+
+def objectives_of(pareto: str) -> tuple[str, ...]:
+    """Return the objectives that `--pareto` names.
+
+    Raises:
+        UserError: They are not two or three different objectives.
+    """
+    from planner.frontier import check_names
+
+    names = tuple(name.strip() for name in pareto.split(","))
+    check_names(names)
+    return names
