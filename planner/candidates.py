@@ -1,5 +1,6 @@
 """Ways to generate with what else the generating pool does: the rows that level 2 chooses from."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,27 +107,46 @@ class CandidateTable:
         )
         return min(found, default=np.inf)
 
-    def candidates(self, parts: list[Part], worth: float) -> Candidates:
-        """Return all candidates of shares' rows whose pool alone takes less than a limit."""
+    def candidates(self, parts: list[Part], worth: float, most_ways: float = np.inf) -> Candidates:
+        """Return all candidates of shares' rows whose pool alone takes less than a limit.
+
+        Args:
+            most_ways: Ways to generate on each share after which the others, whose bounds are
+                higher, are left out.
+        """
         ways: list[Way] = []
         columns: list[tuple[Floats, ...]] = []
         for share, site, rows in parts:
-            for replicas in self.space.generations.replicas(site):
-                for home, places in self._by_home(rows, replicas, worth):
-                    for move in self._moves(home, replicas, site, rows):
-                        way = Way(share, site, rows, replicas, move)
-                        found = self._of_way(way, places, worth)
-                        if found is not None:
-                            columns.append((np.full(len(found[0]), float(len(ways))), *found))
-                            ways.append(way)
+            first = len(ways)
+            for replicas, home, places in self._promising(rows, site, worth):
+                if len(ways) - first >= most_ways:
+                    break
+                for move in self._moves(home, replicas, site, rows):
+                    way = Way(share, site, rows, replicas, move)
+                    found = self._of_way(way, places, worth)
+                    if found is not None:
+                        columns.append((np.full(len(found[0]), float(len(ways))), *found))
+                        ways.append(way)
         return self._stacked(ways, columns)
 
-    def _by_home(self, rows: PoolRows, replicas: Replicas, worth: float) -> list[tuple[int, Ints]]:
-        """Return the rows worth looking at for each home of the actor's weights."""
-        whole = rows.prepare + rows.train + replicas.bound_seconds
-        worthy = np.flatnonzero(whole < worth)
-        homes = np.unique(rows.home[worthy])
-        return [(int(home), worthy[rows.home[worthy] == home]) for home in homes]
+    def _promising(
+        self, rows: PoolRows, site: Site, worth: float
+    ) -> Iterator[tuple[Replicas, int, Ints]]:
+        """Yield layouts of generation with rows of one home, the lowest bound first."""
+        whole = rows.prepare + rows.train
+        homes = [(int(home), np.flatnonzero(rows.home == home)) for home in np.unique(rows.home)]
+        pairs = [
+            (each.bound_seconds + float(whole[places].min()), number, home)
+            for number, each in enumerate(self.space.generations.replicas(site))
+            for home, places in homes
+        ]
+        known = dict(homes)
+        for bound, number, home in sorted(pairs):
+            if bound >= worth:
+                return
+            replicas = self.space.generations.replicas(site)[number]
+            places = known[home]
+            yield replicas, home, places[whole[places] + replicas.bound_seconds < worth]
 
     def _moves(self, home: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
         if self.apart:
@@ -151,6 +171,13 @@ class CandidateTable:
 
     def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
         """Return the least seconds of bringing weights from any layout on the smallest of pools."""
+        layout = replicas.layout
+        key = (layout.tp, layout.pp, layout.dp, layout.ep, site)
+        if key not in self.space.syncs:
+            self.space.syncs[key] = self._least_sync(replicas, site)
+        return self.space.syncs[key]
+
+    def _least_sync(self, replicas: Replicas, site: Site) -> float:
         device = self.space.facts.device(site.device)
         if device.profile is not None:
             return 0.0

@@ -82,22 +82,31 @@ def least_seconds(steps: EngineSteps, load: Load, max_running: int, kv_blocks: F
     tokens = (load.prompt_tokens + load.decoded_tokens) / stages
     heads = (load.sequences + load.decoded_tokens) / stages
     read = _cache_seconds(steps)
-    dense_lines = _lines(steps, "dense", widest)
-    dense = np.zeros(len(kv_blocks))
-    for base, slope in dense_lines:
-        # A preempted sequence's next token reads no cache, but as many tokens pass once more.
-        reading = np.where(preempts, min(read, slope), read) * load.cached_tokens / stages
-        steeper = _steeper(steps, load, (base, slope), dense_lines)
-        bound = base * num_steps + slope * tokens + reading + np.where(waits, 0.0, steeper)
-        dense = np.maximum(dense, bound)
-    lines = _lines(steps, "head", load.sequences // stages + 1)
-    head = np.max([base * num_steps + slope * heads for base, slope in lines], axis=0)
-    device = (dense + head) * stages
+    base, slope, steeper = _dense_lines(steps, load, widest)[:, :, None]
+    # A preempted sequence's next token reads no cache, but as many tokens pass once more.
+    reading = np.where(preempts, np.minimum(read, slope), read) * load.cached_tokens / stages
+    dense = base * num_steps + slope * tokens + reading + np.where(waits, 0.0, steeper)
+    base, slope = _head_lines(steps, load.sequences // stages + 1)[:, :, None]
+    head = base * num_steps + slope * heads
+    device = (dense.max(axis=0) + head.max(axis=0)) * stages
     first = steps.host_seconds(0)
     each = steps.host_seconds(1) - first
     host = first * num_steps + each * (load.sequences + load.decoded_tokens)
     longer = np.maximum(device, host)
     return np.asarray(longer if engine.steps.host_overlap else device + host)
+
+
+@lru_cache(maxsize=16384)
+def _dense_lines(steps: EngineSteps, load: Load, widest: int) -> Floats:
+    """Return bases, slopes, and what steps with prompts take beyond each line. Shape (3, lines)."""
+    lines = _lines(steps, "dense", widest)
+    return np.array([(*line, _steeper(steps, load, line, lines)) for line in lines]).T
+
+
+@lru_cache(maxsize=16384)
+def _head_lines(steps: EngineSteps, most: int) -> Floats:
+    """Return bases and slopes under the output head's seconds. Shape (2, lines)."""
+    return np.array(_lines(steps, "head", most)).T
 
 
 def _steeper(steps: EngineSteps, load: Load, line: Line, lines: tuple[Line, ...]) -> float:

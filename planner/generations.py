@@ -13,7 +13,7 @@ import numpy as np
 from planner.generation_bounds import Load, least_seconds, load_of
 from planner.options import OptionTable
 from planner.pareto import front_rows
-from planner.role_options import home_of
+from planner.role_options import Home, home_of
 from rlplan.plan import TaskPlan, TransitionName
 from simulator.costs import task_cost, transition_cost
 from simulator.costs.generating import steps_of
@@ -98,7 +98,7 @@ class GenerationTable:
         self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
-        self._moves: dict[tuple[TaskPlan, TaskPlan, Site], list[Move]] = {}
+        self._moves: dict[tuple[Home, int, int, int, int, Site], list[Move]] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
 
     def replicas(self, site: Site) -> list[Replicas]:
@@ -110,21 +110,13 @@ class GenerationTable:
 
     def moves(self, train: TaskPlan, replicas: Replicas) -> list[Move]:
         """Return the transitions on one pool that no other beats in time and memory."""
-        layout = replace(replicas.layout, max_running=1)
-        home = replace(
-            TaskPlan(pool="", engine=train.engine, zero=3 if home_of(train).is_sharded else 0),
-            tp=train.tp,
-            pp=train.pp,
-            dp=train.dp,
-            cp=train.cp,
-            ep=train.ep,
-        )
-        key = (home, layout, replicas.site)
+        layout = replicas.layout
+        key = (home_of(train), layout.tp, layout.pp, layout.dp, layout.ep, replicas.site)
         if key not in self._moves:
-            names = transitions(home, layout)
+            names = transitions(train, layout)
             if self.transition is not None:
                 names = tuple(name for name in names if name == self.transition)
-            found = [self._move(name, home, layout, replicas.site) for name in names]
+            found = [self._move(name, train, layout, replicas.site) for name in names]
             keys = [(each.seconds, each.extra_bytes, each.peak_bytes) for each in found]
             kept = front_rows(np.array(keys).reshape(len(keys), 3))
             self._moves[key] = [found[place] for place in kept]

@@ -30,6 +30,9 @@ MADE_BY = "exact search"
 # Generations that are played for a placement's first plan.
 QUICK_PLAYS = 6
 
+# Ways to generate on each share that it is chosen from.
+QUICK_WAYS = 12
+
 Place = tuple[Share, Site]
 RowsOf = Callable[[UnitSet, Site], PoolRows]
 
@@ -59,7 +62,7 @@ class PlacementSearch:
     def quick(self) -> None:
         """Find a good plan, if any fits at all."""
         parts = self._parts(self.space.pools.quick)
-        queue = self._queue(parts, math.inf)
+        queue = self._queue(parts, math.inf, QUICK_WAYS)
         if queue is not None:
             queue.try_some(parts, QUICK_PLAYS)
 
@@ -201,11 +204,13 @@ class PlacementSearch:
         self.space.tally.consider("arrangements of pools", len(arranged))
         return arranged
 
-    def _queue(self, parts: list[list[Part]], worth: float) -> "Contest | None":
+    def _queue(
+        self, parts: list[list[Part]], worth: float, most_ways: float = math.inf
+    ) -> "Contest | None":
         """Return the candidates of a lower value than `worth` by their bounds; None if there are none."""
         arranged = self._arrangements(parts, worth)
         limit = self._limit_seconds(worth)
-        candidates = self.table.candidates(parts[self.generating], limit)
+        candidates = self.table.candidates(parts[self.generating], limit, most_ways)
         self.space.tally.consider("ways to generate", len(candidates))
         if not len(candidates) or not len(arranged):
             return None

@@ -166,23 +166,23 @@ class Join:
 
         Beside a copy that generates, all picks of fewest resident bytes under a limit on transients.
         """
-        found: list[tuple[int, list[int]]] = []
-        for limit in np.unique(np.concatenate([part.transient for part in self.parts])):
-            picks = []
-            for part in self.parts:
-                ruled_out = part.transient > limit
-                if home >= 0 and part.home.max() >= 0:
-                    ruled_out = ruled_out | (part.home != home)
-                if ruled_out.all():
-                    break
-                picks.append(int(np.argmin(np.where(ruled_out, np.inf, part.resident))))
-            if len(picks) < len(self.parts):
-                continue
-            resident = sum(int(p.resident[i]) for p, i in zip(self.parts, picks, strict=True))
-            if resident + limit <= self.capacity:
-                found.append((resident, picks))
-        kept = found if self.apart else sorted(found)[:1]
-        return np.array([picks for _, picks in kept], dtype=np.int64).reshape(-1, len(self.parts))
+        limits = np.unique(np.concatenate([part.transient for part in self.parts]))
+        picks, resident = [], np.zeros(len(limits))
+        for part in self.parts:
+            allowed = np.arange(len(part))
+            if home >= 0 and part.home.max() >= 0:
+                allowed = np.flatnonzero(part.home == home)
+            order = allowed[np.argsort(part.transient[allowed], kind="stable")]
+            ranked = part.resident[order].astype(np.float64)
+            leanest = np.minimum.accumulate(ranked)
+            first = np.searchsorted(-leanest, -leanest, side="left")  # of the leanest so far
+            last = np.searchsorted(part.transient[order], limits, side="right") - 1
+            picks.append(order[first[last]])
+            resident += np.where(last < 0, np.inf, leanest[last])
+        kept = np.flatnonzero(resident + limits <= self.capacity)
+        if not self.apart and len(kept):
+            kept = kept[[int(np.argmin(resident[kept]))]]
+        return np.stack(picks, axis=1)[kept]
 
     def _part(self, place: int) -> PoolRows:
         some = self.options[place]

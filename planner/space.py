@@ -142,6 +142,11 @@ class Space:
     def _set_shares(self) -> dict[UnitSet, tuple[Share, ...]]:
         return {}
 
+    @cached_property
+    def syncs(self) -> dict[tuple[int, int, int, int, Site], float]:
+        """Return what is remembered of bringing weights to copies, by sizes and site."""
+        return {}
+
     def arrival_seconds(self, members: UnitSet) -> float:
         """Return the least seconds until a set beside the generating one has its first data.
 
