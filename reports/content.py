@@ -218,7 +218,11 @@ def _search_section(plan: Plan, search: SearchResult) -> Section:
         )
     parts = [
         Part(table=search_tables.runners_up_table(search), heading="Best plan of every placement"),
-        Part(table=search_tables.why_table(search), heading="What the others lose, and to what"),
+        Part(
+            table=search_tables.why_table(search),
+            heading="What the others lose, and to what",
+            is_folded=True,
+        ),
         Part(table=search_tables.infeasible_table(search), heading="Placements that do not fit"),
         Part(table=search_tables.search_counts_table(search), heading="What was considered"),
     ]

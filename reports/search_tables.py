@@ -101,9 +101,11 @@ def main_loss_words(candidate: Candidate, winner: Candidate) -> str:
 
 def best_of_placements(search: SearchResult) -> tuple[Candidate, ...]:
     """Return the best plan of every placement, best first; colocated sets have no order."""
-    best: dict[frozenset[frozenset[str]], Candidate] = {}
+    best: dict[tuple[tuple[str, ...], ...], Candidate] = {}
     for candidate in search.plans:
-        sets = frozenset(frozenset(pool.roles) for pool in candidate.plan.pools if not pool.is_host)
+        pools = [pool for pool in candidate.plan.pools if not pool.is_host]
+        # Two pools may hold the same roles: the actor's, and that of a copy that generates.
+        sets = tuple(sorted(tuple(sorted(pool.roles)) for pool in pools))
         best.setdefault(sets, candidate)
     return tuple(best.values())
 
