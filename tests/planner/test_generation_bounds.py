@@ -1,0 +1,76 @@
+import random
+
+import numpy as np
+import pytest
+
+from planner.generation_bounds import least_seconds, load_of
+from profiles.catalog import load_model
+from profiles.facts import load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.frozen import FrozenDict
+from rlplan.job import Engines, Job, NodeGroup, Workload
+from rlplan.lengths import Lognormal, Uniform
+from rlplan.plan import TaskPlan
+from simulator.costs import task_cost
+from simulator.costs.generating import steps_of
+from simulator.costs.sequences import statistics_of
+from simulator.costs.shares import longest_shares, waits
+from simulator.site import site_at
+from simulator.task_memory import least_kv_bytes, useful_kv_bytes
+
+A100 = "a100-80gb-sxm"
+GENERATE = load_algorithm("ppo").tasks[0]
+CASES = 40
+
+
+def drawn_case(generator, engine):
+    mean = generator.choice([100, 400, 1000])
+    lengths = generator.choice(
+        [mean, Lognormal(mean=mean, std=mean, max=4 * mean), Uniform(low=1, high=2 * mean)]
+    )
+    model = load_model(generator.choice(["llama-2-7b", "qwen2.5-7b", "llama-2-13b"]))
+    job = Job(
+        algorithm="ppo",
+        models=FrozenDict(dict.fromkeys(("actor", "critic", "reference"), model)),
+        workload=Workload(
+            prompts=generator.choice([16, 64, 256]),
+            prompt_tokens=generator.choice([16, 256, 1024]),
+            response_tokens=lengths,
+        ),
+        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=4),),
+        engines=Engines(train="megatron-core", generate=engine),
+        precision="bf16",
+    )
+    sizes = (generator.choice([1, 2, 4]), generator.choice([1, 1, 2, 4]), generator.choice([1, 2]))
+    tp, pp, dp = sizes
+    running = generator.choice([8, 64, 256])
+    layout = TaskPlan(pool="", tp=tp, pp=pp, dp=dp, engine=engine, max_running=running)
+    return job, layout, site_at(job, A100, 0, layout.gpus)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.3", "tensorrt-llm", "lmdeploy-turbomind"])
+def test_no_generation_is_faster_than_its_bound_with_any_cache(engine):
+    generator = random.Random(engine)
+    ratios = []
+    for _ in range(CASES):
+        job, layout, site = drawn_case(generator, engine)
+        facts = load_facts(job)
+        sheet = facts.engine(engine)
+        least = least_kv_bytes("actor", layout, job, facts)
+        useful = useful_kv_bytes("actor", layout, job, facts)
+        cache = least * (useful / least) ** generator.choice([0.3, 0.6, 0.9, 1.0])
+        cost = task_cost(GENERATE, layout, site, job, facts, kv_bytes=cache)
+        steps = steps_of(job.architecture("actor"), layout, site, "bf16", facts)
+        running = min(layout.max_running, job.workload.sequences // layout.dp)
+        blocks = cache // (
+            least / -(-job.workload.longest_sequence_tokens // sheet.kv_block_tokens)
+        )
+        wave = running if waits(sheet.batching) else 0
+        shares = longest_shares(statistics_of(job.workload), layout.dp, 1, wave)
+        bounds = [
+            least_seconds(steps, load_of(*share), running, np.array([blocks]))[0]
+            for share in shares
+        ]
+        ratios.append(max(bounds) / cost.total.seconds)
+    assert max(ratios) <= 1
+    assert max(ratios) > 0.5

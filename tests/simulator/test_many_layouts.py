@@ -1,0 +1,85 @@
+import random
+from dataclasses import replace
+
+import pytest
+
+from profiles.catalog import load_model
+from profiles.facts import load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.frozen import FrozenDict
+from rlplan.job import Engines, Job, NodeGroup, Workload
+from rlplan.lengths import Lognormal
+from rlplan.plan import TaskPlan
+from simulator.costs import task_cost
+from simulator.costs.layout_columns import ZEROS, columns_of
+from simulator.costs.many_seconds import many_task_seconds
+from simulator.many_memory import many_task_bytes
+from simulator.site import site_at
+from simulator.task_memory import task_memory
+
+A100 = "a100-80gb-sxm"
+ENGINES = ("megatron-core", "fsdp2", "torch-tp-dp", "deepspeed-zero3", "real", "megatron-2022")
+MODELS = ("llama-2-7b", "qwen2.5-1.5b", "mixtral-8x7b", "qwen3-30b-a3b")
+ROWS = 60
+ROUNDING = 1e-9
+
+
+def drawn_job(generator, algorithm, engine):
+    model = load_model(generator.choice(MODELS))
+    roles = ("actor", "critic", "reference", "reward")
+    lengths = generator.choice([700, Lognormal(mean=500, std=400, max=2048)])
+    return Job(
+        algorithm=algorithm,
+        models=FrozenDict(dict.fromkeys(roles, replace(model, max_positions=10**6))),
+        workload=Workload(prompts=64, prompt_tokens=500, response_tokens=lengths, updates=2),
+        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=4),),
+        engines=Engines(train=engine, generate="vllm"),
+        precision="bf16",
+    )
+
+
+def drawn_layout(generator, model, engine, trains):
+    def one_of(*values):
+        return generator.choice(values)
+
+    dp = one_of(1, 2, 4, 8)
+    return TaskPlan(
+        pool="",
+        engine=engine,
+        tp=one_of(1, 2, 4),
+        pp=one_of(1, 2, 4),
+        dp=dp,
+        cp=one_of(1, 1, 2),
+        ep=generator.choice([size for size in (1, 2, 4, 8) if dp % size == 0])
+        if model.num_experts
+        else 1,
+        zero=generator.choice(ZEROS) if trains else one_of(0, 3),
+        micro_batch=one_of(1, 2, 4),
+        chunks=one_of(1, 2) if trains else 1,
+        recompute=one_of("none", "selective", "alternate", "full") if trains else "none",
+        offload=one_of(True, False),
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("algorithm", ["ppo", "remax", "safe-rlhf"])
+def test_many_layouts_cost_what_each_costs_by_itself(engine, algorithm):
+    generator = random.Random(f"{engine} {algorithm}")
+    job = drawn_job(generator, algorithm, engine)
+    facts, site = load_facts(job), site_at(job, A100, 0, 32)
+    for task in tasks_of(load_algorithm(algorithm), job):
+        if task.kind not in ("infer", "train"):
+            continue
+        model, trains = job.architecture(task.role), task.kind == "train"
+        layouts = [drawn_layout(generator, model, engine, trains) for _ in range(ROWS)]
+        columns = columns_of(engine, layouts)
+        seconds = many_task_seconds(task, columns, site, job, facts)
+        sizes = many_task_bytes(task, columns, site, job, facts)
+        for row, layout in enumerate(layouts):
+            assert columns.layout(row) == layout
+            alone = task_cost(task, layout, site, job, facts).total.seconds
+            assert seconds[row] == pytest.approx(alone, rel=ROUNDING)
+            memory = task_memory(task, layout, site, job, facts)
+            assert sizes.resident[row] == memory.resident_bytes
+            assert sizes.transient[row] == memory.transient_bytes
