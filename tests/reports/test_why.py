@@ -15,9 +15,12 @@ def forecast(seconds, decode, bubble):
         iteration_seconds=seconds,
         stage_seconds=FrozenDict({"generation": decode, "training": 10.0 + bubble}),
         costs=(
-            task_forecast("actor.generate", "p0", decode, {"decode": decode}),
+            task_forecast("actor.generate", "p0", decode, {"decode": 1.0}),
             task_forecast(
-                "actor.update", "p0", 10.0 + bubble, {"forward": 10.0, "pipeline bubble": bubble}
+                "actor.update",
+                "p0",
+                10.0 + bubble,
+                {"forward": 10 / (10 + bubble), "pipeline bubble": bubble / (10 + bubble)},
             ),
         ),
     )
