@@ -1,7 +1,7 @@
 """The clock of one generation: seconds of its steps, and how well they are known."""
 
 from rlplan.estimate import Estimate
-from simulator.costs.grids import Note, stretches, worst_of
+from simulator.costs.grids import Note, nodes, stretches, worst_of
 from simulator.costs.stepping import EngineSteps, Stretch
 from simulator.replica import Chunks
 
@@ -63,7 +63,7 @@ class EngineClock:
         steps, notes = self._steps, self._notes
         device = steps.dense_grid(notes, each + count * chunks.tokens)
         device += steps.head_grid(notes, each + count)
-        device += steps.prefill_grid(notes, count, chunks.seen, chunks.tokens)
+        device += self._prefill(count, chunks.seen, chunks.tokens)
         device *= self._stages
         if running:
             stretch = self._latest.get(running)
@@ -73,6 +73,18 @@ class EngineClock:
         device = max(device, self._launch)
         host = steps.host_seconds(running + chunks.parts)
         return max(device, host) if self._overlap else device + host
+
+    def _prefill(self, count: float, seen: float, tokens: float) -> float:
+        """Return seconds of prefill attention.
+
+        Chunks hardly ever see the same mean of tokens twice, so only nodes of it are remembered.
+        """
+        grid, notes = self._steps.prefill_grid, self._notes
+        low, high, share = nodes(seen)
+        seconds = grid(notes, count, low, tokens)
+        if share:
+            seconds += share * (grid(notes, count, high, tokens) - seconds)
+        return seconds
 
     def estimates(self, prefill_seconds: float, decode_seconds: float) -> tuple[Estimate, Estimate]:
         """Return these seconds, summed over steps, as estimates.
