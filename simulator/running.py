@@ -110,8 +110,7 @@ class RunningSet:
         steps = end - self.step if most is None else min(end - self.step, most)
         used = self.used_after(steps)
         if used > self.capacity:
-            steps = self._steps_that_fit()
-            used = self.used_after(steps)
+            steps, used = self._steps_that_fit()
         first = self.step + self.offset_sum / running
         self.decode += self.run_seconds(running, first, steps)
         self.step += steps
@@ -121,8 +120,11 @@ class RunningSet:
         if end == self.step:
             self.complete()
 
-    def _steps_that_fit(self) -> int:
-        """Return the most steps after which the running sequences still fit (one step does)."""
+    def _steps_that_fit(self) -> tuple[int, int]:
+        """Return the most steps after which the running sequences still fit, and their blocks then.
+
+        One step does fit.
+        """
         # Every `block` steps each sequence takes one block.
         rounds, left = divmod(self.capacity - self.used, len(self.running))
         steps = rounds * self.block
@@ -131,14 +133,14 @@ class RunningSet:
             left -= taken
             steps += 1
             at -= 1
-        return steps
+        return steps, self.capacity - left
 
     def preempt(self) -> None:
         """Throw out the latest sequences, to the head of the queue, until one step fits."""
         needed = self.used_next()
         while needed > self.capacity:
             sequence, end = next(reversed(self.running.items()))
-            needed -= blocks_of(self.offset[sequence] + self.step + 1, self.block)
+            needed -= -(-(self.offset[sequence] + self.step + 1) // self.block)
             self.done_tokens[sequence] = self.responses[sequence] - (end - self.step)
             self.leave(sequence)
             self.waiting.appendleft(sequence)
