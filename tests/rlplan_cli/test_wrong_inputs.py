@@ -258,7 +258,7 @@ EXECUTIONS = [
     Wrong("PP that the engine does not run", EXECUTE, ("plan.yaml", "tasks.actor.update.pp", "torch-tp-dp", "found 2", "at most 1"), lambda: (
         change("plan.yaml", "tasks", "actor.update", "pp", to=2), change("plan.yaml", "tasks", "actor.update", "dp", to=1),
         change("plan.yaml", "tasks", "actor.update", "tp", to=1))),
-    plan("tasks", "actor.update", "offload", to=True, name="offload that the executor does not run", said=("tasks.actor.update.offload", "True"), arguments=EXECUTE),
+    plan("tasks", "actor.generate", "zero", to=3, name="sharding that what generates has not", said=("tasks.actor.generate.zero", "3"), arguments=EXECUTE),
     plan("tasks", "actor.generate", "engine", to="vllm", name="engine that the executor has not", said=("tasks.actor.generate.engine", "vllm"), arguments=EXECUTE),
     file("prompts.jsonl", '{"prompt": "a"}\n{"question": "b"}\n', name="prompt without a prompt", said=("prompts.jsonl: line 2", "prompt"), arguments=EXECUTE),
     file("prompts.jsonl", '{"prompt": "much too long a prompt"}\n', name="prompt that is too long", said=("prompts.jsonl: line 1", "1 to 8"), arguments=EXECUTE),
