@@ -74,7 +74,9 @@ def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
     known = engine_module_names() if task.kind == "generate" else TRAIN_ENGINES
     if task.kind != "rule" and layout.engine not in ("", *known):
         raise PlanError(
-            f"tasks.{task.name}.engine is {layout.engine}: this executor has {_list(known)}"
+            f"tasks.{task.name}.engine is {layout.engine}: this executor has {_list(known)};"
+            f" plan with `engines: {{{'generate' if task.kind == 'generate' else 'train'}: ...}}`"
+            " in the job"
         )
 
 
