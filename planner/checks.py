@@ -130,6 +130,7 @@ def _check_task(plan: Plan, task: Task, file: str) -> None:
     if task.kind == "rule":
         return
     _check_batches(plan, task, layout, file, field)
+    _check_chunks(plan, task, layout, file, field)
     check_engine(layout, task.kind, file, field)
 
 
@@ -178,6 +179,25 @@ def _check_batches(plan: Plan, task: Task, layout: TaskPlan, file: str, field: s
     if unit % layout.dp:
         allowed = ", ".join(str(n) for n in divisors(unit) if n <= plan.pool_of(task.name).gpus)
         refuse(file, f"{field}.dp", f"does not divide the {unit} {name}", layout.dp, allowed)
+
+
+def _check_chunks(plan: Plan, task: Task, layout: TaskPlan, file: str, field: str) -> None:
+    """Refuse chunks of layers that no interleaved schedule of the task can run."""
+    if layout.chunks == 1:
+        return
+    field = f"{field}.chunks"
+    if task.kind != "train" or layout.pp == 1 or not load_engine(layout.engine).interleaves:
+        refuse(file, field, "needs a training pipeline that interleaves", layout.chunks, "1")
+    layers = plan.job.architecture(task.role).num_layers // layout.pp
+    if layers % layout.chunks:
+        allowed = ", ".join(map(str, divisors(layers)))
+        problem = f"does not divide the {layers} layers of a stage"
+        refuse(file, field, problem, layout.chunks, allowed)
+    work = plan.job.workload
+    count = work.sequences // (work.updates * layout.dp * layout.micro_batch)
+    if count % layout.pp:
+        problem = f"needs micro-batches in rounds of all {layout.pp} stages, and a rank has {count}"
+        refuse(file, field, problem, layout.chunks, "1")
 
 
 def check_engine(layout: TaskPlan, kind: str, file: str, field: str) -> None:

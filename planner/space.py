@@ -1,7 +1,8 @@
 """What a search looks through: a job's units, the shares that they can get, tables of costs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,11 +21,27 @@ from planner.specs import usable_fraction
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
+from rlplan.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import TaskDraft, TaskPlan, TransitionName
-from rlplan.specs import Specs
+from rlplan.specs import NO_SPECS, Specs
 from simulator.costs import data_bytes, task_cost, transfer_cost
 from simulator.site import Site, host_site
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Hold what roles, sets and generations of a job cost; the facts are kept, so is their identity."""
+
+    facts: Facts
+    options: OptionTable
+    pools: PoolTable
+    generations: GenerationTable
+
+
+# Fronts over several objectives and limits search one job again and again.
+REMEMBERED_JOBS = 4
+_remembered: OrderedDict[Hashable, Tables] = OrderedDict()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,28 +72,37 @@ class Space:
         return Tally()
 
     @cached_property
+    def _tables(self) -> "Tables":
+        """Return the tables of costs, which searches of one job share whatever they minimise."""
+        usable = usable_fraction(self.specs)
+        job = replace(self.job, objective="throughput", specs=NO_SPECS)
+        key = (id(self.facts), job, FrozenDict(self.drafts), usable, self.transition)
+        if key not in _remembered:
+            algorithm = load_algorithm(job.algorithm)
+            drafts = dict(self.drafts)
+            options = OptionTable(
+                job, algorithm, self.tasks, self.facts, drafts, usable_fraction=usable
+            )
+            generations = GenerationTable(options, self.transition)
+            _remembered[key] = Tables(self.facts, options, PoolTable(options), generations)
+            if len(_remembered) > REMEMBERED_JOBS:
+                _remembered.popitem(last=False)
+        return _remembered[key]
+
+    @property
     def options(self) -> OptionTable:
         """Return what roles can do."""
-        algorithm = load_algorithm(self.job.algorithm)
-        return OptionTable(
-            self.job,
-            algorithm,
-            self.tasks,
-            self.facts,
-            dict(self.drafts),
-            self.tally,
-            usable_fraction=usable_fraction(self.specs),
-        )
+        return self._tables.options
 
-    @cached_property
+    @property
     def pools(self) -> PoolTable:
         """Return what sets can do."""
-        return PoolTable(self.options)
+        return self._tables.pools
 
-    @cached_property
+    @property
     def generations(self) -> GenerationTable:
         """Return how pools can generate."""
-        return GenerationTable(self.options, self.transition)
+        return self._tables.generations
 
     @cached_property
     def devices(self) -> tuple[str, ...]:

@@ -156,8 +156,8 @@ class _Campaign:
         return SearchResult(
             plans=tuple(_candidate(each, winner.forecast) for each in found),
             infeasible=infeasible,
-            considered=FrozenDict(tally.considered),
-            pruned=FrozenDict(tally.pruned),
+            considered=FrozenDict(self.space.options.tally.considered | tally.considered),
+            pruned=FrozenDict(self.space.options.tally.pruned | tally.pruned),
             bound_seconds=winner.forecast.iteration_seconds * (1 - gap),
             gap=gap,
             search_seconds=seconds,
