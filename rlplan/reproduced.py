@@ -19,6 +19,8 @@ class Point:
         published: The published value; None where rlplan holds none.
         plan: The forecast's plan in a few words.
         reason: Why there is no forecast.
+        is_comparable: Whether the published value is of the same thing (a run time on another machine
+            is not).
     """
 
     figure: str
@@ -30,11 +32,12 @@ class Point:
     published: float | None = None
     plan: str = ""
     reason: str = ""
+    is_comparable: bool = True
 
     @property
     def error_fraction(self) -> float | None:
         """Return (forecast - published) / published; None where either is missing."""
-        if self.forecast is None or not self.published:
+        if self.forecast is None or not self.published or not self.is_comparable:
             return None
         return (self.forecast - self.published) / self.published
 

@@ -93,10 +93,10 @@ def _plain(text: str) -> str:
 
 
 def _is_fitted(record: Record) -> bool:
-    """Tell whether an engine's constant was fitted on a row: NeMo-Aligner's launches, by 7B PPO."""
+    """Tell whether an engine's constant was fitted on a row: NeMo-Aligner's launches, by PPO."""
     return (
         PEERS.get(record["system_or_placement"]) == PEERS["NeMo-Aligner"]
-        and (record["algorithm"], record["model"]) == ("PPO", "7B")
+        and record["algorithm"] == "PPO"
         and int(record["gpus"]) <= FITTED_UP_TO_GPUS
     )
 

@@ -13,7 +13,7 @@ NOTES = (
     ),
     (
         "Constants of engines fitted on rows of these figures: NeMo-Aligner's launch time of a layer, on PPO "
-        "7B with 8 to 32 GPUs. DeepSpeed-Chat's are fitted on OpenRLHF's own benchmark. Transitions and "
+        "with 8 to 32 GPUs. DeepSpeed-Chat's are fitted on OpenRLHF's own benchmark. Transitions and "
         "generation (figures 14 and 15) have constants of their own fitted on part of their rows; "
         "`rlplan accuracy` tells which."
     ),
@@ -30,7 +30,7 @@ NOTES = (
     (
         "NeMo-Aligner's PPO and Safe-RLHF rows for 7B on 64 and 128 GPUs are equal in the figure, and its "
         "throughput a GPU falls by 41 % between 32 and 64 GPUs and not after it, as if it were laid out with "
-        "twice the tensor parallelism from there on (with TP 4 PPO would be 11 % and 8 % off): the forecast "
+        "twice the tensor parallelism from there on (with TP 4 PPO would be about 10 % off): the forecast "
         "keeps the faster layout."
     ),
     (
@@ -43,7 +43,8 @@ NOTES = (
     ),
     (
         "Figures 12 and 13 and all 70B points are forecast without published values to hold them against: "
-        "rlplan holds none. Layouts of figure 14 for 34B and 70B are not published and assumed."
+        "rlplan holds none. NeMo-Aligner's 70B is forecast slower than the paper's largest speed-up allows. "
+        "Layouts of figure 14 for 34B and 70B are not published and assumed."
     ),
 )
 
