@@ -46,6 +46,11 @@ NOTES = (
         "rlplan holds none. NeMo-Aligner's 70B is forecast slower than the paper's largest speed-up allows. "
         "Layouts of figure 14 for 34B and 70B are not published and assumed."
     ),
+    (
+        "Figure 16 has wall seconds of the whole search, the best plan of every placement included, on the "
+        "machine that made this page, whatever else it was doing; the published ones are of Algorithm 1 on "
+        "another machine."
+    ),
 )
 
 
