@@ -107,8 +107,10 @@ class CandidateTable:
         )
         return min(found, default=np.inf)
 
-    def candidates(self, parts: list[Part], worth: float, most_ways: float = np.inf) -> Candidates:
-        """Return all candidates of shares' rows whose pool alone takes less than a limit.
+    def candidates(
+        self, parts: list[Part], limits_seconds: list[float], most_ways: float = np.inf
+    ) -> Candidates:
+        """Return all candidates of shares' rows whose pool alone takes less than its limit.
 
         Args:
             most_ways: Ways to generate on each share after which the others, whose bounds are
@@ -116,7 +118,7 @@ class CandidateTable:
         """
         ways: list[Way] = []
         columns: list[tuple[Floats, ...]] = []
-        for share, site, rows in parts:
+        for (share, site, rows), worth in zip(parts, limits_seconds, strict=True):
             first = len(ways)
             for replicas, home, places in self._promising(rows, site, worth):
                 if len(ways) - first >= most_ways:

@@ -69,9 +69,12 @@ class PlacementSearch:
     def exact(self, worth: float, effort: Effort) -> None:
         """Find the best of all plans of a lower value than `worth`, or show that there is none."""
         worth = min(worth, self.found.value)
-        limit = self._limit_seconds(worth) - self._least_generation()
-        pools = self.space.pools
-        parts = self._parts(lambda members, site: pools.exact(members, site, limit))
+        least, pools = self._least_generation(), self.space.pools
+
+        def rows(members: UnitSet, site: Site) -> PoolRows:
+            return pools.exact(members, site, self._limit_seconds(worth, site) - least)
+
+        parts = self._parts(rows)
         queue = self._queue(parts, worth)
         bound = queue.run(parts, worth, effort) if queue else math.inf
         self.found.bound = max(self.found.bound, min(bound, worth, self.found.value))
@@ -109,14 +112,16 @@ class PlacementSearch:
             return generate + prepare + train
         return np.maximum(generate + own[0] + own[1], prepare + train)
 
-    def _limit_seconds(self, worth: float) -> float:
-        """Return the seconds beyond which no iteration has a lower value than `worth`."""
+    def _limit_seconds(self, worth: float, site: Site) -> float:
+        """Return the seconds of a pool's work beyond which no plan with it has a value below `worth`."""
         score = self.space.score
         if score.objective.name == "throughput":
             return worth
-        rates = score.usd_per_second if score.objective.name == "cost" else score.idle_watts
-        least = float(rates.min())
-        return worth / least if least > 0 else math.inf
+        rates = score.usd_per_second
+        if score.objective.name == "energy":
+            rates = score.idle_watts + np.minimum(score.computing_watts, score.moving_watts)
+        rate = float(rates[self.space.devices.index(site.device)]) * site.gpus
+        return worth / rate if rate > 0 else math.inf
 
     def _least_generation(self) -> float:
         if self.mode != "sync":
@@ -209,8 +214,8 @@ class PlacementSearch:
     ) -> "Contest | None":
         """Return the candidates of a lower value than `worth` by their bounds; None if there are none."""
         arranged = self._arrangements(parts, worth)
-        limit = self._limit_seconds(worth)
-        candidates = self.table.candidates(parts[self.generating], limit, most_ways)
+        limits = [self._limit_seconds(worth, site) for _, site, _ in parts[self.generating]]
+        candidates = self.table.candidates(parts[self.generating], limits, most_ways)
         self.space.tally.consider("ways to generate", len(candidates))
         if not len(candidates) or not len(arranged):
             return None

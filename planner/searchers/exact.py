@@ -12,6 +12,7 @@ what none of its placement can beat.
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from planner.effort import Effort
 from planner.misfits import misfit_reason
@@ -32,6 +33,10 @@ Progress = Callable[[int, int, str], None]
 
 # Values that are as close are equal: sums of the same seconds in another order.
 ROUNDING = 1e-9
+
+# What is spent on a placement whose iterations overlap, where bounds leave out how pools wait for each
+# other from one iteration to the next; the gap says what is left.
+EFFORT_OF_OVERLAPPING = Effort(plays=64, simulations=8)
 
 
 def search(
@@ -98,7 +103,10 @@ class _Campaign:
             if each.found.bound >= self.best or self._is_late:
                 continue
             self._tell(each)
-            each.exact(self.best, Effort(deadline=self.deadline))
+            effort = Effort(deadline=self.deadline)
+            if each.mode != "sync":
+                effort = replace(EFFORT_OF_OVERLAPPING, deadline=self.deadline)
+            each.exact(self.best, effort)
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def find_others(self) -> None:
