@@ -30,7 +30,7 @@ ROLES: tuple[Role, ...] = ("actor", "critic", "reference", "reward")
 ALL = "all"
 ENGINES_POOL = "vllm"
 NO_SHEET = "it generates by Hugging Face's own loop, of which rlplan has no engine"
-HOST_ADAM = "Adam runs on the host's cores, which rlplan has no cost of"
+HOST_ADAM = "Adam on the host's cores has no cost in rlplan"
 EXPERIENCE, TRAINING = "make experience", "train"
 # Forecasts of the other systems' engines are within about this much (one sigma).
 SPREAD_FRACTION = 0.15
@@ -66,6 +66,9 @@ class OpenRLHFBenchmark:
         if reason:
             return skipped_row(self, index, label, reason, kind=what, measured_seconds=measured)
         forecast = forecast_of(record)
+        if what == TRAINING and not forecast.feasible:
+            reason = f"it does not fit without offload, and {HOST_ADAM}"
+            return skipped_row(self, index, label, reason, kind=what, measured_seconds=measured)
         stages = forecast.stage_seconds
         seconds = stages["training"]
         if what == EXPERIENCE:
