@@ -183,3 +183,16 @@ def test_weights_that_training_shards_fully_may_be_inferred_sharded(plan):
     for name in ("critic.compute_values", "critic.update"):
         sharded = with_task(sharded, name, engine="fsdp2", zero=3)
     check_plan(sharded)
+
+
+def test_chunks_of_layers_need_a_pipeline_and_sizes_that_they_divide(plan):
+    cut = {"tp": 1, "pp": 4, "dp": 2, "engine": "megatron-core"}
+    piped = with_task(plan, "critic.compute_values", **cut, micro_batch=1)
+    piped = with_task(piped, "critic.update", **cut, micro_batch=1, chunks=2)
+    check_plan(piped)
+    with pytest.raises(FileError, match="does not divide the 8 layers of a stage; found 3"):
+        check_plan(with_task(piped, "critic.update", chunks=3))
+    with pytest.raises(FileError, match="needs micro-batches in rounds of all 4 stages"):
+        check_plan(with_task(piped, "critic.update", micro_batch=32))
+    with pytest.raises(FileError, match="needs a training pipeline that interleaves"):
+        check_plan(with_task(plan, "critic.update", chunks=2))

@@ -63,7 +63,7 @@ def test_a_job_that_fits_nowhere_is_refused_with_the_reason_of_its_placements(pr
     answer = rlplan("search", "large.yaml", "--out", "best.yaml")
     assert answer.code == 2
     (line,) = answer.lines
-    assert "no plan of job 'ppo-7b-16xa100' fits its cluster, in 15 placements: " in line
+    assert "no plan of job 'ppo-7b-16xa100' fits its cluster, in 52 placements: " in line
     assert "{actor, critic, reference, reward} on 2 x a100-80gb-sxm needs at least " in line
     assert " GiB too many" in line
     assert "4 pools are more than the cluster's 2 GPUs" in line
