@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from planner.search import search
 from profiles.catalog import load_job, load_model
@@ -42,6 +43,7 @@ CASES = (
     "llama-2-70b/8192",
 )
 CHANGED_RESPONSE_TOKENS = 512
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 COLUMNS = (
     "case",
     "seconds",
@@ -117,9 +119,12 @@ def growth_figure(rows: list[dict[str, str]]) -> Figure:
             axes.plot(gpus, [float(row["seconds"]) for row in own], "o-", color=colour, label=model)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(PLAIN)
+        axes.yaxis.set_major_formatter(PLAIN)
+        axes.yaxis.set_minor_formatter(PLAIN)
         axes.set_xlabel("GPUs")
         axes.set_ylabel("seconds")
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper left")
     return figure
 
 
