@@ -65,7 +65,11 @@ def generating_set(placement: UnitPlacement) -> int:
 
 def show_placement(placement: UnitPlacement) -> str:
     """Return a placement for people, such as `{actor, reference} {critic, reward}`."""
-    return " ".join("{" + ", ".join(members) + "}" for members in placement)
+    shown = (
+        ", ".join("generation" if unit == GENERATION else unit for unit in members)
+        for members in placement
+    )
+    return " ".join("{" + members + "}" for members in shown)
 
 
 def in_role_order(members: ColocatedSet, roles: tuple[Role, ...]) -> ColocatedSet:

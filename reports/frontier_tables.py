@@ -54,11 +54,7 @@ def pools_words(plan: Plan) -> str:
     for pool in plan.pools:
         if pool.is_host:
             continue
-        roles: list[str] = list(pool.roles)
-        tasks = [name for name, layout in plan.tasks.items() if layout.pool == pool.name]
-        if [name for name in tasks if name.startswith("actor.")] == ["actor.generate"]:
-            roles[roles.index("actor")] = "generation"
-        words.append(f"{pool.gpus} {pool.device} {{{', '.join(roles)}}}")
+        words.append(f"{pool.gpus} {pool.device} {{{', '.join(plan.shown_roles(pool))}}}")
     mode = "" if plan.mode == "sync" else f" ({plan.mode})"
     return " + ".join(words) + mode
 

@@ -103,9 +103,9 @@ def best_of_placements(search: SearchResult) -> tuple[Candidate, ...]:
     """Return the best plan of every placement, best first; colocated sets have no order."""
     best: dict[tuple[tuple[str, ...], ...], Candidate] = {}
     for candidate in search.plans:
-        pools = [pool for pool in candidate.plan.pools if not pool.is_host]
-        # Two pools may hold the same roles: the actor's, and that of a copy that generates.
-        sets = tuple(sorted(tuple(sorted(pool.roles)) for pool in pools))
+        plan = candidate.plan
+        pools = [pool for pool in plan.pools if not pool.is_host]
+        sets = tuple(sorted(tuple(sorted(plan.shown_roles(pool))) for pool in pools))
         best.setdefault(sets, candidate)
     return tuple(best.values())
 

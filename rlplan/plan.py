@@ -113,10 +113,20 @@ class Plan:
         """Return the pool on which a task runs."""
         return self.pool(self.tasks[task].pool)
 
+    def shown_roles(self, pool: ResourcePool) -> tuple[str, ...]:
+        """Return a pool's roles for people: an actor that only generates there is `generation`."""
+        update, generate = self.tasks.get("actor.update"), self.tasks.get("actor.generate")
+        copied = update is not None and generate is not None and update.pool != generate.pool
+        if not copied or generate is None or generate.pool != pool.name:
+            return pool.roles
+        return tuple("generation" if role == "actor" else role for role in pool.roles)
+
     @property
     def placement(self) -> str:
         """Return the colocated sets for people, such as `{actor, reference} {critic, reward}`."""
-        sets = ("{" + ", ".join(pool.roles) + "}" for pool in self.pools if not pool.is_host)
+        sets = (
+            "{" + ", ".join(self.shown_roles(pool)) + "}" for pool in self.pools if not pool.is_host
+        )
         return " ".join(sets)
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rlplan.searched import SearchResult
 
 EXAMPLE = (
-    "Examples: rlplan search examples/ppo-7b-16xa100.yaml --out plan.yaml; "
-    "rlplan search examples/ppo-13b-h100-l40s.yaml --pareto throughput,cost --plot front.svg"
+    "Example: rlplan search examples/ppo-7b-16xa100.yaml --out plan.yaml; "
+    "a front: rlplan search examples/ppo-13b-h100-l40s.yaml --pareto throughput,cost --plot front.svg"
 )
 
 

@@ -78,7 +78,9 @@ def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
     """Return layouts of one engine as columns."""
     rows = [
         [
-            RECOMPUTES.index(layout.recompute) if name == "recompute" else int(getattr(layout, name))
+            RECOMPUTES.index(layout.recompute)
+            if name == "recompute"
+            else int(getattr(layout, name))
             for name in COLUMNS
         ]
         for layout in layouts
