@@ -5,7 +5,7 @@ that no other beats in the GPUs it takes and in the stages, each of which ends w
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -27,6 +27,8 @@ class Arrangements:
     Attributes:
         used: GPUs by device; shape (rows, devices).
         prepare, train: Seconds until the stage's slowest pool is done.
+        sender_prepare, sender_train: Seconds of the stages' work on the pool that sends new weights to
+            a copy, where iterations overlap; else zero.
         joules: Energy of the pools' work, idle power aside.
         picks: For each set its share's place and its row; shape (rows, sets, 2).
     """
@@ -34,6 +36,8 @@ class Arrangements:
     used: Ints
     prepare: Floats
     train: Floats
+    sender_prepare: Floats
+    sender_train: Floats
     joules: Floats
     picks: Ints
 
@@ -46,6 +50,8 @@ class Arrangements:
             self.used[chosen],
             self.prepare[chosen],
             self.train[chosen],
+            self.sender_prepare[chosen],
+            self.sender_train[chosen],
             self.joules[chosen],
             self.picks[chosen],
         )
@@ -55,6 +61,8 @@ def no_sets(devices: int) -> Arrangements:
     """Return the one arrangement of no sets."""
     return Arrangements(
         np.zeros((1, devices), dtype=np.int64),
+        np.zeros(1),
+        np.zeros(1),
         np.zeros(1),
         np.zeros(1),
         np.zeros(1),
@@ -145,10 +153,13 @@ def joined(
     first, second, used = first[fits], second[fits], used[fits]
     prepare = np.maximum(left.prepare[first], right.prepare[second])
     train = np.maximum(left.train[first], right.train[second])
+    sender_prepare = np.maximum(left.sender_prepare[first], right.sender_prepare[second])
+    sender_train = np.maximum(left.sender_train[first], right.sender_train[second])
     joules = left.joules[first] + right.joules[second]
     values = score.values(least_generation_seconds + prepare + train, used, joules)
     kept = np.flatnonzero(values < worth)
-    keys = [used[kept], prepare[kept, None], train[kept, None]]
+    seconds = np.stack([prepare, train, sender_prepare, sender_train], axis=1)
+    keys = [used[kept], seconds[kept]]
     if score.counts_joules:
         keys.append(joules[kept, None])
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
@@ -157,6 +168,8 @@ def joined(
         used[kept],
         prepare[kept],
         train[kept],
+        sender_prepare[kept],
+        sender_train[kept],
         joules[kept],
         np.concatenate([left.picks[first], right.picks[second]], axis=1),
     )
@@ -172,11 +185,13 @@ def stacked(parts: Iterable[Arrangements], devices: int, sets: int) -> Arrangeme
             none,
             none,
             none,
+            none,
+            none,
             np.zeros((0, sets, 2), dtype=np.int64),
         )
     return Arrangements(
         *(
             np.concatenate([getattr(each, name) for each in some])
-            for name in ("used", "prepare", "train", "joules", "picks")
+            for name in (field.name for field in fields(Arrangements))
         )
     )

@@ -44,6 +44,7 @@ class Judge(Protocol):
         own: tuple[Floats, Floats],
         used: Ints,
         joules: Floats,
+        move: Floats,
         others: Arrangements,
     ) -> Floats:
         """Return bounds on the values of candidates with arrangements: (candidates, arrangements)."""
@@ -152,16 +153,18 @@ class Contest:
         some = arranged.rows(fits)
         if space.score.objective.name != "throughput" or space.specs.given:
             return some
-        keys = np.stack([some.prepare, some.train, some.used.sum(axis=1)], axis=1)
+        stages = (some.prepare, some.train, some.sender_prepare, some.sender_train)
+        keys = np.stack([*stages, some.used.sum(axis=1)], axis=1)
         order = np.lexsort(keys.T[::-1])
         some = some.rows(order)  # of equal seconds the fewest GPUs come first
-        return some.rows(front_rows(keys[order][:, :2]))
+        return some.rows(front_rows(keys[order][:, :-1]))
 
     def _bounds(self, places: Ints, some: Arrangements) -> Floats:
         each = self.candidates
         own = (each.prepare[places], each.train[places])
+        move = np.array([each.ways[way].move.seconds for way in each.way[places]])
         return self.search.values(
-            each.generate[places], own, each.used[places], each.joules[places], some
+            each.generate[places], own, each.used[places], each.joules[places], move, some
         )
 
     def _leaves(self, place: int, parts: list[list[Part]]) -> Iterator[tuple[float, Mapping]]:

@@ -7,6 +7,8 @@ that is first even then is simulated with its arrangements, until no bound is be
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +37,21 @@ QUICK_WAYS = 12
 
 Place = tuple[Share, Site]
 RowsOf = Callable[[UnitSet, Site], PoolRows]
+
+
+@dataclass(frozen=True, slots=True)
+class LeastUse:
+    """Hold what no choice of a set can be below.
+
+    Attributes:
+        usd: For a second of its GPUs.
+        idle_watts: Of its GPUs, whether they work or not.
+        joules: Of its work in an iteration, idle power aside.
+    """
+
+    usd: float
+    idle_watts: float
+    joules: float
 
 
 class PlacementSearch:
@@ -72,7 +89,8 @@ class PlacementSearch:
         least, pools = self._least_generation(), self.space.pools
 
         def rows(members: UnitSet, site: Site) -> PoolRows:
-            return pools.exact(members, site, self._limit_seconds(worth, site) - least)
+            index = self.placement.index(members)
+            return pools.exact(members, site, self._limit_seconds(worth, index, site) - least)
 
         parts = self._parts(rows)
         queue = self._queue(parts, worth)
@@ -99,29 +117,72 @@ class PlacementSearch:
         ]
 
     def _iteration(
-        self, generate: Floats, own: tuple[Floats, Floats], prepare: Floats, train: Floats
+        self,
+        generate: Floats,
+        own: tuple[Floats, Floats],
+        stages: tuple[Floats, Floats],
+        move: Floats,
+        sender: tuple[Floats, Floats],
     ) -> Floats:
         """Return bounds on the seconds of iterations.
 
         Args:
             generate: Transition and generation.
             own: Preparation and training of the generating pool.
-            prepare, train: Until the slowest pool has prepared, has trained.
+            stages: Until the slowest pool has prepared, has trained.
+            move: Transition, part of `generate`; between two pools it holds both.
+            sender: Preparation and training of the pool that sends new weights to a copy.
         """
         if self.mode == "sync":
-            return generate + prepare + train
-        return np.maximum(generate + own[0] + own[1], prepare + train)
+            return generate + stages[0] + stages[1]
+        held = np.maximum(own[0], sender[0]) + np.maximum(own[1], sender[1])
+        alone = np.maximum(generate + own[0] + own[1], stages[0] + stages[1])
+        return np.maximum(alone, move + held)
 
-    def _limit_seconds(self, worth: float, site: Site) -> float:
-        """Return the seconds of a pool's work beyond which no plan with it has a value below `worth`."""
-        score = self.space.score
-        if score.objective.name == "throughput":
+    def _limit_seconds(self, worth: float, index: int, site: Site) -> float:
+        """Return the seconds of a pool's work beyond which no plan with it has a value below `worth`.
+
+        The work is what the pool prepares and trains with the least generation; on the pool that
+        generates, with its own.
+        """
+        score, name = self.space.score, self.space.score.objective.name
+        if name == "throughput":
             return worth
-        rates = score.usd_per_second
-        if score.objective.name == "energy":
-            rates = score.idle_watts + np.minimum(score.computing_watts, score.moving_watts)
-        rate = float(rates[self.space.devices.index(site.device)]) * site.gpus
-        return worth / rate if rate > 0 else math.inf
+        device = self.space.devices.index(site.device)
+        others = [least for place, least in enumerate(self._least_uses) if place != index]
+        if name == "cost":
+            rate = float(score.usd_per_second[device]) * site.gpus + sum(o.usd for o in others)
+            return worth / rate if rate > 0 else math.inf
+        idle = float(score.idle_watts[device]) * site.gpus + score.host_watts
+        idle += sum(least.idle_watts for least in others)
+        left = worth - score.host_joules - sum(least.joules for least in others)
+        working = float(score.computing_watts[device]) * site.gpus
+        least_generation = 0.0
+        if index == self.generating:
+            working = min(working, float(score.moving_watts[device]) * site.gpus)
+        else:
+            least_generation = self._least_generation()
+        rate = idle + working
+        if rate <= 0:
+            return math.inf
+        return least_generation + (left - idle * least_generation) / rate
+
+    @cached_property
+    def _least_uses(self) -> tuple[LeastUse, ...]:
+        """Return what each set costs at least, wherever it is."""
+        return tuple(self._least_use(index) for index in range(len(self.placement)))
+
+    def _least_use(self, index: int) -> LeastUse:
+        score, members = self.space.score, self.placement[index]
+        found = []
+        for share, site in self._places(index):
+            device, least = self.space.device(share), self.space.pools.least(members, site)
+            joules = score.computing_watts[device] * (least.prepare_seconds + least.train_seconds)
+            if index == self.generating:
+                joules += score.moving_watts[device] * self.table.least_seconds(site)
+            rates = (score.usd_per_second[device], score.idle_watts[device], joules)
+            found.append([float(rate) * share.gpus for rate in rates])
+        return LeastUse(*map(min, zip(*found, strict=True))) if found else LeastUse(0.0, 0.0, 0.0)
 
     def _least_generation(self) -> float:
         if self.mode != "sync":
@@ -152,7 +213,7 @@ class PlacementSearch:
             own = (np.array([least.prepare_seconds]), np.array([least.train_seconds]))
             generate = np.array([self.table.least_seconds(site)])
             used = self.used(share)[None]
-            values = self.values(generate, own, used, np.zeros(1), arranged)
+            values = self.values(generate, own, used, np.zeros(1), np.zeros(1), arranged)
             best = min(best, float(values.min(initial=math.inf)))
         return best
 
@@ -163,11 +224,21 @@ class PlacementSearch:
         count = len(seconds)
         used = np.repeat(self.used(share)[None], count, axis=0)
         prepares = seconds[:, 0] > 0
-        arrival = np.where(prepares, self.space.arrival_seconds(members), 0.0)
+        arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
+        sends = self.mode != "sync" and "actor" in members
+        sender = seconds if sends else np.zeros_like(seconds)
         watts = self.space.score.computing_watts[self.space.device(share)] * share.gpus
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
         joules = watts * seconds.sum(axis=1)
-        return Arrangements(used, seconds[:, 0] + arrival, seconds[:, 1], joules, picks)
+        prepare = seconds[:, 0] + arrival
+        return Arrangements(used, prepare, seconds[:, 1], sender[:, 0], sender[:, 1], joules, picks)
+
+    def _arrival(self, seconds: float) -> float:
+        """Return what data's way takes of preparation, in seconds.
+
+        Where generation runs ahead, the data may be there long before the last training ends.
+        """
+        return seconds if self.mode == "sync" else 0.0
 
     def used(self, share: Share) -> Ints:
         """Return the GPUs of a share by device."""
@@ -181,14 +252,17 @@ class PlacementSearch:
         own: tuple[Floats, Floats],
         used: Ints,
         joules: Floats,
+        move: Floats,
         others: Arrangements,
     ) -> Floats:
         """Return bounds on the values of candidates with arrangements: (candidates, arrangements)."""
-        rule = self.space.rule_seconds + self.space.rule_arrival_seconds
+        rule = self.space.rule_seconds + self._arrival(self.space.rule_arrival_seconds)
         prepare = np.maximum(np.maximum(own[0], rule)[:, None], others.prepare)
         train = np.maximum(own[1][:, None], others.train)
         alone = (own[0][:, None], own[1][:, None])
-        seconds = self._iteration(generate[:, None], alone, prepare, train)
+        sender = (others.sender_prepare, others.sender_train)
+        stages = (prepare, train)
+        seconds = self._iteration(generate[:, None], alone, stages, move[:, None], sender)
         both = used[:, None] + others.used
         values = self.space.score.values(seconds, both, joules[:, None] + others.joules)
         return np.where(np.all(both <= self.space.limits, axis=-1), values, np.inf)
@@ -214,7 +288,8 @@ class PlacementSearch:
     ) -> "Contest | None":
         """Return the candidates of a lower value than `worth` by their bounds; None if there are none."""
         arranged = self._arrangements(parts, worth)
-        limits = [self._limit_seconds(worth, site) for _, site, _ in parts[self.generating]]
+        index = self.generating
+        limits = [self._limit_seconds(worth, index, site) for _, site, _ in parts[index]]
         candidates = self.table.candidates(parts[self.generating], limits, most_ways)
         self.space.tally.consider("ways to generate", len(candidates))
         if not len(candidates) or not len(arranged):
