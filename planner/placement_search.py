@@ -137,7 +137,7 @@ class PlacementSearch:
             return generate + stages[0] + stages[1]
         held = np.maximum(own[0], sender[0]) + np.maximum(own[1], sender[1])
         alone = np.maximum(generate + own[0] + own[1], stages[0] + stages[1])
-        return np.maximum(alone, move + held)
+        return np.asarray(np.maximum(alone, move + held))
 
     def _limit_seconds(self, worth: float, index: int, site: Site) -> float:
         """Return the seconds of a pool's work beyond which no plan with it has a value below `worth`.

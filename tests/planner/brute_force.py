@@ -16,6 +16,7 @@ from planner.layouts import (
 )
 from planner.mappings import Mapping, plan_of
 from planner.placements import GENERATION, all_placements
+from planner.specs import allowed_modes
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
@@ -54,8 +55,9 @@ def every_plan(job, facts):
                 known = {name: each for some in layouts for name, each in some.items()}
                 train, generate = known["actor.update"], known["actor.generate"]
                 for transition in ("two-copies",) if apart else transitions(train, generate):
-                    mapping = Mapping(placement, allocation, layouts, transition)
-                    yield plan_of(mapping, job, names, "brute force")
+                    for mode in allowed_modes(job.specs) if apart else ("sync",):
+                        mapping = Mapping(placement, allocation, layouts, transition, mode)
+                        yield plan_of(mapping, job, names, "brute force")
 
 
 def _set_layouts(members, apart, tasks, site, job, facts):
@@ -160,10 +162,14 @@ def small_jobs(draw):
     )
 
 
-def random_space(generator, most_plans):
-    """Draw a job of few plans, all of them, and facts by which not all of them may fit."""
+def random_space(generator, most_plans, **changes):
+    """Draw a job of few plans, all of them, and facts by which not all of them may fit.
+
+    Args:
+        changes: Fields that every job gets.
+    """
     while True:
-        job = _random_job(generator)
+        job = replace(_random_job(generator), **changes)
         share = generator.choice([0.0, 0.1, 0.3, 0.5, 0.7, 1.0])
         roomy = facts_with(job, PLENTY_BYTES)
         plans = list(itertools.islice(every_plan(job, roomy), most_plans + 1))

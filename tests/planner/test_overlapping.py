@@ -1,0 +1,88 @@
+"""Searches of jobs whose iterations may overlap or that have two devices, held to all their plans."""
+
+import math
+import random
+
+import pytest
+
+from planner.effort import Effort
+from planner.objectives import load_objective, objective_names
+from planner.placement_search import PlacementSearch
+from planner.placements import GENERATION, all_placements
+from planner.search import search
+from planner.space import Space
+from rlplan.errors import InfeasibleError
+from rlplan.job import NodeGroup
+from rlplan.specs import Specs
+from simulator.simulate import simulate
+from tests.planner.brute_force import random_space
+
+ROUNDING = 1e-9
+JOBS = 60
+A100, L40S = "a100-80gb-sxm", "l40s"
+
+two_devices = (
+    NodeGroup(gpu=A100, gpus_per_node=1, cpu_cores=2, usd_per_gpu_hour=3.0),
+    NodeGroup(gpu=L40S, gpus_per_node=1, cpu_cores=2, usd_per_gpu_hour=1.0),
+)
+pair = (NodeGroup(gpu=A100, gpus_per_node=2, cpu_cores=2, usd_per_gpu_hour=3.0),)
+ahead = Specs(staleness=1)
+
+
+def check(value, bound, optimum):
+    """Hold a found value and the bound to the least value of all plans."""
+    assert bound <= optimum * (1 + ROUNDING)
+    assert optimum * (1 - ROUNDING) <= value
+    return value / optimum - 1
+
+
+def overlapping_searches(job, facts, name):
+    """Return finished searches of all placements whose iterations can overlap."""
+    space = Space(job, facts, {}, name, job.specs)
+    found = []
+    for placement in all_placements(job):
+        if any(GENERATION in members for members in placement):
+            found.append(PlacementSearch(space, placement, "one-step-off"))
+            found[-1].quick()
+            found[-1].exact(math.inf, Effort())
+    return [each.found for each in found]
+
+
+@pytest.mark.parametrize("cluster", [pair, two_devices], ids=["one device", "two devices"])
+def test_bounds_of_overlapping_iterations_are_below_all_plans_and_the_best_is_found(cluster):
+    generator = random.Random(4)
+    held = 0
+    while held < JOBS // 2:
+        job, plans, facts = random_space(
+            generator, 24, precision="bf16", cluster=cluster, specs=ahead
+        )
+        ahead_plans = [plan for plan in plans if plan.mode == "one-step-off"]
+        forecasts = [each for each in (simulate(p, facts) for p in ahead_plans) if each.feasible]
+        if not forecasts:
+            continue
+        held += 1
+        for name in objective_names():
+            found = overlapping_searches(job, facts, name)
+            optimum = min(map(load_objective(name, job).per_iteration, forecasts))
+            value = min(each.value for each in found)
+            excess = check(value, min(min(each.bound, each.value) for each in found), optimum)
+            assert excess <= ROUNDING
+
+
+def test_on_two_devices_the_bound_is_below_all_plans_and_the_best_is_found():
+    generator = random.Random(5)
+    for _ in range(JOBS):
+        job, plans, facts = random_space(generator, 24, precision="bf16", cluster=two_devices)
+        forecasts = [each for each in (simulate(plan, facts) for plan in plans) if each.feasible]
+        for name in objective_names():
+            try:
+                result = search(job, facts, objective=name)
+            except InfeasibleError:
+                assert not forecasts
+                continue
+            objective = load_objective(name, job)
+            optimum, value = (
+                min(map(objective.value, forecasts)),
+                objective.value(result.plans[0].forecast),
+            )
+            assert check(value, value * (1 - result.gap), optimum) <= ROUNDING
