@@ -1,7 +1,7 @@
 """Ways to generate with what else the generating pool does: the rows that level 2 chooses from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,6 +58,15 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.way)
 
+    def fresh(self) -> "Candidates":
+        """Return the same candidates, whose bounds may be raised without raising these."""
+        return replace(
+            self,
+            generate=self.generate.copy(),
+            is_exact=self.is_exact.copy(),
+            joules=self.joules.copy(),
+        )
+
     def raise_bound(self, place: int, space: Space) -> bool:
         """Raise a candidate's bound by what was played already; tell whether it was raised."""
         way = self.ways[self.way[place]]
@@ -101,11 +110,14 @@ class CandidateTable:
 
     def least_seconds(self, site: Site) -> float:
         """Return what no way to generate on a site can beat, transition included."""
-        found = (
-            each.bound_seconds + (self._sync_seconds(each, site) if self.apart else 0.0)
-            for each in self.space.generations.replicas(site)
-        )
-        return min(found, default=np.inf)
+        known, key = self.space.least_generations, (self.apart, site)
+        if key not in known:
+            found = (
+                each.bound_seconds + (self._sync_seconds(each, site) if self.apart else 0.0)
+                for each in self.space.generations.replicas(site)
+            )
+            known[key] = min(found, default=np.inf)
+        return known[key]
 
     def candidates(
         self, parts: list[Part], limits_seconds: list[float], most_ways: float = np.inf
@@ -116,6 +128,16 @@ class CandidateTable:
             most_ways: Ways to generate on each share after which the others, whose bounds are
                 higher, are left out.
         """
+        if min(limits_seconds, default=0.0) < np.inf:
+            return self._made(parts, limits_seconds, most_ways)
+        # Placements that differ in their other sets ask for the same ones.
+        key = (self.apart, most_ways, tuple(parts))
+        known = self.space.candidates
+        if key not in known:
+            known[key] = self._made(parts, limits_seconds, most_ways)
+        return known[key].fresh()
+
+    def _made(self, parts: list[Part], limits_seconds: list[float], most_ways: float) -> Candidates:
         ways: list[Way] = []
         columns: list[tuple[Floats, ...]] = []
         for (share, site, rows), worth in zip(parts, limits_seconds, strict=True):

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from rlplan.plan import TaskDraft, TaskPlan, TransitionName
 from rlplan.specs import NO_SPECS, Specs
 from simulator.costs import data_bytes, task_cost, transfer_cost
 from simulator.site import Site, host_site
+
+if TYPE_CHECKING:
+    from planner.candidates import Candidates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,6 +175,16 @@ class Space:
     @cached_property
     def syncs(self) -> dict[tuple[int, int, int, int, Site], float]:
         """Return what is remembered of bringing weights to copies, by sizes and site."""
+        return {}
+
+    @cached_property
+    def least_generations(self) -> dict[tuple[bool, Site], float]:
+        """Return what is remembered of the least seconds of generation, by where weights train."""
+        return {}
+
+    @cached_property
+    def candidates(self) -> dict[Hashable, "Candidates"]:
+        """Return what is remembered of ways to generate with the rest of a pool."""
         return {}
 
     def arrival_seconds(self, members: UnitSet) -> float:

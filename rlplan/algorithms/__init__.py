@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from functools import cache
 
 from rlplan.dataflow import Algorithm
 from rlplan.errors import UnknownNameError
@@ -12,6 +13,7 @@ def algorithm_names() -> tuple[str, ...]:
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
 
 
+@cache
 def load_algorithm(name: str) -> Algorithm:
     """Return the algorithm of that name.
 
