@@ -5,6 +5,7 @@ and trains has one cut for both, since its weights live in one place. All layout
 together; what is left are those that no other beats in time and memory.
 """
 
+from planner.kept_fronts import KeptFront, KeptFronts
 from planner.layouts import generate_layouts
 from planner.role_fronts import RoleTable
 from planner.role_options import RoleOption, Tally
@@ -21,6 +22,7 @@ class OptionTable:
     Args:
         drafts: Parts of tasks' layouts that the user fixed.
         usable_fraction: Share of every GPU's memory that plans may fill.
+        kept: Fronts of earlier searches, which those made here are added to; None for no such.
     """
 
     def __init__(
@@ -33,11 +35,12 @@ class OptionTable:
         tally: Tally | None = None,
         *,
         usable_fraction: float = 1.0,
+        kept: KeptFronts | None = None,
     ) -> None:
         self.job, self.algorithm, self.tasks, self.facts = job, algorithm, tasks, facts
         self.drafts = drafts or {}
         self.tally = tally or Tally()
-        self.usable_fraction = usable_fraction
+        self.usable_fraction, self.kept = usable_fraction, kept
         self._roles: dict[tuple[Role, Site], list[RoleOption]] = {}
         self._least: dict[tuple[Role, Site], tuple[int, int] | None] = {}
 
@@ -49,10 +52,19 @@ class OptionTable:
         """Return the Pareto front of a role's options that fit a site's GPU by themselves."""
         key = (role, site)
         if key not in self._roles:
-            table = RoleTable(self, role, site)
-            self._roles[key] = table.front()
-            self._least[key] = table.least
+            found = self.kept.find(role, site) if self.kept else None
+            if found is None:
+                found = self._front(role, site)
+                if self.kept:
+                    self.kept.keep(role, site, found)
+            self._roles[key], self._least[key] = found.options, found.least
+            self.tally.add(found.tally)
         return self._roles[key]
+
+    def _front(self, role: Role, site: Site) -> KeptFront:
+        tally = Tally()
+        table = RoleTable(self, role, site, tally)
+        return KeptFront(table.front(), table.least, tally)
 
     def least_bytes(self, role: Role, site: Site) -> tuple[int, int] | None:
         """Return resident and transient bytes of a role's leanest layout, fitting or not.

@@ -20,7 +20,7 @@ from planner.layouts import (
     train_sizes,
 )
 from planner.pareto import Rows, front_of_groups
-from planner.role_options import RoleOption, home_of
+from planner.role_options import RoleOption, Tally, home_of
 from rlplan.dataflow import Stage, Task
 from rlplan.job import Role
 from rlplan.plan import TaskDraft
@@ -60,12 +60,15 @@ Joint = list[tuple[_TaskRows, Ints]]
 class RoleTable:
     """Cost all layouts of one role on one site.
 
+    Args:
+        tally: Counts what is looked at and dropped.
+
     Attributes:
         least: Resident and transient bytes of the leanest layout of the role's hungriest task.
     """
 
-    def __init__(self, table: OptionTable, role: Role, site: Site) -> None:
-        self.table, self.role, self.site = table, role, site
+    def __init__(self, table: OptionTable, role: Role, site: Site, tally: Tally) -> None:
+        self.table, self.role, self.site, self.tally = table, role, site, tally
         self.least: tuple[int, int] | None = None
         own = [task for task in table.tasks if task.role == role]
         self.tasks = [task for task in own if task.kind not in ("generate", "rule")]
@@ -76,7 +79,7 @@ class RoleTable:
 
     def front(self) -> list[RoleOption]:
         """Return the options that no other beats in time and memory."""
-        tally = self.table.tally
+        tally = self.tally
         joined = self._joined()
         if joined is None:
             return []
@@ -130,7 +133,7 @@ class RoleTable:
 
     def _task_rows(self, task: Task) -> _TaskRows:
         """Cost all layouts of one task that fit, and keep a front for each cut."""
-        table, tally = self.table, self.table.tally
+        table, tally = self.table, self.tally
         columns, cut = self._columns(task)
         sizes = many_task_bytes(task, columns, self.site, table.job, table.facts)
         fits = sizes.resident + sizes.transient <= table.capacity_bytes(self.site)
@@ -174,7 +177,7 @@ class RoleTable:
         if draft is None:
             return columns, cut
         kept = np.flatnonzero(_kept_rows(columns, draft))
-        table.tally.prune("fixed by the user", len(columns) - len(kept))
+        self.tally.prune("fixed by the user", len(columns) - len(kept))
         return columns.rows(kept), cut[kept]
 
     def _home_numbers(self, chosen: Joint) -> Ints:

@@ -61,6 +61,13 @@ class Tally:
         if count:
             self.pruned[rule] = self.pruned.get(rule, 0) + count
 
+    def add(self, other: "Tally") -> None:
+        """Count what another one counted too."""
+        for what, count in other.considered.items():
+            self.consider(what, count)
+        for rule, count in other.pruned.items():
+            self.prune(rule, count)
+
 
 def home_of(train: TaskPlan) -> Home:
     """Return how weights lie that train in a layout."""

@@ -12,6 +12,7 @@ from planner.allocations import Share, devices_of, gpus_of, ideal_site, shares_o
 from planner.arrangements import Score
 from planner.generations import GenerationTable
 from planner.host import HOST_POOL, RULE_TASK, has_rule, host_pool
+from planner.kept_fronts import kept_fronts
 from planner.objectives import load_objective
 from planner.options import OptionTable
 from planner.placements import GENERATION, UnitSet
@@ -85,7 +86,13 @@ class Space:
             algorithm = load_algorithm(job.algorithm)
             drafts = dict(self.drafts)
             options = OptionTable(
-                job, algorithm, self.tasks, self.facts, drafts, usable_fraction=usable
+                job,
+                algorithm,
+                self.tasks,
+                self.facts,
+                drafts,
+                usable_fraction=usable,
+                kept=kept_fronts(job, self.facts, drafts, usable),
             )
             generations = GenerationTable(options, self.transition)
             _remembered[key] = Tables(self.facts, options, PoolTable(options), generations)

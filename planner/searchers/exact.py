@@ -70,6 +70,8 @@ def search(
     campaign = _Campaign(space, deadline, progress)
     campaign.find_winner()
     campaign.find_others()
+    if space.options.kept is not None:
+        space.options.kept.save()
     return campaign.result(time.perf_counter() - started)
 
 
