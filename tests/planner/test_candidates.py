@@ -1,0 +1,34 @@
+"""Ways to generate, which placements with the same generating set share."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from planner.candidates import CandidateTable
+from planner.space import Space
+from profiles.catalog import load_job
+from profiles.facts import load_facts
+from rlplan.specs import NO_SPECS
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yaml"
+
+
+def test_bounds_raised_for_one_placement_are_not_raised_for_another():
+    job = load_job(EXAMPLE)
+    job = replace(job, cluster=(replace(job.cluster[0], nodes=1),))
+    space, members = Space(job, load_facts(job), {}, "throughput", NO_SPECS), ("actor", "critic")
+    sites = [(share, space.site(share)) for share in space.set_shares(members)]
+    parts = [(*place, space.pools.quick(members, place[1])) for place in sites]
+    limits = [np.inf] * len(parts)
+    first = CandidateTable(space, members).candidates(parts, limits, 4)
+    bounds, joules = first.generate.copy(), first.joules.copy()
+    first.play(0, space)
+    second = CandidateTable(space, members).candidates(parts, limits, 4)
+    assert len(second) > 0
+    assert first.is_exact[0]
+    assert first.generate[0] > bounds[0]
+    assert not second.is_exact.any()
+    assert np.array_equal(second.generate, bounds)
+    assert np.array_equal(second.joules, joules)
+    assert len(CandidateTable(space, members).candidates(parts, limits, 1)) < len(second)
