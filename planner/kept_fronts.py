@@ -63,7 +63,7 @@ class KeptFronts:
         entry = self._entries.get(_entry_key(role, site))
         try:
             return None if entry is None else _decoded(entry)
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
             return None
 
     def keep(self, role: Role, site: Site, front: KeptFront) -> None:
