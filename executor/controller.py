@@ -63,6 +63,8 @@ class Controller:
     Attributes:
         state: What the algorithm carries from iteration to iteration, by name; it belongs into a
             checkpoint.
+        origin_seconds: From when spans are counted, on the host's clock; None: from the first
+            iteration that is sent.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Controller:
         self._order = sending_order(plan, tasks)
         self._algorithm = load_algorithm(plan.job.algorithm)
         self.state = initial_state(self._algorithm, plan.job)
-        self._origin_seconds: float | None = None
+        self.origin_seconds: float | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
         self._shards: list[Any] = []
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
@@ -93,8 +95,8 @@ class Controller:
     def send(self, iteration: int) -> Running:
         """Send all calls of an iteration."""
         start = time.time()
-        if self._origin_seconds is None:
-            self._origin_seconds = start
+        if self.origin_seconds is None:
+            self.origin_seconds = start
         job, turn = self._plan.job, _Turn(self, iteration)
         batch = sampled_again(turn, job) if self._algorithm.resamples else one_batch(turn)
         return Running(
@@ -122,7 +124,7 @@ class Controller:
             )
             for index, call in enumerate(running.calls)
         ]
-        origin, state = self._origin_seconds, self.state
+        origin, state = self.origin_seconds, self.state
         assert origin is not None
         metrics = metrics_by_task(running.calls, reported)
         self.state = next_state(self._algorithm, self._plan.job, state, metrics)

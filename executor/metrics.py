@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlplan.errors import FileError
+from rlplan.writing import write_text
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
@@ -93,6 +94,15 @@ def _drop_cut_line(path: Path) -> None:
     with path.open("r+b") as stream:
         content = stream.read()
         stream.truncate(content.rfind(b"\n") + 1)
+
+
+def drop_iterations(path: Path, first: int) -> None:
+    """Remove an iteration and all later ones from a `metrics.jsonl`, for they are done again."""
+    if not path.exists():
+        return
+    _drop_cut_line(path)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    write_text(path, "".join(line for line in lines if json.loads(line)["iteration"] < first))
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:

@@ -204,7 +204,7 @@ def _backbone(architecture: ModelArchitecture, recompute: Recompute) -> Any:
     register_attention()
     family = architecture.family
     module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
-    config = _config(architecture)
+    config = family_config(architecture)
     # The one way that needs no download check.
     config._attn_implementation = RECOMPUTED if recompute == "selective" else KEPT  # noqa: SLF001
     # Experts one by one: the same on any device, and on slices of them.
@@ -213,7 +213,15 @@ def _backbone(architecture: ModelArchitecture, recompute: Recompute) -> Any:
     return backbone.float()
 
 
-def _config(architecture: ModelArchitecture) -> Any:
+def causal_lm_class(architecture: ModelArchitecture) -> Any:
+    """Return the class of `transformers` for language models of an architecture's family."""
+    family = architecture.family
+    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    return getattr(module, f"{_CONFIG_CLASSES[family].removesuffix('Config')}ForCausalLM")
+
+
+def family_config(architecture: ModelArchitecture) -> Any:
+    """Return the configuration of `transformers` that an architecture means."""
     family = architecture.family
     module = importlib.import_module(f"transformers.models.{family}.configuration_{family}")
     return getattr(module, _CONFIG_CLASSES[family])(

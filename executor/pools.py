@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 from ray._private import ray_constants
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -146,6 +146,17 @@ class WorkerGroup:
         results = fetched(self.start(method, argument))
         return self.protocol(method).collect(train_positions(1, self.ranks), results, list)
 
+    def lost_ranks(self, patience_seconds: float) -> list[int]:
+        """Return the ranks whose process has ended, as far as that shows within a time.
+
+        A rank that is busy does not answer, and counts as there.
+        """
+        questions = self.start("peak")
+        ready, _ = ray.wait(
+            list(questions.values()), num_returns=len(questions), timeout=patience_seconds
+        )
+        return [rank for rank, ref in questions.items() if ref in ready and _is_lost(ref)]
+
     def stop(self) -> None:
         """End the workers and free their slots."""
         for actor in self._actors:
@@ -176,6 +187,16 @@ def start_group(worker: type[Any], ranks: int, slot: str, *, cuda: bool = False)
         for rank in range(ranks)
     ]
     return WorkerGroup(worker, actors, placement)
+
+
+def _is_lost(reference: Any) -> bool:
+    try:
+        ray.get(reference)
+    except RayActorError:
+        return True
+    except RayError:
+        return False
+    return False
 
 
 def _whole(argument: Any, parts: int) -> Sequence[Any]:

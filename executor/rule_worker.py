@@ -7,9 +7,11 @@ import numpy as np
 
 from executor.batches import RESPONSE, Array, Columns
 from executor.calls import Outcome, TaskCall, run_task
+from executor.checkpoints import StoreCall
 from executor.columns import sequences_for
 from executor.footprint import peak_bytes
 from executor.protocols import DP_PROTO, ONE_TO_ALL, registered
+from executor.random_states import read_random_states, write_random_states
 from executor.rules import Rule, load_rule
 from executor.tokenizer import load_tokenizer
 from executor.workload import prompt_stream
@@ -60,3 +62,14 @@ class RuleWorker:
     def peak(self, _: None) -> int:
         """Return the largest resident bytes of this process."""
         return peak_bytes("cpu")
+
+    @registered(ONE_TO_ALL)
+    def save_checkpoint(self, call: StoreCall) -> None:
+        """Write this process's random states: rules may draw."""
+        write_random_states(call.random_file)
+
+    @registered(ONE_TO_ALL)
+    def load_checkpoint(self, call: StoreCall) -> None:
+        """Take over the random states of this seat, if it was taken before."""
+        if call.random_file.exists():
+            read_random_states(call.random_file)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from executor.batches import PADDING, RESPONSE, Columns
 from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
+from executor.checkpoints import StoreCall
 from executor.columns import as_baseline, column_of, sequences_for
 from executor.engines import load_engine_module
 from executor.engines.torch_static import GenerateSettings
@@ -22,10 +23,12 @@ from executor.infer import infer
 from executor.member import Member
 from executor.parallel import reduce_sum_over_dp
 from executor.protocols import MICRO_DP, ONE_TO_ALL, THREE_D, registered
+from executor.random_states import read_random_states, write_random_states
 from executor.reshard import Holding, lent_slices, write_slices
 from executor.residents import Duty, PoolModels
 from executor.settings import effective_settings
 from executor.shard import ModelShard
+from executor.stored_shards import load_shard, save_shard
 from executor.train import update_model
 from executor.transition import holding_of
 from executor.workload import response_lengths
@@ -219,6 +222,31 @@ class Worker(Member):
         return {
             e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries
         }
+
+    @registered(ONE_TO_ALL)
+    def save_checkpoint(self, call: StoreCall) -> None:
+        """Write this rank's parts of the models that are trained here, and its random states."""
+        write_random_states(call.random_file)
+        for role, shard in self._trained():
+            with shard.states_on_device():
+                save_shard(shard, call.folder / role, tied=self._is_tied(role))
+
+    @registered(ONE_TO_ALL)
+    def load_checkpoint(self, call: StoreCall) -> None:
+        """Take over this rank's parts of the models, and its random states if it had a seat before."""
+        for role, shard in self._trained():
+            with shard.states_on_device():
+                load_shard(shard, call.folder / role, tied=self._is_tied(role))
+        if call.random_file.exists():
+            read_random_states(call.random_file)
+
+    def _trained(self) -> list[tuple[str, ModelShard]]:
+        homes = self._models.homes.items()
+        return [(role, shard) for role, shard in homes if shard.trainer is not None]
+
+    def _is_tied(self, role: str) -> bool:
+        head = self._models.homes[role].head
+        return head == "lm" and self._duty.plan.job.architecture(role).tied_embeddings
 
 
 def _array(values: Tensor) -> np.ndarray[Any, Any]:

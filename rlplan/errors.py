@@ -1,6 +1,7 @@
 """The error tree: everything that rlplan raises on purpose.
 
 RlplanError                     exit code 1, a failure of our own
+├── WorkerLostError             a process of a run was killed or crashed
 └── UserError                   exit code 2, a mistake in what the user gave
     ├── FileError               a file that is missing, broken, of another version, or has a wrong field
     ├── UnknownNameError        a name (model, device, algorithm, ...) that is not known
@@ -24,6 +25,10 @@ class RlplanError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Let errors cross process borders: built from their message, not from their arguments."""
         return (_rebuilt, (type(self), self.args, self.__dict__))
+
+
+class WorkerLostError(RlplanError):
+    """Say which workers of a run have ended before their time, and what became of the run."""
 
 
 class UserError(RlplanError):

@@ -1,0 +1,301 @@
+"""Checkpoints: a run goes on from one as if it had never stopped, on any layout and after a kill."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from executor.checkpoints import (
+    CheckpointFolder,
+    CheckpointState,
+    check_continues,
+    find_checkpoint,
+    restore,
+)
+from executor.controller import Controller
+from executor.execute import execute
+from executor.hugging_face import export_actor, hugging_face_model
+from executor.metrics import read_metrics
+from executor.run import Saving
+from executor.runnable import check_runnable
+from executor.start import prepare_groups
+from executor.stored_shards import whole_weights
+from executor.workload import PromptBatches
+from rlplan.errors import FileError, WorkerLostError
+from rlplan.frozen import FrozenDict
+from rlplan.job import Constraint, Pretrain, Rewards
+from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
+
+TIED = replace(TINY, family="qwen3", qk_norm=True, tied_embeddings=True)
+EXPERTS = replace(TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=16)
+MODELS = {"untied": TINY, "tied": TIED, "experts": EXPERTS}
+# By name: devices and sizes. Each is read by the next one.
+LAYOUTS = {
+    "one process": (1, {}),
+    "tp 2 x pp 2": (4, {"tp": 2, "pp": 2}),
+    "tp 2 x dp 2, sharded states": (4, {"tp": 2, "zero": 1}),
+    "dp 2, fully sharded": (2, {"zero": 3}),
+    "pp 2 x dp 2, states on the host": (4, {"pp": 2, "offload": True}),
+}
+SEED = 1
+
+
+def plan_in(layout, model=TINY, algorithm="ppo"):
+    devices, sizes = LAYOUTS[layout]
+    job = make_job(algorithm, model=model)
+    return make_plan(job, {"p0": (devices, tuple(job.models))}, micro_batch=2, **sizes)
+
+
+def crew_run(crew, plan, first, last, *, start=None, folder=None, keep=2):
+    """Run iterations of a plan with the shared workers, then write a checkpoint; return it."""
+    tasks, groups = check_runnable(plan), crew.groups_of(plan)
+    prompts = PromptBatches(plan.job, Path())
+    prepare_groups(plan, tasks, prompts, SEED, groups)
+    controller = Controller(plan, tasks, groups, prompts.columns)
+    if start is not None:
+        restore(start, groups)
+        controller.state = dict(start.state.algorithm_state)
+    for iteration in range(first, last):
+        controller.finish(controller.send(iteration))
+    state = CheckpointState(
+        iteration=last,
+        next_prompt=last * plan.job.workload.prompts,
+        seed=SEED,
+        algorithm_state=FrozenDict(controller.state),
+    )
+    return CheckpointFolder(folder, keep).save(plan, groups, state)
+
+
+def stored_weights(checkpoint, role="actor"):
+    return {name: w.numpy() for name, w in whole_weights(checkpoint.folder / role).items()}
+
+
+def assert_same(found, expected, tolerance=0.0):
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert np.allclose(found[name], weight, rtol=0, atol=tolerance), name
+
+
+@pytest.mark.ray
+def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_one(crew, tmp_path):
+    plan = plan_in("dp 2, fully sharded")
+    whole = crew_run(crew, plan, 0, 3, folder=tmp_path / "whole")
+    half = crew_run(crew, plan, 0, 2, folder=tmp_path / "halves")
+    rest = crew_run(crew, plan, 2, 3, start=half, folder=tmp_path / "halves")
+    for role in ("actor", "critic"):
+        assert_same(stored_weights(rest, role), stored_weights(whole, role))
+    assert not np.array_equal(
+        stored_weights(half)["head.weight"], stored_weights(whole)["head.weight"]
+    )
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("model", MODELS)
+def test_every_layout_goes_on_where_another_one_stopped(crew, tmp_path, model):
+    undisturbed = crew_run(
+        crew, plan_in("one process", MODELS[model]), 0, len(LAYOUTS), folder=tmp_path / "alone"
+    )
+    last = None
+    for iteration, layout in enumerate(LAYOUTS):
+        plan = plan_in(layout, MODELS[model])
+        last = crew_run(crew, plan, iteration, iteration + 1, start=last, folder=tmp_path / "chain")
+    for role in ("actor", "critic"):
+        assert_same(stored_weights(last, role), stored_weights(undisturbed, role), 1e-4)
+
+
+@pytest.mark.ray
+def test_a_checkpoint_that_was_read_and_written_in_other_layouts_is_unchanged(crew, tmp_path):
+    first = crew_run(crew, plan_in("one process", TIED), 0, 1, folder=tmp_path / "0")
+    for number, layout in enumerate(LAYOUTS):
+        plan = plan_in(layout, TIED)
+        copy = crew_run(crew, plan, 1, 1, start=first, folder=tmp_path / f"{number + 1}")
+        assert_same(stored_weights(copy), stored_weights(first))
+        assert_same(stored_weights(copy, "critic"), stored_weights(first, "critic"))
+
+
+@pytest.mark.ray
+def test_the_algorithms_state_goes_on(crew, tmp_path):
+    roles = ("actor", "critic", "reference", "reward", "cost", "cost_critic")
+    job = replace(make_job("safe-rlhf"), models=FrozenDict(dict.fromkeys(roles, TINY)))
+    constraint = Constraint(cost_limit=0.1, multiplier_learning_rate=0.5)
+    job = replace(job, pretrain=Pretrain(), constraint=constraint)
+    plan = make_plan(job, {"p0": (1, tuple(job.models))})
+    whole = crew_run(crew, plan, 0, 2, folder=tmp_path / "whole")
+    half = crew_run(crew, plan, 0, 1, folder=tmp_path / "halves")
+    rest = crew_run(crew, plan, 1, 2, start=half, folder=tmp_path / "halves")
+    assert half.state.algorithm_state["lagrange_multiplier"] != 1.0
+    assert rest.state == whole.state
+    assert_same(stored_weights(rest), stored_weights(whole))
+    assert_same(stored_weights(rest, "cost_critic"), stored_weights(whole, "cost_critic"))
+
+
+@pytest.fixture(scope="module")
+def kept(crew, tmp_path_factory):
+    """Write three checkpoints into a folder that keeps two, beside one that broke off."""
+    folder = tmp_path_factory.mktemp("run") / "checkpoints"
+    plan, last = plan_in("one process"), None
+    (folder / ".iteration-000001.partial" / "actor").mkdir(parents=True)
+    for iteration in range(3):
+        last = crew_run(crew, plan, iteration, iteration + 1, start=last, folder=folder)
+    return folder, plan, last
+
+
+@pytest.mark.ray
+def test_the_last_checkpoints_are_kept_and_what_broke_off_is_removed(kept):
+    folder, _, last = kept
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "iteration-000002",
+        "iteration-000003",
+    ]
+    assert find_checkpoint(folder.parent) == last
+    assert find_checkpoint(folder) == last
+    assert find_checkpoint(folder / "iteration-000002").state.next_prompt == 16
+
+
+@pytest.mark.ray
+def test_another_job_or_seed_is_refused_by_name(kept):
+    _, plan, last = kept
+    check_continues(last, plan, SEED, 4)
+    with pytest.raises(FileError, match="seed: is of another seed; found 2; allowed: 1"):
+        check_continues(last, plan, 2, 4)
+    with pytest.raises(FileError, match="is done; found 3; allowed: more than 3 iterations"):
+        check_continues(last, plan, SEED, 3)
+    other = replace(plan, job=make_job(model=TIED))
+    with pytest.raises(FileError, match=r"job\.models: is of another job"):
+        check_continues(last, other, SEED, 4)
+    with pytest.raises(FileError, match=r"job\.workload\.prompts: is of another job; found 4"):
+        check_continues(last, replace(plan, job=make_job(prompts=4)), SEED, 4)
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
+    (tmp_path / "checkpoints" / ".iteration-000001.partial").mkdir(parents=True)
+    with pytest.raises(FileError, match="holds no checkpoint"):
+        find_checkpoint(tmp_path)
+
+
+@pytest.mark.ray
+def test_a_model_that_is_not_in_a_checkpoint_is_named(kept, tmp_path):
+    shutil.copytree(kept[2].folder, tmp_path / "broken")
+    (tmp_path / "broken" / "actor" / ".metadata").unlink()
+    with pytest.raises(FileError, match="actor: holds no checkpoint of a model"):
+        whole_weights(find_checkpoint(tmp_path / "broken").folder / "actor")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("model", MODELS)
+def test_transformers_loads_the_exported_actor_and_says_the_same(crew, tmp_path, model):
+    from transformers import AutoModelForCausalLM
+
+    plan = plan_in("tp 2 x pp 2", MODELS[model])
+    checkpoint = crew_run(crew, plan, 0, 1, folder=tmp_path / "checkpoints")
+    export_actor(checkpoint, tmp_path / "actor")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "actor", local_files_only=True)
+    tokens = torch.arange(3, 12)[None]
+    ours = hugging_face_model(MODELS[model], whole_weights(checkpoint.folder / "actor")).eval()
+    with torch.no_grad():
+        assert torch.equal(loaded(tokens).logits, ours(tokens).logits)
+    expected, found = whole_weights(checkpoint.folder / "actor"), loaded.state_dict()
+    for name in ("layers.1.self_attn.o_proj.weight", "norm.weight", "embed_tokens.weight"):
+        assert torch.equal(found[f"model.{name}"], expected[f"backbone.{name}"])
+
+
+KILLER = """
+import os, signal
+from pathlib import Path
+
+MARK = Path(__file__).with_name("killed")
+
+
+def workers():
+    # Processes of this run's device pools: children of the same parent, by the name that Ray gives.
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            name = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == os.getppid() and name.startswith(b"ray::Worker"):
+            yield int(folder.name)
+
+
+def judge(prompt, response, row):
+    calls = Path(__file__).with_name("calls")
+    count = len(calls.read_bytes()) + 1 if calls.exists() else 1
+    calls.write_bytes(b"." * count)
+    if count == {at} or {always}:
+        MARK.write_text("yes")
+        os.kill(max(workers()), signal.SIGKILL)
+    return float(len(response) % 3)
+"""
+
+
+def killed_plan(folder, *, at, always=False):
+    """Return a plan on two processes of which a rule kills one in the midst of an iteration."""
+    (folder / "rule.py").write_text(KILLER.format(at=at, always=always))
+    job = replace(make_job(), rewards=Rewards(function="rule.py:judge"))
+    return make_plan(job, {"p0": (2, ALL_ROLES)})
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
+    ray_slots, crew, tmp_path
+):
+    # The rule judges 8 responses an iteration: the 20th is in the third one.
+    told, plan = [], killed_plan(tmp_path, at=20)
+    run = execute(
+        plan,
+        tmp_path / "out",
+        iterations=4,
+        seed=SEED,
+        folder=tmp_path,
+        progress=lambda *said: told.append(said),
+        saving=Saving(every=2, export=tmp_path / "actor"),
+    )
+    assert (tmp_path / "killed").exists()
+    assert [said for _, _, said in told if "retry 1 of 3" in said and "pool p0" in said]
+    assert not [said for _, _, said in told if "retry 2" in said]
+    assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == [0, 1, 2, 3]
+    assert [each.iteration for each in run.trace.iterations] == [0, 1, 2, 3]
+    ends = [each.end_seconds for each in run.trace.iterations]
+    assert ends == sorted(ends)
+    assert (tmp_path / "actor" / "config.json").exists()
+    (tmp_path / "calls").write_bytes(b"." * 20)
+    calm = crew_run_with_rule(crew, plan, tmp_path)
+    last = find_checkpoint(tmp_path / "out")
+    assert last.state.iteration == 4
+    for role in ("actor", "critic"):
+        assert_same(stored_weights(last, role), stored_weights(calm, role))
+
+
+def crew_run_with_rule(crew, plan, folder):
+    """Run four iterations with the shared workers, the rule's file in `folder`."""
+    tasks, groups = check_runnable(plan), crew.groups_of(plan)
+    prompts = PromptBatches(plan.job, folder)
+    prepare_groups(plan, tasks, prompts, SEED, groups)
+    controller = Controller(plan, tasks, groups, prompts.columns)
+    for iteration in range(4):
+        controller.finish(controller.send(iteration))
+    state = CheckpointState(iteration=4, next_prompt=32, seed=SEED, algorithm_state=FrozenDict())
+    return CheckpointFolder(folder / "calm", 1).save(plan, groups, state)
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_run_that_loses_workers_again_and_again_ends(ray_slots, tmp_path):
+    told, plan = [], killed_plan(tmp_path, at=0, always=True)
+    with pytest.raises(WorkerLostError, match="pool p0: worker"):
+        execute(
+            plan,
+            tmp_path / "out",
+            iterations=2,
+            seed=SEED,
+            folder=tmp_path,
+            progress=lambda *said: told.append(said),
+            saving=Saving(every=1, retries=1),
+        )
+    assert [done for done, _, said in told if "retry 1 of 1" in said] == [0]
+    assert not (tmp_path / "out" / "measured.json").exists()
