@@ -101,7 +101,10 @@ class CheckpointFolder:
         write_json(partial / STATE_FILE, state)
         _discard(target)
         partial.rename(target)
-        for old in _complete(self._folder)[: -self._keep]:
+        found = _complete(self._folder)
+        done = found.index(target) + 1
+        # Later ones are of a run that was given up where this one began.
+        for old in (*found[: max(0, done - self._keep)], *found[done:]):
             _discard(old)
         return Checkpoint(folder=target, state=state)
 
@@ -159,6 +162,25 @@ def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: i
             _refuse(file, f"job.{field}", getattr(now, field), getattr(before, field))
     if before.workload.prompts != now.workload.prompts:
         _refuse(file, "job.workload.prompts", now.workload.prompts, before.workload.prompts)
+
+
+def check_checkpoints_of(out: Path, start: Checkpoint | None) -> bool:
+    """Return whether a run goes on in the folder in which it was; refuse to mix it with another.
+
+    Args:
+        out: Folder of the run.
+        start: With which it begins.
+
+    Raises:
+        FileError: The folder holds checkpoints of another run.
+    """
+    folder = out.resolve() / CHECKPOINTS_FOLDER
+    if start is not None and start.folder.parent == folder:
+        return True
+    if _complete(folder):
+        allowed = f"--resume {out}, or another --out"
+        raise FileError(str(out), "holds checkpoints of an earlier run", allowed=allowed)
+    return False
 
 
 def prompts_before(job: Job, iteration: int) -> int:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from executor.checkpoints import check_continues, find_checkpoint
+from executor.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
 from executor.hugging_face import export_actor
 from executor.machine import machine_fingerprint
-from executor.metrics import METRICS_FILE
+from executor.metrics import METRICS_FILE, drop_iterations
 from executor.pools import running_ray
 from executor.run import Progress, Run, Saving
 from executor.runnable import check_runnable
@@ -41,7 +41,8 @@ def execute(
     Args:
         plan: A complete plan of a resolved job.
         iterations: Of the run in all: those before a checkpoint with which it begins are counted.
-        out: Folder of the run; metrics of an earlier run in it are replaced.
+        out: Folder of the run; metrics of an earlier run in it are replaced, but those that a
+            run goes on from.
         seed: Of the weights and the samples.
         warmup: First iterations that comparisons leave out.
         folder: What relative paths in the job are relative to; None: where the process runs.
@@ -60,9 +61,11 @@ def execute(
     start = find_checkpoint(saving.resume) if saving.resume is not None else None
     if start is not None:
         check_continues(start, plan, seed, iterations)
+    first = start.state.iteration if start is not None else 0
+    goes_on = check_checkpoints_of(out, start)
     write_yaml(out / PLAN_FILE, plan)
-    for stale in (METRICS_FILE, MEASURED_FILE):
-        (out / stale).unlink(missing_ok=True)
+    drop_iterations(out / METRICS_FILE, first if goes_on else 0)
+    (out / MEASURED_FILE).unlink(missing_ok=True)
     devices = sum(pool.gpus for pool in plan.pools if not pool.is_host)
     hosts = sum(pool.gpus for pool in plan.pools if pool.is_host)
     with running_ray(devices, hosts):
@@ -71,7 +74,6 @@ def execute(
         if saving.export is not None:
             assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
             export_actor(run.checkpoint, saving.export, folder=folder)
-    first = start.state.iteration if start is not None else 0
     measured = MeasuredRun(
         plan=plan,
         trace=Trace(
@@ -79,7 +81,7 @@ def execute(
             spans=sorted_spans([span for record in run.finished for span in record.spans]),
             iterations=tuple(record.span for record in run.finished),
         ),
-        warmup_iterations=min(first + warmup, iterations),
+        warmup_iterations=min(first + warmup, iterations - 1),
         memory_peak_bytes=FrozenDict(run.peaks),
         machine=machine_fingerprint(gpu_names()),
     )

@@ -15,7 +15,7 @@ from rlplan.writing import write_text
 def write_random_states(path: Path) -> None:
     """Write the states of this process's generators; torch's where this process has loaded it."""
     version, inner, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]  # noqa: NPY002
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     states: dict[str, Any] = {
         "python": [version, list(inner), gauss],
         "numpy": [name, keys.tolist(), position, has_gauss, cached],  # type: ignore[union-attr]

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
 from executor.flat import Entry
@@ -37,9 +39,9 @@ def save_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     assert shard.trainer is not None, "a model that is not trained is drawn from the seed"
     flats = {WEIGHTS: shard.flat.whole_values(), **shard.trainer.whole_moments()}
     states = _states(shard, flats, tied=tied) | {STEPS: torch.tensor(shard.trainer.steps)}
-    dcp.save(
+    save(
         states,
-        storage_writer=dcp.FileSystemWriter(folder),
+        storage_writer=FileSystemWriter(folder),
         no_dist=not dist.is_initialized(),
     )
 
@@ -86,7 +88,7 @@ def whole_weights(folder: Path) -> dict[str, Tensor]:
 
 def _names(folder: Path) -> dict[str, torch.Size]:
     try:
-        metadata = dcp.FileSystemReader(folder).read_metadata()
+        metadata = FileSystemReader(folder).read_metadata()
     except (OSError, EOFError, ValueError) as error:
         raise FileError(str(folder), f"holds no checkpoint of a model: {error}") from None
     held = metadata.state_dict_metadata.items()
@@ -98,9 +100,9 @@ def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> No
         with warnings.catch_warnings():
             # One process reads alone because it is told to; torch says that it supposes so.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            dcp.load(
+            load(
                 states,
-                storage_reader=dcp.FileSystemReader(folder),
+                storage_reader=FileSystemReader(folder),
                 no_dist=alone or not dist.is_initialized(),
             )
     except CheckpointException as error:

@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     from executor.rules import Rule
+    from executor.run import Saving
     from profiles.table import Profile
     from rlplan.forecast import Forecast
     from rlplan.job import Job
@@ -146,7 +147,14 @@ def check_executable(plan: Plan, file: Path) -> None:
 
 
 def run_plan(
-    plan: Plan, out: Path, *, iterations: int, warmup: int, seed: int, folder: Path | None
+    plan: Plan,
+    out: Path,
+    *,
+    iterations: int,
+    warmup: int,
+    seed: int,
+    folder: Path | None,
+    saving: Saving | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from executor.execute import execute
@@ -160,6 +168,7 @@ def run_plan(
             seed=seed,
             folder=folder,
             progress=progress,
+            saving=saving,
         )
 
 

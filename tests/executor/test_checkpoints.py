@@ -85,8 +85,8 @@ def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_on
     whole = crew_run(crew, plan, 0, 3, folder=tmp_path / "whole")
     half = crew_run(crew, plan, 0, 2, folder=tmp_path / "halves")
     rest = crew_run(crew, plan, 2, 3, start=half, folder=tmp_path / "halves")
-    for role in ("actor", "critic"):
-        assert_same(stored_weights(rest, role), stored_weights(whole, role))
+    assert_same(stored_weights(rest), stored_weights(whole))
+    assert_same(stored_weights(rest, "critic"), stored_weights(whole, "critic"))
     assert not np.array_equal(
         stored_weights(half)["head.weight"], stored_weights(whole)["head.weight"]
     )
@@ -210,7 +210,7 @@ MARK = Path(__file__).with_name("killed")
 
 
 def workers():
-    # Processes of this run's device pools: children of the same parent, by the name that Ray gives.
+    # Of this run's device pools: children of the same parent, by the name that Ray gives.
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
@@ -260,10 +260,8 @@ def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
     assert not [said for _, _, said in told if "retry 2" in said]
     assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == [0, 1, 2, 3]
     assert [each.iteration for each in run.trace.iterations] == [0, 1, 2, 3]
-    ends = [each.end_seconds for each in run.trace.iterations]
-    assert ends == sorted(ends)
     assert (tmp_path / "actor" / "config.json").exists()
-    (tmp_path / "calls").write_bytes(b"." * 20)
+    # The 20th response is behind: this time the rule kills nobody.
     calm = crew_run_with_rule(crew, plan, tmp_path)
     last = find_checkpoint(tmp_path / "out")
     assert last.state.iteration == 4
