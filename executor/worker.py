@@ -15,7 +15,7 @@ from executor.batches import PADDING, RESPONSE, Columns
 from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
 from executor.checkpoints import StoreCall
 from executor.columns import as_baseline, column_of, sequences_for
-from executor.engines import load_engine_module
+from executor.engines import EngineSetup, GenerationEngine, start_engine
 from executor.engines.torch_static import GenerateSettings
 from executor.experience import make_experience
 from executor.footprint import spare_collector
@@ -44,7 +44,17 @@ class Worker(Member):
         self._duty = duty
         self._algorithm = load_algorithm(duty.plan.job.algorithm)
         self._models = PoolModels(duty, self._member.rank, self._member.ranks, self._device)
+        self._engines = {
+            task.name: self._started(duty.plan.tasks[task.name].engine, task.name)
+            for task in duty.tasks
+            if task.kind == "generate"
+        }
         spare_collector()
+
+    def _started(self, engine: str, task: str) -> GenerationEngine:
+        plan, seed = self._duty.plan, self._duty.seed
+        setup = EngineSetup(job=plan.job, layout=plan.tasks[task], seed=seed)
+        return start_engine(engine, self._models.generator, setup)
 
     @registered(MICRO_DP)
     def generate(self, call: TaskCall) -> Any:
@@ -58,11 +68,14 @@ class Worker(Member):
         return outcome
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
+        engine = self._engines[call.task.name]
+        engine.take_weights()
         outputs, metrics = self._responses(call, columns)
         if "baseline_sequences" in call.task.outputs:
             greedy, greedy_metrics = self._responses(call, columns, greedy=True)
             outputs = {**outputs, **as_baseline(greedy)}
             metrics = {**metrics, "tokens": metrics["tokens"] + greedy_metrics["tokens"]}
+        engine.rest()
         return outputs, metrics
 
     def _responses(self, call: TaskCall, columns: Columns, *, greedy: bool = False) -> Outcome:
@@ -71,8 +84,7 @@ class Worker(Member):
         rows = np.concatenate(
             [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
         )
-        made = load_engine_module(layout.engine).generate(
-            self._models.generator,
+        made = self._engines[call.task.name].generate(
             self._tensor(columns["prompt_tokens"]),
             self._tensor(columns["prompt_present"]),
             self._tensor(lengths[rows]),

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.batches import PADDING, PROMPT, RESPONSE
+from executor.engines import EngineSetup
 from executor.forward import attention_mask, token_positions
 from executor.pipeline import forward_through
 from executor.shard import ModelShard
@@ -74,6 +75,36 @@ class KeyValueCache:
     def get_seq_length(self, *_: object) -> int:
         """Return how many tokens are held."""
         return self.length
+
+
+class TorchStaticEngine:
+    """Generate with a shard's own weights, wherever they are."""
+
+    def __init__(self, shard: ModelShard) -> None:
+        self._shard = shard
+
+    def take_weights(self) -> None:
+        """Do nothing: the weights are the shard's own."""
+
+    def generate(
+        self,
+        prompts: Tensor,
+        present: Tensor,
+        lengths: Tensor,
+        rows: Tensor,
+        width: int,
+        settings: GenerateSettings,
+    ) -> Generation:
+        """Return the sequences of a replica's rows; arguments as `generate` below has them."""
+        return generate(self._shard, prompts, present, lengths, rows, width, settings)
+
+    def rest(self) -> None:
+        """Do nothing: the cache went with its wave."""
+
+
+def start(shard: ModelShard, _: EngineSetup) -> TorchStaticEngine:
+    """Return the engine on a rank's shard."""
+    return TorchStaticEngine(shard)
 
 
 def generate(

@@ -1,0 +1,108 @@
+"""The vLLM engine's contract: what it generates is what the weights of its shard say."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from executor.batches import PADDING, RESPONSE
+from executor.infer import infer
+from tests.vllm.engine_alone import (
+    LENGTHS,
+    MODEL,
+    PROMPTS,
+    both,
+    generate,
+    scale,
+    setup_of,
+    shard_of,
+)
+
+MODELS = {
+    "llama": MODEL,
+    "mistral, tied": replace(MODEL, family="mistral", tied_embeddings=True),
+    "qwen2": replace(MODEL, family="qwen2", qkv_bias=True),
+    "qwen3": replace(MODEL, family="qwen3", qk_norm=True),
+}
+
+
+@cache
+def started(name):
+    shard = shard_of(MODELS[name])
+    engines = both(shard, setup_of(MODELS[name]))
+    engines[0].take_weights()
+    return shard, *engines
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_tokens_are_the_torch_engines_after_every_update(name, temperature):
+    shard, vllm, own = started(name)
+    for factor in (1.0, 0.9, 1.2):
+        scale(shard, factor)
+        vllm.take_weights()
+        made = generate(vllm, greedy=True, temperature=temperature)
+        expected = generate(own, greedy=True, temperature=temperature)
+        assert torch.equal(made.tokens, expected.tokens)
+        assert torch.equal(made.parts, expected.parts)
+        torch.testing.assert_close(made.log_probs, expected.log_probs, atol=1e-4, rtol=0)
+
+
+def test_other_weights_say_other_tokens():
+    shard, vllm, _ = started("llama")
+    before = generate(vllm, greedy=True)
+    scale(shard, 0.7)
+    assert torch.equal(generate(vllm, greedy=True).tokens, before.tokens)
+    vllm.take_weights()
+    assert not torch.equal(generate(vllm, greedy=True).tokens, before.tokens)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probabilities_of_drawn_tokens_are_those_at_the_temperature(temperature):
+    shard, vllm, _ = started("llama")
+    vllm.take_weights()
+    made = generate(vllm, temperature=temperature)
+    said = infer(
+        shard, made.tokens, made.parts, "log_probs", micro_batch=8, temperature=temperature
+    )
+    drawn = made.parts == RESPONSE
+    torch.testing.assert_close(made.log_probs[drawn], said[drawn], atol=1e-4, rtol=0)
+    assert not made.log_probs[~drawn].any()
+
+
+def test_responses_have_their_lengths_and_begin_after_their_prompts():
+    made = generate(started("llama")[1])
+    width = PROMPTS.shape[1]
+    assert (made.parts == RESPONSE).sum(dim=1).tolist() == list(LENGTHS)
+    assert torch.equal(made.tokens[:, :width], PROMPTS)
+    assert (made.parts[2, width:] == PADDING).all()
+
+
+def test_a_response_ends_with_the_end_token():
+    vllm = started("llama")[1]
+    whole = generate(vllm)
+    width = PROMPTS.shape[1]
+    end = int(whole.tokens[3, width + 4])
+    first = whole.tokens[3, width:].tolist().index(end)
+    made = generate(vllm, eos_id=end)
+    assert (made.parts[3] == RESPONSE).sum() == first + 1
+    assert made.tokens[3, width + first] == end
+    assert not made.tokens[3, width + first + 1 :].any()
+
+
+def test_draws_repeat_for_a_seed_and_an_iteration_and_are_others_for_others():
+    vllm = started("llama")[1]
+    first = generate(vllm)
+    assert torch.equal(generate(vllm).tokens, first.tokens)
+    assert not torch.equal(generate(vllm, iteration=1).tokens, first.tokens)
+    assert not torch.equal(generate(vllm, seed=8).tokens, first.tokens)
+
+
+def test_the_plans_limits_are_the_engines():
+    config = started("llama")[1]._llm.llm_engine.vllm_config
+    assert config.scheduler_config.max_num_seqs == 3
+    assert config.cache_config.gpu_memory_utilization == 0.9
+    # Three sequences of 16 tokens take a block of 128 each, and vLLM one; 2 layers, keys and
+    # values of 2 heads of 32 in fp32.
+    assert config.cache_config.kv_cache_memory_bytes == 4 * 128 * 2 * 2 * 2 * 32 * 4
