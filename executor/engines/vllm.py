@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from vllm import LLM, SamplingParams
+from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.batches import PADDING, PROMPT, RESPONSE
 from executor.engines import EngineSetup
@@ -46,6 +47,18 @@ CLASSES = {
 }
 # Pages of the CPU build's cache are counted in blocks of so many tokens (its own default).
 CPU_BLOCK_TOKENS = 128
+
+
+class PoolRankExecutor(ExecutorWithExternalLauncher):
+    """Run vLLM on a rank of a pool whose ranks have met already, without shared memory of its own.
+
+    The CPU build's segments of shared memory have names that other runs share, and outlive workers
+    that are ended. It does without them where ranks disagree on the name, which ends like this
+    address; nothing is reached under it.
+    """
+
+    def _distributed_args(self) -> tuple[str, int, int]:
+        return f"tcp://pool:{dist.get_rank()}", dist.get_rank(), 0
 
 
 class VllmEngine:
@@ -87,7 +100,9 @@ class VllmEngine:
                 "WORLD_SIZE": str(dist.get_world_size()),
                 "LOCAL_RANK": "0",
             }
-            arguments["distributed_executor_backend"] = "external_launcher"
+            arguments["distributed_executor_backend"] = (
+                "external_launcher" if self._sleeps else PoolRankExecutor
+            )
         if shard.device.type == "cpu":
             arguments["enforce_eager"] = True
             arguments["kv_cache_memory_bytes"] = self._cpu_cache_bytes()
@@ -113,6 +128,8 @@ class VllmEngine:
             self._llm.wake_up(tags=["weights"])
         with torch.no_grad():
             self._llm.collective_rpc(_reload, args=(self._named_weights(),))
+            if self._architecture.tied_embeddings:
+                self._llm.collective_rpc(_repack_head)
         if self._sleeps:
             self._llm.wake_up(tags=["kv_cache"])
         forgotten = self._llm.reset_prefix_cache()
@@ -207,6 +224,12 @@ def _write_config(architecture: ModelArchitecture, longest_tokens: int, folder: 
 def _reload(worker: Any, weights: Iterator[tuple[str, Tensor]]) -> None:
     """Write weights into vLLM's model where they lie, packed as it packs them."""
     worker.model_runner.reload_weights(weights_iterator=weights)
+
+
+def _repack_head(worker: Any) -> None:
+    """Pack a tied head again, of which vLLM sees that the embedding was loaded but not the head."""
+    head = worker.get_model().lm_head
+    head.quant_method.process_weights_after_loading(head)
 
 
 def _sampling(length: int, row: int, settings: GenerateSettings) -> Any:

@@ -11,7 +11,7 @@ from executor.protocols import train_positions
 from executor.shard import build_shard
 from tests.executor.plans import TINY, make_job, make_plan
 
-MODEL = replace(TINY, head_dim=32)  # vLLM's CPU build has no smaller heads
+MODEL = replace(TINY, hidden_size=128, head_dim=32)  # vLLM's CPU build has no smaller heads
 PROMPTS = torch.tensor([[3, 4, 5, 6], [0, 0, 7, 8], [0, 9, 10, 11], [12, 13, 14, 15], [0, 0, 0, 5]])
 LENGTHS = (6, 3, 0, 12, 9)
 WIDTH = 12

@@ -1,12 +1,14 @@
 """vLLM inside Ray's workers: replicas, tensor parallelism, and whole runs of a plan."""
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from executor.execute import execute
 from executor.metrics import read_metrics
-from executor.pools import DEVICE, start_group, running_ray
+from executor.pools import DEVICE, running_ray, start_group
 from executor.start import join_all
 from tests.executor.harness import ReusedWorker
 from tests.executor.plans import make_job, make_plan
@@ -33,8 +35,6 @@ def compared(tp, rank, ranks):
 
 @pytest.mark.parametrize(("ranks", "tp"), [(2, 1), (2, 2), (4, 2)])
 def test_every_rank_generates_what_the_torch_engine_does(ranks, tp):
-    from functools import partial
-
     group = start_group(ReusedWorker, ranks, DEVICE)
     try:
         join_all({group: "cpu"})
@@ -69,6 +69,5 @@ def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(tmp_path, algorit
     execute(plan, tmp_path, iterations=3, seed=1)
     rows = read_metrics(tmp_path)
     assert [row["iteration"] for row in rows] == [0, 1, 2]
-    print(rows)
     for row in rows:
         assert row["response_tokens"] == 5
