@@ -38,7 +38,7 @@ test: lint  ## Run every check: lint, types, import contracts, tests
 	$(say) 'tests: pytest'
 	@$(BIN)/python -m pytest
 
-test-vllm: $(VLLM_STAMP)  ## Check the simulator's batching against vLLM's own scheduler (no GPU)
+test-vllm: $(VLLM_STAMP)  ## Check the vLLM engine and the simulator's batching against a real vLLM (no GPU)
 	$(say) 'tests: pytest tests/vllm'
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
 

@@ -250,7 +250,5 @@ def _response(answer: Any) -> tuple[list[int], list[float]]:
     """Return a response's tokens and their log-probabilities."""
     (made,) = answer.outputs
     tokens = [int(token) for token in made.token_ids]
-    said = [
-        float(step[token].logprob) for token, step in zip(tokens, made.logprobs, strict=True)
-    ]
+    said = [float(step[token].logprob) for token, step in zip(tokens, made.logprobs, strict=True)]
     return tokens, said

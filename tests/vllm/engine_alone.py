@@ -20,9 +20,7 @@ WIDTH = 12
 def setup_of(model, *, temperature=1.0, ranks=1, max_running=3, **sizes):
     """Return the setup of a small run of a model on one pool."""
     job = make_job("grpo", model=model, prompts=8, prompt_tokens=4, response_tokens=WIDTH)
-    plan = make_plan(
-        job, {"p0": (ranks, ("actor", "reference"))}, max_running=max_running, **sizes
-    )
+    plan = make_plan(job, {"p0": (ranks, ("actor", "reference"))}, max_running=max_running, **sizes)
     return EngineSetup(job=job, layout=plan.tasks["actor.generate"], seed=7)
 
 
@@ -49,7 +47,10 @@ def scale(shard, factor):
 def settings(**changes):
     """Return how the tests' responses are drawn."""
     return GenerateSettings(
-        **({"max_running": 3, "temperature": 1.0, "seed": 7, "iteration": 0, "eos_id": -1} | changes)
+        **(
+            {"max_running": 3, "temperature": 1.0, "seed": 7, "iteration": 0, "eos_id": -1}
+            | changes
+        )
     )
 
 

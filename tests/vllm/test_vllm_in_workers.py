@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -60,14 +59,14 @@ def test_every_rank_generates_what_the_torch_engine_does(ranks, tp):
     ids=["one process", "tensor parallel", "tensor parallel to replicas"],
 )
 def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(tmp_path, algorithm, ranks, sizes):
-    job = make_job(
-        algorithm, model=MODEL, samples_per_prompt=2 if algorithm == "grpo" else 1
-    )
+    job = make_job(algorithm, model=MODEL, samples_per_prompt=2 if algorithm == "grpo" else 1)
     plan = make_plan(job, {"p0": (ranks, ("actor", "reference"))}, **sizes)
     layout = replace(plan.tasks["actor.generate"], engine="vllm")
     plan = replace(plan, tasks=plan.tasks.with_item("actor.generate", layout))
     execute(plan, tmp_path, iterations=3, seed=1)
     rows = read_metrics(tmp_path)
     assert [row["iteration"] for row in rows] == [0, 1, 2]
+    # The reference is the actor of the first iteration, with log-probabilities of its own.
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-4)
     for row in rows:
         assert row["response_tokens"] == 5
