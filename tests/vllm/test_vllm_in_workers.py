@@ -69,4 +69,4 @@ def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(tmp_path, algorit
     # The reference is the actor of the first iteration, with log-probabilities of its own.
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-4)
     for row in rows:
-        assert row["response_tokens"] == 5
+        assert 1 <= row["response_tokens"] <= 5  # a drawn end token ends a response
