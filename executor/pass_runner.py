@@ -9,7 +9,8 @@ import numpy as np
 import ray
 
 from executor.pools import DEVICE, fetched, running_ray, start_group
-from executor.start import CPU, join_all
+from executor.runnable import CPU
+from executor.start import join_all
 from executor.worker import Worker
 from rlplan.errors import PlanError
 from rlplan.probing import ModelPass

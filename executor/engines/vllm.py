@@ -49,7 +49,7 @@ CLASSES = {
 CPU_BLOCK_TOKENS = 128
 
 
-class PoolRankExecutor(ExecutorWithExternalLauncher):
+class PoolRankExecutor(ExecutorWithExternalLauncher):  # type: ignore[misc]  # Any where vLLM is missing
     """Run vLLM on a rank of a pool whose ranks have met already, without shared memory of its own.
 
     The CPU build's segments of shared memory have names that other runs share, and outlive workers
