@@ -8,13 +8,14 @@ def ray_slots():
     """Start the suite's one Ray, with slots for the shared workers and for runs of their own."""
     from executor.pools import running_ray
 
-    with running_ray(devices=8, hosts=4):
+    # Eight for the shared workers at their most, and four for a run that starts its own.
+    with running_ray(devices=12, hosts=4):
         yield
 
 
 @pytest.fixture(scope="session")
 def crew(ray_slots):
-    """Keep four device workers and a host worker for all tests that run plans."""
+    """Keep device workers, eight at most, and a host worker for all tests that run plans."""
     from tests.executor.harness import Crew
 
     crew = Crew()
