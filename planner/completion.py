@@ -140,7 +140,7 @@ def _chosen(draft: PlanDraft, job: Job, facts: Facts, names: tuple[str, ...], fi
     search.exact(search.found.value, Effort())
     chosen = search.found.mapping
     if chosen is None:
-        generating = search.generating
+        generating = search.bounds.generating
         pool, site = gpu_pools[generating], places[generating][1]
         reason = pool_misfit_reason(placement[generating], site, space)
         problem = f"no layout that keeps what is fixed fits: {reason}"

@@ -14,9 +14,8 @@ from planner.candidates import Candidates, Part, Way
 from planner.effort import Effort, Found
 from planner.mappings import Mapping
 from planner.pareto import front_rows
-from planner.placements import UnitPlacement
+from planner.placement_bounds import PlacementBounds
 from planner.space import Space
-from rlplan.plan import Mode
 from simulator.costs.layout_columns import Floats, Ints
 from simulator.site import Site
 
@@ -25,29 +24,8 @@ class Judge(Protocol):
     """Say what candidates and mappings of a placement are worth."""
 
     space: Space
-    placement: UnitPlacement
-    mode: Mode
-    generating: int
-    others: tuple[int, ...]
+    bounds: PlacementBounds
     found: Found
-
-    @property
-    def is_fixed(self) -> bool:
-        """Tell whether every set's site is given."""
-
-    def used(self, share: Share) -> Ints:
-        """Return the GPUs of a share by device."""
-
-    def values(
-        self,
-        generate: Floats,
-        own: tuple[Floats, Floats],
-        used: Ints,
-        joules: Floats,
-        move: Floats,
-        others: Arrangements,
-    ) -> Floats:
-        """Return bounds on the values of candidates with arrangements: (candidates, arrangements)."""
 
     def simulated(self, mapping: Mapping) -> float:
         """Simulate a mapping's plan, remember it if it is the best, and return its value."""
@@ -140,7 +118,7 @@ class Contest:
         sites = sites_for(space.job, mapping.allocation)
         if sites is None:
             return math.inf
-        if not self.search.is_fixed and sites != tuple(map(space.site, mapping.allocation)):
+        if self.search.bounds.fixed is None and sites != tuple(map(space.site, mapping.allocation)):
             return self.search.straddling(mapping.allocation, sites, worth)
         self.search.simulated(mapping)
         return leaf_bound
@@ -148,7 +126,7 @@ class Contest:
     def _fitting(self, share: Share, arranged: Arrangements) -> Arrangements:
         """Return the arrangements that leave a share free, without those that others beat there."""
         space = self.search.space
-        used = arranged.used + self.search.used(share)
+        used = arranged.used + self.search.bounds.used(share)
         fits = np.flatnonzero(np.all(used <= space.limits, axis=1))
         some = arranged.rows(fits)
         if space.score.objective.name != "throughput" or space.specs.given:
@@ -163,7 +141,7 @@ class Contest:
         each = self.candidates
         own = (each.prepare[places], each.train[places])
         move = np.array([each.ways[way].move.seconds for way in each.way[places]])
-        return self.search.values(
+        return self.search.bounds.values(
             each.generate[places], own, each.used[places], each.joules[places], move, some
         )
 
@@ -180,7 +158,7 @@ class Contest:
             yield float(last), self._mapping(place, some.picks[row], parts)
 
     def _mapping(self, place: int, picks: Ints, parts: list[list[Part]]) -> Mapping:
-        search, way = self.search, self._way(place)
+        search, way = self.search.bounds, self._way(place)
         shares: dict[int, Share] = {search.generating: way.share}
         generate = search.space.generations.task.name
         own = way.rows.layouts(int(self.candidates.row[place]))

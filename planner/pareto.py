@@ -24,12 +24,14 @@ def front_rows(keys: Rows) -> Places:
     spread = np.ptp(keys, axis=0)
     scaled = (keys - keys.min(axis=0)) / np.where(spread > 0, spread, 1)
     order = np.lexsort((*keys.T[::-1], scaled.sum(axis=1)))
-    left = keys[order]
+    left = np.ascontiguousarray(keys[order].T)  # columns compare fastest one by one
     kept: list[int] = []
-    while len(left):
+    while len(order):
         kept.append(int(order[0]))
-        unbeaten = np.any(left < left[0], axis=1)
-        left, order = left[unbeaten], order[unbeaten]
+        unbeaten = left[0] < left[0, 0]
+        for column in left[1:]:
+            unbeaten |= column < column[0]
+        left, order = left.compress(unbeaten, axis=1), order[unbeaten]
     return np.array(sorted(kept), dtype=np.int64)
 
 
