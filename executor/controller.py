@@ -14,12 +14,12 @@ import ray
 from executor.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
 from executor.calls import TaskCall
 from executor.layouts import generation_positions, shares_weights
-from executor.loops import Batch, one_batch, sampled_again
+from executor.loops import Batch, generated, one_batch, one_step_off, sampled_again
 from executor.multiplier import initial_state, next_state
-from executor.pools import WorkerGroup, fetched
+from executor.pools import WorkerGroup
 from executor.protocols import DP_PROTO, RankPositions, train_positions
-from executor.sent import Sent, metrics_by_task, sending_order
-from executor.spans import Reported, Seat, measured_spans
+from executor.sent import Outbox, Sent, metrics_by_task, reported_by, sending_order
+from executor.spans import Seat, measured_spans
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Task, parents_of
 from rlplan.plan import Plan
@@ -79,6 +79,8 @@ class Controller:
         self._algorithm = load_algorithm(plan.job.algorithm)
         self.state = initial_state(self._algorithm, plan.job)
         self.origin_seconds: float | None = None
+        self._outbox = Outbox()
+        self._ahead: _Turn | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
         self._shards: list[Any] = []
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
@@ -92,13 +94,27 @@ class Controller:
         """Return the tasks of an iteration in the order in which they are sent."""
         return self._order
 
-    def send(self, iteration: int) -> Running:
-        """Send all calls of an iteration."""
-        start = time.time()
+    def send(self, iteration: int, *, is_last: bool = False) -> Running:
+        """Send all calls of an iteration, and where iterations overlap the next one's generation.
+
+        Args:
+            is_last: Whether none follows, so that nothing is generated for it.
+        """
+        start = self._outbox.begin()
         if self.origin_seconds is None:
             self.origin_seconds = start
         job, turn = self._plan.job, _Turn(self, iteration)
-        batch = sampled_again(turn, job) if self._algorithm.resamples else one_batch(turn)
+        if self._plan.mode == "one-step-off":
+            turn = self._ahead or self._generated(iteration)
+            assert turn.iteration == iteration
+            assert turn.batch is not None
+            self._ahead = None
+            following = None if is_last else iteration + 1
+            batch = one_step_off(
+                turn, turn.batch, self._beside(), lambda: self._generate_ahead(following)
+            )
+        else:
+            batch = sampled_again(turn, job) if self._algorithm.resamples else one_batch(turn)
         return Running(
             iteration=iteration,
             start_seconds=start,
@@ -108,22 +124,7 @@ class Controller:
 
     def finish(self, running: Running) -> Finished:
         """Wait for an iteration and return what it measured."""
-        references = {
-            (index, seat): reference
-            for index, call in enumerate(running.calls)
-            for seat, reference in call.reports.items()
-        }
-        reports = fetched(references)
-        reported = [
-            Reported(
-                name=call.name,
-                pool=call.pool,
-                activity=call.activity,
-                reports={seat: reports[index, seat] for seat in call.reports},
-                parents=call.parents,
-            )
-            for index, call in enumerate(running.calls)
-        ]
+        reported = reported_by(running.calls)
         origin, state = self.origin_seconds, self.state
         assert origin is not None
         metrics = metrics_by_task(running.calls, reported)
@@ -134,7 +135,7 @@ class Controller:
                 start_seconds=running.start_seconds - origin,
                 end_seconds=time.time() - origin,
             ),
-            spans=measured_spans(reported, running.iteration, running.start_seconds, origin),
+            spans=measured_spans(reported, running.iteration, origin),
             metrics=metrics,
             state=state,
         )
@@ -160,6 +161,23 @@ class Controller:
                 calls += self._send_transition()
             calls.append(self._send_task(task, batch))
         return calls
+
+    def _generated(self, iteration: int) -> "_Turn":
+        turn = _Turn(self, iteration)
+        turn.batch = generated(turn)
+        return turn
+
+    def _generate_ahead(self, iteration: int | None) -> None:
+        self._ahead = None if iteration is None else self._generated(iteration)
+
+    def _beside(self) -> tuple[Task, ...]:
+        """Return the tasks that share the generating pool and train nothing, such as a reward there.
+
+        When generation ends they and the next one could both begin; the earlier iteration's are first.
+        """
+        pool = self._plan.tasks["actor.generate"].pool
+        shared = [t for t in self._order if self._plan.tasks[t.name].pool == pool]
+        return tuple(task for task in shared if task.kind not in ("generate", "train"))
 
     def _send_task(self, task: Task, batch: Batch) -> Sent:
         """Send a task to the ranks of its pool and note where its outputs will be."""
@@ -188,14 +206,8 @@ class Controller:
         for index, key in enumerate(task.outputs):
             held = {rank: Piece(shares[rank], made[index]) for rank, made in results.items()}
             pieces[key] = protocol.collect(positions, held, tuple)
-        return Sent(
-            name=task.name,
-            pool=pool,
-            activity="task",
-            positions=positions,
-            reports=_seats(pool, reports),
-            parents=tuple(parent.name for parent in parents_of(task, self._order)),
-        )
+        parents = tuple(parent.name for parent in parents_of(task, self._order))
+        return self._outbox.note(task.name, pool, "task", positions, _seats(pool, reports), parents)
 
     def _positions(self, task: Task) -> RankPositions:
         if task.kind == "generate":
@@ -232,15 +244,8 @@ class Controller:
             imports = target.start("import_weights", holders)
             reports = _seats(train.pool, exports) | _seats(generate.pool, imports)
         # One transition that holds both pools, noted on the one that receives.
-        return [
-            Sent(
-                name=TRANSITION,
-                pool=generate.pool,
-                activity="transition",
-                positions=generation_positions(self._plan),
-                reports=reports,
-            )
-        ]
+        positions = generation_positions(self._plan)
+        return [self._outbox.note(TRANSITION, generate.pool, "transition", positions, reports)]
 
 
 class _Turn:
@@ -249,6 +254,7 @@ class _Turn:
     def __init__(self, controller: Controller, iteration: int) -> None:
         self._controller, self.iteration = controller, iteration
         self.tasks, self.calls = controller.tasks, list[Sent]()
+        self.batch: Batch | None = None
 
     def prompts(self, number: int) -> Batch:
         return self._controller.batch_of_prompts(number)

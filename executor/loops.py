@@ -4,7 +4,7 @@ Which tasks there are, and who waits for whom, says the algorithm's file in `rlp
 loop returns the batch that was trained on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,6 +57,31 @@ def one_batch(turn: Turn) -> Batch:
     """Generate, judge and learn from one batch: every algorithm but those that sample again."""
     batch = turn.prompts(turn.iteration)
     turn.run(turn.tasks, batch)
+    return batch
+
+
+def generated(turn: Turn) -> Batch:
+    """Generate a batch, with the weights that are there."""
+    batch = turn.prompts(turn.iteration)
+    turn.run(tuple(task for task in turn.tasks if task.kind == "generate"), batch)
+    return batch
+
+
+def one_step_off(
+    turn: Turn, batch: Batch, beside: tuple[Task, ...], generate_next: Callable[[], None]
+) -> Batch:
+    """Learn from a batch that was generated while the one before was learnt from.
+
+    Args:
+        beside: What judges the batch where the next one is generated, and comes before that.
+        generate_next: Sends the weights as they are before this turn's updates, and what generates
+            with them.
+    """
+    turn.run(beside, batch)
+    generate_next()
+    done = {task.name for task in beside}
+    rest = (task for task in turn.tasks if task.kind != "generate" and task.name not in done)
+    turn.run(tuple(rest), batch)
     return batch
 
 

@@ -212,7 +212,7 @@ def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:
         UserError: A worker met a mistake of the user's, raised as it was there.
         RlplanError: A worker failed or died.
     """
-    waiting = list(references.values())
+    waiting = list(dict.fromkeys(references.values()))
     values: dict[Any, Any] = {}
     try:
         while waiting:

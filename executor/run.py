@@ -141,7 +141,8 @@ class Run:
         unwritten: list[Finished] = []
         with MetricsWriter(self._out) as writer:
             for iteration in range(self._first + len(self.finished), self._iterations):
-                running = controller.send(iteration)
+                is_last = iteration + 1 == self._iterations
+                running = controller.send(iteration, is_last=is_last)
                 self._origin_seconds = controller.origin_seconds
                 self._write(writer, unwritten)
                 record = controller.finish(running)

@@ -13,6 +13,8 @@ FIXED: dict[str, tuple[object, ...]] = {
     "cp": (1,),
     "ep": (1,),
 }
+# Modes that this engine runs, each with how many updates old its samples are.
+MODES = (("sync", 0), ("one-step-off", 1))
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
 PRECISIONS = ("fp32", "bf16")
@@ -30,8 +32,6 @@ def check_runnable(plan: Plan) -> tuple[Task, ...]:
     """
     algorithm = load_algorithm(plan.job.algorithm)
     tasks = tasks_of(algorithm, plan.job)
-    if plan.mode != "sync" or plan.staleness:
-        raise PlanError(f"mode {plan.mode}, staleness {plan.staleness}: this engine runs sync, 0")
     if plan.job.precision not in (None, *PRECISIONS):
         raise PlanError(f"job.precision {plan.job.precision}: this engine runs {_list(PRECISIONS)}")
     for task in tasks:
@@ -42,10 +42,32 @@ def check_runnable(plan: Plan) -> tuple[Task, ...]:
             _check_model(plan, task, plan.tasks[task.name])
         if task.kind == "train":
             _check_mini_batches(plan, task, groups=algorithm.groups)
+    _check_mode(plan, resamples=algorithm.resamples)
     _check_homes(plan, tasks)
     _check_transition(plan)
     _check_vllm(plan)
     return tasks
+
+
+def _check_mode(plan: Plan, *, resamples: bool) -> None:
+    if (plan.mode, plan.staleness) not in MODES:
+        raise PlanError(
+            f"mode {plan.mode}, staleness {plan.staleness}: this engine runs"
+            f" {_list(tuple(f'{mode} ({staleness})' for mode, staleness in MODES))}"
+        )
+    if plan.mode == "sync":
+        return
+    if resamples:
+        raise PlanError(
+            f"mode {plan.mode}: {plan.job.algorithm} generates again for groups of equal rewards,"
+            " and knows how often after the rewards only; this engine runs it in mode sync"
+        )
+    homes = {plan.tasks[name].pool for name in ("actor.generate", "actor.update")}
+    if len(homes) == 1:
+        raise PlanError(
+            f"mode {plan.mode} wants actor.generate on another pool than actor.update;"
+            f" both are on {homes.pop()}"
+        )
 
 
 def _list(values: object) -> str:

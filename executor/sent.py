@@ -1,10 +1,12 @@
 """Calls that were sent: in what order, and what their reports say."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from executor.calls import CallReport
+from executor.pools import fetched
 from executor.protocols import DP_METRIC, RankPositions, reduce_metrics
 from executor.spans import Reported, Seat
 from rlplan.dataflow import Task, parents_of
@@ -17,6 +19,8 @@ class Sent:
     """Hold a call that was sent: where it runs, and by seat the reference of its report.
 
     Attributes:
+        sent_seconds: When sending its part of an iteration began, on the host's clock.
+        before: By seat, the reference of the report of the call before it, of whatever iteration.
         parents: Calls whose outputs it waits for, by name.
     """
 
@@ -25,7 +29,71 @@ class Sent:
     activity: Activity
     positions: RankPositions
     reports: Mapping[Seat, Any]
+    sent_seconds: float
+    before: Mapping[Seat, Any]
     parents: tuple[str, ...] = ()
+
+
+class Outbox:
+    """Note the calls that are sent, in their order on every seat."""
+
+    def __init__(self) -> None:
+        self._last: dict[Seat, Any] = {}
+        self._sent_seconds = 0.0
+
+    def begin(self) -> float:
+        """Begin to send a part of an iteration; return when, on the host's clock."""
+        self._sent_seconds = time.time()
+        return self._sent_seconds
+
+    def note(
+        self,
+        name: str,
+        pool: str,
+        activity: Activity,
+        positions: RankPositions,
+        reports: Mapping[Seat, Any],
+        parents: tuple[str, ...] = (),
+    ) -> Sent:
+        """Return a call that was just sent."""
+        before = {seat: self._last[seat] for seat in reports if seat in self._last}
+        self._last |= reports
+        return Sent(
+            name=name,
+            pool=pool,
+            activity=activity,
+            positions=positions,
+            reports=reports,
+            sent_seconds=self._sent_seconds,
+            before=before,
+            parents=parents,
+        )
+
+
+def reported_by(calls: Sequence[Sent]) -> list[Reported]:
+    """Wait for calls and return what their ranks reported.
+
+    What was before them on their seats has ended by then, since a seat works in the order of sending.
+    """
+    references = {
+        (index, seat, held): reference
+        for index, call in enumerate(calls)
+        for held, by_seat in (("own", call.reports), ("before", call.before))
+        for seat, reference in by_seat.items()
+    }
+    reports: Mapping[tuple[int, Seat, str], CallReport] = fetched(references)
+    return [
+        Reported(
+            name=call.name,
+            pool=call.pool,
+            activity=call.activity,
+            reports={seat: reports[index, seat, "own"] for seat in call.reports},
+            sent_seconds=call.sent_seconds,
+            free_seconds={seat: reports[index, seat, "before"].end_seconds for seat in call.before},
+            parents=call.parents,
+        )
+        for index, call in enumerate(calls)
+    ]
 
 
 def metrics_by_task(

@@ -1,7 +1,7 @@
 """Spans out of what ranks report: a call's time on its pool, from inputs there to outputs there."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from executor.calls import CallReport
 from rlplan.trace import Activity, Span
@@ -17,6 +17,8 @@ class Reported:
     Attributes:
         pool: Pool on which the span is noted.
         reports: By seat; a transition between pools has seats of both.
+        sent_seconds: When sending began, on the host's clock as in reports.
+        free_seconds: By seat, when its call before this one ended; of any iteration.
         parents: Calls whose outputs it waited for, by name.
     """
 
@@ -24,35 +26,44 @@ class Reported:
     pool: str
     activity: Activity
     reports: Mapping[Seat, CallReport]
+    sent_seconds: float
+    free_seconds: Mapping[Seat, float] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
+
+    def free_from(self, seat: Seat) -> float:
+        """Return when a seat was free for this call, in the clock's seconds."""
+        return max(self.sent_seconds, self.free_seconds.get(seat, self.sent_seconds))
 
 
 def measured_spans(
-    calls: Sequence[Reported], iteration: int, begin_seconds: float, origin_seconds: float
+    calls: Sequence[Reported], iteration: int, origin_seconds: float
 ) -> tuple[Span, ...]:
     """Return the spans of an iteration's calls, which are given in the order in which they were sent.
 
-    A rank's turn begins when its call before is done and the inputs made on its own pool are
-    there: handing the call over is part of its time. Where it waits longer for another pool, its
+    A rank's turn begins when its call before is done, this one was sent and the inputs made on its own
+    pool are there: handing the call over is part of its time. Where it waits longer for another pool, its
     turn begins when it has what that pool made. The span is from the last rank's turn to the last
     rank's end, so spans of a pool never overlap: a rank that got its turn earlier worked while its
     pool was still busy with the task before.
 
     Args:
-        begin_seconds: When the iteration began, on the host's clock as in reports.
-        origin_seconds: What span times count from, on the same clock.
+        origin_seconds: What span times count from, on the host's clock as in reports.
     """
-    free: dict[Seat, float] = {}
     ends: dict[str, Reported] = {}
     spans = []
     for call in calls:
         parents = [ends[name] for name in call.parents if name in ends]
         turns = [
-            _turn(seat, report, free.get(seat, begin_seconds), parents)
+            _turn(seat, report, call.free_from(seat), parents)
             for seat, report in call.reports.items()
         ]
         between_pools = len({pool for pool, _ in call.reports}) > 1
-        start = min(turns) if between_pools else max(turns)
+        if between_pools:
+            # What sends may have been ready while the pool that receives still worked.
+            receiving = [seat for seat in call.reports if seat[0] == call.pool]
+            start = max(min(turns), *map(call.free_from, receiving))
+        else:
+            start = max(turns)
         spans.append(
             Span(
                 name=call.name,
@@ -63,7 +74,6 @@ def measured_spans(
                 activity=call.activity,
             )
         )
-        free |= {seat: report.end_seconds for seat, report in call.reports.items()}
         ends[call.name] = call
     return tuple(spans)
 

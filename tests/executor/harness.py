@@ -81,15 +81,16 @@ class Crew:
             taken += pool.gpus
         return groups
 
-    def run(self, plan, iterations=3, seed=1):
-        """Return what a plan did."""
+    def run(self, plan, iterations=3, seed=1, numbers=None):
+        """Return what a plan did in some iterations, or in those of some numbers."""
+        numbers = numbers or tuple(range(iterations))
         tasks, groups = check_runnable(plan), self.groups_of(plan)
         prompts = PromptBatches(plan.job, Path())
         prepare_groups(plan, tasks, prompts, seed, groups)
         controller = Controller(plan, tasks, groups, prompts.columns)
         record = Record()
-        for iteration in range(iterations):
-            running = controller.send(iteration)
+        for iteration in numbers:
+            running = controller.send(iteration, is_last=iteration == numbers[-1])
             record.finished.append(controller.finish(running))
             record.metrics.append(iteration_metrics(plan, tasks, record.finished[-1]))
             record.tokens.append(collected(running, "sequences", "tokens"))

@@ -1,5 +1,7 @@
 """Spans: what ranks report becomes time on pools, literally."""
 
+from dataclasses import replace
+
 from executor.calls import CallReport
 from executor.spans import Reported, measured_spans
 
@@ -12,11 +14,24 @@ def reported(name, times, *, pool="p0", parents=(), activity="task"):
         )
         for seat, (a, b) in times.items()
     }
-    return Reported(name=name, pool=pool, activity=activity, reports=reports, parents=parents)
+    return Reported(
+        name=name,
+        pool=pool,
+        activity=activity,
+        reports=reports,
+        sent_seconds=100.0,
+        parents=parents,
+    )
 
 
-def trace(*calls, begin=100.0):
-    spans = measured_spans(calls, 0, begin, 100.0)
+def trace(*calls):
+    """Return the spans of calls that were sent one after another, as numbers."""
+    free, following = {}, []
+    for call in calls:
+        before = {seat: free[seat] for seat in call.reports if seat in free}
+        following.append(replace(call, free_seconds=before))
+        free |= {seat: report.end_seconds for seat, report in call.reports.items()}
+    spans = measured_spans(following, 0, 100.0)
     return [(span.name, span.pool, span.start_seconds, span.end_seconds) for span in spans]
 
 
@@ -57,3 +72,21 @@ def test_a_transition_between_pools_lasts_from_the_first_that_sends_to_the_last_
         reported("transition", times, pool="p1", activity="transition"),
         reported("make", {0: (106, 108)}, pool="p1"),
     ) == [("transition", "p1", 0, 5), ("make", "p1", 5, 8)]
+
+
+def test_a_call_that_was_sent_ahead_begins_when_its_pool_was_free_of_the_iteration_before():
+    ahead = replace(reported("make", {0: (104, 109)}), free_seconds={("p0", 0): 103.0})
+    learning = replace(reported("learn", {0: (109, 112)}), free_seconds={("p0", 0): 109.0})
+    spans = measured_spans([ahead, learning], 1, 100.0)
+    assert [(span.start_seconds, span.end_seconds) for span in spans] == [(3, 9), (9, 12)]
+
+
+def test_a_transition_begins_when_the_pool_that_receives_is_free():
+    call = reported(
+        "transition",
+        {("p0", 0): (101, 102), ("p1", 0): (107, 109)},
+        pool="p1",
+        activity="transition",
+    )
+    (span,) = measured_spans([replace(call, free_seconds={("p1", 0): 106.0})], 1, 100.0)
+    assert (span.start_seconds, span.end_seconds) == (6, 9)
