@@ -1,7 +1,7 @@
 """The forecast timeline and, under it on the same scale, the measured one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -43,17 +43,20 @@ class Panel:
 
     Attributes:
         label: `forecast` or `measured`.
+        spans: The iteration's own.
+        drawn: Those seen while it lasts, the parts of overlapping iterations included.
     """
 
     label: str
     title: str
     seconds: float
     spans: tuple[Span, ...]
+    drawn: tuple[Span, ...]
 
     @property
     def end_seconds(self) -> float:
         """Return when the last thing ends, counted from the iteration's start."""
-        return max([self.seconds, *(span.end_seconds for span in self.spans)])
+        return max([self.seconds, *(span.end_seconds for span in self.drawn)])
 
 
 def forecast_panel(forecast: Forecast) -> Panel:
@@ -69,6 +72,7 @@ def forecast_panel(forecast: Forecast) -> Panel:
         title=f"Forecast: an iteration takes {show_seconds(chosen.seconds)}",
         seconds=chosen.seconds,
         spans=_from_start(forecast.trace, chosen),
+        drawn=_meanwhile(forecast.trace, chosen),
     )
 
 
@@ -83,6 +87,7 @@ def measured_panel(run: MeasuredRun) -> Panel | None:
         f"{show_seconds(chosen.seconds)}",
         seconds=chosen.seconds,
         spans=_from_start(run.trace, chosen),
+        drawn=_meanwhile(run.trace, chosen),
     )
 
 
@@ -96,16 +101,24 @@ def median_iteration(run: MeasuredRun) -> IterationSpan | None:
 def _from_start(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
     start = iteration.start_seconds
     return tuple(
-        Span(
-            name=span.name,
-            pool=span.pool,
-            iteration=span.iteration,
-            start_seconds=span.start_seconds - start,
-            end_seconds=span.end_seconds - start,
-            activity=span.activity,
+        replace(
+            span, start_seconds=span.start_seconds - start, end_seconds=span.end_seconds - start
         )
         for span in trace.of_iteration(iteration.iteration)
     )
+
+
+def _meanwhile(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
+    """Return what is seen of an iteration's time: other iterations' spans are cut at its ends."""
+    own = _from_start(trace, iteration)
+    others = (
+        span
+        for number in (iteration.iteration - 1, iteration.iteration + 1)
+        for span in _from_start(trace, replace(iteration, iteration=number))
+    )
+    cut = [replace(span, end_seconds=min(span.end_seconds, iteration.seconds)) for span in others]
+    seen = [replace(span, start_seconds=max(span.start_seconds, 0.0)) for span in (*own, *cut)]
+    return tuple(span for span in seen if span.start_seconds < span.end_seconds)
 
 
 def lanes(spans: Sequence[Span]) -> list[list[Span]]:
@@ -203,7 +216,7 @@ def _rows_height(panel: Panel, pools: Sequence[str]) -> float:
 
 
 def _row_height(panel: Panel, pool: str) -> float:
-    count = len(lanes([span for span in panel.spans if span.pool == pool]))
+    count = len(lanes([span for span in panel.drawn if span.pool == pool]))
     return max(count, 1) * _LANE + _ROW_GAP
 
 
@@ -228,7 +241,7 @@ def _draw_panel(
                 (0, top + _ROW_GAP / 2), panel.seconds, row_height - _ROW_GAP, facecolor=FAINT
             )
         )
-        for number, lane in enumerate(lanes([span for span in panel.spans if span.pool == pool])):
+        for number, lane in enumerate(lanes([span for span in panel.drawn if span.pool == pool])):
             for span in lane:
                 _draw_span(
                     axes, span, found[_key(span)],

@@ -73,12 +73,21 @@ def window_of(iterations: Sequence[IterationSpan]) -> IterationSpan:
 
 
 def shown(trace: Trace, cycle: int, iterations: int) -> Trace:
-    """Return the trace's first iterations: until their lengths repeat, and `iterations` of these."""
+    """Return the trace's first iterations: until their lengths repeat, and `iterations` of these.
+
+    Spans that later iterations begin in that time are shown as well.
+    """
     seconds = [each.seconds for each in trace.iterations]
     settled = len(seconds) - cycle
     while settled > 0 and _close(seconds[settled - 1], seconds[settled - 1 + cycle]):
         settled -= 1
-    return first_of(trace, min(len(seconds), settled + max(cycle, iterations)))
+    kept = trace.iterations[: min(len(seconds), settled + max(cycle, iterations))]
+    end = kept[-1].end_seconds
+    return replace(
+        trace,
+        spans=tuple(span for span in trace.spans if span.start_seconds < end),
+        iterations=kept,
+    )
 
 
 def first_of(trace: Trace, iterations: int) -> Trace:

@@ -273,3 +273,23 @@ def test_an_empty_memory_term_draws_no_bar():
     memory = replace(forecast.memory[0], terms=FrozenDict({"weights": 5, "KV cache": 0}))
     axes = axes_of(memory_figure(replace(forecast, memory=(memory,))), "bars")
     assert [patch.get_width() for patch in axes.patches if patch.get_zorder() == 2] == [5.0]
+
+
+def test_while_iterations_overlap_the_neighbours_work_is_drawn_and_not_counted():
+    run = cpu_run()
+    ahead = [
+        replace(
+            span,
+            iteration=span.iteration + 1,
+            start_seconds=span.start_seconds + 0.1,
+            end_seconds=span.end_seconds + 0.1,
+        )
+        for span in run.trace.spans
+        if span.name == "actor.generate"
+    ]
+    panel = measured_panel(replace(run, trace=replace(run.trace, spans=(*run.trace.spans, *ahead))))
+    own = [span for span in panel.drawn if span.iteration == panel.spans[0].iteration]
+    beside = [span for span in panel.drawn if span.iteration != panel.spans[0].iteration]
+    assert {span.name for span in beside} == {"actor.generate"}
+    assert len(own) == len(measured_panel(run).drawn)
+    assert max(span.end_seconds for span in beside) <= panel.seconds
