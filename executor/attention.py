@@ -1,8 +1,9 @@
 """Causal attention over packed sequences, as transformers' layers call it.
 
 Queries, keys and values of a packed row are spread over one row per sequence, padded on the right:
-causal attention needs no mask then, and fused kernels apply. With a key-value cache the layers pass
-a plain mask on instead.
+causal attention needs no mask then, and fused kernels apply. Context-parallel ranks each have some
+of the queries; they gather all keys and values, and a mask says which of them a query comes after.
+With a key-value cache the layers pass a plain mask on instead.
 """
 
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from executor.context import gather_rows
+from executor.meshes import RankGroup
 from executor.packing import SequenceSlots
 
 KEPT, RECOMPUTED = "rlplan", "rlplan-recomputed"
@@ -46,8 +49,15 @@ def packed_attention(
     if not isinstance(attention_mask, SequenceSlots):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     slots = attention_mask
-    queries, keys, values = (_spread(part, slots) for part in (query, key, value))
-    output, _ = sdpa_attention_forward(module, queries, keys, values, None, **settings)
+    if slots.stripe is not None:
+        stripe, mask = slots.stripe.slots, slots.stripe.seen
+        queries = _spread(query, stripe)
+        keys, values = _gathered(key, value, slots, slots.stripe.ranks)
+        slots = stripe
+    else:
+        queries, keys, values = (_spread(part, slots) for part in (query, key, value))
+        mask = None
+    output, _ = sdpa_attention_forward(module, queries, keys, values, mask, **settings)
     together = output.reshape(1, slots.count * slots.width, *output.shape[2:])
     return (together if slots.dense else together[:, slots.places]), None
 
@@ -79,6 +89,16 @@ def recomputed_attention(
         **settings,
     )
     return result
+
+
+def _gathered(
+    key: Tensor, value: Tensor, slots: SequenceSlots, ranks: RankGroup
+) -> tuple[Tensor, Tensor]:
+    """Return the keys and values of all context-parallel ranks, in one exchange. (B, heads, W, head_dim)."""
+    mine = torch.cat([key, value], dim=1)[0].transpose(0, 1)
+    together = _spread(gather_rows(mine, ranks).transpose(0, 1)[None], slots)
+    keys, values = together.chunk(2, dim=1)
+    return keys, values
 
 
 def _spread(packed: Tensor, slots: SequenceSlots) -> Tensor:

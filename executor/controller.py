@@ -13,7 +13,7 @@ import ray
 
 from executor.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
 from executor.calls import TaskCall
-from executor.layouts import generation_positions, shares_weights
+from executor.layouts import generation_positions, shares_weights, task_positions
 from executor.loops import Batch, generated, one_batch, one_step_off, sampled_again
 from executor.multiplier import initial_state, next_state
 from executor.pools import WorkerGroup
@@ -216,7 +216,7 @@ class Controller:
         ranks = self._plan.pool_of(task.name).gpus
         if task.kind == "rule":
             return train_positions(1, ranks)
-        return train_positions(layout.tp, ranks, layout.pp)
+        return task_positions(layout, ranks)
 
     def _split(self, task: Task, rows: Rows, parts: int) -> tuple[Rows, ...]:
         """Split rows so that the samples of one prompt stay together, and mini-batches stay equal."""
@@ -239,7 +239,7 @@ class Controller:
                 "export_weights", dict.fromkeys(range(group.ranks), self._shards), num_returns=2
             )
             exports = {rank: result[1] for rank, result in results.items()}
-            places = train_positions(train.tp, group.ranks, train.pp)
+            places = task_positions(train, group.ranks)
             holders = [results[rank][0] for rank in places.groups()[0]]
             imports = target.start("import_weights", holders)
             reports = _seats(train.pool, exports) | _seats(generate.pool, imports)

@@ -1,16 +1,20 @@
-"""Experts of mixture-of-experts layers, each cut over the tensor-parallel ranks along its width.
+"""Experts of mixture-of-experts layers: each cut over ranks along its width, all shared out over others.
 
-Every rank routes every token alike and holds a slice of every expert: the first product of an
-expert's MLP is cut along its outputs, the second along its inputs, as in a dense layer.
+Every tensor-parallel rank routes every token alike and holds a slice of its experts: the first
+product of an expert's MLP is cut along its outputs, the second along its inputs, as in a dense
+layer. Expert-parallel ranks hold different experts and have different tokens: these are sent to who
+has their experts, and come back (`executor.expert_exchange`).
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.parallel import RankMesh
+from executor.expert_exchange import exchanged_experts
+from executor.meshes import RankMesh
 
 EXPERTS = "experts"
 
@@ -49,7 +53,7 @@ class _SummedOutput(torch.autograd.Function):
 
 
 def cut_experts(stage: nn.Module, mesh: RankMesh) -> None:
-    """Cut the experts of a stage's layers over the tensor-parallel ranks, in place.
+    """Cut the experts of a stage's layers over the tensor- and expert-parallel ranks, in place.
 
     On one rank too, stacked matrices are told apart, so that shards of any layout have one form.
     """
@@ -58,6 +62,8 @@ def cut_experts(stage: nn.Module, mesh: RankMesh) -> None:
             continue
         _cut_parameter(module, "gate_up_proj", mesh, halves=2)
         _cut_parameter(module, "down_proj", mesh)
+        if mesh.experts.size > 1:
+            module.forward = partial(exchanged_experts, module, mesh.experts)
         if mesh.tp_size == 1:
             continue
         group = mesh.group("tp")
@@ -65,6 +71,11 @@ def cut_experts(stage: nn.Module, mesh: RankMesh) -> None:
         module.register_forward_hook(
             lambda _, __, output, group=group: _SummedOutput.apply(output, group)  # type: ignore[no-untyped-call]
         )
+
+
+def is_expert(name: str) -> bool:
+    """Tell whether a parameter is an expert's, by its name."""
+    return EXPERTS in name.split(".")
 
 
 def _shared(inputs: tuple[Any, ...], group: dist.ProcessGroup) -> tuple[Any, ...]:
@@ -82,14 +93,18 @@ def _cut_parameter(module: nn.Module, name: str, mesh: RankMesh, *, halves: int 
         halves: Matrices that are stacked along `out` and cut there each by itself; 1: cut along `in`.
     """
     whole: Any = getattr(module, name)
-    experts, rows, width = whole.shape
-    stacked = whole.detach().view(experts, halves, rows // halves, width)
-    if mesh.tp_size == 1:
+    count, rows, width = whole.shape
+    stacked = whole.detach().view(count, halves, rows // halves, width)
+    if mesh.tp_size == 1 and mesh.experts.size == 1:
         _note_cut(whole, None, stacked)
         return
-    dimension = 2 if halves > 1 else 3
-    mine = stacked.chunk(mesh.tp_size, dim=dimension)[mesh.tp].contiguous()
-    parameter = nn.Parameter(mine.view(experts, mine.shape[1] * mine.shape[2], mine.shape[3]))
+    mine = stacked.chunk(mesh.experts.size)[mesh.experts.position]
+    dimension = None
+    if mesh.tp_size > 1:
+        dimension = 2 if halves > 1 else 3
+        mine = mine.chunk(mesh.tp_size, dim=dimension)[mesh.tp]
+    mine = mine.contiguous()
+    parameter = nn.Parameter(mine.view(len(mine), mine.shape[1] * mine.shape[2], mine.shape[3]))
     _note_cut(parameter, dimension, mine)
     setattr(module, name, parameter)
 

@@ -5,14 +5,15 @@ transfer each handle one tensor, whatever the model. Sharded parameters come fir
 ones whose gradients are sums over the tensor-parallel ranks, then the other whole ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.parallel import PARTIAL_GRADIENT_MODULES, RankMesh
+from executor.meshes import RankMesh
+from executor.parallel import PARTIAL_GRADIENT_MODULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class FlatParameters:
         shared: Name of a parameter of which another pipeline stage has a copy.
         owner: Whether this rank's is the original, not the copy.
         multiple: Number of elements by which `stored_values` divides.
+        keeps: Tells by its name whether a parameter is one of these; None: all are.
 
     Attributes:
         values: All weights, one after another as `entries` say.
@@ -57,8 +59,11 @@ class FlatParameters:
         shared: str = "",
         owner: bool = True,
         multiple: int = 1,
+        keeps: Callable[[str], bool] | None = None,
     ) -> None:
         found = distinct_parameters(modules)
+        if keeps is not None:
+            found = [item for item in found if keeps(item[0])]
         self.entries = entries_of(found)
         size = self.entries[-1].stop
         self.sharded_stop = max(
@@ -91,6 +96,11 @@ class FlatParameters:
             replacement.grad = _like(gradient, parameter)
         for module, name in owners:
             setattr(module, name, replacement)
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Return the bytes that a rank receives when `whole_values` is asked for: none."""
+        return 0
 
     @property
     def weight_bytes(self) -> int:

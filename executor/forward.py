@@ -37,8 +37,8 @@ def policy_reader(temperature: float, *, entropy: bool = False) -> Reader:
     """Return a reader of the tokens' `log_probs` at a temperature, and the `entropy` if asked. (B, T)."""
 
     def read(said: Tensor, packed: Packed) -> dict[str, Tensor]:
-        logits = said[0, :-1].float() / temperature
-        chosen = -F.cross_entropy(logits, packed.tokens[0, 1:], reduction="none")
+        logits = said[0].float() / temperature
+        chosen = -F.cross_entropy(logits, packed.next_tokens, reduction="none")
         outputs = {"log_probs": packed.predictions_at_tokens(chosen)}
         if entropy:
             log_probs = torch.log_softmax(logits, dim=-1)
@@ -51,12 +51,19 @@ def policy_reader(temperature: float, *, entropy: bool = False) -> Reader:
 
 def read_values(said: Tensor, packed: Packed) -> dict[str, Tensor]:
     """Return the `values` of the states before each token. Shape (B, T)."""
-    return {"values": packed.predictions_at_tokens(said[0, :-1, 0].float())}
+    return {"values": packed.predictions_at_tokens(said[0, :, 0].float())}
 
 
 def read_scores(said: Tensor, packed: Packed) -> dict[str, Tensor]:
     """Return the `scores` of whole responses, read at their last token. Shape (B,)."""
-    return {"scores": said[0, :, 0].float()[packed.last_positions()]}
+    return {"scores": packed.whole(said[0, :, 0].float())[packed.last_positions()]}
+
+
+def pack_for(shard: ModelShard, tokens: Tensor, parts: Tensor, *, length: int = 0) -> Packed:
+    """Return padded sequences packed as a shard's layout wants them (`executor.packing.pack`)."""
+    return pack(
+        tokens, parts, length=length, multiple=shard.tokens_multiple, ranks=shard.mesh.context
+    )
 
 
 def policy_outputs(
@@ -66,7 +73,7 @@ def policy_outputs(
 
     On a model of one pipeline stage.
     """
-    packed = pack(tokens, parts, multiple=shard.tokens_multiple)
+    packed = pack_for(shard, tokens, parts)
     return policy_reader(temperature, entropy=entropy)(say(shard, packed), packed)
 
 

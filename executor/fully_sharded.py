@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer states sharded over the data-parallel ranks, by torch's FSDP2.
+"""Weights, gradients and optimizer states sharded over the copies of a model, by torch's FSDP2.
 
 ZeRO stage 3 gathers a layer's weights for its forward and again for its backward pass; stage 2
 keeps them from the one to the other. Gradients are scattered after every micro-batch; weights rest
@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from executor.experts import is_expert
 from executor.flat import distinct_parameters, entries_of, is_partial, local_part
+from executor.meshes import RankGroup, RankMesh
 from executor.models import StageModel
-from executor.optimizers import MOMENTS, ShardOptimizer, clipping_factor, set_moments
-from executor.parallel import RankMesh
+from executor.optimizers import MOMENTS, ShardOptimizer, set_moments
 
 GATHERED_ANEW = 3
 
@@ -43,9 +44,13 @@ class FullyShardedParameters:
         self.shared, self.owner, self._mesh, self._stages = shared, owner, mesh, stages
         self._homes = {name: owners[0] for name, _, owners in found}
         assert mesh.mesh is not None, "one rank shards nothing"
-        ranks, again = mesh.mesh["dp"], zero == GATHERED_ANEW
+        ranks, again = mesh.mesh["copies"], zero == GATHERED_ANEW
         for stage in stages:
             for layer in stage.layers.values():
+                if mesh.expert_mesh is not None:
+                    experts: nn.Module = layer.mlp.experts  # type: ignore[union-attr, assignment]
+                    copies = mesh.expert_mesh["expert_copies"]
+                    fully_shard(experts, mesh=copies, reshard_after_forward=again)
                 fully_shard(layer, mesh=ranks, reshard_after_forward=again)
             fully_shard(stage, mesh=ranks, reshard_after_forward=again)
         for module in self.modules():
@@ -62,9 +67,9 @@ class FullyShardedParameters:
     @property
     def gathered_bytes(self) -> int:
         """Return the bytes that a rank receives when weights are gathered, padding included."""
-        ranks = self._mesh.dp_size
         received = 0
         for entry in self.entries:
+            ranks = self.copies_of(entry.name).size
             rows, width = entry.shape[0], (entry.stop - entry.start) // entry.shape[0]
             received += -(-rows // ranks) * width * (ranks - 1)
         return received * torch.float32.itemsize
@@ -115,12 +120,16 @@ class FullyShardedParameters:
 
     def write_shares(self, shares: Sequence[Tensor], flat: Tensor) -> None:
         """Write this rank's share of each part of a flat tensor."""
-        ranks = self._mesh.dp_size
         with torch.no_grad():
             for entry, share in zip(self.entries, shares, strict=True):
+                copies = self.copies_of(entry.name)
                 rows = flat[entry.start : entry.stop].view(entry.shape[0], -1)
-                first = self._mesh.dp * -(-entry.shape[0] // ranks)
+                first = copies.position * -(-entry.shape[0] // copies.size)
                 share.copy_(rows[first : first + share.shape[0]].reshape(share.shape))
+
+    def copies_of(self, name: str) -> RankGroup:
+        """Return the ranks that share out a parameter."""
+        return self._mesh.expert_copies if is_expert(name) else self._mesh.copies
 
     def rest(self) -> None:
         """Give back what was gathered; weights rest in shards."""
@@ -169,8 +178,8 @@ class FullyShardedOptimizer(ShardOptimizer):
             if name == self._weights.shared:
                 dist.all_reduce(gradient, group=self._mesh.ends)
 
-    def clip_and_step(self, max_norm: float) -> Tensor:
-        """Clip and step the shares."""
+    def squared_norm(self) -> Tensor:
+        """Return the sum of squares, of which every rank knows its share's."""
         mesh, cut = self._mesh, {e.name for e in self._weights.entries if e.dimension is not None}
         squares = torch.zeros((), device=mesh.device)
         for name, gradient in self._gradients():
@@ -178,13 +187,15 @@ class FullyShardedOptimizer(ShardOptimizer):
                 continue
             share = 1.0 if name in cut else 1 / mesh.tp_size
             squares = squares + share * gradient.square().sum()
-        norm = mesh.sum_over_dp(mesh.sum_over_pp(mesh.sum_over_tp(squares))).sqrt()
-        factor = clipping_factor(norm, max_norm)
+        # Copies have distinct shares, of experts too: those of other experts, or of the same ones.
+        return mesh.copies.sum(mesh.sum_over_pp(mesh.sum_over_tp(squares)))
+
+    def step_scaled(self, factor: Tensor) -> None:
+        """Step the shares."""
         for _, gradient in self._gradients():
             gradient.mul_(factor)
         self.adam.step()
         self.adam.zero_grad()
-        return norm
 
     def _gradients(self) -> list[tuple[str, Tensor]]:
         """Return this rank's share of each gradient by name."""

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from executor.batches import PADDING
-from executor.forward import Reader, policy_reader, read_scores, read_values
-from executor.fully_sharded import FullyShardedParameters
-from executor.packing import balanced_rows, pack
+from executor.forward import Reader, pack_for, policy_reader, read_scores, read_values
+from executor.packing import balanced_rows
 from executor.pipeline import pipeline_forward
 from executor.shard import ModelShard
 
@@ -27,24 +26,34 @@ def infer(
         micro_batch: Most sequences of one pass; passes have about equal tokens.
     """
     column, reader = _reader_of(output, temperature)
-    shares = balanced_rows((parts != PADDING).sum(dim=1).tolist(), micro_batch)
+    lengths = (parts != PADDING).sum(dim=1).tolist()
+    shares = balanced_rows(lengths, micro_batch, multiple=_passes(shard, len(lengths), micro_batch))
     results: list[Tensor] = []
     with shard.without_gradients():
-        batches = [
-            pack(tokens[rows], parts[rows], multiple=shard.tokens_multiple) for rows in shares
-        ]
+        batches = [pack_for(shard, tokens[rows], parts[rows]) for rows in shares]
         pipeline_forward(
             shard,
             batches,
             lambda said, number: results.append(reader(said, batches[number])[column]),
         )
-        if isinstance(shard.flat, FullyShardedParameters):
-            shard.flat.rest()
+        if shard.fully_sharded is not None:
+            shard.fully_sharded.rest()
         if not shard.stages[-1].last:
             return None
         order = torch.tensor([row for rows in shares for row in rows], device=tokens.device)
         joined = torch.cat(results)
         return torch.empty_like(joined).index_copy(0, order, joined)
+
+
+def _passes(shard: ModelShard, rows: int, micro_batch: int) -> int:
+    """Return the number of passes: as many as any rank needs where ranks meet in each of them."""
+    passes = max(1, -(-rows // micro_batch))
+    meets = shard.fully_sharded is not None or shard.mesh.experts.size > 1
+    if not meets or shard.mesh.dp_size == 1:
+        return 1
+    most = torch.zeros(shard.mesh.copies.size, dtype=torch.long, device=shard.device)
+    most[shard.mesh.copies.position] = passes
+    return int(shard.mesh.copies.sum(most).max())
 
 
 def _reader_of(output: str, temperature: float) -> tuple[str, Reader]:

@@ -9,6 +9,11 @@ TRAIN_ENGINES = ("torch-tp-dp", "torch-3d", "torch-3d-sp")
 SEQUENCE_PARALLEL_ENGINES = ("torch-3d-sp",)
 
 
+def task_positions(layout: TaskPlan, ranks: int) -> RankPositions:
+    """Return where the ranks of a pool stand while they train or infer."""
+    return train_positions(layout.tp, ranks, layout.pp, layout.cp)
+
+
 def generation_positions(plan: Plan) -> RankPositions:
     """Return where the ranks of the generate pool stand during generation.
 
@@ -26,8 +31,10 @@ def shares_weights(plan: Plan) -> bool:
     """Tell whether generation runs on the training weights themselves."""
     train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
     same = (train.pool, train.tp, train.pp) == (generate.pool, generate.tp, generate.pp)
-    # Single tokens cannot be cut along the tokens: those modules generate nothing.
-    return same and not is_fully_sharded(train) and not (cuts_sequences(train) and train.tp > 1)
+    # Single tokens cannot be cut along the tokens, and those modules generate nothing; replicas that
+    # generate take as many steps as they like, so that none waits for another one's experts.
+    whole = not is_fully_sharded(train) and train.ep == 1
+    return same and whole and not (cuts_sequences(train) and train.tp > 1)
 
 
 def cuts_sequences(layout: TaskPlan) -> bool:
@@ -36,8 +43,8 @@ def cuts_sequences(layout: TaskPlan) -> bool:
 
 
 def is_fully_sharded(layout: TaskPlan) -> bool:
-    """Tell whether a train task's weights are sharded over its data-parallel ranks as well."""
-    return layout.zero > 1 and layout.dp > 1
+    """Tell whether a train task's weights are sharded over its copies of the model as well."""
+    return layout.zero > 1 and layout.dp * layout.cp > 1
 
 
 def uses_micro_groups(plan: Plan) -> bool:

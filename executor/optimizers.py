@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from executor.flat import FlatParameters, local_part
-from executor.parallel import RankMesh
+from executor.meshes import RankGroup, RankMesh
 
 # Keeps the division finite where all gradients are zero, as torch.nn.utils.clip_grad_norm_ does.
 SMALLEST_NORM = 1e-6
@@ -32,7 +32,7 @@ class ShardOptimizer(ABC):
     def whole_moments(self) -> dict[str, Tensor]:
         """Return each state of AdamW in one flat tensor, laid out as the weights' `whole_values`.
 
-        All data-parallel ranks gather together, and get the same. Empty before the first step.
+        All copies of the model gather together, and get the same. Empty before the first step.
         """
 
     @abstractmethod
@@ -47,11 +47,21 @@ class ShardOptimizer(ABC):
 
     @abstractmethod
     def reduce_gradients(self) -> None:
-        """Sum the gradients over the data-parallel ranks, and over what else shares a weight."""
+        """Sum the gradients over the copies of the model, and over what else shares a weight."""
 
     @abstractmethod
+    def squared_norm(self) -> Tensor:
+        """Return the sum of squares of the gradient of all weights that ranks step between them. ()."""
+
+    @abstractmethod
+    def step_scaled(self, factor: Tensor) -> None:
+        """Step with the gradients times a factor, and clear them."""
+
     def clip_and_step(self, max_norm: float) -> Tensor:
         """Clip the whole model's gradient to a norm, step, and clear; return the norm before. ()."""
+        norm = self.squared_norm().sqrt()
+        self.step_scaled(clipping_factor(norm, max_norm))
+        return norm
 
     def states(self) -> list[Tensor]:
         """Return the optimizer's states on the device; none before the first step."""
@@ -60,10 +70,12 @@ class ShardOptimizer(ABC):
 
 
 class ReplicatedOptimizer(ShardOptimizer):
-    """Keep whole states on every data-parallel rank; gradients are summed in one flat bucket."""
+    """Keep whole states on every copy of the model; gradients are summed in one flat bucket."""
 
-    def __init__(self, flat: FlatParameters, mesh: RankMesh, learning_rate: float) -> None:
-        self._flat, self._mesh = flat, mesh
+    def __init__(
+        self, flat: FlatParameters, mesh: RankMesh, copies: RankGroup, learning_rate: float
+    ) -> None:
+        self._flat, self._mesh, self._copies = flat, mesh, copies
         self.adam = adam_of(flat.values, flat.gradients, learning_rate)
 
     def whole_moments(self) -> dict[str, Tensor]:
@@ -75,30 +87,35 @@ class ReplicatedOptimizer(ShardOptimizer):
         set_moments(self.adam, [moments], steps)
 
     def reduce_gradients(self) -> None:
-        """Sum the flat gradient over the data-parallel ranks."""
+        """Sum the flat gradient over the copies."""
         gradients = _gradients(self._flat)
         sum_shared_gradients(self._flat, self._mesh)
-        self._mesh.sum_over_dp(gradients)
+        self._copies.sum(gradients)
 
-    def clip_and_step(self, max_norm: float) -> Tensor:
-        """Clip and step the whole of this rank's weights."""
+    def squared_norm(self) -> Tensor:
+        """Return the sum of squares, of which every copy knows all."""
         gradients = _gradients(self._flat)
         squares = self._flat.sum_of_squares(slice(0, len(gradients)), self._mesh)
-        norm = self._mesh.sum_over_pp(self._mesh.sum_over_tp(squares)).sqrt()
-        gradients.mul_(clipping_factor(norm, max_norm))
+        return self._mesh.sum_over_pp(self._mesh.sum_over_tp(squares))
+
+    def step_scaled(self, factor: Tensor) -> None:
+        """Step the whole of this rank's weights."""
+        gradients = _gradients(self._flat)
+        gradients.mul_(factor)
         self.adam.step()
         gradients.zero_()
-        return norm
 
 
 class ShardedOptimizer(ShardOptimizer):
     """Keep states of a slice of the weights; gradients are scattered, weights gathered (stage 1)."""
 
-    def __init__(self, flat: FlatParameters, mesh: RankMesh, learning_rate: float) -> None:
+    def __init__(
+        self, flat: FlatParameters, mesh: RankMesh, copies: RankGroup, learning_rate: float
+    ) -> None:
         assert flat.stored_gradients is not None
-        self._flat, self._mesh = flat, mesh
-        width = len(flat.stored_values) // mesh.dp_size
-        self._slice = slice(mesh.dp * width, (mesh.dp + 1) * width)
+        self._flat, self._mesh, self._copies = flat, mesh, copies
+        width = len(flat.stored_values) // copies.size
+        self._slice = slice(copies.position * width, (copies.position + 1) * width)
         self.adam = adam_of(
             flat.stored_values[self._slice], flat.stored_gradients[self._slice], learning_rate
         )
@@ -118,38 +135,41 @@ class ShardedOptimizer(ShardOptimizer):
 
     def _gathered(self, mine: Tensor) -> Tensor:
         stored = torch.empty_like(self._flat.stored_values)
-        if self._mesh.dp_size > 1:
-            dist.all_gather_into_tensor(stored, mine, group=self._mesh.group("dp"))
+        if self._copies.size > 1:
+            dist.all_gather_into_tensor(stored, mine, group=self._copies.group)
         else:
             stored.copy_(mine)
         return stored[: len(self._flat.values)]
 
     def reduce_gradients(self) -> None:
-        """Sum this rank's slice of the flat gradient over the data-parallel ranks."""
+        """Sum this rank's slice of the flat gradient over the copies."""
         stored = self._flat.stored_gradients
         assert stored is not None
         sum_shared_gradients(self._flat, self._mesh)
-        if self._mesh.dp_size > 1:
+        if self._copies.size > 1:
             reduced = torch.empty_like(stored[self._slice])
-            dist.reduce_scatter_tensor(reduced, stored, group=self._mesh.group("dp"))
+            dist.reduce_scatter_tensor(reduced, stored, group=self._copies.group)
             stored[self._slice] = reduced
 
-    def clip_and_step(self, max_norm: float) -> Tensor:
-        """Clip and step the slice, then gather all slices."""
-        stored, mesh = self._flat.stored_gradients, self._mesh
-        assert stored is not None
+    def squared_norm(self) -> Tensor:
+        """Return the sum of squares, of which every copy knows a slice."""
         stop = min(self._slice.stop, len(self._flat.values))
         span = slice(min(self._slice.start, stop), stop)
-        squares = mesh.sum_over_tp(self._flat.sum_of_squares(span, mesh))
-        norm = mesh.sum_over_dp(mesh.sum_over_pp(squares)).sqrt()
-        stored[self._slice].mul_(clipping_factor(norm, max_norm))
+        squares = self._mesh.sum_over_tp(self._flat.sum_of_squares(span, self._mesh))
+        return self._copies.sum(self._mesh.sum_over_pp(squares))
+
+    def step_scaled(self, factor: Tensor) -> None:
+        """Step the slice, then gather all slices."""
+        stored = self._flat.stored_gradients
+        assert stored is not None
+        stored[self._slice].mul_(factor)
         self.adam.step()
         stored.zero_()
-        if mesh.dp_size > 1:
+        if self._copies.size > 1:
             with torch.no_grad():
-                mine = self._flat.stored_values[self._slice].clone()
-                dist.all_gather_into_tensor(self._flat.stored_values, mine, group=mesh.group("dp"))
-        return norm
+                whole = self._flat.stored_values
+                mine = whole[self._slice].clone()
+                dist.all_gather_into_tensor(whole, mine, group=self._copies.group)
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")

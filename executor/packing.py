@@ -5,12 +5,14 @@ their tokens one after another; attention sees them apart (`executor.attention`)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from executor.batches import PADDING
+from executor.context import gather_alike
+from executor.meshes import ALONE, RankGroup
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +25,7 @@ class SequenceSlots:
         taken: Packed position of each of the B * W places; any token where a sequence is shorter.
         places: Place of each packed token. Shape (L,).
         dense: Whether both orders are the same, so that nothing need be moved.
+        stripe: Of the queries, where they are shared out over context-parallel ranks.
     """
 
     count: int
@@ -30,31 +33,59 @@ class SequenceSlots:
     taken: Tensor
     places: Tensor
     dense: bool
+    stripe: "Stripe | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stripe:
+    """Say where this rank's tokens of a packed row stand among its sequences.
+
+    Attributes:
+        ranks: Who has the other tokens.
+        slots: Where this rank's stand when every sequence has a row of its own.
+        seen: True where such a query attends a key of its sequence. Shape (B, 1, its width, W).
+    """
+
+    ranks: RankGroup
+    slots: SequenceSlots
+    seen: Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """Hold the tokens of a micro-batch in one row of L, filler at its end.
+    """Hold the tokens of a micro-batch in one row of L, filler at its end; or a rank's share of them.
 
     Attributes:
-        tokens: Shape (1, L).
-        positions: Position of each token in its sequence. Shape (1, L).
+        tokens: This rank's. Shape (1, L / n).
+        next_tokens: What follows each of them in the row. Shape (L / n,).
+        positions: Position of each of them in its sequence. Shape (1, L / n).
         slots: Which tokens attend to each other.
         rows, columns: Where each of the n real tokens stood in the padded batch. Shape (n,).
         shape: (B, T) of the padded batch.
+        ranks: The n ranks that share the row.
     """
 
     tokens: Tensor
+    next_tokens: Tensor
     positions: Tensor
     slots: SequenceSlots
     rows: Tensor
     columns: Tensor
     shape: tuple[int, int]
+    ranks: RankGroup = ALONE
 
     @property
     def length(self) -> int:
-        """Return L, the filler included."""
+        """Return this rank's part of L, the filler included."""
         return self.tokens.shape[1]
+
+    def whole(self, said: Tensor) -> Tensor:
+        """Return what all ranks say of their positions, in the row's order. Shape (L,).
+
+        Args:
+            said: Of this rank's positions. Shape (L / n,).
+        """
+        return gather_alike(said, self.ranks)
 
     def predictions_at_tokens(self, said: Tensor) -> Tensor:
         """Return what each position says of the next token, at that token's place. Shape (B, T).
@@ -62,12 +93,12 @@ class Packed:
         The first token of a sequence is predicted by nothing: zero, as all padding.
 
         Args:
-            said: Entry i is what position i says of the token at i + 1. Shape (L - 1,).
+            said: What this rank's positions say of the tokens after them. Shape (L / n,).
         """
         count = self.rows.numel()
-        # Filler has no place; the first row's first token follows nobody either.
-        follows = self.positions[0, 1:count] > 0
-        kept = torch.where(follows, said[: max(0, count - 1)], torch.zeros_like(said[:1]))
+        before = self.whole(said)[: max(0, count - 1)]
+        follows = self.rows[1:] == self.rows[:-1]
+        kept = torch.where(follows, before, torch.zeros_like(said[:1]))
         placed = said.new_zeros(self.shape)
         return placed.index_put((self.rows[1:], self.columns[1:]), kept)
 
@@ -77,31 +108,58 @@ class Packed:
         return lengths.cumsum(0) - 1
 
 
-def pack(tokens: Tensor, parts: Tensor, *, length: int = 0, multiple: int = 1) -> Packed:
-    """Return the tokens of padded sequences in one row.
+def pack(
+    tokens: Tensor, parts: Tensor, *, length: int = 0, multiple: int = 1, ranks: RankGroup = ALONE
+) -> Packed:
+    """Return the tokens of padded sequences in one row, or this rank's share of them.
 
     Args:
         tokens: Shape (B, T).
         parts: What stands where. Shape (B, T).
         length: Least L; the filler attends to no sequence.
-        multiple: L is divisible by it.
+        multiple: Each rank's share is divisible by it.
+        ranks: Who shares the row; rank r of n has every n-th token, from its r-th on.
     """
     present = parts != PADDING
     rows, columns = present.nonzero(as_tuple=True)
     filled = packed_tokens(parts)
-    total = -(-max(length, filled, 1) // multiple) * multiple
-    positions = tokens.new_zeros(1, total)
-    positions[0, :filled] = (present.cumsum(dim=1) - 1)[present]
-    packed = tokens.new_zeros(1, total)
-    packed[0, :filled] = tokens[present]
+    step = multiple * ranks.size
+    total = -(-max(length, filled, 1) // step) * step
+    positions = tokens.new_zeros(total)
+    positions[:filled] = (present.cumsum(dim=1) - 1)[present]
+    packed = tokens.new_zeros(total)
+    packed[:filled] = tokens[present]
+    slots = _slots(present.sum(dim=1), rows, positions, filled)
+    mine = slice(ranks.position, None, ranks.size)
+    if ranks.size > 1:
+        slots = replace(slots, stripe=_stripe(slots, rows[mine], positions[mine], ranks))
     return Packed(
-        tokens=packed,
-        positions=positions,
-        slots=_slots(present.sum(dim=1), rows, positions[0], filled),
+        tokens=packed[None, mine],
+        next_tokens=packed.roll(-1)[mine],
+        positions=positions[None, mine],
+        slots=slots,
         rows=rows,
         columns=columns,
         shape=(tokens.shape[0], tokens.shape[1]),
+        ranks=ranks,
     )
+
+
+def _stripe(slots: SequenceSlots, rows: Tensor, positions: Tensor, ranks: RankGroup) -> Stripe:
+    """Return where a rank's tokens stand.
+
+    Args:
+        rows: Sequence of each of its n tokens. Shape (n,).
+        positions: Their positions in them, then those of filler. Shape (L / n,).
+    """
+    lengths = torch.bincount(rows, minlength=slots.count)
+    ordinals = torch.zeros_like(positions)
+    places = torch.arange(len(rows), device=rows.device)
+    ordinals[: len(rows)] = places - (lengths.cumsum(0) - lengths)[rows]
+    mine = _slots(lengths, rows, ordinals, len(rows))
+    reach = positions[mine.taken].view(slots.count, 1, mine.width, 1)
+    keys = torch.arange(slots.width, device=rows.device)
+    return Stripe(ranks, mine, keys <= reach)
 
 
 def packed_tokens(parts: Tensor) -> int:
@@ -110,7 +168,7 @@ def packed_tokens(parts: Tensor) -> int:
 
 
 def _slots(lengths: Tensor, rows: Tensor, positions: Tensor, filled: int) -> SequenceSlots:
-    if filled == 0:
+    if lengths.numel() == 0:
         lengths = positions.new_zeros(1)
     width = max(1, int(lengths.max()))
     starts = lengths.cumsum(0) - lengths

@@ -16,7 +16,7 @@ from executor.flat import FlatParameters
 from executor.footprint import spare_collector
 from executor.infer import infer
 from executor.losses import load_loss
-from executor.parallel import RankMesh
+from executor.meshes import RankMesh
 from executor.protocols import train_positions
 from executor.reshard import Part, write_shard
 from executor.shard import ModelShard, build_shard
@@ -152,9 +152,9 @@ class PassBench:
             mesh = None
             if dp * tp > 1:
                 grid = torch.arange(copies * dp * tp).view(copies, dp, tp)
-                mesh = DeviceMesh(self._device.type, grid, mesh_dim_names=("copy", "dp", "tp"))
+                mesh = DeviceMesh(self._device.type, grid, mesh_dim_names=("bench", "copies", "tp"))
             member = self._rank < copies * dp * tp
-            here = mesh["dp", "tp"] if mesh is not None and member else None
+            here = mesh["copies", "tp"] if mesh is not None and member else None
             positions = train_positions(tp, dp * tp)
             made = RankMesh(positions, inside, self._device, here) if member else None
             self._meshes[dp, tp] = made

@@ -28,11 +28,13 @@ class RankPositions:
         dp: By rank, the data-parallel position (for generation: the replica).
         pp: By rank, the pipeline position inside it.
         tp: By rank, the tensor-parallel position inside that.
+        cp: By rank, the context-parallel position, outside the pipeline; empty where there is none.
     """
 
     dp: tuple[int, ...]
     pp: tuple[int, ...]
     tp: tuple[int, ...]
+    cp: tuple[int, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -54,25 +56,52 @@ class RankPositions:
         """Return the number of ranks of each stage."""
         return max(self.tp) + 1
 
+    @property
+    def cp_size(self) -> int:
+        """Return the number of ranks that share the tokens of each sequence."""
+        return max(self.cp, default=0) + 1
+
+    @property
+    def copies_size(self) -> int:
+        """Return the number of copies of the model: data- times context-parallel ranks."""
+        return self.dp_size * self.cp_size
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """Return, by rank, which copy of the model it holds a part of."""
+        return tuple(dp * self.cp_size + self.cp_of(rank) for rank, dp in enumerate(self.dp))
+
+    def cp_of(self, rank: int) -> int:
+        """Return a rank's context-parallel position."""
+        return self.cp[rank] if self.cp else 0
+
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the ranks of every data-parallel position, stage by stage, in tensor order."""
-        at = {place: rank for rank, place in enumerate(zip(self.dp, self.pp, self.tp, strict=True))}
+        """Return the ranks of every copy of the model, stage by stage, in tensor order."""
+        places = zip(self.copies, self.pp, self.tp, strict=True)
+        at = {place: rank for rank, place in enumerate(places)}
         inside = [(pp, tp) for pp in range(self.pp_size) for tp in range(self.tp_size)]
-        return tuple(tuple(at[dp, *place] for place in inside) for dp in range(self.dp_size))
+        return tuple(
+            tuple(at[copy, *place] for place in inside) for copy in range(self.copies_size)
+        )
+
+    def first_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Return the ranks of the first copy of the model of every data-parallel position."""
+        return self.groups()[:: self.cp_size]
 
     def leaders(self) -> tuple[int, ...]:
         """Return the rank that speaks for every data-parallel position: last stage, first tensor rank."""
-        return tuple(group[-self.tp_size] for group in self.groups())
+        return tuple(group[-self.tp_size] for group in self.first_groups())
 
 
-def train_positions(tp: int, ranks: int, pp: int = 1) -> RankPositions:
-    """Return positions of a training or inference layout: TP ranks are consecutive, then PP."""
+def train_positions(tp: int, ranks: int, pp: int = 1, cp: int = 1) -> RankPositions:
+    """Return positions of a training or inference layout: TP ranks are consecutive, then PP, then CP."""
     layout = TrainLayout(pp=pp, tp=tp, dp=ranks // (pp * tp))
     places = [layout.coordinate(rank) for rank in range(ranks)]
     return RankPositions(
-        dp=tuple(place.dp for place in places),
+        dp=tuple(place.dp // cp for place in places),
         pp=tuple(place.pp for place in places),
         tp=tuple(place.tp for place in places),
+        cp=tuple(place.dp % cp for place in places) if cp > 1 else (),
     )
 
 
@@ -131,7 +160,7 @@ def _from_leaders(positions: RankPositions, results: ByRank, join: Join) -> Any:
 
 
 def _from_firsts(positions: RankPositions, results: ByRank, join: Join) -> Any:
-    return join([results[group[0]] for group in positions.groups()])
+    return join([results[group[0]] for group in positions.first_groups()])
 
 
 def _from_stages(positions: RankPositions, results: ByRank, join: Join) -> Any:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from executor.layouts import generation_positions, shares_weights
-from executor.parallel import RankMesh, make_mesh
-from executor.protocols import RankPositions, train_positions
+from executor.layouts import generation_positions, shares_weights, task_positions
+from executor.meshes import RankMesh, make_mesh
+from executor.protocols import RankPositions
 from executor.shard import ModelShard, build_shard
 from executor.transition import PoolTransition
 from rlplan.dataflow import Task
@@ -44,12 +44,12 @@ class PoolModels:
         self.homes: dict[str, ModelShard] = {}
         self.transition: PoolTransition | None = None
         self._duty, self._rank, self._device = duty, rank, device
-        self._meshes: dict[RankPositions, RankMesh] = {}
+        self._meshes: dict[tuple[RankPositions, int], RankMesh] = {}
         self._generator: ModelShard | None = None
         for task in duty.tasks:
             if task.kind == "train" or (task.kind == "infer" and not self._is_trained(task)):
                 layout = duty.plan.tasks[task.name]
-                positions = train_positions(layout.tp, ranks, layout.pp)
+                positions = task_positions(layout, ranks)
                 self.homes[task.role] = self._build(task, positions)
         for task in duty.tasks:
             if task.kind == "generate":
@@ -80,17 +80,16 @@ class PoolModels:
         self, task: Task, positions: RankPositions, *, vocabulary_parts: int = 1
     ) -> ModelShard:
         job = self._duty.plan.job
-        if positions not in self._meshes:
-            self._meshes[positions] = make_mesh(positions, self._rank, self._device)
+        layout = self._duty.plan.tasks[task.name]
+        mesh = self._mesh(positions, layout.ep)
         rate = None
         if task.kind == "train":
             settings = job.hyperparameters
             rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
-        layout = self._duty.plan.tasks[task.name]
         shard = build_shard(
             job.architecture(task.role),
             task.head,
-            self._meshes[positions],
+            mesh,
             role=task.role,
             seed=self._duty.seed,
             precision=job.precision or "fp32",
@@ -101,3 +100,9 @@ class PoolModels:
         if layout.offload and task.kind != "generate":
             shard.park()
         return shard
+
+    def _mesh(self, positions: RankPositions, ep: int) -> RankMesh:
+        if (positions, ep) not in self._meshes:
+            made = make_mesh(positions, self._rank, self._device, ep)
+            self._meshes[positions, ep] = made
+        return self._meshes[positions, ep]

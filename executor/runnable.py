@@ -8,11 +8,8 @@ from rlplan.errors import PlanError
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, TaskPlan
 
-# Fields of a task's layout of which this engine runs some values only.
-FIXED: dict[str, tuple[object, ...]] = {
-    "cp": (1,),
-    "ep": (1,),
-}
+# Sizes that only tasks over whole sequences have: a step of generation has a token of each.
+OF_WHOLE_SEQUENCES = ("cp", "ep")
 # Modes that this engine runs, each with how many updates old its samples are.
 MODES = (("sync", 0), ("one-step-off", 1))
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
@@ -75,19 +72,19 @@ def _list(values: object) -> str:
 
 
 def _check_layout(plan: Plan, task: Task, layout: TaskPlan) -> None:
-    for field, offered in FIXED.items():
-        value = getattr(layout, field)
-        if value not in offered:
+    for field in OF_WHOLE_SEQUENCES if task.kind not in ("train", "infer") else ():
+        if getattr(layout, field) > 1:
             raise PlanError(
-                f"tasks.{task.name}.{field} is {value}: this engine runs {_list(offered)} only"
+                f"tasks.{task.name}.{field} is {getattr(layout, field)}: this engine runs 1 only"
+                " where it does not train or infer"
             )
     if task.kind == "generate" and layout.zero:
         raise PlanError(f"tasks.{task.name}.zero is {layout.zero}: what generates is not sharded")
     pool = plan.pool_of(task.name)
     if layout.gpus != pool.gpus:
         raise PlanError(
-            f"tasks.{task.name}: tp {layout.tp} x pp {layout.pp} x dp {layout.dp} covers {layout.gpus} devices,"
-            f" but pool {pool.name} has {pool.gpus}"
+            f"tasks.{task.name}: tp {layout.tp} x pp {layout.pp} x cp {layout.cp} x dp {layout.dp}"
+            f" covers {layout.gpus} devices, but pool {pool.name} has {pool.gpus}"
         )
     if task.role not in pool.roles:
         raise PlanError(f"tasks.{task.name}.pool: pool {pool.name} does not hold {task.role}")
@@ -117,6 +114,13 @@ def _check_model(plan: Plan, task: Task, layout: TaskPlan) -> None:
         raise PlanError(
             f"tasks.{task.name}.tp {layout.tp} does not divide the {model.num_heads} heads,"
             f" {model.num_kv_heads} KV heads and MLP width {width} of {model.name}"
+        )
+    if layout.ep > 1 and (
+        not model.num_experts or model.num_experts % layout.ep or layout.dp % layout.ep
+    ):
+        raise PlanError(
+            f"tasks.{task.name}.ep {layout.ep} does not divide the {model.num_experts} experts of"
+            f" {model.name} and the {layout.dp} data-parallel ranks"
         )
     stages = layout.pp * (layout.chunks if task.kind == "train" else 1)
     if stages > model.num_layers:
@@ -162,7 +166,7 @@ def _check_homes(plan: Plan, tasks: tuple[Task, ...]) -> None:
         if task.kind != "infer" or task.role not in trained:
             continue
         home, here = plan.tasks[trained[task.role]], plan.tasks[task.name]
-        for field in ("pool", "tp", "pp"):
+        for field in ("pool", "tp", "pp", "cp", "ep"):
             if getattr(here, field) != getattr(home, field):
                 raise PlanError(
                     f"tasks.{task.name}.{field} is {getattr(here, field)}: this engine runs it in"

@@ -1,6 +1,6 @@
 """One rank's part of one model: its stages, flat weights and, where it is trained, its optimizer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import lcm
@@ -8,17 +8,22 @@ from typing import TypedDict
 
 import torch
 
-from executor.experts import cut_experts
+from executor.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
+from executor.experts import cut_experts, is_expert
 from executor.flat import FlatParameters
 from executor.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.layouts import cuts_sequences
+from executor.meshes import RankGroup, RankMesh
 from executor.models import EMBEDDING, HEAD, StageModel, build_stages
 from executor.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
-from executor.parallel import RankMesh, apply_tensor_parallelism
+from executor.parallel import apply_tensor_parallelism
 from executor.parking import HostParking
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import Precision
+
+Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters
+Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 
 # Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
 # starts as a copy of the actor: same stream.
@@ -43,7 +48,7 @@ class ModelShard:
     """
 
     stages: tuple[StageModel, ...]
-    flat: FlatParameters | FullyShardedParameters
+    flat: Weights
     mesh: RankMesh
     head: Head
     precision: Precision
@@ -86,13 +91,17 @@ class ModelShard:
             self.parking = HostParking(flat.stored)
         self.parking.park()
 
+    @property
+    def fully_sharded(self) -> FullyShardedParameters | None:
+        """Return what holds weights that FSDP gathers for each pass; None: there are none."""
+        flat = self.flat.parts[0] if isinstance(self.flat, ExpertParallelParameters) else self.flat
+        return flat if isinstance(flat, FullyShardedParameters) else None
+
     def without_gradients(self) -> AbstractContextManager[None]:
         """Return the context of a pass without a backward pass."""
         # FSDP counts the versions of what it gathers, which inference mode does not keep.
         context: AbstractContextManager[None] = (
-            torch.no_grad()
-            if isinstance(self.flat, FullyShardedParameters)
-            else torch.inference_mode()
+            torch.no_grad() if self.fully_sharded is not None else torch.inference_mode()
         )
         return context
 
@@ -170,16 +179,51 @@ def _with_weights(
     rate, zero = learning_rate, layout.zero if layout is not None else 0
     shared = _shared_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
     ends: Shared = {"shared": shared, "owner": shared != HEAD}
-    if zero > 1 and mesh.dp_size > 1:
+    parts: list[Part]
+    if zero > 1 and mesh.copies.size > 1:
         sharded = FullyShardedParameters(stages, mesh, zero=zero, **ends)
         trainer = FullyShardedOptimizer(sharded, mesh, rate) if rate is not None else None
-        return ModelShard(stages, sharded, mesh, head, precision, trainer)
-    slices = mesh.dp_size if rate is not None and zero else 1
-    flat = FlatParameters(stages, mesh.device, trainable=rate is not None, multiple=slices, **ends)
+        parts = [(sharded, trainer)]
+    elif mesh.experts.size == 1:
+        parts = [_flat_part(stages, mesh, mesh.copies, rate, zero, None, ends)]
+    else:
+        no_ends: Shared = {"shared": "", "owner": True}
+        parts = [
+            _flat_part(stages, mesh, mesh.copies, rate, zero, _is_no_expert, ends),
+            _flat_part(stages, mesh, mesh.expert_copies, rate, zero, is_expert, no_ends),
+        ]
+    if mesh.experts.size == 1:
+        ((weights, optimizer),) = parts
+        return ModelShard(stages, weights, mesh, head, precision, optimizer)
+    joined = ExpertParallelParameters([weights for weights, _ in parts], mesh)
+    optimizers = [optimizer for _, optimizer in parts if optimizer is not None]
+    both = ExpertParallelOptimizer(joined, optimizers, mesh) if optimizers else None
+    return ModelShard(stages, joined, mesh, head, precision, both)
+
+
+def _flat_part(
+    stages: tuple[StageModel, ...],
+    mesh: RankMesh,
+    copies: RankGroup,
+    rate: float | None,
+    zero: int,
+    keeps: Callable[[str], bool] | None,
+    ends: "Shared",
+) -> "Part":
+    """Return flat weights that so many ranks have copies of, and what steps them."""
+    slices = copies.size if rate is not None and zero else 1
+    trainable = rate is not None
+    flat = FlatParameters(
+        stages, mesh.device, trainable=trainable, multiple=slices, keeps=keeps, **ends
+    )
     if rate is None:
-        return ModelShard(stages, flat, mesh, head, precision)
+        return flat, None
     kind = ShardedOptimizer if zero else ReplicatedOptimizer
-    return ModelShard(stages, flat, mesh, head, precision, kind(flat, mesh, rate))
+    return flat, kind(flat, mesh, copies, rate)
+
+
+def _is_no_expert(name: str) -> bool:
+    return not is_expert(name)
 
 
 class Shared(TypedDict):

@@ -19,9 +19,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
 from executor.flat import Entry
+from executor.meshes import RankMesh
 from executor.models import EMBEDDING, HEAD
 from executor.optimizers import MOMENTS
-from executor.parallel import RankMesh
 from executor.shard import ModelShard
 from rlplan.errors import FileError
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from executor.batches import PADDING, RESPONSE
-from executor.forward import Reader, policy_reader, read_values, say
+from executor.forward import Reader, pack_for, policy_reader, read_values, say
 from executor.losses import Loss, load_loss
-from executor.packing import balanced_rows, pack, packed_tokens
+from executor.packing import balanced_rows, packed_tokens
 from executor.pipeline import pipeline_backward
 from executor.shard import ModelShard
 from rlplan.job import Hyperparameters
@@ -88,10 +88,7 @@ def run_micro_batches(
     reader, sums = _reader_of(shard, settings), dict[str, Tensor]()
     # Buffers between pipeline stages have one length.
     length = max(packed_tokens(part["parts"]) for part in parts) if shard.mesh.pp_size > 1 else 0
-    batches = [
-        pack(part["tokens"], part["parts"], length=length, multiple=shard.tokens_multiple)
-        for part in parts
-    ]
+    batches = [pack_for(shard, part["tokens"], part["parts"], length=length) for part in parts]
 
     def loss_of(said: Tensor, number: int) -> Tensor:
         outputs = reader(said, batches[number])

@@ -7,8 +7,8 @@ the plan's transition (Sheng et al. 2025, HybridFlow, section 5 and Table 2):
 - `hybridflow`: micro-DP groups; the train shard becomes a slice of the generate shard, so that
   nothing is held twice while tokens are generated;
 - `hybridflow-v`, `all-gather`: the whole model-parallel block, of which the generate shard is cut.
-  Fully sharded weights are gathered over the data-parallel ranks first, and with that `all-gather`
-  is the one over all ranks.
+  Fully sharded weights are gathered over the copies of the model first, and with that `all-gather`
+  is the one over all ranks; experts are gathered over the expert-parallel ranks.
 
 Between pools the parts that each generate rank needs go through the object store (two copies).
 """
@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.flat import Entry, FlatParameters
-from executor.fully_sharded import FullyShardedParameters
 from executor.layouts import gather_groups, uses_micro_groups
 from executor.models import HEAD
 from executor.reshard import Holding, Part, spans_of, wanted_entries, write_shard
@@ -69,9 +68,7 @@ class PoolTransition:
     def run(self) -> None:
         """Write this rank's generate shard from the training weights as they are now."""
         source, target = self._train.flat, self._generated
-        self.received_bytes = 0
-        if isinstance(source, FullyShardedParameters):
-            self.received_bytes = source.gathered_bytes
+        self.received_bytes = source.gathered_bytes
         target.claim()
         with torch.no_grad():
             parts = self._receive(source.whole_values())

@@ -21,7 +21,7 @@ from executor.experience import make_experience
 from executor.footprint import spare_collector
 from executor.infer import infer
 from executor.member import Member
-from executor.parallel import reduce_sum_over_dp
+from executor.meshes import reduce_sum_over_dp
 from executor.protocols import MICRO_DP, ONE_TO_ALL, THREE_D, registered
 from executor.random_states import read_random_states, write_random_states
 from executor.reshard import Holding, lent_slices, write_slices
@@ -189,7 +189,7 @@ class Worker(Member):
         start, shard = time.time(), self._models.homes["actor"]
         given: dict[tuple[int, int], Any] = {}
         values = shard.flat.whole_values()
-        if shard.mesh.dp == 0:
+        if shard.mesh.copies.position == 0:
             tied = self._duty.plan.job.architecture("actor").tied_embeddings
             for target in targets:
                 if (target.pp, target.tp) not in given:

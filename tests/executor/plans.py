@@ -53,6 +53,8 @@ def make_plan(
     pp=1,
     tp_gen=None,
     pp_gen=None,
+    cp=1,
+    ep=1,
     transition="hybridflow",
     micro_batch=4,
     max_running=256,
@@ -82,11 +84,13 @@ def make_plan(
         size, stages = (1, 1) if task.kind == "rule" else (min(tp, gpus), min(pp, gpus))
         if task.kind == "generate":
             size, stages = tp_gen or size, pp_gen or stages
+        shares = {"cp": cp, "ep": ep} if task.kind in ("train", "infer") else {"cp": 1}
         layouts[task.name] = TaskPlan(
             pool=home,
             tp=size,
             pp=stages,
-            dp=gpus // (size * stages),
+            dp=gpus // (size * stages * shares["cp"]),
+            **shares,
             micro_batch=micro_batch,
             max_running=max_running,
             **(train if task.kind == "train" else {}),

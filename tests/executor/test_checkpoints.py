@@ -38,12 +38,24 @@ LAYOUTS = {
     "tp 2 x dp 2, sharded states": (4, {"tp": 2, "zero": 1}),
     "dp 2, fully sharded": (2, {"zero": 3}),
     "pp 2 x dp 2, states on the host": (4, {"pp": 2, "offload": True}),
+    "cp 2": (2, {"cp": 2, "zero": 1}),
 }
+EXPERT_LAYOUTS = {
+    "experts on two ranks": (2, {"ep": 2, "zero": 1, "offload": True}),
+    "experts on two ranks, fully sharded": (4, {"ep": 2, "zero": 3}),
+}
+
+
+def layouts_of(model):
+    """Return the layouts that a model may have."""
+    return LAYOUTS | (EXPERT_LAYOUTS if model.num_experts else {})
+
+
 SEED = 1
 
 
 def plan_in(layout, model=TINY, algorithm="ppo"):
-    devices, sizes = LAYOUTS[layout]
+    devices, sizes = layouts_of(model)[layout]
     job = make_job(algorithm, model=model)
     return make_plan(job, {"p0": (devices, tuple(job.models))}, micro_batch=2, **sizes)
 
@@ -94,11 +106,12 @@ def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_on
 @pytest.mark.ray
 @pytest.mark.parametrize("model", MODELS)
 def test_every_layout_goes_on_where_another_one_stopped(crew, tmp_path, model):
+    layouts = layouts_of(MODELS[model])
     undisturbed = crew_run(
-        crew, plan_in("one process", MODELS[model]), 0, len(LAYOUTS), folder=tmp_path / "alone"
+        crew, plan_in("one process", MODELS[model]), 0, len(layouts), folder=tmp_path / "alone"
     )
     last = None
-    for iteration, layout in enumerate(LAYOUTS):
+    for iteration, layout in enumerate(layouts):
         plan = plan_in(layout, MODELS[model])
         last = crew_run(crew, plan, iteration, iteration + 1, start=last, folder=tmp_path / "chain")
     for role in ("actor", "critic"):

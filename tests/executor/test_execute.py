@@ -93,7 +93,15 @@ def changed(task="actor.update", **fields):
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (changed(cp=2, dp=1), r"tasks\.actor\.update\.cp is 2: this engine runs 1 only"),
+        (
+            changed("actor.generate", cp=2, dp=1),
+            r"tasks\.actor\.generate\.cp is 2: this engine runs 1 only",
+        ),
+        (changed(ep=2), r"ep 2 does not divide the 0 experts of tiny-test and the 2 data-par"),
+        (
+            changed("critic.compute_values", cp=2, dp=1),
+            r"cp is 2: this engine runs it in the layout of critic\.update, cp 1",
+        ),
         (
             changed(pp=2, dp=1, chunks=2),
             r"4 pipeline stages \(pp x chunks\) are more than the 2 lay",

@@ -8,9 +8,13 @@ import pytest
 import torch
 
 from executor.engines.torch_static import GenerateSettings, generate
-from executor.layouts import generation_positions, shares_weights, uses_micro_groups
-from executor.parallel import make_mesh
-from executor.protocols import train_positions
+from executor.layouts import (
+    generation_positions,
+    shares_weights,
+    task_positions,
+    uses_micro_groups,
+)
+from executor.meshes import make_mesh
 from executor.shard import build_shard
 from executor.transition import PoolTransition
 from tests.executor.plans import TINY, make_job, make_plan
@@ -53,6 +57,11 @@ CASES = {
         "llama",
         {"tp": 2, "zero": 3, "tp_gen": 1, "transition": "all-gather"},
     ),
+    "tp 2 x cp 2 to one": (4, "qwen3", {"tp": 2, "cp": 2, "tp_gen": 1}),
+    "cp 2, fully sharded": (2, "llama", {"cp": 2, "zero": 3}),
+    "experts on two ranks": (2, "mixtral", {"ep": 2}),
+    "experts on two ranks, fully sharded": (4, "mixtral", {"ep": 2, "zero": 3}),
+    "experts on two ranks, tp 2 to one": (4, "mixtral", {"ep": 2, "tp": 2, "tp_gen": 1}),
     "tp 2 x pp 2 x dp 2 to tp 2": (8, "llama", {"tp": 2, "pp": 2, "pp_gen": 1}),
 }
 
@@ -67,7 +76,7 @@ def shard_on(plan, task, positions, rank, rate=None):
     return build_shard(
         plan.job.architecture("actor"),
         "lm",
-        make_mesh(positions, rank, torch.device("cpu")),
+        make_mesh(positions, rank, torch.device("cpu"), plan.tasks[task].ep),
         role="actor",
         seed=1,
         precision="fp32",
@@ -107,7 +116,7 @@ def transition(rank, ranks, case):
     """Return what a rank generates with and generates, and what the transition moved and kept."""
     plan = plan_of(case)
     train = plan.tasks["actor.update"]
-    home = shard_on(plan, "actor.update", train_positions(train.tp, ranks, train.pp), rank, 1e-3)
+    home = shard_on(plan, "actor.update", task_positions(train, ranks), rank, 1e-3)
     if shares_weights(plan):
         return {"held": parts_of(home), "tokens": greedy_tokens(home), "moved": None}
     generator = shard_on(plan, "actor.generate", generation_positions(plan), rank)
@@ -209,10 +218,18 @@ def test_zero_redundancy_groups_hold_no_weight_twice_while_they_generate(results
     _, _, sizes = CASES[name]
     for rank in results[name]:
         _, redundant, stored = rank["moved"]
-        if "zero" in sizes or not uses_micro_groups(plan_of(CASES[name])):
+        if {"zero", "ep"} & set(sizes) or not uses_micro_groups(plan_of(CASES[name])):
             assert redundant == rank["share"] > 0
         else:
             assert (redundant, stored) == (0, 0)
+
+
+def test_experts_of_other_ranks_are_received_before_generation(results):
+    held = alone("mixtral")[0]["held"]
+    experts = sum(values.nbytes for key, (values, _, _) in held.items() if "experts" in key)
+    for rank in results["experts on two ranks"]:
+        assert rank["moved"][0] == experts / 2
+        assert rank["share"] == sum(values.nbytes for values, _, _ in held.values()) - experts / 2
 
 
 def test_an_all_gather_of_fully_sharded_weights_receives_all_but_a_ranks_share(results):

@@ -1,5 +1,6 @@
 """The same seeds give the same tokens, losses and weights, wherever and however a plan runs them."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -31,6 +32,11 @@ def ppo_plans():
             job, {"p0": (8, ALL_ROLES)}, tp=2, pp=2, pp_gen=1, micro_batch=2
         ),
         "tp 2 to tp 1": make_plan(job, {"p0": (2, ALL_ROLES)}, tp=2, tp_gen=1),
+        "tp 2 x cp 2": make_plan(job, {"p0": (4, ALL_ROLES)}, tp=2, cp=2, micro_batch=3),
+        "cp 2 x dp 2": make_plan(job, {"p0": (4, ALL_ROLES)}, cp=2, zero=1),
+        "cp 2, two copies": make_plan(
+            job, {"p0": (2, ALL_ROLES), "generator": (1, ("actor",))}, cp=2, transition="two-copies"
+        ),
         "split": make_plan(
             job, {"p0": (1, ("actor", "reference")), "p1": (1, ("critic", "reward"))}
         ),
@@ -145,9 +151,34 @@ def test_bytes_that_a_transition_moves_are_metrics(runs):
 
 
 @pytest.fixture(scope="module")
-def grpo_runs(crew):
-    from dataclasses import replace
+def expert_runs(crew):
+    mixtral = replace(TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=16)
+    job = make_job(model=mixtral)
+    pool = {"p0": (2, ALL_ROLES)}
+    return {
+        "one process": crew.run(make_plan(job, {"p0": (1, ALL_ROLES)})),
+        "ep 2": crew.run(make_plan(job, pool, ep=2, micro_batch=3)),
+        "ep 2, two copies": crew.run(
+            make_plan(job, pool | {"generator": (1, ("actor",))}, ep=2, transition="two-copies")
+        ),
+    }
 
+
+@pytest.mark.parametrize("name", ["ep 2", "ep 2, two copies"])
+def test_experts_on_several_ranks_learn_the_same(expert_runs, name):
+    alone = expert_runs["one process"]
+    for index, expected in enumerate(alone.metrics):
+        assert np.array_equal(expert_runs[name].tokens[index], alone.tokens[index])
+        for loss in LOSSES:
+            assert expert_runs[name].metrics[index][loss] == pytest.approx(expected[loss], abs=1e-4)
+    for rank in expert_runs[name].generator:
+        for key, weights in alone.actor[0].items():
+            np.testing.assert_allclose(rank[key], weights, atol=3e-5, err_msg=key)
+            assert np.array_equal(rank[key], expert_runs[name].actor[0][key]), key
+
+
+@pytest.fixture(scope="module")
+def grpo_runs(crew):
     qwen = replace(
         TINY, family="qwen3", qk_norm=True, tied_embeddings=True, num_kv_heads=2, head_dim=8
     )

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from executor.infer import infer
-from executor.parallel import make_mesh
+from executor.layouts import task_positions
+from executor.meshes import make_mesh
 from executor.protocols import train_positions
 from executor.shard import build_shard
 from executor.train import update_model
@@ -76,6 +77,27 @@ CASES = {
         "lm",
         {"pp": 2, "zero": 2, "chunks": 2},
     ),
+    "cp 2": (2, "qwen3", "lm", {"cp": 2}),
+    "cp 2 of a critic": (2, "llama", "scalar", {"cp": 2, "zero": 1, "recompute": "full"}),
+    "cp 2, fully sharded": (2, "llama", "lm", {"cp": 2, "zero": 3, "recompute": "selective"}),
+    "tp 2 x cp 2": (4, "qwen3", "lm", {"tp": 2, "cp": 2}),
+    "tp 2 x cp 2, sequences cut": (
+        4,
+        "qwen3",
+        "lm",
+        {"tp": 2, "cp": 2, "engine": "torch-3d-sp", "zero": 1},
+    ),
+    "pp 2 x cp 2": (4, "qwen3", "lm", {"pp": 2, "cp": 2}),
+    "cp 2 x dp 2, sharded states": (4, "qwen3", "lm", {"cp": 2, "zero": 1}),
+    "ep 2": (2, "qwen3_moe", "lm", {"ep": 2}),
+    "ep 2, sharded states": (2, "mixtral", "lm", {"ep": 2, "zero": 1, "recompute": "full"}),
+    "ep 2, fully sharded": (2, "qwen3_moe", "lm", {"ep": 2, "zero": 3}),
+    "ep 2 x tp 2": (4, "qwen3_moe", "lm", {"ep": 2, "tp": 2}),
+    "ep 2 x pp 2": (4, "mixtral", "lm", {"ep": 2, "pp": 2}),
+    "ep 2 x cp 2, sharded states": (4, "qwen3_moe", "lm", {"ep": 2, "cp": 2, "zero": 1}),
+    "ep 2 of dp 4, sharded states": (4, "qwen3_moe", "lm", {"ep": 2, "zero": 1}),
+    "ep 2 of dp 4, fully sharded": (4, "mixtral", "lm", {"ep": 2, "zero": 3}),
+    "ep 2 x tp 2 x dp 4, sharded states": (8, "qwen3_moe", "lm", {"ep": 2, "tp": 2, "zero": 1}),
     "tp 2 x pp 2 x dp 2, sharded states": (8, "qwen3", "lm", {"tp": 2, "pp": 2, "zero": 1}),
     "pp 4 x dp 2": (8, "qwen3", "lm", {"pp": 4, "micro_batch": 1}),
 }
@@ -108,7 +130,7 @@ def train(rank, ranks, case, precision="fp32"):
     """Return what a rank has after three updates: metrics, outputs before them, and weights."""
     _, model, head, settings = case
     layout = TaskPlan(pool="p0", **{"micro_batch": 3, **settings})
-    mesh = make_mesh(train_positions(layout.tp, ranks, layout.pp), rank, torch.device("cpu"))
+    mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"), layout.ep)
     shard = build_shard(
         MODELS[model],
         head,
@@ -271,6 +293,8 @@ BF16_CASES = {
     "pp 2": (2, "qwen3", "lm", {"pp": 2}),
     "tp 2, sequences cut": (2, "qwen3", "lm", {"tp": 2, "engine": "torch-3d-sp"}),
     "fully sharded": (2, "qwen3", "lm", {"zero": 3, "recompute": "full"}),
+    "cp 2": (2, "qwen3", "lm", {"cp": 2}),
+    "ep 2": (2, "qwen3_moe", "lm", {"ep": 2}),
 }
 
 
@@ -279,8 +303,10 @@ def train_in_bf16(rank, ranks):
 
 
 def test_products_in_bf16_run_in_every_way_of_cutting(crew):
-    expected = train(0, 1, (1, "qwen3", "lm", {}), "bf16")[1]
-    for case in zip(*crew.on_ranks(2, train_in_bf16), strict=True):
+    models = [model for _, model, _, _ in BF16_CASES.values()]
+    alone = {model: train(0, 1, (1, model, "lm", {}), "bf16")[1] for model in set(models)}
+    for model, case in zip(models, zip(*crew.on_ranks(2, train_in_bf16), strict=True), strict=True):
+        expected = alone[model]
         loss = sum(metrics["policy_loss"] for (_, leads), metrics in case if leads)
         # bf16 has 8 bits: a relative error of 0.4 % in each product.
         assert loss == pytest.approx(expected["policy_loss"], abs=5e-3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from executor.parallel import make_mesh
+from executor.meshes import make_mesh
 from executor.protocols import train_positions
 from executor.shard import build_shard
 from executor.train import clip_and_step

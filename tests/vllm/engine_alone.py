@@ -6,7 +6,7 @@ import torch
 
 from executor.engines import EngineSetup, start_engine
 from executor.engines.torch_static import GenerateSettings
-from executor.parallel import make_mesh
+from executor.meshes import make_mesh
 from executor.protocols import train_positions
 from executor.shard import build_shard
 from tests.executor.plans import TINY, make_job, make_plan
