@@ -43,13 +43,22 @@ def joined(lists):
     return [item for part in lists for item in part]
 
 
-@given(tp=sizes, pp=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
+@given(tp=sizes, pp=sizes, cp=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
 @pytest.mark.parametrize("protocol", [THREE_D, MICRO_DP, DP_PROTO], ids=lambda p: p.name)
-def test_what_is_distributed_and_returned_is_collected_whole(protocol, tp, pp, dp, items):
-    positions = train_positions(tp, tp * pp * dp, pp)
+def test_what_is_distributed_and_returned_is_collected_whole(protocol, tp, pp, cp, dp, items):
+    positions = train_positions(tp, tp * pp * cp * dp, pp, cp)
     by_rank = protocol.distribute(positions, items, split_list)
-    assert sorted(by_rank) == list(range(tp * pp * dp))
+    assert sorted(by_rank) == list(range(tp * pp * cp * dp))
     assert protocol.collect(positions, by_rank, joined) == items
+
+
+def test_ranks_that_share_sequences_stand_between_pipelines_and_data():
+    positions = train_positions(tp=2, ranks=8, pp=1, cp=2)
+    assert positions.tp == (0, 1, 0, 1, 0, 1, 0, 1)
+    assert positions.cp == (0, 0, 1, 1, 0, 0, 1, 1)
+    assert positions.dp == (0, 0, 0, 0, 1, 1, 1, 1)
+    assert positions.copies == (0, 0, 1, 1, 2, 2, 3, 3)
+    assert positions.leaders() == (0, 4)
 
 
 @st.composite
