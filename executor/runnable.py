@@ -1,7 +1,8 @@
 """What this engine runs, checked before anything is started."""
 
-from executor.engines import DEFAULT_ENGINE, engine_module_names
-from executor.layouts import TRAIN_ENGINES, generation_positions
+from executor.engines import engine_module_names
+from executor.layouts import TRAIN_ENGINES
+from executor.vllm_limits import check_vllm_layout
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import PlanError
@@ -16,9 +17,6 @@ FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
 PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
-VLLM = "vllm"
-# Attention of vLLM's CPU build, `CPUAttentionBackend.get_supported_head_sizes` of vLLM 0.32.
-VLLM_CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
 def check_runnable(plan: Plan) -> tuple[Task, ...]:
@@ -42,7 +40,7 @@ def check_runnable(plan: Plan) -> tuple[Task, ...]:
     _check_mode(plan, resamples=algorithm.resamples)
     _check_homes(plan, tasks)
     _check_transition(plan)
-    _check_vllm(plan)
+    check_vllm_layout(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
     return tasks
 
 
@@ -184,31 +182,4 @@ def _check_transition(plan: Plan) -> None:
             f"transition {plan.transition} cannot bring actor.update.tp {train.tp}, pp {train.pp} to"
             f" actor.generate.tp {generate.tp}, pp {generate.pp};"
             f" use {'hybridflow' if divides else 'all-gather'}"
-        )
-
-
-def _check_vllm(plan: Plan) -> None:
-    """Refuse what vLLM inside the pool's workers does not run."""
-    layout, model = plan.tasks["actor.generate"], plan.job.architecture("actor")
-    if layout.engine != VLLM:
-        return
-    if layout.pp > 1:
-        raise PlanError(f"tasks.actor.generate.pp is {layout.pp}: engine {VLLM} runs 1 only")
-    if model.num_experts:
-        raise PlanError(
-            f"models.actor has {model.num_experts} experts: engine {VLLM} runs dense models here;"
-            f" plan with `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
-        )
-    pool, tp = plan.pool_of("actor.generate"), layout.tp
-    if pool.device == CPU and model.head_dim not in VLLM_CPU_HEAD_DIMS:
-        raise PlanError(
-            f"models.actor.head_dim is {model.head_dim}: engine {VLLM} runs"
-            f" {_list(VLLM_CPU_HEAD_DIMS)} on CPUs"
-        )
-    ranks = tuple(range(pool.gpus))
-    together = {ranks[start : start + tp] for start in ranks[::tp]}
-    if not together.issuperset(generation_positions(plan).groups()):
-        raise PlanError(
-            f"tasks.actor.generate.tp {tp} with transition {plan.transition} joins ranks that are not"
-            f" neighbours: engine {VLLM} wants them to be; use transition hybridflow-v"
         )

@@ -1,18 +1,17 @@
 """Start the worker groups of a plan's pools, all at once."""
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from executor.engines import DEFAULT_ENGINE
 from executor.member import Membership
 from executor.pools import DEVICE, HOST, WorkerGroup, fetched, start_group
 from executor.residents import Duty
 from executor.rule_worker import RuleWorker
-from executor.runnable import CPU, VLLM
+from executor.runnable import CPU
+from executor.vllm_limits import check_vllm_is_here
 from executor.worker import Worker
 from executor.workload import PromptBatches
 from rlplan.dataflow import Task
@@ -36,13 +35,7 @@ def check_machine(plan: Plan) -> None:
     Raises:
         PlanError: Says what is wanted and here.
     """
-    engine = plan.tasks["actor.generate"].engine
-    if engine == VLLM and importlib.util.find_spec(VLLM) is None:
-        raise PlanError(
-            f"tasks.actor.generate.engine is {engine}, which is not installed here:"
-            " install rlplan[vllm], or plan with"
-            f" `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
-        )
+    check_vllm_is_here(plan)
     wanted = sum(
         pool.gpus for pool in plan.pools if not pool.is_host and device_type(pool.device) != CPU
     )

@@ -2,14 +2,17 @@
 
 Every rank runs an engine of its own in its own process; the ranks of a replica work through the
 same requests in the same order, each on its tensor-parallel part (vLLM's external launcher). So no
-process is started, and nothing but a model's config, without weights, is ever written for it.
+process is started, and nothing but a model's config, without weights, is written, to a folder that
+is removed again.
 
 The weights are copied in place, parameter by parameter, from the shard in the generate layout. On
 GPUs the engine sleeps between uses: its own weights and its cache give their memory back.
 """
 
+import importlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,25 +29,23 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from vllm import LLM, SamplingParams
+from vllm import LLM, ModelRegistry, SamplingParams
+from vllm.distributed.parallel_state import get_tp_group
+from vllm.platforms import current_platform
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.batches import PADDING, PROMPT, RESPONSE
-from executor.engines import EngineSetup
+from executor.engines import DEFAULT_ENGINE, EngineSetup
 from executor.engines.torch_static import GenerateSettings, Generation
 from executor.flat import Entry
 from executor.infer import infer
-from executor.models import HEAD, family_config
+from executor.models import HEAD, causal_lm_class, family_config
 from executor.shard import ModelShard
+from rlplan.errors import InfeasibleError, PlanError
 from rlplan.model import ModelArchitecture
+from rlplan.units import show_bytes
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-CLASSES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
 # Pages of the CPU build's cache are counted in blocks of so many tokens (its own default).
 CPU_BLOCK_TOKENS = 128
 
@@ -72,10 +73,21 @@ class VllmEngine:
         self._shard, self._setup = shard, setup
         self._architecture = setup.job.architecture("actor")
         self._sleeps = shard.device.type == "cuda"
-        with TemporaryDirectory(prefix="rlplan-vllm-") as folder:
-            _write_config(self._architecture, _longest(setup), folder)
-            self._llm: Any = LLM(model=folder, **self._arguments())
+        check_build(shard.device.type)
+        self._llm = self._start(self._arguments())
         self.rest()
+
+    def _start(self, arguments: dict[str, Any]) -> Any:
+        """Return vLLM with the model's layers and no weights yet."""
+        _register(self._architecture)
+        try:
+            with TemporaryDirectory(prefix="rlplan-vllm-") as folder:
+                _write_config(self._architecture, _longest(self._setup), folder)
+                llm = LLM(model=folder, **arguments)
+        except ValueError as error:  # as vLLM raises for settings and memory that do not do
+            raise PlanError(f"tasks.actor.generate: vLLM refuses to start: {error}") from error
+        llm.collective_rpc(_drop_queue)
+        return llm
 
     def _arguments(self) -> dict[str, Any]:
         """Return the engine's settings: the plan's limits, and what reinforcement learning needs."""
@@ -113,14 +125,22 @@ class VllmEngine:
 
         A CPU's memory is everybody's: a device is one core, and its memory an equal part of it.
         """
-        setup, shard = self._setup, self._shard
+        layout, shard = self._setup.layout, self._shard
         value_bytes = 4 if shard.precision == "fp32" else 2
-        blocks = setup.layout.max_running * -(-_longest(setup) // CPU_BLOCK_TOKENS)
         token_bytes = self._architecture.kv_bytes_per_token(value_bytes) // shard.mesh.tp_size
-        wanted = (blocks + 1) * CPU_BLOCK_TOKENS * token_bytes  # one block is vLLM's own
+        block_bytes = CPU_BLOCK_TOKENS * token_bytes
+        blocks = -(-_longest(self._setup) // CPU_BLOCK_TOKENS)  # of one sequence; one is vLLM's own
+        wanted, least = ((count * blocks + 1) * block_bytes for count in (layout.max_running, 1))
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        share = setup.layout.memory_fraction * memory_bytes / setup.layout.gpus
-        return min(wanted, int(share) - shard.flat.weight_bytes)
+        share = int(layout.memory_fraction * memory_bytes / layout.gpus)
+        if share - shard.flat.weight_bytes < least:
+            raise InfeasibleError(
+                f"tasks.actor.generate.memory_fraction {layout.memory_fraction} is"
+                f" {show_bytes(share)} for each of {layout.gpus} devices of this machine:"
+                f" {show_bytes(shard.flat.weight_bytes)} of weights and {show_bytes(least)} for one"
+                " sequence want more; raise it, or plan with fewer devices"
+            )
+        return min(wanted, share - shard.flat.weight_bytes)
 
     def take_weights(self) -> None:
         """Copy the shard's weights into the engine and forget what was cached under older ones."""
@@ -208,17 +228,56 @@ def start(shard: ModelShard, setup: EngineSetup) -> VllmEngine:
     return VllmEngine(shard, setup)
 
 
+def check_build(device_type: str) -> None:
+    """Refuse a build of vLLM for other devices than the pool's.
+
+    Raises:
+        PlanError: Names the build and what to install.
+    """
+    built_for = current_platform.device_type
+    if built_for != device_type:
+        wanted = "a build of vLLM for CPUs" if device_type == "cpu" else "rlplan[vllm]"
+        raise PlanError(
+            f"tasks.actor.generate.engine is vllm on {device_type}, but the vLLM installed here runs"
+            f" on {built_for or 'no device of this machine'}: install {wanted}, or plan with"
+            f" `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
+        )
+
+
 def _longest(setup: EngineSetup) -> int:
     return setup.job.workload.longest_sequence_tokens
+
+
+def _register(architecture: ModelArchitecture) -> None:
+    """Hand vLLM the family's class.
+
+    Else it looks at the class in a process of its own, which takes as long as starting the engine,
+    and keeps what it saw in the home folder.
+    """
+    module = importlib.import_module(f"vllm.model_executor.models.{architecture.family}")
+    name = causal_lm_class(architecture).__name__
+    ModelRegistry.register_model(name, getattr(module, name))
 
 
 def _write_config(architecture: ModelArchitecture, longest_tokens: int, folder: str) -> None:
     """Write what vLLM reads of a model beside its weights."""
     config = family_config(architecture)
-    config.architectures = [CLASSES[architecture.family]]
+    config.architectures = [causal_lm_class(architecture).__name__]
     # Rotary positions know no end; vLLM would refuse longer sequences than were trained on.
     config.max_position_embeddings = max(architecture.max_positions, longest_tokens)
     config.save_pretrained(folder)
+
+
+def _drop_queue(_: Any) -> None:
+    """Give back the shared memory and sockets through which ranks could send each other requests.
+
+    Ranks that work through the same requests send none, and both outlive workers that are ended.
+    """
+    group = get_tp_group()
+    queue, group.mq_broadcaster = group.mq_broadcaster, None
+    for address in vars(queue.handle).values() if queue is not None else ():
+        if isinstance(address, str) and address.startswith("ipc://"):
+            Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
 def _reload(worker: Any, weights: Iterator[tuple[str, Tensor]]) -> None:

