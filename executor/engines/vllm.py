@@ -116,6 +116,9 @@ class VllmEngine:
                 "external_launcher" if self._sleeps else PoolRankExecutor
             )
         if shard.device.type == "cpu":
+            os.environ.pop(
+                "VLLM_CPU_KVCACHE_SPACE", None
+            )  # vLLM would put it before the plan's share
             arguments["enforce_eager"] = True
             arguments["kv_cache_memory_bytes"] = self._cpu_cache_bytes()
         return arguments
