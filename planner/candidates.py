@@ -1,12 +1,13 @@
 """Ways to generate with what else the generating pool does: the rows that level 2 chooses from."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.allocations import Share
 from planner.generations import Move, Replicas
+from planner.pareto import Rows
 from planner.placements import UnitSet
 from planner.pool_rows import PoolRows
 from planner.space import Space, generates_alone
@@ -58,15 +59,6 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.way)
 
-    def fresh(self) -> "Candidates":
-        """Return the same candidates, whose bounds may be raised without raising these."""
-        return replace(
-            self,
-            generate=self.generate.copy(),
-            is_exact=self.is_exact.copy(),
-            joules=self.joules.copy(),
-        )
-
     def raise_bound(self, place: int, space: Space) -> bool:
         """Raise a candidate's bound by what was played already; tell whether it was raised."""
         way = self.ways[self.way[place]]
@@ -87,18 +79,24 @@ class Candidates:
             raised = max(float(self.generate[place]), way.move.seconds + seconds)
             self._set_generate(place, raised, space)
 
-    def play(self, place: int, space: Space) -> None:
-        """Make a candidate's generation exact."""
-        way = self.ways[self.way[place]]
-        seconds = space.generations.seconds(way.replicas, float(self.cache[place]))
+    def play(self, place: int, space: Space) -> Hashable:
+        """Make a candidate's generation exact; return what candidates with the same one share."""
+        way, generations = self.ways[self.way[place]], space.generations
+        cache = float(self.cache[place])
+        seconds = generations.seconds(way.replicas, cache)
         self._set_generate(place, way.move.seconds + seconds, space)
         self.is_exact[place] = True
+        return generations.key(way.replicas, cache)
 
     def _set_generate(self, place: int, seconds: float, space: Space) -> None:
         way = self.ways[self.way[place]]
         watts = space.score.moving_watts[space.device(way.share)] * way.share.gpus
         self.joules[place] += watts * (seconds - self.generate[place])
         self.generate[place] = seconds
+
+
+# A way with the rows that leave room for it, their caches, and bounds on transition and generation.
+Listed = tuple[Way, Ints, Floats, Floats]
 
 
 class CandidateTable:
@@ -128,30 +126,32 @@ class CandidateTable:
             most_ways: Ways to generate on each share after which the others, whose bounds are
                 higher, are left out.
         """
-        if min(limits_seconds, default=0.0) < np.inf:
-            return self._made(parts, limits_seconds, most_ways)
-        # Placements that differ in their other sets ask for the same ones.
-        key = (self.apart, most_ways, tuple(parts))
-        known = self.space.candidates
-        if key not in known:
-            known[key] = self._made(parts, limits_seconds, most_ways)
-        return known[key].fresh()
+        some = zip(parts, limits_seconds, strict=True)
+        found = [self._known_ways(part, limit, most_ways) for part, limit in some]
+        return self._stacked([each for of_part in found for each in of_part])
 
-    def _made(self, parts: list[Part], limits_seconds: list[float], most_ways: float) -> Candidates:
-        ways: list[Way] = []
-        columns: list[tuple[Floats, ...]] = []
-        for (share, site, rows), worth in zip(parts, limits_seconds, strict=True):
-            first = len(ways)
-            for replicas, home, places in self._promising(rows, site, worth):
-                if len(ways) - first >= most_ways:
-                    break
-                for move in self._moves(home, replicas, site, rows):
-                    way = Way(share, site, rows, replicas, move)
-                    found = self._of_way(way, places, worth)
-                    if found is not None:
-                        columns.append((np.full(len(found[0]), float(len(ways))), *found))
-                        ways.append(way)
-        return self._stacked(ways, columns)
+    def _known_ways(self, part: Part, limit_seconds: float, most_ways: float) -> list[Listed]:
+        """Return the ways of one share, which placements that differ in their other sets ask for too."""
+        if limit_seconds < np.inf:
+            return list(self._ways(part, limit_seconds, most_ways))
+        known, key = self.space.ways, (self.apart, most_ways, part)
+        if key not in known:
+            known[key] = list(self._ways(part, limit_seconds, most_ways))
+        return known[key]
+
+    def _ways(self, part: Part, limit_seconds: float, most_ways: float) -> Iterator[Listed]:
+        """Yield ways to generate on a share with the rows that leave room for them."""
+        share, site, rows = part
+        count = 0
+        for replicas, home, places in self._promising(rows, site, limit_seconds):
+            if count >= most_ways:
+                return
+            for move in self._moves(home, replicas, site, rows):
+                way = Way(share, site, rows, replicas, move)
+                found = self._of_way(way, places, limit_seconds)
+                if found is not None:
+                    yield way, *found
+                    count += 1
 
     def _promising(
         self, rows: PoolRows, site: Site, worth: float
@@ -216,7 +216,7 @@ class CandidateTable:
         source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
         return self.space.generations.sync_seconds(train, replicas.layout, source, site)
 
-    def _of_way(self, way: Way, places: Ints, worth: float) -> tuple[Floats, ...] | None:
+    def _of_way(self, way: Way, places: Ints, worth: float) -> tuple[Ints, Floats, Floats] | None:
         generations = self.space.generations
         resident = way.rows.resident[places].astype(np.float64)
         fits = generations.fits(way.replicas, resident, way.move)
@@ -232,37 +232,34 @@ class CandidateTable:
         kept = bounds + way.rows.prepare[places] + way.rows.train[places] < worth
         if not kept.any():
             return None
-        return places[kept].astype(np.float64), cache[kept], bounds[kept]
+        return places[kept], cache[kept], bounds[kept]
 
-    def _stacked(self, ways: list[Way], columns: list[tuple[Floats, ...]]) -> Candidates:
-        devices = len(self.space.devices)
-        if not ways:
-            none, ints = np.zeros(0), np.zeros(0, dtype=np.int64)
-            used = np.zeros((0, devices), dtype=np.int64)
-            flags = np.zeros(0, dtype=bool)
-            return Candidates(ways, ints, ints, none, none, flags, none, none, used, none)
-        way, row, cache, generate = (np.concatenate(each) for each in zip(*columns, strict=True))
-        way, row = way.astype(np.int64), row.astype(np.int64)
-        counts = [len(each[0]) for each in columns]
-        pairs = list(zip(ways, np.split(row, np.cumsum(counts)[:-1]), strict=True))
-        prepare = np.concatenate([each.rows.prepare[rows] for each, rows in pairs])
-        train = np.concatenate([each.rows.train[rows] for each, rows in pairs])
+    def _stacked(self, listed: list[Listed]) -> Candidates:
+        devices, score = len(self.space.devices), self.space.score
+        ways = [way for way, *_ in listed]
+        counts = [len(rows) for _, rows, _, _ in listed]
+        way = np.repeat(np.arange(len(ways)), counts)
         table = np.zeros((len(ways), devices), dtype=np.int64)
         for place, each in enumerate(ways):
             table[place, self.space.device(each.share)] = each.share.gpus
         used = table[way]
-        score = self.space.score
+        prepare = _joined([way.rows.prepare[rows] for way, rows, _, _ in listed])
+        train = _joined([way.rows.train[rows] for way, rows, _, _ in listed])
+        generate = _joined([bounds for _, _, _, bounds in listed])
         joules = (used @ score.computing_watts) * (prepare + train)
-        joules = joules + (used @ score.moving_watts) * generate
         return Candidates(
             ways,
             way,
-            row,
-            cache,
+            _joined([rows for _, rows, _, _ in listed]).astype(np.int64),
+            _joined([cache for _, _, cache, _ in listed]),
             generate,
             np.zeros(len(way), dtype=bool),
             prepare,
             train,
             used,
-            joules,
+            joules + (used @ score.moving_watts) * generate,
         )
+
+
+def _joined(columns: list[Rows]) -> Rows:
+    return np.concatenate(columns) if columns else np.zeros(0)

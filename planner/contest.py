@@ -3,7 +3,7 @@
 import heapq
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -90,15 +90,19 @@ class Contest:
         return min(seen, worth, found.value)
 
     def try_some(self, parts: list[list[Part]], plays: int) -> None:
-        """Play the most promising candidates' generation, and simulate the best of them."""
+        """Play the most promising candidates' generation, and simulate the best of them.
+
+        Args:
+            plays: Generations that are looked at, whether other placements played them before or
+                not: what is found depends on this placement alone.
+        """
         played: list[tuple[float, int, int]] = []
-        known = self.search.space.generations
-        first = known.played
-        while self._heap and known.played - first < plays:
+        looked_at: set[Hashable] = set()
+        while self._heap and len(looked_at) < plays:
             bound, gpus, place = heapq.heappop(self._heap)
             if played and bound >= min(played)[0]:
                 break
-            self.candidates.play(place, self.search.space)
+            looked_at.add(self.candidates.play(place, self.search.space))
             some = self.arranged[self._way(place).share]
             played.append((float(self._bounds(np.array([place]), some).min()), gpus, place))
         for _, _, place in sorted(played):

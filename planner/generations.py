@@ -99,6 +99,7 @@ class GenerationTable:
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
         self._moves: dict[tuple[Home, int, int, int, int, Site], list[Move]] = {}
+        self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
 
     def replicas(self, site: Site) -> list[Replicas]:
@@ -192,10 +193,13 @@ class GenerationTable:
     def _blocks(self, replicas: Replicas, cache_bytes: float) -> int:
         return int(cache_bytes // replicas.block_bytes) if replicas.block_bytes else 0
 
+    def key(self, replicas: Replicas, cache_bytes: float) -> tuple[TaskPlan, Site, int]:
+        """Return what generation's seconds depend on: with equal keys it is played once."""
+        return replicas.layout, self._bare(replicas.site), self._blocks(replicas, cache_bytes)
+
     def seconds(self, replicas: Replicas, cache_bytes: float) -> float:
         """Return what generation takes with a cache of this size."""
-        blocks = self._blocks(replicas, cache_bytes)
-        key = (replicas.layout, self._bare(replicas.site), blocks)
+        key = self.key(replicas, cache_bytes)
         if key not in self._seconds:
             self.played += 1
             cost = task_cost(
@@ -207,7 +211,7 @@ class GenerationTable:
                 kv_bytes=cache_bytes,
             )
             self._seconds[key] = cost.total.seconds
-            bisect.insort(self._sizes.setdefault(key[:2], []), (blocks, cost.total.seconds))
+            bisect.insort(self._sizes.setdefault(key[:2], []), (key[2], cost.total.seconds))
         return self._seconds[key]
 
     def _described(self, layout: TaskPlan, site: Site) -> Replicas:
@@ -267,7 +271,10 @@ class GenerationTable:
 
     def _bare(self, site: Site) -> Site:
         """Return a site without its size, which matters to engines that gather weights over it."""
-        return site if self.engine.gathers_weights else replace(site, gpus=site.gpus_per_node)
+        if site not in self._bare_sites:
+            whole = self.engine.gathers_weights
+            self._bare_sites[site] = site if whole else replace(site, gpus=site.gpus_per_node)
+        return self._bare_sites[site]
 
     def _loads_of(self, replicas: int, running: int) -> list[Load]:
         wave = running if waits(self.engine.batching) else 0

@@ -100,31 +100,66 @@ class PlacementBounds:
         sites = (site for _, site in self.places[self.generating])
         return min(map(self.table.least_seconds, sites), default=math.inf)
 
+    @property
     def least_value(self) -> float:
         """Return a bound on all plans: every role at its best, each by itself."""
-        pools, least_generation = self.space.pools, self.least_generation
-        arranged = no_sets(len(self.space.devices))
+        return min((value for value, _ in self._least_values), default=math.inf)
+
+    def promising(self, most: int) -> tuple[list[Place], ...]:
+        """Return for each set where it is in the arrangements of the lowest bounds.
+
+        Args:
+            most: How many places of the generating set, each with its best arrangement, are looked at.
+        """
+        ranked = sorted(self._least_values, key=lambda each: each[0])[:most]
+        chosen = [sorted(set(column)) for column in zip(*(each for _, each in ranked), strict=True)]
+        return tuple(
+            [places[number] for number in numbers]
+            for places, numbers in zip(self.places, chosen, strict=True)
+        )
+
+    @cached_property
+    def _least_values(self) -> list[tuple[float, tuple[int, ...]]]:
+        """Return for each place of the generating set a bound, and where all sets are who reach it."""
+        pools, arranged = self.space.pools, self._least_arrangements()
+        found: list[tuple[float, tuple[int, ...]]] = []
+        members = self.placement[self.generating]
+        for number, (share, site) in enumerate(self.places[self.generating]):
+            least = pools.least(members, site)
+            own = (np.array([least.prepare_seconds]), np.array([least.train_seconds]))
+            generate = np.array([self.table.least_seconds(site)])
+            joules = self._joules(share, least.whole_seconds, float(generate[0]))
+            used = self.used(share)[None]
+            values = self.values(generate, own, used, joules, np.zeros(1), arranged)[0]
+            if not len(values):
+                continue
+            best = int(np.argmin(values))
+            where = dict(zip(self.others, arranged.picks[best, :, 0].tolist(), strict=True))
+            where[self.generating] = number
+            places = tuple(where[index] for index in range(len(self.placement)))
+            if math.isfinite(values[best]):
+                found.append((float(values[best]), places))
+        return found
+
+    def _least_arrangements(self) -> Arrangements:
+        """Return how the other sets can share the cluster, every role at its best."""
+        pools, devices = self.space.pools, len(self.space.devices)
+        arranged = no_sets(devices)
         for index in self.others:
             members, rows = self.placement[index], []
             for place, (share, site) in enumerate(self.places[index]):
                 least = pools.least(members, site)
                 seconds = np.array([[least.prepare_seconds, least.train_seconds]])
                 rows.append(self.arranged(members, share, seconds, place))
-            some = stacked(rows, len(self.space.devices), 1)
             arranged = joined(
-                arranged, some, self.space.limits, least_generation, math.inf, self.space.score
+                arranged,
+                stacked(rows, devices, 1),
+                self.space.limits,
+                self.least_generation,
+                math.inf,
+                self.space.score,
             )
-        best = math.inf
-        members = self.placement[self.generating]
-        for share, site in self.places[self.generating]:
-            least = pools.least(members, site)
-            own = (np.array([least.prepare_seconds]), np.array([least.train_seconds]))
-            generate = np.array([self.table.least_seconds(site)])
-            used = self.used(share)[None]
-            joules = self._joules(share, least.whole_seconds, float(generate[0]))
-            values = self.values(generate, own, used, joules, np.zeros(1), arranged)
-            best = min(best, float(values.min(initial=math.inf)))
-        return best
+        return arranged
 
     def arranged(self, members: UnitSet, share: Share, seconds: Floats, place: int) -> Arrangements:
         """Return one set's rows on a share as arrangements, from when its data may have arrived."""

@@ -6,7 +6,7 @@ that is first even then is simulated with its arrangements, until no bound is be
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -28,8 +28,11 @@ from simulator.site import Site
 
 MADE_BY = "exact search"
 
-# Generations that are played for a placement's first plan.
-QUICK_PLAYS = 6
+# Generations that are looked at for a placement's first plan.
+QUICK_PLAYS = 10
+
+# Places of the generating set on which a first plan is looked for, each with the best of the others'.
+QUICK_PLACES = 2
 
 # Ways to generate on each share that it is chosen from.
 QUICK_WAYS = 12
@@ -55,14 +58,17 @@ class PlacementSearch:
         self.space, self.placement, self.mode = space, placement, mode
         self.found = Found()
         self._straddling: dict[tuple[Share, ...], PlacementSearch] = {}
-        self.found.bound = self.least_value = self.bounds.least_value()
+        self.found.bound = self.least_value = self.bounds.least_value
 
     def quick(self) -> None:
         """Find a good plan, if any fits at all."""
-        parts = self._parts(self.space.pools.quick)
-        queue = self._queue(parts, math.inf, QUICK_WAYS)
-        if queue is not None:
-            queue.try_some(parts, QUICK_PLAYS)
+        for places in (self.bounds.promising(QUICK_PLACES), self.bounds.places):
+            parts = self._parts(self.space.pools.quick, places)
+            queue = self._queue(parts, math.inf, QUICK_WAYS)
+            if queue is not None:
+                queue.try_some(parts, QUICK_PLAYS)
+            if self.found.plan is not None:
+                return
 
     def exact(self, worth: float, effort: Effort) -> None:
         """Find the best of all plans of a lower value than `worth`, or show that there is none."""
@@ -73,16 +79,16 @@ class PlacementSearch:
             index = self.placement.index(members)
             return pools.exact(members, site, limits.work_seconds(worth, index, site))
 
-        parts = self._parts(rows)
+        parts = self._parts(rows, self.bounds.places)
         queue = self._queue(parts, worth)
         bound = queue.run(parts, worth, effort) if queue else math.inf
         self.found.bound = max(self.found.bound, min(bound, worth, self.found.value))
 
-    def _parts(self, rows_of: RowsOf) -> list[list[Part]]:
+    def _parts(self, rows_of: RowsOf, places: Sequence[list[Place]]) -> list[list[Part]]:
         """Return for each set where it may be with its rows."""
         return [
-            [(share, site, rows_of(members, site)) for share, site in places]
-            for members, places in zip(self.placement, self.bounds.places, strict=True)
+            [(share, site, rows_of(members, site)) for share, site in own]
+            for members, own in zip(self.placement, places, strict=True)
         ]
 
     def _arrangements(self, parts: list[list[Part]], worth: float) -> Arrangements:

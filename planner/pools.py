@@ -4,9 +4,9 @@ Roles of a pool run by turns, so their stage times add up, their resident bytes 
 transient bytes the largest counts. What generation may fill with its KV cache is what is left.
 """
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
+from typing import NamedTuple
 
 from planner.options import OptionTable
 from planner.placements import UnitSet
@@ -31,12 +31,23 @@ class Least:
     fits: bool
 
 
+class LeastAlone(NamedTuple):
+    """Hold the least of each number over a role's options on a site; infinite where it has none."""
+
+    prepare_seconds: float
+    train_seconds: float
+    whole_seconds: float
+    resident_bytes: float
+    transient_bytes: float
+
+
 class PoolTable:
     """List what colocated sets can do on sites, each computed once."""
 
     def __init__(self, options: OptionTable) -> None:
         self.options = options
         self._least: dict[tuple[UnitSet, Site], Least] = {}
+        self._roles: dict[tuple[Role, Site], LeastAlone] = {}
         self._quick: dict[tuple[UnitSet, Site], PoolRows] = {}
         self._exact: dict[tuple[UnitSet, Site], tuple[float, PoolRows]] = {}
 
@@ -64,18 +75,30 @@ class PoolTable:
         return known[1]
 
     def _least_of(self, roles: tuple[Role, ...], site: Site) -> Least:
-        options = [self.options.role_options(role, site) for role in roles]
-        if not all(options):
-            return Least(np.inf, np.inf, np.inf, fits=False)
-        resident = sum(min(each.resident_bytes for each in some) for some in options)
-        transient = max((min(e.transient_bytes for e in some) for some in options), default=0)
+        each = [self._alone(role, site) for role in roles]
+        resident = sum(least.resident_bytes for least in each)
+        transient = max((least.transient_bytes for least in each), default=0)
         return Least(
-            sum(min(each.preparation_seconds for each in some) for some in options),
-            sum(min(each.training_seconds for each in some) for some in options),
-            sum(min(_whole_seconds(each) for each in some) for some in options),
+            sum(least.prepare_seconds for least in each),
+            sum(least.train_seconds for least in each),
+            sum(least.whole_seconds for least in each),
             resident + transient <= self.options.capacity_bytes(site),
         )
 
+    def _alone(self, role: Role, site: Site) -> LeastAlone:
+        key = (role, site)
+        if key not in self._roles:
+            self._roles[key] = _least_of(self.options.role_options(role, site))
+        return self._roles[key]
 
-def _whole_seconds(option: RoleOption) -> float:
-    return option.preparation_seconds + option.training_seconds
+
+def _least_of(options: list[RoleOption]) -> LeastAlone:
+    if not options:
+        return LeastAlone(*[math.inf] * 5)
+    return LeastAlone(
+        min(each.preparation_seconds for each in options),
+        min(each.training_seconds for each in options),
+        min(each.preparation_seconds + each.training_seconds for each in options),
+        min(each.resident_bytes for each in options),
+        min(each.transient_bytes for each in options),
+    )

@@ -31,7 +31,7 @@ from simulator.costs import data_bytes, task_cost, transfer_cost
 from simulator.site import Site, host_site
 
 if TYPE_CHECKING:
-    from planner.candidates import Candidates
+    from planner.candidates import Listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,8 +190,8 @@ class Space:
         return {}
 
     @cached_property
-    def candidates(self) -> dict[Hashable, "Candidates"]:
-        """Return what is remembered of ways to generate with the rest of a pool."""
+    def ways(self) -> dict[Hashable, "list[Listed]"]:
+        """Return what is remembered of ways to generate on a share with the rest of a pool."""
         return {}
 
     def arrival_seconds(self, members: UnitSet) -> float:

@@ -1,6 +1,7 @@
 """An RL algorithm as a graph of tasks tied by the data that they pass on."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from rlplan.frozen import FrozenDict
@@ -117,25 +118,44 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
     preparation are expected to run as often as the job samples groups again.
     """
     rewards = job.rewards
+    return _tasks_of(
+        algorithm,
+        frozenset(job.models),
+        rewards is not None and rewards.function is not None,
+        rewards is not None and rewards.cost_function is not None,
+        job.pretrain is not None,
+        expected_rounds(algorithm, job),
+    )
+
+
+@lru_cache(maxsize=256)
+def _tasks_of(
+    algorithm: Algorithm,
+    models: frozenset[Role],
+    has_rule: bool,
+    has_cost_rule: bool,
+    pretrains: bool,
+    rounds: float,
+) -> tuple[Task, ...]:
     functions = {
-        "rule_scores": rewards is not None and rewards.function is not None,
-        "rule_costs": rewards is not None and rewards.cost_function is not None,
+        "rule_scores": has_rule,
+        "rule_costs": has_cost_rule,
+        "baseline_rule_scores": has_rule,
     }
-    functions["baseline_rule_scores"] = functions["rule_scores"]
-    roles = {*job.models, *(["rule"] if any(functions.values()) else [])}
+    roles = {*models, *(["rule"] if any(functions.values()) else [])}
     kept = [
         replace(task, outputs=tuple(key for key in task.outputs if functions.get(key, True)))
         for task in algorithm.tasks
         if task.role in roles
     ]
     made = {"prompts", *(key for task in kept for key in task.outputs)}
-    if job.pretrain is not None:
+    if pretrains:
         made.add("pretrain")
     return tuple(
         replace(
             task,
             inputs=tuple(key for key in task.inputs if key in made),
-            batches=_batches(task, algorithm, job),
+            batches=_batches(task, rounds, pretrains=pretrains),
         )
         for task in kept
     )
@@ -147,11 +167,11 @@ def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     return sampling.expected_rounds if algorithm.resamples else 1.0
 
 
-def _batches(task: Task, algorithm: Algorithm, job: Job) -> float:
+def _batches(task: Task, rounds: float, *, pretrains: bool) -> float:
     """Return how many global batches pass through a task of a job in an iteration."""
     if task.kind != "train":
-        return task.batches * expected_rounds(algorithm, job)
-    if "pretrain" in task.inputs and job.pretrain is not None:
+        return task.batches * rounds
+    if "pretrain" in task.inputs and pretrains:
         return task.batches + 1
     return task.batches
 

@@ -123,6 +123,14 @@ def example():
     return job, facts, search(job, facts)
 
 
+def test_what_was_searched_before_changes_no_plan(example):
+    job, facts, result = example
+    search(job, facts, objective="cost")
+    again = search(job, facts)
+    assert again.plans == result.plans
+    assert (again.gap, again.bound_seconds) == (result.gap, result.bound_seconds)
+
+
 def test_no_named_strategy_does_better(example):
     job, _, result = example
     by_sets = {}
