@@ -1,8 +1,8 @@
 """Weights, gradients and optimizer states sharded over the copies of a model, by torch's FSDP2.
 
-ZeRO stage 3 gathers a layer's weights for its forward and again for its backward pass; stage 2
-keeps them from the one to the other. Gradients are scattered after every micro-batch; weights rest
-in shards between passes in both (Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
+ZeRO stage 3 gathers a layer's weights for its forward and again for its backward pass, and they rest
+in shards. Stage 2 gathers them after each step, and they stay whole. Gradients are scattered after
+every micro-batch in both (Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +18,12 @@ from executor.meshes import RankGroup, RankMesh
 from executor.models import StageModel
 from executor.optimizers import MOMENTS, ShardOptimizer, set_moments
 
-GATHERED_ANEW = 3
-
 
 class FullyShardedParameters:
     """Shard a rank's stages in place, and give its weights out whole.
+
+    Args:
+        stays_whole: Whether weights stay gathered from step to step (stage 2).
 
     Attributes:
         entries: Where parameters lie in what `whole_values` returns.
@@ -35,7 +36,7 @@ class FullyShardedParameters:
         stages: Sequence[StageModel],
         mesh: RankMesh,
         *,
-        zero: int,
+        stays_whole: bool,
         shared: str = "",
         owner: bool = True,
     ) -> None:
@@ -44,7 +45,8 @@ class FullyShardedParameters:
         self.shared, self.owner, self._mesh, self._stages = shared, owner, mesh, stages
         self._homes = {name: owners[0] for name, _, owners in found}
         assert mesh.mesh is not None, "one rank shards nothing"
-        ranks, again = mesh.mesh["copies"], zero == GATHERED_ANEW
+        self._stays_whole = stays_whole
+        ranks, again = mesh.mesh["copies"], not stays_whole
         for stage in stages:
             for layer in stage.layers.values():
                 if mesh.expert_mesh is not None:
@@ -56,18 +58,25 @@ class FullyShardedParameters:
         for module in self.modules():
             # Losses are sums over all ranks, not means.
             module.set_gradient_divide_factor(1.0)
+            module.set_reshard_after_backward(not stays_whole)
             if mesh.device.type == "cpu":
                 module.set_force_sum_reduction_for_comms(True)
+        # Modules hold whole weights instead while these are gathered.
+        self._shares = {name: getattr(module, key) for name, (module, key) in self._homes.items()}
+        self.renew()
 
     @property
     def weight_bytes(self) -> int:
-        """Return the bytes of this rank's share of the weights."""
-        return sum(part.numel() * part.element_size() for part in self.stored())
+        """Return the bytes of this rank's share of the weights, and of whole ones that stay."""
+        whole = self.entries[-1].stop * torch.float32.itemsize if self._stays_whole else 0
+        return whole + sum(part.numel() * part.element_size() for part in self.stored())
 
     @property
     def gathered_bytes(self) -> int:
-        """Return the bytes that a rank receives when weights are gathered, padding included."""
+        """Return the bytes that a rank receives for `whole_values`, padding included; none if they are whole."""
         received = 0
+        if self._stays_whole:
+            return received
         for entry in self.entries:
             ranks = self.copies_of(entry.name).size
             rows, width = entry.shape[0], (entry.stop - entry.start) // entry.shape[0]
@@ -81,7 +90,7 @@ class FullyShardedParameters:
 
     def parameters(self) -> dict[str, Tensor]:
         """Return this rank's share of each parameter, a DTensor, by name."""
-        return {name: getattr(module, key) for name, (module, key) in self._homes.items()}
+        return self._shares
 
     def stored(self) -> list[Tensor]:
         """Return what holds this rank's share of the weights, each with a storage of its own."""
@@ -91,10 +100,9 @@ class FullyShardedParameters:
         """Return the weights of this rank's stages in one flat tensor; all ranks gather together."""
         flat = torch.empty(self.entries[-1].stop, device=self._mesh.device)
         with torch.no_grad():
-            for unit in self.modules():
-                unit.unshard()
-            for entry, parameter in zip(self.entries, self.parameters().values(), strict=True):
-                values = local_part(parameter)
+            self._gather()
+            for entry, (module, key) in zip(self.entries, self._homes.values(), strict=True):
+                values = local_part(getattr(module, key))
                 flat[entry.start : entry.stop].view(values.shape).copy_(values)
         self.rest()
         return flat
@@ -102,6 +110,7 @@ class FullyShardedParameters:
     def write_values(self, flat: Tensor) -> None:
         """Take over weights that `whole_values` of any rank of this position returned."""
         self.write_shares(self.stored(), flat)
+        self.renew()
 
     def whole_of(self, shares: Sequence[Tensor]) -> Tensor:
         """Return what is sharded as the weights are, whole and in one flat tensor.
@@ -113,9 +122,11 @@ class FullyShardedParameters:
         with torch.no_grad():
             for weight, share in zip(weights, shares, strict=True):
                 weight.copy_(share)
+            self._give_back()
             whole = self.whole_values()
             for weight, before in zip(weights, kept, strict=True):
                 weight.copy_(before)
+        self.renew()
         return whole
 
     def write_shares(self, shares: Sequence[Tensor], flat: Tensor) -> None:
@@ -132,7 +143,21 @@ class FullyShardedParameters:
         return self._mesh.expert_copies if is_expert(name) else self._mesh.copies
 
     def rest(self) -> None:
-        """Give back what was gathered; weights rest in shards."""
+        """Give back what was gathered for a pass; weights rest in shards, or stay whole."""
+        if not self._stays_whole:
+            self._give_back()
+
+    def renew(self) -> None:
+        """Forget gathered weights, whose shares have changed; gather them again if they stay whole."""
+        self._give_back()
+        if self._stays_whole:
+            self._gather()
+
+    def _gather(self) -> None:
+        for unit in self.modules():
+            unit.unshard()
+
+    def _give_back(self) -> None:
         for unit in self.modules():
             unit.reshard()
 
@@ -196,6 +221,7 @@ class FullyShardedOptimizer(ShardOptimizer):
             gradient.mul_(factor)
         self.adam.step()
         self.adam.zero_grad()
+        self._weights.renew()
 
     def _gradients(self) -> list[tuple[str, Tensor]]:
         """Return this rank's share of each gradient by name."""

@@ -29,6 +29,7 @@ Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 # starts as a copy of the actor: same stream.
 ROLE_STREAMS = {"actor": 0, "reference": 0, "critic": 1, "reward": 2, "cost": 3, "cost_critic": 4}
 NUM_STREAMS = 5
+WEIGHTS_SHARDED = 3  # the ZeRO stage in which weights rest in shards
 CRITICS = ("critic", "cost_critic")
 
 
@@ -181,7 +182,8 @@ def _with_weights(
     ends: Shared = {"shared": shared, "owner": shared != HEAD}
     parts: list[Part]
     if zero > 1 and mesh.copies.size > 1:
-        sharded = FullyShardedParameters(stages, mesh, zero=zero, **ends)
+        stays_whole = zero < WEIGHTS_SHARDED and rate is not None
+        sharded = FullyShardedParameters(stages, mesh, stays_whole=stays_whole, **ends)
         trainer = FullyShardedOptimizer(sharded, mesh, rate) if rate is not None else None
         parts = [(sharded, trainer)]
     elif mesh.experts.size == 1:

@@ -51,6 +51,7 @@ CASES = {
         {"tp": 2, "pp": 2, "tp_gen": 1, "pp_gen": 2, "transition": "hybridflow-v"},
     ),
     "fully sharded": (2, "llama", {"zero": 3}),
+    "sharded gradients": (2, "llama", {"zero": 2}),
     "fully sharded, tp 2 to one": (4, "qwen3", {"tp": 2, "zero": 3, "tp_gen": 1}),
     "all-gather over all ranks": (
         4,

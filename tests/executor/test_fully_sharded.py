@@ -1,0 +1,56 @@
+"""Where weights are between steps: whole in ZeRO stage 2, in shards in stage 3."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+
+from executor.layouts import task_positions
+from executor.meshes import make_mesh
+from executor.shard import build_shard
+from executor.train import update_model
+from rlplan.job import Hyperparameters
+from rlplan.plan import TaskPlan
+from tests.executor.test_parallel_models import QWEN3, UPDATES, batch_of, share_of
+
+pytestmark = pytest.mark.ray
+
+
+def gathers(zero, rank, ranks):
+    """Return what a rank holds after three updates, and how often it gathered weights in them."""
+    layout = TaskPlan(pool="p0", zero=zero, dp=ranks, micro_batch=3)
+    mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"))
+    shard = build_shard(
+        QWEN3, "lm", mesh, role="actor", seed=1, precision="fp32", learning_rate=1e-3, layout=layout
+    )
+    with torch.profiler.profile() as profile:
+        update_model(
+            shard,
+            share_of(batch_of("lm"), mesh.dp, mesh.dp_size),
+            "ppo_policy",
+            Hyperparameters(temperature=0.7, max_gradient_norm=0.5),
+            updates=UPDATES,
+            epochs=1,
+            micro_batch=layout.micro_batch,
+        )
+    number = sum(event.count for event in profile.key_averages() if "all_gather" in event.key)
+    held = [weight for stage in shard.stages for weight in stage.parameters()]
+    sharded = [isinstance(weight, DTensor) for weight in held]
+    elements = sum(weight.numel() for weight in held)
+    stored = sum(part.numel() for part in shard.flat.stored())
+    moments = sum(state.numel() for state in shard.trainer.states())
+    return number, sharded, elements, stored, moments
+
+
+def test_stage_2_gathers_once_a_step_and_stage_3_for_every_pass(crew):
+    found = {zero: crew.on_ranks(2, partial(gathers, zero)) for zero in (2, 3)}
+    for rank in range(2):
+        gathered, sharded, elements, stored, moments = found[2][rank]
+        assert not any(sharded)
+        assert moments == 2 * stored < 1.01 * elements
+        again, rests, *_ = found[3][rank]
+        assert all(rests)
+        # Two micro-batches a step, each with a forward and a backward pass.
+        assert gathered > 0
+        assert again == 4 * gathered
