@@ -53,7 +53,8 @@ def uses_micro_groups(plan: Plan) -> bool:
     divides = train.tp % generate.tp == 0 and train.pp % generate.pp == 0
     # Stages that interleave lie apart: they are slices of nothing but the whole pipeline.
     nests = train.chunks == 1 or generate.pp == 1
-    return plan.transition == "hybridflow" and divides and nests
+    # Without a transition of its own, equal layouts still bring sharded weights together.
+    return plan.transition in ("hybridflow", "none") and divides and nests
 
 
 def _micro_groups(train: TaskPlan, generate: TaskPlan, ranks: int) -> GenerateLayout:

@@ -41,7 +41,7 @@ def architecture_fault(model: ModelArchitecture) -> ArchitectureFault | None:
 def _expert_fault(model: ModelArchitecture) -> ArchitectureFault | None:
     if model.num_experts < 0:
         return ArchitectureFault("num_experts", "must not be negative", "0 for a dense model")
-    if model.family == "qwen3_moe" and not model.num_experts:
+    if model.family in ("mixtral", "qwen3_moe") and not model.num_experts:
         return ArchitectureFault("num_experts", "is missing", "a whole number from 1")
     if not model.num_experts:
         return None

@@ -37,6 +37,7 @@ _REFUSED = {
 
 _DEFAULT_ROPE_THETA = 10000.0
 _DEFAULT_NORM_EPSILON = 1e-6
+_OF_EXPERTS = ("mixtral", "qwen3_moe")
 # What Qwen3's configuration class takes where its file does not say it.
 _QWEN3_HEAD_DIM = 128
 
@@ -44,7 +45,7 @@ _QWEN3_HEAD_DIM = 128
 def read_hf_config(path: Path) -> ModelArchitecture:
     """Return the architecture of a `config.json`, given as the file or as its folder.
 
-    Llama, Mistral, Qwen2, Qwen3 and Qwen3-MoE are known. Mistral's sliding window is read as full
+    Llama, Mistral, Mixtral, Qwen2, Qwen3 and Qwen3-MoE are known. Mistral's sliding window is read as full
     attention, which is the same for sequences up to the window.
 
     Raises:
@@ -57,7 +58,7 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     heads = config.integer("num_attention_heads")
     hidden = config.integer("hidden_size")
     experts, experts_per_token, expert_width = (
-        config.experts() if family == "qwen3_moe" else (0, 0, 0)
+        config.experts(family) if family in _OF_EXPERTS else (0, 0, 0)
     )
     head_dim = _QWEN3_HEAD_DIM if family == "qwen3" else max(hidden // max(heads, 1), 1)
     folder = file.resolve().parent.name
@@ -145,16 +146,16 @@ class _Config:
             return float(inner)
         return self.number("rope_theta", default=_DEFAULT_ROPE_THETA)
 
-    def experts(self) -> tuple[int, int, int]:
+    def experts(self, family: Family) -> tuple[int, int, int]:
         """Return experts, experts per token and an expert's width.
 
-        Newer files call the first `num_local_experts`.
+        Newer files call the first `num_local_experts`; Mixtral has no MLP of another width beside.
         """
         newer = "num_local_experts" in self.data and "num_experts" not in self.data
         return (
             self.integer("num_local_experts" if newer else "num_experts"),
             self.integer("num_experts_per_tok"),
-            self.integer("moe_intermediate_size"),
+            self.integer("intermediate_size" if family == "mixtral" else "moe_intermediate_size"),
         )
 
 

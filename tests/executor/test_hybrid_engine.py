@@ -62,6 +62,7 @@ CASES = {
     "cp 2, fully sharded": (2, "llama", {"cp": 2, "zero": 3}),
     "experts on two ranks": (2, "mixtral", {"ep": 2}),
     "experts on two ranks, fully sharded": (4, "mixtral", {"ep": 2, "zero": 3}),
+    "experts on two ranks, tp 2": (4, "mixtral", {"ep": 2, "tp": 2, "transition": "none"}),
     "experts on two ranks, tp 2 to one": (4, "mixtral", {"ep": 2, "tp": 2, "tp_gen": 1}),
     "tp 2 x pp 2 x dp 2 to tp 2": (8, "llama", {"tp": 2, "pp": 2, "pp_gen": 1}),
 }

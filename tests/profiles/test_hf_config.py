@@ -54,6 +54,22 @@ QWEN3_8B = {
     "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
     "vocab_size": 151936,
 }
+MIXTRAL_8X7B = {
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 1000000.0,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
 QWEN3_30B_A3B = {
     "model_type": "qwen3_moe",
     "decoder_sparse_step": 1,
@@ -87,6 +103,7 @@ def written(folder, config):
         (QWEN2_5_05B, "qwen2.5-0.5b"),
         (QWEN3_8B, "qwen3-8b"),
         (QWEN3_30B_A3B, "qwen3-30b-a3b"),
+        (MIXTRAL_8X7B, "mixtral-8x7b"),
     ],
 )
 def test_a_published_config_gives_the_architecture_of_the_sheet(tmp_path, config, name):
