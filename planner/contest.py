@@ -4,6 +4,7 @@ import heapq
 import math
 import time
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -13,9 +14,11 @@ from planner.arrangements import Arrangements
 from planner.candidates import Candidates, Part, Way
 from planner.effort import Effort, Found
 from planner.mappings import Mapping
+from planner.orders import other_orders
 from planner.pareto import front_rows
 from planner.placement_bounds import PlacementBounds
 from planner.space import Space
+from planner.specs import ROUNDING
 from simulator.costs.layout_columns import Floats, Ints
 from simulator.site import Site
 
@@ -109,14 +112,16 @@ class Contest:
             for bound, mapping in self._leaves(place, parts):
                 if not math.isfinite(bound):
                     break
-                self._judge(mapping, bound, math.inf)
+                self._judge(mapping, bound, math.inf, tries_orders=mapping.mode != "sync")
                 if self.search.found.mapping is not None:
                     return
 
     def _way(self, place: int) -> Way:
         return self.candidates.ways[int(self.candidates.way[place])]
 
-    def _judge(self, mapping: Mapping, leaf_bound: float, worth: float) -> float:
+    def _judge(
+        self, mapping: Mapping, leaf_bound: float, worth: float, *, tries_orders: bool = True
+    ) -> float:
         """Simulate a mapping where its pools really stand; return what its like cannot beat."""
         space = self.search.space
         sites = sites_for(space.job, mapping.allocation)
@@ -124,8 +129,18 @@ class Contest:
             return math.inf
         if self.search.bounds.fixed is None and sites != tuple(map(space.site, mapping.allocation)):
             return self.search.straddling(mapping.allocation, sites, worth)
-        self.search.simulated(mapping)
+        value = self.search.simulated(mapping)
+        if tries_orders and leaf_bound * (1 + ROUNDING) < min(value, worth, self.search.found.value):
+            self._reorder(mapping, leaf_bound)
         return leaf_bound
+
+    def _reorder(self, mapping: Mapping, leaf_bound: float) -> None:
+        """Simulate a mapping in other orders of tasks on its pools, until one is as good as its bound."""
+        for orders in other_orders(mapping.placement, self.search.space.tasks, mapping.mode):
+            self.search.space.tally.consider("other orders of tasks")
+            value = self.search.simulated(replace(mapping, orders=orders))
+            if value <= leaf_bound * (1 + ROUNDING):
+                return
 
     def _fitting(self, share: Share, arranged: Arrangements) -> Arrangements:
         """Return the arrangements that leave a share free, without those that others beat there."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from planner.allocations import Allocation, packing_order
 from planner.checks import STALENESS
 from planner.host import HOST_POOL, RULE_TASK, has_rule, host_pool
+from planner.orders import Orders
 from planner.placements import GENERATION, UnitPlacement, UnitSet
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job, Role
@@ -28,6 +29,7 @@ class Mapping:
 
     Attributes:
         layouts: For each set of the placement, by task name; their pools are still open.
+        orders: For each set, its tasks in the order in which they get its pool; None is the dataflow's.
     """
 
     placement: UnitPlacement
@@ -35,12 +37,14 @@ class Mapping:
     layouts: tuple[Layouts[str, TaskPlan], ...]
     transition: TransitionName
     mode: Mode = "sync"
+    orders: Orders | None = None
 
 
 def plan_of(mapping: Mapping, job: Job, task_names: tuple[str, ...], made_by: str) -> Plan:
     """Return the plan that a mapping stands for, pools in the order in which they take GPUs."""
     pools: list[ResourcePool] = []
     layouts: dict[str, TaskPlan] = {}
+    order: dict[str, tuple[str, ...]] = {}
     for number, index in enumerate(packing_order(mapping.allocation)):
         share = mapping.allocation[index]
         pool = ResourcePool(
@@ -53,19 +57,17 @@ def plan_of(mapping: Mapping, job: Job, task_names: tuple[str, ...], made_by: st
         layouts |= {
             task: replace(each, pool=pool.name) for task, each in mapping.layouts[index].items()
         }
+        here = tuple(name for name in task_names if name in mapping.layouts[index])
+        order[pool.name] = mapping.orders[index] if mapping.orders else here
     if has_rule(task_names):
         pools.append(host_pool(job))
         layouts[RULE_TASK] = TaskPlan(pool=HOST_POOL, dp=pools[-1].gpus, engine="python")
+        order[HOST_POOL] = (RULE_TASK,)
     return Plan(
         job=job,
         pools=tuple(pools),
         tasks=FrozenDict({name: layouts[name] for name in task_names}),
-        order=FrozenDict(
-            {
-                pool.name: tuple(name for name in task_names if layouts[name].pool == pool.name)
-                for pool in pools
-            }
-        ),
+        order=FrozenDict(order),
         mode=mapping.mode,
         transition=mapping.transition,
         staleness=STALENESS[mapping.mode],

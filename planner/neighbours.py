@@ -38,10 +38,12 @@ class State:
     Attributes:
         pools: A share of the cluster and the units on it, for every pool.
         layouts: By task name; of no pool yet.
+        priority: Task names in the order in which they get their pools; what comes first is first.
     """
 
     pools: tuple[tuple[Share, tuple[Unit, ...]], ...]
     layouts: FrozenDict[str, TaskPlan]
+    priority: tuple[str, ...]
     mode: Mode = "sync"
 
     def pool_of(self, unit: Unit) -> int:
@@ -60,18 +62,27 @@ class Walk:
         self.job, self.facts, self.random, self.modes = job, facts, random, modes
         self.algorithm = load_algorithm(job.algorithm)
         self.tasks = tasks_of(self.algorithm, job)
+        self._names = tuple(task.name for task in self.tasks)
         self.units: tuple[Unit, ...] = (*placed_roles(job), GENERATION)
         self._cuts: dict[tuple[Unit, Site], list[Sizes]] = {}
 
     def first(self) -> State | None:
         """Return a plan with everything on one pool; None if no layout is on the pool drawn."""
         share = self.random.choice(self._shares())
-        return self._laid_out(((share, self.units),), FrozenDict(), self.units)
+        everywhere = State(((share, self.units),), FrozenDict(), self._names)
+        return self._laid_out(everywhere, self.units)
 
     def neighbour(self, state: State) -> State | None:
         """Return a plan one change away; None if the change drawn is not possible."""
-        moves = (self._retune, self._cut_anew, self._resize, self._rehome, self._change_mode)
-        return self.random.choices(moves, weights=(2, 3, 2, 2, 1))[0](state)
+        moves = (
+            self._retune,
+            self._cut_anew,
+            self._resize,
+            self._rehome,
+            self._change_mode,
+            self._reorder,
+        )
+        return self.random.choices(moves, weights=(4, 6, 4, 4, 2, 1))[0](state)
 
     def plan(self, state: State, made_by: str) -> Plan:
         """Return the plan that a state stands for."""
@@ -101,7 +112,7 @@ class Walk:
             tasks=FrozenDict(ordered),
             order=FrozenDict(
                 {
-                    pool.name: tuple(n for n, each in ordered.items() if each.pool == pool.name)
+                    pool.name: tuple(n for n in state.priority if layouts[n].pool == pool.name)
                     for pool in pools
                 }
             ),
@@ -130,14 +141,14 @@ class Walk:
             for task in self.tasks
             if task.kind != "rule" and _unit(task) != unit
         }
-        return self._laid_out(state.pools, FrozenDict(kept), (unit,), state.mode)
+        return self._laid_out(replace(state, layouts=FrozenDict(kept)), (unit,))
 
     def _resize(self, state: State) -> State | None:
         """Draw another share of the cluster for one pool."""
         at = self.random.randrange(len(state.pools))
         units = state.pools[at][1]
         pools = (*state.pools[:at], (self.random.choice(self._shares()), units))
-        return self._laid_out((*pools, *state.pools[at + 1 :]), state.layouts, units, state.mode)
+        return self._laid_out(replace(state, pools=(*pools, *state.pools[at + 1 :])), units)
 
     def _rehome(self, state: State) -> State | None:
         """Put one unit on another pool, or on one of its own."""
@@ -150,12 +161,20 @@ class Walk:
         target = self.random.randrange(len(pools))
         share, units = pools[target]
         pools[target] = (share, tuple(each for each in self.units if each in (*units, unit)))
-        return self._laid_out(tuple(pools), state.layouts, (unit,), state.mode)
+        return self._laid_out(replace(state, pools=tuple(pools)), (unit,))
 
     def _change_mode(self, state: State) -> State | None:
         if state.pool_of(GENERATION) == state.pool_of(ACTOR):
             return None
         return replace(state, mode=self.random.choice(self.modes))
+
+    def _reorder(self, state: State) -> State:
+        """Let two tasks of a stage change places in the order in which they get their pools."""
+        one, other = self.random.choice(self.tasks), self.random.choice(self.tasks)
+        if one.stage != other.stage:
+            return state
+        swapped = {one.name: other.name, other.name: one.name}
+        return replace(state, priority=tuple(swapped.get(n, n) for n in state.priority))
 
     def _shares(self) -> list[Share]:
         return [
@@ -164,22 +183,15 @@ class Walk:
             for size in pool_sizes(group)
         ]
 
-    def _laid_out(
-        self,
-        pools: tuple[tuple[Share, tuple[Unit, ...]], ...],
-        layouts: FrozenDict[str, TaskPlan],
-        units: tuple[Unit, ...],
-        mode: Mode = "sync",
-    ) -> State | None:
+    def _laid_out(self, state: State, units: tuple[Unit, ...]) -> State | None:
         """Return a state in which units have layouts for their pools, like the ones that they had."""
-        pools = tuple(pool for pool in pools if pool[1])
-        state = State(pools, layouts, mode)
-        if mode != "sync" and state.pool_of(GENERATION) == state.pool_of(ACTOR):
+        state = replace(state, pools=tuple(pool for pool in state.pools if pool[1]))
+        if state.pool_of(GENERATION) == state.pool_of(ACTOR):
             state = replace(state, mode="sync")
         sites = self._sites(state)
         if sites is None:
             return None
-        found = dict(layouts)
+        found = dict(state.layouts)
         for unit in units:
             chosen = self._layouts(unit, sites[state.pool_of(unit)], found)
             if chosen is None:

@@ -66,6 +66,8 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
     Args:
         objective: What to minimise; None takes the job's.
         specs: Limits that the plan keeps; None takes the job's.
+        seconds: Of the processor's time, so that a busy machine does not shorten the walk; None sets
+            no such end.
 
     Raises:
         InfeasibleError: No plan that it met fits and keeps the limits.
@@ -135,7 +137,7 @@ class _Clock:
 
     def __init__(self, seconds: float | None, steps: int | None) -> None:
         self.seconds, self.steps, self.taken = seconds, steps, 0
-        self.started = time.perf_counter()
+        self.started, self.begun = time.perf_counter(), time.process_time()
 
     def step(self) -> None:
         self.taken += 1
@@ -149,7 +151,7 @@ class _Clock:
         """Return how much of the budget is used, from 0 to 1."""
         shares = [0.0]
         if self.seconds is not None:
-            shares.append(self.elapsed_seconds / self.seconds)
+            shares.append((time.process_time() - self.begun) / self.seconds)
         if self.steps is not None:
             shares.append(self.taken / max(1, self.steps))
         return min(1.0, max(shares))

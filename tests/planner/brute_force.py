@@ -60,6 +60,28 @@ def every_plan(job, facts):
                         yield plan_of(mapping, job, names, "brute force")
 
 
+def every_order(plan):
+    """Yield a plan with every order in which tasks of a stage can get their pool."""
+    tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
+    stages = list(dict.fromkeys(task.stage for task in tasks))
+    choices = [
+        itertools.permutations(task.name for task in tasks if task.stage == stage)
+        for stage in stages
+    ]
+    seen = set()
+    for chosen in itertools.product(*choices):
+        ranked = [name for names in chosen for name in names]
+        order = FrozenDict(
+            {
+                pool: tuple(name for name in ranked if name in there)
+                for pool, there in plan.order.items()
+            }
+        )
+        if order not in seen:
+            seen.add(order)
+            yield replace(plan, order=order)
+
+
 def _set_layouts(members, apart, tasks, site, job, facts):
     """Yield layouts of all tasks of a set, by name."""
     choices = []
