@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from planner.binding import binding_error
+from planner.fixed import NOTHING_FIXED, Fixed
 from planner.frontier import Progress, Solve, find_frontier
 from planner.search import search
 from profiles.facts import Facts
@@ -15,11 +16,17 @@ from rlplan.specs import Specs
 
 
 def best_plans(
-    job: Job, facts: Facts, *, seconds: float | None = None, progress: Progress | None = None
+    job: Job,
+    facts: Facts,
+    *,
+    fixed: Fixed = NOTHING_FIXED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> SearchResult:
     """Return plans of a resolved job by its objective under its specs, best first.
 
     Args:
+        fixed: What the user fixed.
         seconds: When to stop with the best plan so far; None searches to the end.
 
     Raises:
@@ -27,9 +34,9 @@ def best_plans(
             the nearest value is that a plan can keep.
     """
     try:
-        return search(job, facts, seconds=seconds, progress=progress)
+        return search(job, facts, fixed=fixed, seconds=seconds, progress=progress)
     except InfeasibleError as error:
-        raise binding_error(job, job.specs, _solver(job, facts, seconds), error) from None
+        raise binding_error(job, job.specs, _solver(job, facts, seconds, fixed), error) from None
 
 
 def best_front(
@@ -37,28 +44,30 @@ def best_front(
     facts: Facts,
     names: Sequence[str],
     *,
+    fixed: Fixed = NOTHING_FIXED,
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Frontier:
     """Return the Pareto front of a resolved job over two or three objectives, under its specs.
 
     Args:
+        fixed: What the user fixed.
         seconds: When to stop each of the searches with the best plan so far; None searches to the end.
 
     Raises:
         UserError: The names are not two or three different objectives.
         InfeasibleError: As `best_plans`.
     """
-    solve = _solver(job, facts, seconds)
+    solve = _solver(job, facts, seconds, fixed)
     try:
         return find_frontier(job, solve, names, specs=job.specs, progress=progress)
     except InfeasibleError as error:
         raise binding_error(job, job.specs, solve, error) from None
 
 
-def _solver(job: Job, facts: Facts, seconds: float | None) -> Solve:
+def _solver(job: Job, facts: Facts, seconds: float | None, fixed: Fixed) -> Solve:
     @cache
     def solve(objective: str, specs: Specs) -> SearchResult:
-        return search(job, facts, objective=objective, specs=specs, seconds=seconds)
+        return search(job, facts, fixed=fixed, objective=objective, specs=specs, seconds=seconds)
 
     return solve

@@ -207,8 +207,8 @@ class CandidateTable:
             return 0.0
         train = TaskPlan(pool="", engine=self.space.options.engine_of(self._update))
         homes = self.space.set_shares(("actor",))
-        if not homes:
-            return np.inf
+        if not homes:  # of what the user fixed, no share that others may get too can hold it
+            return 0.0
         smallest = self.space.site(homes[0])
         fastest = max(
             s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)

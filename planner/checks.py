@@ -4,6 +4,7 @@ A plan that passes may still not fit the memory; that is the forecast's to say.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NoReturn
 
 from planner.layouts import divisors
@@ -12,7 +13,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, nearest_name
 from rlplan.job import Job
-from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
+from rlplan.plan import HOST_DEVICE, Mode, Plan, PoolDraft, ResourcePool, TaskPlan
 from simulator.simulate import MODES
 
 # How many updates old the generating weights are in each mode.
@@ -31,6 +32,8 @@ def check_plan(plan: Plan, file: str = "plan") -> None:
     """
     algorithm = load_algorithm(plan.job.algorithm)
     tasks = tasks_of(algorithm, plan.job)
+    if not plan.pools:
+        refuse(file, "pools", "is empty: every model needs a pool")
     check_pools(plan.pools, plan.job, file)
     _check_names(plan, tasks, file)
     for task in tasks:
@@ -41,14 +44,14 @@ def check_plan(plan: Plan, file: str = "plan") -> None:
     _check_mode(plan, file)
 
 
-def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
+def check_pools(pools: Sequence[ResourcePool | PoolDraft], job: Job, file: str) -> None:
     """Refuse pools that share a name, want more GPUs than the cluster has, or an unknown device.
+
+    A draft's pool of open size wants one GPU at least, of its device if that is fixed.
 
     Raises:
         FileError: Names the pool and what the cluster has.
     """
-    if not pools:
-        refuse(file, "pools", "is empty: every model needs a pool")
     names = Counter(pool.name for pool in pools)
     for index, pool in enumerate(pools):
         if names[pool.name] > 1:
@@ -58,7 +61,7 @@ def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
         available[group.gpu] += group.gpus
     wanted: Counter[str] = Counter()
     for index, pool in enumerate(pools):
-        if pool.is_host:
+        if pool.device is None or pool.device == HOST_DEVICE:
             continue
         if pool.device not in available:
             refuse(
@@ -69,7 +72,7 @@ def check_pools(pools: tuple[ResourcePool, ...], job: Job, file: str) -> None:
                 ", ".join(sorted(available)),
                 nearest_name(pool.device, available),
             )
-        wanted[pool.device] += pool.gpus
+        wanted[pool.device] += pool.gpus or 1
         if wanted[pool.device] > available[pool.device]:
             refuse(
                 file,

@@ -1,27 +1,29 @@
-"""Fill what a user's plan leaves open: the best layouts that keep what is fixed."""
+"""Fill what a user's plan leaves open: the best layouts, or pools, that keep what is fixed."""
 
 from dataclasses import fields, replace
 from pathlib import Path
 
 from planner.allocations import Share
-from planner.checks import STALENESS, check_plan, check_pools
-from planner.draft_checks import check_draft
+from planner.checks import STALENESS, check_plan
 from planner.effort import Effort
+from planner.fixed import Fixed
+from planner.fixing import fixed_of, named, read_draft
 from planner.generations import transition_for
 from planner.host import RULE_TASK, host_pool
+from planner.mappings import plan_of
 from planner.misfits import pool_misfit_reason
 from planner.placement_search import PlacementSearch
-from planner.placements import GENERATION, UnitSet, in_role_order, placed_roles
+from planner.placements import GENERATION, placed_roles
+from planner.search import search
 from planner.space import Space
-from profiles.catalog import load_job, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.decoding import check_version, decode, load_yaml
+from rlplan.decoding import load_yaml
 from rlplan.errors import FileError
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import PLAN_VERSION, Plan, PlanDraft, TaskDraft, TaskPlan
+from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.specs import NO_SPECS
 from simulator.site import sites_of
 
@@ -32,19 +34,9 @@ def load_plan(path: Path, profile: Path | None = None) -> tuple[Plan, Facts]:
     Raises:
         FileError: The plan or its job is wrong; the message names file and field.
     """
-    data = load_yaml(path)
-    check_version(data, PLAN_VERSION, str(path), "plan")
-    draft = decode(PlanDraft, data, str(path))
-    job = draft_job(draft, path)
+    draft, job = read_draft(load_yaml(path), path)
     facts = load_facts(job, profile)
     return complete(draft, job, facts, str(path)), facts
-
-
-def draft_job(draft: PlanDraft, path: Path) -> Job:
-    """Return the resolved job of a plan file: the copy that it holds, or the file that it names."""
-    if isinstance(draft.job, str):
-        return load_job(path.parent / draft.job)
-    return resolve_job(draft.job, path.parent, file=str(path), prefix="job.")
 
 
 def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Plan:
@@ -53,31 +45,55 @@ def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Pl
     Raises:
         FileError: The fixed parts contradict each other, or no layout keeps them.
     """
+    draft = named(draft, job)
+    fixed = fixed_of(draft, job, file)
     tasks = tasks_of(load_algorithm(job.algorithm), job)
     names = tuple(task.name for task in tasks)
-    check_pools(draft.pools, job, file)
-    if RULE_TASK in names and not any(pool.is_host for pool in draft.pools):
-        draft = replace(draft, pools=(*draft.pools, host_pool(job)))
-    check_draft(draft, job, tasks, file)
-    plan = _as_written(draft, job, names)
-    if plan is None:
-        plan = _chosen(draft, job, facts, names, file)
+    pools = _whole_pools(draft)
+    placed = {role for each in fixed.pools for role in each.members if role != GENERATION}
+    if pools is None or placed != set(placed_roles(job)):
+        plan = _searched(draft, fixed, job, facts)
+    else:
+        if RULE_TASK in names and fixed.host is None:
+            pools = (*pools, host_pool(job))
+        written = _as_written(draft, pools, job, names)
+        plan = written or _chosen(draft, pools, fixed, job, facts, names, file)
     check_plan(plan, file)
     return plan
 
 
-def _as_written(draft: PlanDraft, job: Job, names: tuple[str, ...]) -> Plan | None:
+def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
+    """Return a draft's pools if their devices and sizes are all fixed."""
+    found = []
+    for pool in draft.pools:
+        gpus = pool.gpus or (1 if pool.device == HOST_DEVICE else None)
+        if pool.name is None or pool.device is None or gpus is None:
+            return None
+        found.append(ResourcePool(name=pool.name, device=pool.device, gpus=gpus, roles=pool.roles))
+    return tuple(found)
+
+
+def _searched(draft: PlanDraft, fixed: Fixed, job: Job, facts: Facts) -> Plan:
+    """Choose what is open, pools included, for the fewest seconds."""
+    fixed = replace(fixed, mode=draft.mode or "sync")
+    plan = search(job, facts, fixed=fixed, objective="throughput", specs=NO_SPECS).plans[0].plan
+    return plan if draft.staleness is None else replace(plan, staleness=draft.staleness)
+
+
+def _as_written(
+    draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job, names: tuple[str, ...]
+) -> Plan | None:
     """Return the plan if its file leaves nothing open that a search would have to choose."""
     sizes = ("pool", "tp", "pp", "dp")
     layouts = {}
     for name in names:
         task = draft.tasks.get(name)
         if task is None and name == RULE_TASK:
-            task = _rule_draft(draft)
+            task = _rule_draft(pools)
         if task is None or any(getattr(task, size) is None for size in sizes):
             return None
         layouts[name] = _layout(task, name, job)
-    return _plan(draft, job, FrozenDict(layouts), names)
+    return _plan(draft, pools, job, FrozenDict(layouts), names)
 
 
 def _layout(task: TaskDraft, name: str, job: Job) -> TaskPlan:
@@ -88,15 +104,19 @@ def _layout(task: TaskDraft, name: str, job: Job) -> TaskPlan:
     return TaskPlan(**{key: value for key, value in given.items() if value is not None})
 
 
-def _rule_draft(draft: PlanDraft) -> TaskDraft | None:
-    host = next((pool for pool in draft.pools if pool.is_host), None)
+def _rule_draft(pools: tuple[ResourcePool, ...]) -> TaskDraft | None:
+    host = next((pool for pool in pools if pool.is_host), None)
     return TaskDraft(pool=host.name, tp=1, pp=1, dp=host.gpus, engine="python") if host else None
 
 
 def _plan(
-    draft: PlanDraft, job: Job, layouts: FrozenDict[str, TaskPlan], names: tuple[str, ...]
+    draft: PlanDraft,
+    pools: tuple[ResourcePool, ...],
+    job: Job,
+    layouts: FrozenDict[str, TaskPlan],
+    names: tuple[str, ...],
 ) -> Plan:
-    pools = draft.pools
+    mode = draft.mode or "sync"
     order = dict(draft.order)
     for pool in pools:
         there = tuple(name for name in names if name in layouts and layouts[name].pool == pool.name)
@@ -111,20 +131,28 @@ def _plan(
         pools=pools,
         tasks=layouts,
         order=FrozenDict(order),
-        mode=draft.mode,
+        mode=mode,
         transition=transition or "none",
-        staleness=STALENESS.get(draft.mode, 0) if draft.staleness is None else draft.staleness,
+        staleness=STALENESS.get(mode, 0) if draft.staleness is None else draft.staleness,
         made_by=draft.made_by,
     )
 
 
-def _chosen(draft: PlanDraft, job: Job, facts: Facts, names: tuple[str, ...], file: str) -> Plan:
-    """Choose the layouts of the fewest seconds for the draft's own pools."""
-    gpu_pools = [pool for pool in draft.pools if not pool.is_host]
-    placement = _placement(draft, job, file)
+def _chosen(
+    draft: PlanDraft,
+    pools: tuple[ResourcePool, ...],
+    fixed: Fixed,
+    job: Job,
+    facts: Facts,
+    names: tuple[str, ...],
+    file: str,
+) -> Plan:
+    """Choose the layouts of the fewest seconds for the draft's own pools, where they stand."""
+    gpu_pools = [pool for pool in pools if not pool.is_host]
+    placement = tuple(pool.members for pool in fixed.pools)
     own = draft.transition if draft.transition != "two-copies" else None
-    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, own)
-    skeleton = Plan(job=job, pools=draft.pools, tasks=FrozenDict(), order=FrozenDict())
+    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, own, fixed)
+    skeleton = Plan(job=job, pools=pools, tasks=FrozenDict(), order=FrozenDict())
     sites = sites_of(skeleton, facts)
     places = []
     for pool, members in zip(gpu_pools, placement, strict=True):
@@ -135,7 +163,7 @@ def _chosen(draft: PlanDraft, job: Job, facts: Facts, names: tuple[str, ...], fi
             raise FileError(file, problem, field=f"pools.{pool.name}")
         group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
         places.append((Share(group, pool.gpus), site))
-    search = PlacementSearch(space, placement, draft.mode, tuple(places))
+    search = PlacementSearch(space, placement, draft.mode or "sync", tuple(places))
     search.quick()
     search.exact(search.found.value, Effort())
     chosen = search.found.mapping
@@ -145,36 +173,13 @@ def _chosen(draft: PlanDraft, job: Job, facts: Facts, names: tuple[str, ...], fi
         reason = pool_misfit_reason(placement[generating], site, space)
         problem = f"no layout that keeps what is fixed fits: {reason}"
         raise FileError(file, problem, field=f"pools.{pool.name}")
-    layouts: dict[str, TaskPlan] = {}
-    for pool, own_layouts in zip(gpu_pools, chosen.layouts, strict=True):
-        layouts |= {name: replace(each, pool=pool.name) for name, each in own_layouts.items()}
-    if RULE_TASK in names:
-        host = next(pool for pool in draft.pools if pool.is_host)
-        layouts[RULE_TASK] = TaskPlan(pool=host.name, dp=host.gpus, engine="python")
-    ordered = FrozenDict({name: layouts[name] for name in names})
-    return _plan(replace(draft, transition=chosen.transition), job, ordered, names)
+    chosen = replace(chosen, transition=draft.transition or chosen.transition)
+    return _in_place(plan_of(chosen, job, names, draft.made_by, fixed), pools)
 
 
-def _placement(draft: PlanDraft, job: Job, file: str) -> tuple[UnitSet, ...]:
-    """Return the units of the draft's pools: the actor is on two where it generates apart.
-
-    Raises:
-        FileError: A role is on no pool, or on several without a reason.
-    """
-    roles = placed_roles(job)
-    gpu_pools = [pool for pool in draft.pools if not pool.is_host]
-    homes = [pool.name for pool in gpu_pools if "actor" in pool.roles]
-    fixed = draft.tasks.get(GENERATION)
-    apart = fixed.pool if fixed is not None and len(homes) == 2 else None  # noqa: PLR2004
-    placement: list[UnitSet] = []
-    for pool in gpu_pools:
-        members: UnitSet = in_role_order(pool.roles, roles)
-        if pool.name == apart:
-            members = (GENERATION, *(role for role in members if role != "actor"))
-        placement.append(members)
-    placed = sorted(role for members in placement for role in members if role != GENERATION)
-    if placed != sorted(roles):
-        problem = "with open layouts, every role must be in just one pool"
-        hint = "; an actor on two pools says tasks.actor.generate.pool"
-        raise FileError(file, problem, field="pools", allowed=", ".join(roles) + hint)
-    return tuple(placement)
+def _in_place(plan: Plan, pools: tuple[ResourcePool, ...]) -> Plan:
+    """Return a plan whose pools stand in the order of the draft's."""
+    places = {pool.name: place for place, pool in enumerate(pools)}
+    ordered = tuple(sorted(plan.pools, key=lambda pool: places[pool.name]))
+    roles = {pool.name: pool.roles for pool in pools}
+    return replace(plan, pools=tuple(replace(pool, roles=roles[pool.name]) for pool in ordered))

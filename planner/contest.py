@@ -130,14 +130,19 @@ class Contest:
         if self.search.bounds.fixed is None and sites != tuple(map(space.site, mapping.allocation)):
             return self.search.straddling(mapping.allocation, sites, worth)
         value = self.search.simulated(mapping)
-        if tries_orders and leaf_bound * (1 + ROUNDING) < min(value, worth, self.search.found.value):
+        if tries_orders and leaf_bound * (1 + ROUNDING) < min(
+            value, worth, self.search.found.value
+        ):
             self._reorder(mapping, leaf_bound)
         return leaf_bound
 
     def _reorder(self, mapping: Mapping, leaf_bound: float) -> None:
         """Simulate a mapping in other orders of tasks on its pools, until one is as good as its bound."""
-        for orders in other_orders(mapping.placement, self.search.space.tasks, mapping.mode):
-            self.search.space.tally.consider("other orders of tasks")
+        space = self.search.space
+        own = {each.members for each in space.fixed.pools if each.order}
+        fixed = frozenset(i for i, members in enumerate(mapping.placement) if members in own)
+        for orders in other_orders(mapping.placement, space.tasks, mapping.mode, fixed):
+            space.tally.consider("other orders of tasks")
             value = self.search.simulated(replace(mapping, orders=orders))
             if value <= leaf_bound * (1 + ROUNDING):
                 return

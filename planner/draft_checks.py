@@ -8,7 +8,7 @@ from planner.checks import check_engine, check_model_sizes, refuse
 from rlplan.dataflow import Task
 from rlplan.errors import nearest_name
 from rlplan.job import Job
-from rlplan.plan import PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.plan import HOST_DEVICE, PlanDraft, PoolDraft, TaskDraft, TaskPlan
 
 SIZES = ("tp", "pp", "dp", "cp")
 
@@ -32,48 +32,57 @@ def check_draft(draft: PlanDraft, job: Job, tasks: tuple[Task, ...], file: str) 
             refuse(file, f"tasks.{name}", problem, None, allowed, nearest_name(name, by_name))
         task = by_name[name]
         pool = _pool_of(draft, task, fixed, file)
-        if pool is not None and task.kind != "rule" and not pool.is_host:
+        if task.kind != "rule" and (pool is None or pool.device != HOST_DEVICE):
             _check_sizes(job, task, fixed, pool, file)
 
 
-def _pool_of(draft: PlanDraft, task: Task, fixed: TaskDraft, file: str) -> ResourcePool | None:
+def _pool_of(draft: PlanDraft, task: Task, fixed: TaskDraft, file: str) -> PoolDraft | None:
     """Return the pool that a task is fixed to, or the only one that holds its role."""
     homes = [pool for pool in draft.pools if task.role in pool.roles]
     if fixed.pool is None:
         return homes[0] if len(homes) == 1 else None
     named = [pool for pool in draft.pools if pool.name == fixed.pool]
     if not named:
-        known = [pool.name for pool in draft.pools]
+        known = [str(pool.name) for pool in draft.pools]
         field, nearest = f"tasks.{task.name}.pool", nearest_name(fixed.pool, known)
-        refuse(file, field, "no such pool", fixed.pool, ", ".join(known), nearest)
+        refuse(file, field, "no such pool", fixed.pool, ", ".join(known) or "one of pools", nearest)
     if named[0] not in homes:
         refuse(
             file,
             f"tasks.{task.name}.pool",
             f"pool {fixed.pool} does not hold the role {task.role}",
             fixed.pool,
-            ", ".join(pool.name for pool in homes) or f"a pool whose roles contain {task.role}",
+            ", ".join(str(pool.name) for pool in homes)
+            or f"a pool whose roles contain {task.role}",
         )
     return named[0]
 
 
-def _check_sizes(job: Job, task: Task, fixed: TaskDraft, pool: ResourcePool, file: str) -> None:
+def _check_sizes(job: Job, task: Task, fixed: TaskDraft, pool: PoolDraft | None, file: str) -> None:
+    """Refuse sizes that no layout on the pool can have, or on any device of the cluster if it is open."""
     field = f"tasks.{task.name}"
     usual = job.engines.generate if task.kind == "generate" else job.engines.train
     given = {size: getattr(fixed, size) for size in SIZES if getattr(fixed, size) is not None}
     layout = TaskPlan(
-        pool=pool.name,
+        pool="",
         **{**given, "dp": fixed.dp or fixed.ep or 1},
         ep=fixed.ep or 1,
         engine=fixed.engine or usual or "",
         zero=fixed.zero or 0,
         recompute=fixed.recompute or "none",
     )
-    check_model_sizes(job, task, layout, pool.device, file, field)
+    if pool is not None and pool.device is not None:
+        device = pool.device
+    else:
+        device = max(job.cluster, key=lambda group: group.gpus_per_node).gpu
+    check_model_sizes(job, task, layout, device, file, field)
     covered = 1
     for size in given.values():
         covered *= size
-    if pool.gpus % covered:
+    if pool is None and covered > job.gpus:
+        words = " x ".join(f"{name} {size}" for name, size in given.items())
+        refuse(file, field, f"{words} covers more than the cluster's {job.gpus} GPUs")
+    if pool is not None and pool.gpus is not None and pool.gpus % covered:
         words = " x ".join(f"{name} {size}" for name, size in given.items())
         problem = f"{words} does not divide the {pool.gpus} GPUs of pool {pool.name}"
         refuse(file, field, problem)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.allocations import Allocation, packing_order
 from planner.checks import STALENESS
+from planner.fixed import NOTHING_FIXED, Fixed
 from planner.host import HOST_POOL, RULE_TASK, has_rule, host_pool
 from planner.orders import Orders
 from planner.placements import GENERATION, UnitPlacement, UnitSet
@@ -40,15 +41,23 @@ class Mapping:
     orders: Orders | None = None
 
 
-def plan_of(mapping: Mapping, job: Job, task_names: tuple[str, ...], made_by: str) -> Plan:
+def plan_of(
+    mapping: Mapping,
+    job: Job,
+    task_names: tuple[str, ...],
+    made_by: str,
+    fixed: Fixed = NOTHING_FIXED,
+) -> Plan:
     """Return the plan that a mapping stands for, pools in the order in which they take GPUs."""
     pools: list[ResourcePool] = []
     layouts: dict[str, TaskPlan] = {}
     order: dict[str, tuple[str, ...]] = {}
-    for number, index in enumerate(packing_order(mapping.allocation)):
-        share = mapping.allocation[index]
+    packed = packing_order(mapping.allocation)
+    names = fixed.names(tuple(mapping.placement[index] for index in packed))
+    for name, index in zip(names, packed, strict=True):
+        share, own = mapping.allocation[index], fixed.pool(mapping.placement[index])
         pool = ResourcePool(
-            name=f"p{number}",
+            name=name,
             device=job.cluster[share.group].gpu,
             gpus=share.gpus,
             roles=pool_roles(mapping.placement[index]),
@@ -58,11 +67,13 @@ def plan_of(mapping: Mapping, job: Job, task_names: tuple[str, ...], made_by: st
             task: replace(each, pool=pool.name) for task, each in mapping.layouts[index].items()
         }
         here = tuple(name for name in task_names if name in mapping.layouts[index])
-        order[pool.name] = mapping.orders[index] if mapping.orders else here
+        chosen = mapping.orders[index] if mapping.orders else here
+        order[pool.name] = own.order if own is not None and own.order else chosen
     if has_rule(task_names):
-        pools.append(host_pool(job))
-        layouts[RULE_TASK] = TaskPlan(pool=HOST_POOL, dp=pools[-1].gpus, engine="python")
-        order[HOST_POOL] = (RULE_TASK,)
+        host = fixed.host or host_pool(job)
+        pools.append(host)
+        layouts[RULE_TASK] = TaskPlan(pool=host.name, dp=host.gpus, engine="python")
+        order[host.name] = (RULE_TASK,)
     return Plan(
         job=job,
         pools=tuple(pools),

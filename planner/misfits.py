@@ -90,7 +90,9 @@ def misfit_of(members: UnitSet, site: Site, space: Space) -> Misfit | None:
 
 def _misfits(members: UnitSet, space: Space) -> dict[Share, Misfit]:
     """Return what a set is short of on every share on which it can be laid out."""
-    found = {share: misfit_of(members, space.site(share), space) for share in space.shares}
+    found = {
+        share: misfit_of(members, space.site(share), space) for share in space.open_shares(members)
+    }
     return {share: misfit for share, misfit in found.items() if misfit is not None}
 
 

@@ -6,10 +6,10 @@ them is ready, and, where iterations overlap, when the weights can go over. Boun
 for any order, so leaving orders out can only leave a gap.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations, product
 
-from planner.placements import GENERATION, UnitSet, generating_set
+from planner.placements import GENERATION, UnitSet
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Mode
 
@@ -19,16 +19,16 @@ MOST_PERMUTED = 3
 Orders = tuple[tuple[str, ...], ...]
 
 
-def tasks_by_set(placement: Sequence[UnitSet], tasks: tuple[Task, ...]) -> list[list[Task]]:
-    """Return the tasks of every set of a placement, in the dataflow's order; rules are on no set."""
-    generating = generating_set(tuple(placement))
-    found: list[list[Task]] = [[] for _ in placement]
-    for task in tasks:
-        for index, members in enumerate(placement):
-            here = index == generating if task.name == GENERATION else task.role in members
-            if here:
-                found[index].append(task)
-    return found
+def tasks_of_set(members: UnitSet, tasks: Iterable[Task], *, apart: bool) -> list[Task]:
+    """Return the tasks of a set, in the dataflow's order.
+
+    Args:
+        apart: Whether the actor generates on another pool than it trains on.
+    """
+    generates = GENERATION if apart else "actor"
+    return [
+        task for task in tasks if (generates if task.name == GENERATION else task.role) in members
+    ]
 
 
 def other_orders(
@@ -42,7 +42,8 @@ def other_orders(
     Args:
         fixed: Places of sets whose order is not to change.
     """
-    sets = tasks_by_set(placement, tasks)
+    apart = any(GENERATION in members for members in placement)
+    sets = [tasks_of_set(members, tasks, apart=apart) for members in placement]
     choices = [
         [tuple(task.name for task in own)] if index in fixed else list(_orders_of(own, tasks, mode))
         for index, own in enumerate(sets)

@@ -130,7 +130,7 @@ class PlacementSearch:
         """Simulate a mapping's plan, remember it if it is the best, and return its value."""
         space = self.space
         names = tuple(task.name for task in space.tasks)
-        plan = plan_of(mapping, space.job, names, MADE_BY)
+        plan = plan_of(mapping, space.job, names, MADE_BY, space.fixed)
         forecast = simulate(plan, space.facts)
         space.tally.consider("simulated plans")
         if not forecast.feasible:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from planner.fixed import NOTHING_FIXED, Fixed
 from planner.searchers import load_searcher
 from planner.searchers.exact import Progress
 from profiles.facts import Facts
 from rlplan.job import Job
-from rlplan.plan import TaskDraft
 from rlplan.searched import SearchResult
 from rlplan.specs import Specs
 
@@ -21,7 +21,7 @@ def search(
     facts: Facts,
     *,
     searcher: str = DEFAULT_SEARCHER,
-    drafts: dict[str, TaskDraft] | None = None,
+    fixed: Fixed = NOTHING_FIXED,
     progress: Progress | None = None,
     objective: str | None = None,
     specs: Specs | None = None,
@@ -30,6 +30,7 @@ def search(
     """Return plans of a resolved job, best first.
 
     Args:
+        fixed: What the user fixed (`planner.fixing` reads it from a partial plan); the rest is searched.
         objective: What to minimise (`planner.objectives`); None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         options: Of the searcher, such as `seconds`.
@@ -42,7 +43,7 @@ def search(
         return load_searcher(searcher)(
             job,
             facts,
-            drafts=drafts,
+            fixed=fixed,
             progress=progress,
             objective=objective,
             specs=specs,

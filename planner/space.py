@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
 from planner.arrangements import Score
+from planner.fixed import NOTHING_FIXED, Fixed
 from planner.generations import GenerationTable
 from planner.host import HOST_POOL, RULE_TASK, has_rule, host_pool
 from planner.kept_fronts import kept_fronts
@@ -25,7 +26,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import TaskDraft, TaskPlan, TransitionName
+from rlplan.plan import ResourcePool, TaskDraft, TaskPlan, TransitionName
 from rlplan.specs import NO_SPECS, Specs
 from simulator.costs import data_bytes, task_cost, transfer_cost
 from simulator.site import Site, host_site
@@ -57,6 +58,7 @@ class Space:
         drafts: Parts of tasks' layouts that the user fixed.
         specs: Limits that plans must keep.
         transition: The only one on one pool, if the user fixed it.
+        fixed: What else the user fixed: pools.
     """
 
     job: Job
@@ -65,6 +67,7 @@ class Space:
     objective: str
     specs: Specs
     transition: TransitionName | None = None
+    fixed: Fixed = NOTHING_FIXED
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -128,7 +131,7 @@ class Space:
     @cached_property
     def score(self) -> Score:
         """Return what iterations are worth."""
-        workers = host_pool(self.job).gpus if has_rule(task.name for task in self.tasks) else 0
+        workers = self.host.gpus if has_rule(task.name for task in self.tasks) else 0
         return Score(
             self.job,
             self.facts,
@@ -139,13 +142,18 @@ class Space:
             self.rule_seconds,
         )
 
+    @property
+    def host(self) -> ResourcePool:
+        """Return the pool of reward functions."""
+        return self.fixed.host or host_pool(self.job)
+
     @cached_property
     def rule_seconds(self) -> float:
         """Return the seconds of the reward function on its workers; 0 if the job has none."""
         rule = next((task for task in self.tasks if task.name == RULE_TASK), None)
         if rule is None:
             return 0.0
-        workers = host_pool(self.job).gpus
+        workers = self.host.gpus
         layout = TaskPlan(pool=HOST_POOL, dp=workers, engine="python")
         site = host_site(self.job, workers)
         return task_cost(rule, layout, site, self.job, self.facts).total.seconds
@@ -161,17 +169,25 @@ class Space:
 
     def site(self, share: Share) -> Site:
         """Return the site of a share at its best."""
+        if share not in self._sites:
+            self._sites[share] = ideal_site(self.job, share)
         return self._sites[share]
 
     @cached_property
     def _sites(self) -> dict[Share, Site]:
-        return {share: ideal_site(self.job, share) for share in self.shares}
+        return {}
+
+    def open_shares(self, members: UnitSet) -> tuple[Share, ...]:
+        """Return the shares that the user leaves to a set, whether it fits there or not."""
+        return self.fixed.shares(members, self.shares, self.job)
 
     def set_shares(self, members: UnitSet) -> tuple[Share, ...]:
         """Return the shares on which each role of a set can be laid out and may fit."""
         if members not in self._set_shares:
             self._set_shares[members] = tuple(
-                share for share in self.shares if self.pools.least(members, self.site(share)).fits
+                share
+                for share in self.open_shares(members)
+                if self.pools.least(members, self.site(share)).fits
             )
         return self._set_shares[members]
 

@@ -151,20 +151,36 @@ class TaskDraft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolDraft:
+    """Hold the part of a pool that the user fixed; None is for the planner to choose.
+
+    Attributes:
+        roles: The whole colocated set.
+    """
+
+    name: str | None = None
+    device: str | None = None
+    gpus: AtLeastOne | None = None
+    roles: tuple[Role, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
     """Hold a plan as a user writes it: what is missing is chosen by the planner and written out.
 
     Attributes:
         job: The job, or the path of its file, relative to the plan's.
+        pools: Those that are fixed; roles of none of them are placed by the planner.
+        mode: None takes synchronous iterations, or what a search finds better where it may.
         staleness: None takes the mode's own: 0 for sync, 1 for one-step-off.
     """
 
     version: Literal[1] = 1
     job: Job | str
-    pools: tuple[ResourcePool, ...]
+    pools: tuple[PoolDraft, ...] = ()
     tasks: FrozenDict[str, TaskDraft] = field(default_factory=FrozenDict)
     order: FrozenDict[str, tuple[str, ...]] = field(default_factory=FrozenDict)
-    mode: Mode = "sync"
+    mode: Mode | None = None
     transition: TransitionName | None = None
     staleness: NonNegativeInt | None = None
     made_by: str = "hand"

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from planner.baselines import load_baseline
+from planner.fixed import Fixed
 from planner.search import search
 from planner.strategies import place, strategy_names
 from planner.system_plans import job_tasks, roles_of
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
+from rlplan.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskDraft
 from rlplan.searched import Candidate, SearchResult
@@ -103,7 +105,7 @@ def searched(algorithm: str, model: str, gpus: int) -> SearchResult | str:
     """Return the search over all placements, or why nothing fits."""
     job = job_of(model, gpus, algorithm)
     try:
-        return search(job, load_facts(job), drafts=_drafts(job))
+        return search(job, load_facts(job), fixed=Fixed(tasks=FrozenDict(_drafts(job))))
     except InfeasibleError as error:
         return str(error)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from planner.fixed import NOTHING_FIXED, Fixed
 from planner.neighbours import State, Walk
 from planner.objectives import Objective, load_objective
 from planner.specs import allowed_modes, violations
@@ -23,7 +24,7 @@ from rlplan.errors import InfeasibleError
 from rlplan.forecast import Forecast
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import Plan, TaskDraft
+from rlplan.plan import Plan
 from rlplan.searched import Candidate, SearchResult
 from rlplan.specs import Specs
 from simulator.simulate import simulate
@@ -50,7 +51,7 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
     job: Job,
     facts: Facts,
     *,
-    drafts: dict[str, TaskDraft] | None = None,
+    fixed: Fixed = NOTHING_FIXED,
     progress: Progress | None = None,
     objective: str | None = None,
     specs: Specs | None = None,
@@ -72,7 +73,7 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
     Raises:
         InfeasibleError: No plan that it met fits and keeps the limits.
     """
-    assert not drafts, "annealing fixes nothing for the user"
+    assert fixed == NOTHING_FIXED, "annealing fixes nothing for the user"
     assert seconds is not None or steps is not None, "a walk needs an end"
     specs = job.specs if specs is None else specs
     judge = _Judge(job, facts, load_objective(objective or job.objective, job), specs)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from planner.effort import Effort
+from planner.fixed import NOTHING_FIXED, Fixed
 from planner.misfits import misfit_reason
 from planner.placement_search import PlacementSearch
 from planner.placements import UnitPlacement, all_placements, show_placement
@@ -25,7 +26,6 @@ from rlplan.errors import InfeasibleError
 from rlplan.forecast import Forecast
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import TaskDraft
 from rlplan.searched import Candidate, InfeasiblePlacement, SearchResult
 from rlplan.specs import Specs
 
@@ -43,7 +43,7 @@ def search(
     job: Job,
     facts: Facts,
     *,
-    drafts: dict[str, TaskDraft] | None = None,
+    fixed: Fixed = NOTHING_FIXED,
     progress: Progress | None = None,
     objective: str | None = None,
     specs: Specs | None = None,
@@ -54,7 +54,7 @@ def search(
     Args:
         job: A resolved job.
         facts: What operations cost on its devices.
-        drafts: Parts of tasks' layouts that the user fixed.
+        fixed: What the user fixed, which every plan keeps.
         progress: Called with (done, total, what) as placements are finished.
         objective: What to minimise; None takes the job's.
         specs: Limits that plans keep; None takes the job's.
@@ -66,8 +66,14 @@ def search(
     started = time.perf_counter()
     deadline = math.inf if seconds is None else started + seconds
     limits = job.specs if specs is None else specs
-    space = Space(job, facts, drafts or {}, objective or job.objective, limits)
+    own = fixed.transition if fixed.transition != "two-copies" else None
+    space = Space(job, facts, fixed.tasks, objective or job.objective, limits, own, fixed)
     campaign = _Campaign(space, deadline, progress)
+    if not campaign.ranked:
+        raise InfeasibleError(
+            f"no placement of job {job.name!r} keeps what is fixed: the pools with the mode"
+            f" {fixed.mode or 'sync'} and the transition {fixed.transition or 'of choice'}"
+        )
     campaign.find_winner()
     campaign.find_others()
     if space.options.kept is not None:
@@ -80,8 +86,8 @@ class _Campaign:
 
     def __init__(self, space: Space, deadline: float, progress: Progress | None) -> None:
         self.space, self.deadline, self.progress = space, deadline, progress
-        self.placements = tuple(all_placements(space.job))
-        modes = allowed_modes(space.specs)
+        self.placements = tuple(filter(space.fixed.allows, all_placements(space.job)))
+        modes = (space.fixed.mode,) if space.fixed.mode else allowed_modes(space.specs)
         searches = [
             PlacementSearch(space, placement, mode)
             for placement in self.placements
@@ -121,6 +127,11 @@ class _Campaign:
                 each.quick()
 
     @property
+    def _kept(self) -> str:
+        is_free = self.space.fixed == NOTHING_FIXED
+        return "" if is_free else "that keeps what is fixed "
+
+    @property
     def _is_late(self) -> bool:
         return time.perf_counter() > self.deadline and self.best < math.inf
 
@@ -153,7 +164,7 @@ class _Campaign:
             # A reason names the set that does not fit, and many placements share theirs.
             reasons = "; ".join(dict.fromkeys(item.reason for item in infeasible))
             raise InfeasibleError(
-                f"no plan of job {self.space.job.name!r} fits its cluster, in "
+                f"no plan of job {self.space.job.name!r} {self._kept}fits its cluster, in "
                 f"{len(infeasible)} placements: {reasons}"
             )
         found = list(best.values())

@@ -23,6 +23,7 @@ from rlplan_cli.search_options import (
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
+    from planner.fixed import Fixed
     from profiles.facts import Facts
     from rlplan.frontier import Frontier
     from rlplan.job import Job
@@ -35,7 +36,13 @@ EXAMPLE = (
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
-    job: Annotated[Path, typer.Argument(help="The job's file (YAML).", show_default=False)],
+    job: Annotated[
+        Path,
+        typer.Argument(
+            help="The file (YAML) of a job, or of a partial plan, whose fixed parts stay as they are.",
+            show_default=False,
+        ),
+    ],
     profile: ProfileOption = None,
     out: Annotated[
         Path | None,
@@ -65,7 +72,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
-    from profiles.catalog import load_job
+    from planner.fixing import load_request
     from profiles.facts import load_facts
     from rlplan_cli.outputs import check_files
     from rlplan_cli.steps import check_rule_name
@@ -76,7 +83,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
         "--max-cost-usd": max_cost_usd,
         "--max-usd-per-hour": max_usd_per_hour,
     }
-    resolved = asked(load_job(job), objective, mode, spec, limits)
+    given, fixed = load_request(job)
+    resolved = asked(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
     check_rule_name(resolved, job)
     files = {"--out": out, "--result": result, "--plot": plot}
@@ -84,9 +92,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_plot(plot, names)
     facts = load_facts(resolved, profile)
     if names is None:
-        _search(resolved, facts, seconds, files, as_json=as_json)
+        _search(resolved, facts, fixed, seconds, files, as_json=as_json)
     else:
-        _search_front(resolved, facts, names, seconds, files, as_json=as_json)
+        _search_front(resolved, facts, fixed, names, seconds, files, as_json=as_json)
     for path in files.values():
         if path is not None:
             say(f"written: {path}")
@@ -106,14 +114,20 @@ def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
 
 
 def _search(
-    job: Job, facts: Facts, seconds: float | None, files: dict[str, Path | None], *, as_json: bool
+    job: Job,
+    facts: Facts,
+    fixed: Fixed,
+    seconds: float | None,
+    files: dict[str, Path | None],
+    *,
+    as_json: bool,
 ) -> None:
     from planner.asking import best_plans
     from rlplan.writing import write_json, write_yaml
     from rlplan_cli.steps import search_document
 
     with progress_bar("search") as progress:
-        found = best_plans(job, facts, seconds=seconds, progress=progress)
+        found = best_plans(job, facts, fixed=fixed, seconds=seconds, progress=progress)
     if (out := files["--out"]) is not None:
         write_yaml(out, found.plans[0].plan)
     if (result := files["--result"]) is not None:
@@ -127,6 +141,7 @@ def _search(
 def _search_front(
     job: Job,
     facts: Facts,
+    fixed: Fixed,
     names: tuple[str, ...],
     seconds: float | None,
     files: dict[str, Path | None],
@@ -138,7 +153,7 @@ def _search_front(
     from rlplan.writing import write_json, write_text, write_yaml
 
     with progress_bar("front") as progress:
-        found = best_front(job, facts, names, seconds=seconds, progress=progress)
+        found = best_front(job, facts, names, fixed=fixed, seconds=seconds, progress=progress)
     if (out := files["--out"]) is not None:
         write_yaml(out, found.points[0].candidate.plan)
     if (result := files["--result"]) is not None:

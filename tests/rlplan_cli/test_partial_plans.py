@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.rlplan_cli.conftest import DRAFT, dump
+from tests.rlplan_cli.conftest import DRAFT, JOB, dump
 
 SIZES = ("tp", "pp", "dp")
 
@@ -105,3 +105,102 @@ def test_a_plan_written_in_full_but_for_its_host_pool_is_taken_as_it_is(complete
     again = yaml.safe_load(Path("full.yaml").read_text())
     assert again["tasks"]["actor.update"] == plan["tasks"]["actor.update"]
     assert again["pools"][-1]["name"] == "host"
+
+
+@pytest.fixture
+def searched(project, rlplan):
+    """Return a function that searches what a partial plan leaves open, on four CPUs in two nodes."""
+
+    def search(*options, **parts):
+        Path("wide.yaml").write_text(dump(JOB | {"cluster": [WIDE]}))
+        Path("draft.yaml").write_text(dump({"job": "wide.yaml"} | parts))
+        answer = rlplan("search", "draft.yaml", "--json", *options)
+        assert answer.code == 0, answer.err
+        return [each["plan"] for each in answer.json["plans"]]
+
+    return search
+
+
+WIDE = {"gpu": "cpu", "gpus_per_node": 2, "nodes": 2}
+
+
+def roles_of(plan):
+    return {tuple(each["roles"]) for each in plan["pools"] if each["device"] != "host"}
+
+
+def test_a_fixed_tensor_size_stays_in_every_placement_of_a_search(searched):
+    plans = searched(tasks={"actor.update": {"tp": 2}})
+    assert {plan["tasks"]["actor.update"]["tp"] for plan in plans} == {2}
+    assert len(plans) > 10
+
+
+def test_fixed_gpus_of_a_pool_stay_and_the_other_roles_are_placed(searched):
+    plans = searched(pools=[{"name": "judge", "gpus": 1, "roles": ["reward"]}])
+    for plan in plans:
+        judge = next(each for each in plan["pools"] if each["name"] == "judge")
+        assert judge == pool("judge", 1, "reward")
+        assert plan["tasks"]["reward.compute_reward"]["pool"] == "judge"
+    assert len({frozenset(roles_of(plan)) for plan in plans}) > 3
+
+
+def test_a_size_that_no_search_would_take_stays_too(searched):
+    fixed = [{"gpus": 3, "roles": ["actor", "critic", "reference", "reward"]}]
+    one = {"prompts": 12, "prompt_tokens": 8, "response_tokens": 8, "updates": 2}
+    plans = searched(job=JOB | {"cluster": [WIDE], "workload": one}, pools=fixed)
+    assert [plan["pools"][0]["gpus"] for plan in plans] == [3]
+
+
+def test_a_placement_stays_while_sizes_are_searched(searched):
+    fixed = [{"roles": ["actor", "reference"]}, {"roles": ["critic", "reward"]}]
+    plans = searched(pools=fixed)
+    assert [roles_of(plan) for plan in plans] == [{("actor", "reference"), ("critic", "reward")}]
+
+
+def test_generation_stays_on_the_pool_that_it_is_fixed_to(searched):
+    fixed = [{"name": "rollout", "roles": ["actor"]}, {"name": "home", "roles": ["actor"]}]
+    plans = searched(pools=fixed, tasks={"actor.generate": {"pool": "rollout"}})
+    for plan in plans:
+        assert plan["tasks"]["actor.generate"]["pool"] == "rollout"
+        assert plan["tasks"]["actor.update"]["pool"] == "home"
+        assert plan["transition"] == "two-copies"
+
+
+def test_a_fixed_mode_stays(searched):
+    assert {plan["mode"] for plan in searched(mode="one-step-off")} == {"one-step-off"}
+
+
+def test_a_fixed_order_stays_in_a_search(searched):
+    order = ["reward.compute_reward", "critic.compute_values", "critic.update"]
+    plans = searched(pools=[{"name": "b", "roles": ["critic", "reward"]}], order={"b": order})
+    assert {tuple(plan["order"]["b"]) for plan in plans} == {tuple(order)}
+
+
+def test_a_pool_of_open_size_is_chosen_when_a_plan_is_completed(completed):
+    plan = completed(pools=[{"roles": ["actor", "critic", "reference", "reward"]}])
+    assert plan["pools"][0]["gpus"] in {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"tasks": {"actor.update": {"tp": 3}}}, "tasks.actor.update.tp"),
+        ({"tasks": {"actor.update": {"tp": 2, "dp": 4}}}, "covers more than the cluster's 4 GPUs"),
+        ({"pools": [{"gpus": 9, "roles": ["actor"]}]}, "at most 4 over all pools"),
+        ({"pools": [{"gpus": 4, "roles": ["actor"]}]}, "leave no GPU of the cluster's 4 to critic"),
+        ({"pools": [{"roles": ["critic"]}, {"roles": ["critic"]}]}, "critic is on 2 pools"),
+        ({"pools": [{"roles": ["cost"]}]}, "no such model; found 'cost'"),
+        ({"pools": [{"device": "cpux", "roles": ["actor"]}]}, "did you mean 'cpu'"),
+        ({"order": {"p7": []}}, "order.p7: no such pool"),
+        ({"mode": "streaming"}, "is not simulated or executed yet"),
+        ({"pools": [{"roles": ["actor"]}], "mode": "one-step-off"}, "on a pool of its own"),
+        ({"pools": [{"roles": ["actor"]}], "transition": "two-copies"}, "two copies are for"),
+    ],
+)
+def test_fixed_parts_that_nothing_can_keep_are_named_in_one_line(project, rlplan, parts, said):
+    Path("wide.yaml").write_text(dump(JOB | {"cluster": [WIDE]}))
+    Path("draft.yaml").write_text(dump({"job": "wide.yaml"} | parts))
+    answer = rlplan("search", "draft.yaml")
+    assert answer.code == 2
+    assert len(answer.lines) == 1
+    assert "draft.yaml" in answer.err
+    assert said in answer.err

@@ -152,7 +152,7 @@ PLANS = [
     plan("pools", 0, "gpus", to=3, name="more GPUs than the cluster has", said=("pools.0.gpus", "found 3", "at most 2")),
     plan("pools", 0, "device", to="h100-80gb-sxm", name="device that the cluster has not", said=("pools.0.device", "'h100-80gb-sxm'", "cpu")),
     plan("pools", 0, "roles", to=["actor", "critic", "reward"], name="role without a pool", said=("tasks.reference.compute_log_prob.pool", "reference")),
-    plan("pools", to=[], name="plan without pools", said=("pools", "is empty")),
+    plan("pools", to=[], name="plan without pools", said=("tasks.actor.generate.pool", "one of pools")),
     plan("order", "p0", to=["actor.update"], name="order without all tasks", said=("order.p0", "actor.update")),
     plan("order", "p9", to=[], name="order of a pool that there is not", said=("order.p9", "no such pool")),
     plan("transition", to="two-copies", name="two copies on one pool", said=("transition", "'two-copies'")),
