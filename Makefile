@@ -19,11 +19,18 @@ VLLM_PINS  := requirements/torch.txt requirements/vllm.txt requirements/vllm-alo
 	requirements/constraints.txt
 VLLM_PIP   := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install -qq
 
+# TRL, which benchmarks compare the executor with; trl-ppo/ holds its last release with PPO.
+TRL_VENV  := .venv-trl
+TRL_STAMP := $(TRL_VENV)/.installed
+TRL_PINS  := requirements/torch.txt requirements/trl.txt requirements/trl-ppo.txt \
+	requirements/constraints.txt
+TRL_PIP   := $(TRL_VENV)/bin/python -m pip --disable-pip-version-check install -qq
+
 ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm lint format clean
+.PHONY: help setup demo test test-vllm bench-trl lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -42,6 +49,9 @@ test-vllm: $(VLLM_STAMP)  ## Check the vLLM engine and the simulator's batching 
 	$(say) 'tests: pytest tests/vllm'
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
 
+bench-trl: $(STAMP) $(TRL_STAMP)  ## Compare the executor's throughput with TRL's trainers (about four minutes)
+	@$(BIN)/python benchmarks/executor_vs_trl.py
+
 lint: $(STAMP)  ## Run the checks that need no tests: style, format, types, import contracts
 	$(say) 'style: ruff check'
 	@$(BIN)/ruff check
@@ -57,7 +67,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 	@$(BIN)/ruff format
 
 clean:  ## Remove environments, caches and build leftovers; runs and reports stay
-	@rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf *.egg-info
 	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -91,4 +101,17 @@ $(VLLM_STAMP): pyproject.toml $(VLLM_PINS)
 	@$(VLLM_PIP) --no-deps -r requirements/vllm-alone.txt
 	$(say) 'setup 5/5: rlplan itself'
 	@$(VLLM_PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TRL_STAMP): $(TRL_PINS)
+	@test -n "$(PYTHON)" || { echo 'rlplan needs Python 3.11 or newer (make PYTHON=/path/to/python3)' >&2; exit 1; }
+	$(say) 'setup 1/3: $(TRL_VENV) from $(PYTHON)'
+	@test -x $(TRL_VENV)/bin/python || $(PYTHON) -m venv $(TRL_VENV) || { \
+		echo 'No venv: install the venv module of your Python (python3-venv on Debian and Ubuntu)' >&2; \
+		rm -rf $(TRL_VENV); exit 1; }
+	$(say) 'setup 2/3: torch (about 200 MB)'
+	@$(TRL_PIP) -r requirements/torch.txt
+	$(say) 'setup 3/3: TRL'
+	@$(TRL_PIP) -r requirements/trl.txt
+	@$(TRL_PIP) --no-deps --upgrade --target $(TRL_VENV)/trl-ppo -r requirements/trl-ppo.txt
 	@touch $@

@@ -71,7 +71,7 @@ class StageModel(nn.Module):
     def forward(
         self,
         inputs: Tensor,
-        attention: Tensor | SequenceSlots,
+        attention: Tensor | SequenceSlots | None,
         positions: Tensor,
         cache: Any = None,
         *,

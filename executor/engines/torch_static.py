@@ -169,6 +169,9 @@ class Wave:
         self._prompt_width, self._steps = prompt_width, int(lengths.max())
         # Columns that are padding in all rows of this wave are left out.
         self._first = int((sequences.parts != PADDING).any(dim=0).int().argmax())
+        # Prompts of one length need no mask, and attention without one is faster.
+        prompts = sequences.parts[:, self._first : prompt_width]
+        self._padded = bool((prompts == PADDING).any())
         self._running = lengths > 0
         self._step = 0
         self._cache = KeyValueCache(shard.num_layers, prompt_width - self._first + self._steps)
@@ -179,7 +182,8 @@ class Wave:
         prompt = slice(self._first, self._prompt_width)
         tokens, parts = self._sequences.tokens[:, prompt], self._sequences.parts[:, prompt]
         self._cache.length = 0
-        self._pass(tokens, attention_mask(parts), token_positions(parts))
+        mask = attention_mask(parts) if self._padded else None
+        self._pass(tokens, mask, token_positions(parts))
         self._cache.length = tokens.shape[1]
 
     def append(self) -> bool:
@@ -217,15 +221,18 @@ class Wave:
     def decode(self) -> None:
         """Pass the tokens drawn last."""
         at = self._prompt_width + self._step - 1
-        present = self._sequences.parts[:, self._first : at + 1] != PADDING
-        # A sequence that has ended is passed on with its wave; it attends at least its own place.
-        present[:, -1] = True
-        positions = present.sum(dim=1, keepdim=True) - 1
         tokens = self._sequences.tokens[:, at : at + 1]
-        self._pass(tokens, present[:, None, None], positions)
+        mask: Tensor | None = None
+        # A sequence that has ended is passed on with its wave; what it attends is nobody's concern.
+        positions = torch.full_like(tokens, self._cache.length)
+        if self._padded:
+            present = self._sequences.parts[:, self._first : at + 1] != PADDING
+            present[:, -1] = True
+            mask, positions = present[:, None, None], present.sum(dim=1, keepdim=True) - 1
+        self._pass(tokens, mask, positions)
         self._cache.length += 1
 
-    def _pass(self, tokens: Tensor, mask: Tensor, positions: Tensor) -> None:
+    def _pass(self, tokens: Tensor, mask: Tensor | None, positions: Tensor) -> None:
         """Run tokens through the model; the last stage keeps the logits of the last position."""
         said = forward_through(self._shard, tokens, mask, positions, self._cache, only_last=True)
         self._logits = said[:, 0] if said is not None else None

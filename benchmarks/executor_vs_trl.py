@@ -1,0 +1,326 @@
+"""Compare the executor's throughput with TRL's trainers on the same cores, model, prompts and lengths.
+
+    make bench-trl          both algorithms, pairs of short turns: about four minutes
+    python benchmarks/executor_vs_trl.py [--algorithms grpo ppo] [--pairs 8] [--turn 3] [--cores 2]
+
+TRL lives in an environment of its own (`.venv-trl`, which `make bench-trl` sets up) and runs in a
+process of its own (`trl_side.py`). Both sides are warmed up once; then turns alternate: some
+iterations of TRL, as many of ours, so that whatever else the machine does meets both. While one
+runs, the other waits: TRL at its stdin, our workers for their next call. The page is
+`reports/published/executor.md` (`executor_page.py`).
+
+Both do the same work. The byte tokenizer's end token has an id beyond the model's vocabulary, so no
+response ends early; prompts have one length, so neither side pads; fp32, AdamW, one update of the
+whole batch, the same loss. TRL uses the cores as threads of one process, the executor as the
+devices of the plan that the search chooses. An iteration counts whole: from the end of the one
+before to its own end, with all that either side does in between.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import random
+import statistics
+import string
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from executor_page import publish_throughput
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from executor.execute import execute
+from executor.metrics import read_metrics
+from planner.search import search
+from profiles.catalog import resolve_job
+from profiles.facts import load_facts
+from rlplan.frozen import FrozenDict
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.model import ModelArchitecture
+from rlplan.plan import Plan
+
+ROOT = Path(__file__).parents[1]
+SIDE = Path(__file__).parent / "trl_side.py"
+TRL_VENV = ROOT / ".venv-trl"
+# TRL's last release with a PPO trainer; it borrows everything else from the environment.
+TRL_OF_PPO = TRL_VENV / "trl-ppo"
+
+MODEL = ModelArchitecture(
+    name="llama-256x4",
+    family="llama",
+    hidden_size=256,
+    num_layers=4,
+    num_heads=8,
+    num_kv_heads=8,
+    head_dim=32,
+    ffn_size=688,  # 8/3 of the hidden size, as in Llama, up to a multiple of 16
+    vocab_size=260,
+    max_positions=512,
+)
+PROMPTS, SAMPLES, PROMPT_TOKENS, RESPONSE_TOKENS = 16, 4, 16, 64
+BOS, BEYOND_VOCABULARY = 257, 300
+KL_COEFFICIENT, LEARNING_RATE = 0.01, 1e-6
+DATA_BATCHES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Hold a comparison: by pair, the median seconds of an iteration of each side.
+
+    Attributes:
+        load: Processes that wanted a core in the minute before, by the system's count.
+    """
+
+    algorithm: str
+    versions: dict[str, str]
+    cores: int
+    layout: str
+    tokens: int
+    turn: int
+    load: float
+    pairs: list[dict[str, float]] = field(default_factory=list)
+
+
+class TrlSide:
+    """Run TRL in its own process, turn by turn; a context manager that ends it."""
+
+    def __init__(self, setting: dict[str, Any], python: Path) -> None:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        environment |= {
+            "OMP_NUM_THREADS": str(setting["threads"]),
+            "HF_HUB_OFFLINE": "1",
+            "TRL_EXPERIMENTAL_SILENCE": "1",
+        }
+        if setting["algorithm"] == "ppo":
+            environment["PYTHONPATH"] = str(TRL_OF_PPO)
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with this object
+        self._process = subprocess.Popen(
+            [python, SIDE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=environment,
+        )
+        self.versions: dict[str, str] = self._ask(json.dumps(setting))
+
+    def turn(self, iterations: int) -> list[float]:
+        """Run iterations; return the seconds of each."""
+        seconds: list[float] = self._ask(str(iterations))["seconds"]
+        return seconds
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(line + "\n")
+        stdin.flush()
+        answer = stdout.readline()
+        if not answer:
+            self._log.seek(0)
+            raise RuntimeError(f"TRL ended:\n{self._log.read()[-4000:]}")
+        values: dict[str, Any] = json.loads(answer)
+        return values
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+class Alternation:
+    """Let TRL have its turn before each of ours, from the executor's own progress calls.
+
+    Attributes:
+        ours: Seconds of our iterations, warm-up included.
+        theirs: Seconds of TRL's iterations, by pair.
+    """
+
+    def __init__(self, trl: TrlSide, *, pairs: int, turn: int, warmup: int) -> None:
+        self._trl, self._turn, self._warmup = trl, turn, warmup
+        self._starts = {warmup + pair * turn for pair in range(pairs)}
+        self._since = 0.0
+        self.ours: list[float] = []
+        self.theirs: list[list[float]] = []
+
+    def __call__(self, done: int, _: int, __: str) -> None:
+        """Note the iteration that ended, and let TRL go on where a pair begins."""
+        if done:
+            self.ours.append(time.perf_counter() - self._since)
+        if done == 0:
+            self._trl.turn(self._warmup)
+        if done in self._starts:
+            self.theirs.append(self._trl.turn(self._turn))
+        self._since = time.perf_counter()
+
+    def pairs(self) -> list[dict[str, float]]:
+        """Return of each pair the median seconds of both sides, and how often theirs holds ours."""
+        found = []
+        for pair, theirs in enumerate(self.theirs):
+            first = self._warmup + pair * self._turn
+            ours = statistics.median(self.ours[first : first + self._turn])
+            trl = statistics.median(theirs)
+            found.append({"trl_seconds": trl, "seconds": ours, "ratio": trl / ours})
+        return found
+
+
+def main() -> None:
+    """Compare, and publish."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--algorithms", nargs="+", default=["grpo", "ppo"])
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--turn", type=int, default=3, help="iterations of a side in a pair")
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--trl-python", type=Path, default=TRL_VENV / "bin" / "python")
+    parser.add_argument("--out", type=Path, default=Path("reports/published"))
+    options = parser.parse_args()
+    for algorithm in options.algorithms:
+        found = compared(algorithm, options)
+        publish_throughput(asdict(found), options.out)
+        ratio = statistics.median(pair["ratio"] for pair in found.pairs)
+        print(f"{algorithm}: {ratio:.2f} times TRL {found.versions['trl']}", flush=True)
+
+
+def compared(algorithm: str, options: argparse.Namespace) -> Compared:
+    """Run both sides in turns and return what they took."""
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="rlplan-trl-") as name:
+        folder = Path(name)
+        texts = write_prompts(folder)
+        write_tokenizer(folder / "tokenizer")
+        plan = planned(algorithm, folder, options.cores)
+        setting = trl_setting(plan.job, texts, folder, options.cores)
+        with TrlSide(setting, options.trl_python) as trl:
+            turns = Alternation(trl, pairs=options.pairs, turn=options.turn, warmup=options.warmup)
+            iterations = options.warmup + options.pairs * options.turn
+            run = folder / "run"
+            execute(plan, run, iterations=iterations, seed=0, folder=folder, progress=turns)
+            check_lengths(run)
+            return Compared(
+                algorithm=algorithm,
+                versions=trl.versions | own_versions(),
+                cores=options.cores,
+                layout=shown_layout(plan),
+                tokens=PROMPTS * SAMPLES * RESPONSE_TOKENS,
+                turn=options.turn,
+                load=load,
+                pairs=turns.pairs(),
+            )
+
+
+def planned(algorithm: str, folder: Path, cores: int) -> Plan:
+    """Return the plan that the search chooses for the compared job on that many cores."""
+    roles = (
+        ("actor", "reference")
+        if algorithm == "grpo"
+        else ("actor", "critic", "reference", "reward")
+    )
+    grouped = {"prompts": PROMPTS, "samples_per_prompt": SAMPLES}
+    work = grouped if algorithm == "grpo" else {"prompts": PROMPTS * SAMPLES}
+    rewards = None
+    if algorithm == "grpo":
+        rewards = Rewards(function="digits", function_seconds_per_sample=1e-5)
+    job = Job(
+        name=f"trl-{algorithm}",
+        algorithm=algorithm,
+        models=FrozenDict(dict.fromkeys(roles, MODEL)),
+        workload=Workload(**work, prompt_tokens=PROMPT_TOKENS + 1, response_tokens=RESPONSE_TOKENS),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=cores),),
+        rewards=rewards,
+        hyperparameters=Hyperparameters(
+            learning_rate=LEARNING_RATE,
+            critic_learning_rate=LEARNING_RATE,
+            kl_coefficient=KL_COEFFICIENT,
+        ),
+        prompts_file="prompts.jsonl",
+        tokenizer="tokenizer",
+    )
+    job = resolve_job(job, folder)
+    return search(job, load_facts(job)).plans[0].plan
+
+
+def write_prompts(folder: Path) -> list[str]:
+    """Write prompts of one length, some batches of them; return their texts."""
+    drawn = random.Random(0)
+    letters = string.ascii_lowercase
+    texts = [
+        "".join(drawn.choices(letters, k=PROMPT_TOKENS))
+        for _ in range(DATA_BATCHES * PROMPTS * SAMPLES)
+    ]
+    lines = [json.dumps({"prompt": text}) + "\n" for text in texts]
+    (folder / "prompts.jsonl").write_text("".join(lines), encoding="utf-8")
+    return texts
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write a tokenizer of single characters, whose end token no model of 260 ids can say."""
+    vocabulary = {chr(index): index for index in range(256)}
+    vocabulary |= {"<s>": BOS, "</s>": BEYOND_VOCABULARY}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))  # noqa: S106 -- no password
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+    wrapped.save_pretrained(folder)
+
+
+def trl_setting(job: Job, texts: list[str], folder: Path, cores: int) -> dict[str, Any]:
+    """Return a job in the words of `trl_side.py`."""
+    work = job.workload
+    return {
+        "algorithm": job.algorithm,
+        "prompts": work.prompts,
+        "samples_per_prompt": work.samples_per_prompt,
+        "response_tokens": RESPONSE_TOKENS,
+        "epochs": work.epochs,
+        "kl_coefficient": KL_COEFFICIENT,
+        "learning_rate": LEARNING_RATE,
+        "texts": texts,
+        "tokenizer": str(folder / "tokenizer"),
+        "threads": cores,
+        "max_iterations": 10**6,
+        "model": {
+            "hidden_size": MODEL.hidden_size,
+            "num_hidden_layers": MODEL.num_layers,
+            "num_attention_heads": MODEL.num_heads,
+            "num_key_value_heads": MODEL.num_kv_heads,
+            "head_dim": MODEL.head_dim,
+            "intermediate_size": MODEL.ffn_size,
+            "vocab_size": MODEL.vocab_size,
+            "max_position_embeddings": MODEL.max_positions,
+        },
+    }
+
+
+def check_lengths(run: Path) -> None:
+    """Refuse a run in which a response ended early."""
+    lengths = {row["response_tokens"] for row in read_metrics(run)}
+    if lengths != {float(RESPONSE_TOKENS)}:
+        raise RuntimeError(f"responses have {sorted(lengths)} tokens, not {RESPONSE_TOKENS}")
+
+
+def own_versions() -> dict[str, str]:
+    """Return the versions of what both sides stand on."""
+    return {"torch": importlib.metadata.version("torch")}
+
+
+def shown_layout(plan: Plan) -> str:
+    """Return a plan's layout in a few words."""
+    update, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+    return (
+        f"{plan.placement}; updates dp {update.dp} tp {update.tp} pp {update.pp}, micro-batches of"
+        f" {update.micro_batch}; generation dp {generate.dp} tp {generate.tp}"
+    )
+
+
+if __name__ == "__main__":
+    main()
