@@ -62,6 +62,8 @@ class PlacementSearch:
 
     def quick(self) -> None:
         """Find a good plan, if any fits at all."""
+        if math.isinf(self.least_value):
+            return
         for places in (self.bounds.promising(QUICK_PLACES), self.bounds.places):
             parts = self._parts(self.space.pools.quick, places)
             queue = self._queue(parts, math.inf, QUICK_WAYS)
