@@ -61,7 +61,7 @@ def run_task(call: TaskCall, compute: Callable[[Columns], Outcome], *, leads: bo
     return (*columns, report) if columns else report
 
 
-def wait_for(references: list[Any]) -> None:
+def wait_for(references: Sequence[Any]) -> None:
     """Wait until objects exist, without fetching them: waiting is not part of a task."""
     if references:
-        ray.wait(references, num_returns=len(references), fetch_local=False)
+        ray.wait(list(references), num_returns=len(references), fetch_local=False)

@@ -20,6 +20,7 @@ from executor.pools import WorkerGroup
 from executor.protocols import DP_PROTO, RankPositions, train_positions
 from executor.sent import Outbox, Sent, metrics_by_task, reported_by, sending_order
 from executor.spans import Seat, measured_spans
+from executor.sync import send_weights
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Task, parents_of
 from rlplan.plan import Plan
@@ -235,13 +236,10 @@ class Controller:
         if train.pool == generate.pool:
             reports = _seats(train.pool, group.start("reshard"))
         else:
-            results = group.send(
-                "export_weights", dict.fromkeys(range(group.ranks), self._shards), num_returns=2
-            )
-            exports = {rank: result[1] for rank, result in results.items()}
             places = task_positions(train, group.ranks)
-            holders = [results[rank][0] for rank in places.groups()[0]]
-            imports = target.start("import_weights", holders)
+            exports, imports = send_weights(
+                group, target, places.groups()[0], self._shards, self._plan.bucket_bytes
+            )
             reports = _seats(train.pool, exports) | _seats(generate.pool, imports)
         # One transition that holds both pools, noted on the one that receives.
         positions = generation_positions(self._plan)

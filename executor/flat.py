@@ -90,10 +90,12 @@ class FlatParameters:
         shape = local_part(parameter).shape
         view = self.values[entry.start : entry.stop].view(shape)
         view.copy_(local_part(parameter))
-        replacement = nn.Parameter(_like(view, parameter), requires_grad=self.gradients is not None)
+        replacement = nn.Parameter(
+            dressed_as(view, parameter), requires_grad=self.gradients is not None
+        )
         if self.gradients is not None:
             gradient = self.gradients[entry.start : entry.stop].view(shape)
-            replacement.grad = _like(gradient, parameter)
+            replacement.grad = dressed_as(gradient, parameter)
         for module, name in owners:
             setattr(module, name, replacement)
 
@@ -106,6 +108,10 @@ class FlatParameters:
     def weight_bytes(self) -> int:
         """Return the bytes of this rank's weights."""
         return self.values.numel() * self.values.element_size()
+
+    def view_of(self, entry: Entry) -> Tensor:
+        """Return a parameter's values, in the entry's shape."""
+        return self.values[entry.start : entry.stop].view(entry.shape)
 
     def stored(self) -> list[Tensor]:
         """Return what holds this rank's weights, each with a storage of its own."""
@@ -215,7 +221,7 @@ def local_part(parameter: Tensor) -> Tensor:
     return detached.to_local() if isinstance(detached, DTensor) else detached
 
 
-def _like(local: Tensor, parameter: Tensor) -> Tensor:
+def dressed_as(local: Tensor, parameter: Tensor) -> Tensor:
     """Return `local` dressed as the DTensor that `parameter` is, or as it is."""
     if not isinstance(parameter, DTensor):
         return local

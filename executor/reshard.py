@@ -6,7 +6,6 @@ Pure functions over entries and flat tensors: no process is needed to hold them 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from executor.flat import Entry
@@ -111,78 +110,6 @@ def wanted_entries(
     )
 
 
-def spans_of(entries: Iterable[Entry]) -> list[Span]:
-    """Return the spans of a flat tensor that hold entries, as few as there can be."""
-    spans: list[Span] = []
-    for entry in entries:
-        if spans and spans[-1][1] == entry.start:
-            spans[-1] = (spans[-1][0], entry.stop)
-        else:
-            spans.append((entry.start, entry.stop))
-    return spans
-
-
 def _lender(receiver: Holding, same_stage: Sequence[Holding]) -> Holding:
     """Return who of a stage gives a receiver what its ranks all hold: lenders take turns."""
     return same_stage[receiver.tp % len(same_stage)]
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Locate a part of a parameter in a message, and in the shard that it is for.
-
-    Attributes:
-        start, stop: Of its elements in the message.
-        offset: Where it begins in the shard's parameter, along `dimension`.
-    """
-
-    name: str
-    start: int
-    stop: int
-    shape: tuple[int, ...]
-    dimension: int
-    offset: int
-
-
-def lent_slices(
-    source: Holding, values: Tensor, target: Holding, *, target_head_is_tied: bool = False
-) -> tuple[list[Slice], Tensor]:
-    """Return what a rank gives for a shard of another layout, and the message that holds it.
-
-    Whole parameters are given by the first rank of a stage.
-
-    Args:
-        target_head_is_tied: Whether the shard's head is the embedding, which the source may hold.
-    """
-    held = {entry.name: entry for entry in source.entries}
-    tied = {HEAD: EMBEDDING} if target_head_is_tied else {}
-    slices: list[Slice] = []
-    found: list[Tensor] = []
-    for entry in target.entries:
-        given = held.get(entry.name) or held.get(tied.get(entry.name, ""))
-        if given is None or (given.dimension is None and source.tp > 0):
-            continue
-        copied = overlap(given, source.tp, entry, target.tp)
-        if copied is None:
-            continue
-        dimension, here, there, width = copied
-        view = values[given.start : given.stop].view(given.shape)
-        found.append(view.narrow(dimension, here, width))
-        start = slices[-1].stop if slices else 0
-        stop = start + found[-1].numel()
-        slices.append(Slice(entry.name, start, stop, tuple(found[-1].shape), dimension, there))
-    flat = [piece.reshape(-1) for piece in found]
-    return slices, torch.cat(flat) if flat else values.new_empty(0)
-
-
-def write_slices(
-    target: Sequence[Entry], flat: Tensor, slices: Sequence[Slice], message: Tensor
-) -> None:
-    """Write what another rank gave into a shard."""
-    entries = {entry.name: entry for entry in target}
-    for piece in slices:
-        entry = entries[piece.name]
-        view = flat[entry.start : entry.stop].view(entry.shape)
-        width = piece.shape[piece.dimension]
-        given = message[piece.start : piece.stop].view(piece.shape)
-        view.narrow(piece.dimension, piece.offset, width).copy_(given)

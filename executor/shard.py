@@ -13,6 +13,7 @@ from executor.experts import cut_experts, is_expert
 from executor.flat import FlatParameters
 from executor.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.layouts import cuts_sequences
+from executor.lent import LentParameters
 from executor.meshes import RankGroup, RankMesh
 from executor.models import EMBEDDING, HEAD, StageModel, build_stages
 from executor.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
@@ -22,7 +23,7 @@ from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import Precision
 
-Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters
+Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters | LentParameters
 Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 
 # Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
@@ -39,7 +40,7 @@ class ModelShard:
 
     Attributes:
         stages: This rank's pipeline stages, first ones first; several where they interleave.
-        flat: Its weights; whole ones in one flat tensor, or fully sharded ones.
+        flat: Its weights: whole ones in one flat tensor, fully sharded ones, or lent ones.
         trainer: Reduces gradients and steps; None where the model is not trained.
         parking: Keeps optimizer states, or the weights of a model that is not trained, on the host
             between uses; None: they stay on the device.

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
 from executor.flat import Entry
+from executor.lent import LentParameters
 from executor.meshes import RankMesh
 from executor.models import EMBEDDING, HEAD
 from executor.optimizers import MOMENTS
@@ -58,6 +59,7 @@ def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
     steps = torch.tensor(0)
     _load(_states(shard, flats, tied=tied) | {STEPS: steps}, folder)
+    assert not isinstance(shard.flat, LentParameters), "what is trained lends, and borrows nothing"
     shard.flat.write_values(flats.pop(WEIGHTS))
     shard.trainer.write_moments(flats, int(steps))
 

@@ -12,23 +12,26 @@ import torch
 from torch import Tensor
 
 from executor.batches import PADDING, RESPONSE, Columns
+from executor.buckets import lent_slices, write_slice
 from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
 from executor.checkpoints import StoreCall
 from executor.columns import as_baseline, column_of, sequences_for
 from executor.engines import EngineSetup, GenerationEngine, start_engine
 from executor.engines.torch_static import GenerateSettings
 from executor.experience import make_experience
+from executor.flat import FlatParameters
 from executor.footprint import spare_collector
 from executor.infer import infer
 from executor.member import Member
 from executor.meshes import reduce_sum_over_dp
 from executor.protocols import MICRO_DP, ONE_TO_ALL, THREE_D, registered
 from executor.random_states import read_random_states, write_random_states
-from executor.reshard import Holding, lent_slices, write_slices
+from executor.reshard import Holding
 from executor.residents import Duty, PoolModels
 from executor.settings import effective_settings
 from executor.shard import ModelShard
 from executor.stored_shards import load_shard, save_shard
+from executor.sync import BucketArrival, BucketOrder, Imported
 from executor.train import update_model
 from executor.transition import holding_of
 from executor.workload import response_lengths
@@ -171,6 +174,7 @@ class Worker(Member):
         moved = {
             "received_bytes_max": float(self._models.transition.received_bytes),
             "redundant_bytes_max": float(self._models.transition.redundant_bytes),
+            "buffer_bytes_max": float(self._models.transition.buffer_bytes),
         }
         return CallReport(start_seconds=start, end_seconds=time.time(), metrics=moved)
 
@@ -180,51 +184,57 @@ class Worker(Member):
         return holding_of(self._models.generator)
 
     @registered(ONE_TO_ALL)
-    def export_weights(self, targets: list[Holding]) -> tuple[Any, CallReport]:
-        """Put out what this rank gives each shard of another pool, if it leads a copy of the model.
+    def export_weights(self, order: BucketOrder) -> tuple[Any, CallReport]:
+        """Put out this rank's part of a bucket for each shard of another pool, if it leads a copy.
 
-        Args:
-            targets: What the other pool's ranks hold.
+        Fully sharded weights are gathered with the first bucket and kept until the last one.
         """
-        start, shard = time.time(), self._models.homes["actor"]
+        wait_for(order.before)
         given: dict[tuple[int, int], Any] = {}
-        values = shard.flat.whole_values()
+        shard = self._models.homes["actor"]
+        if order.number == 0:
+            self._export_start_seconds = time.time()
+            self._exported: Tensor | None = shard.flat.whole_values()
+        assert self._exported is not None, "buckets come in their order"
         if shard.mesh.copies.position == 0:
             tied = self._duty.plan.job.architecture("actor").tied_embeddings
-            for target in targets:
+            for target in order.targets:
                 if (target.pp, target.tp) not in given:
-                    slices, message = lent_slices(
-                        holding_of(shard), values, target, target_head_is_tied=tied
+                    message = lent_slices(
+                        holding_of(shard),
+                        self._exported,
+                        order.blocks(target),
+                        target.tp,
+                        target_head_is_tied=tied,
                     )
-                    given[target.pp, target.tp] = ray.put((slices, _array(message)))
-        return given, CallReport(start_seconds=start, end_seconds=time.time())
+                    given[target.pp, target.tp] = ray.put((message[0], _array(message[1])))
+        if order.is_last:
+            self._exported = None
+        return given, CallReport(start_seconds=self._export_start_seconds, end_seconds=time.time())
 
     @registered(ONE_TO_ALL)
-    def import_weights(self, holders: list[Any]) -> CallReport:
-        """Write the generate shard from what another pool's ranks gave for it.
+    def import_weights(self, arrival: BucketArrival) -> CallReport:
+        """Write a bucket of the generate shard from what another pool's ranks gave for it.
 
-        Args:
-            holders: References to what `export_weights` returned.
+        Returns:
+            When the first bucket began, and the bytes of all buckets so far.
         """
         generator = self._models.generator
-        wait_for(holders)
-        start, place = time.time(), (generator.mesh.pp, generator.mesh.tp)
-        received = 0
+        flat, place = generator.flat, (generator.mesh.pp, generator.mesh.tp)
+        assert isinstance(flat, FlatParameters), "a copy on another pool is a whole one"
+        wait_for(arrival.holders)
+        if arrival.number == 0:
+            self._imported = Imported(start_seconds=time.time())
+        given = ray.get([each[place] for each in ray.get(arrival.holders)])
+        self._imported.count(message.nbytes for _, message in given)
+        entries = {entry.name: entry for entry in flat.entries}
         with torch.no_grad():
-            for slices, message in ray.get([given[place] for given in ray.get(holders)]):
-                received += message.nbytes
-                write_slices(
-                    generator.flat.entries,
-                    generator.flat.whole_values(),
-                    slices,
-                    self._tensor(message),
-                )
+            for slices, message in given:
+                values = self._tensor(message)
+                for piece in slices:
+                    write_slice(piece, values, flat.view_of(entries[piece.name]))
         self._finish()
-        return CallReport(
-            start_seconds=start,
-            end_seconds=time.time(),
-            metrics={"received_bytes_max": float(received)},
-        )
+        return self._imported.report()
 
     @registered(ONE_TO_ALL)
     def weights(self, role: str) -> dict[str, np.ndarray[Any, Any]]:

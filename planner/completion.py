@@ -134,6 +134,7 @@ def _plan(
         mode=mode,
         transition=transition or "none",
         staleness=STALENESS.get(mode, 0) if draft.staleness is None else draft.staleness,
+        bucket_bytes=draft.bucket_bytes,
         made_by=draft.made_by,
     )
 

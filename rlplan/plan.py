@@ -10,9 +10,13 @@ from typing import Literal
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.limits import AtLeastOne, Fraction, NonNegativeInt
+from rlplan.units import MIB
 
 PLAN_VERSION = 1
 HOST_DEVICE = "host"
+# A call to a worker takes about a millisecond, and this much crosses a link of 10 GB/s in seven; three
+# of them fit into the object store of a run.
+BUCKET_BYTES = 64 * MIB
 
 Recompute = Literal["none", "selective", "alternate", "full"]
 TransitionName = Literal["hybridflow", "hybridflow-v", "all-gather", "two-copies", "none"]
@@ -92,6 +96,7 @@ class Plan:
         order: By pool, task names in the order in which they get the pool when several wait.
         transition: How the actor's weights get from the train to the generate layout.
         staleness: How many updates old the generating weights may be (0 when synchronous).
+        bucket_bytes: Weights that are under way to a GPU at a time in a transition.
         made_by: What wrote the plan (a searcher, a baseline, a person), for reports.
     """
 
@@ -103,6 +108,7 @@ class Plan:
     mode: Mode = "sync"
     transition: TransitionName = "hybridflow"
     staleness: NonNegativeInt = 0
+    bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"
 
     def pool(self, name: str) -> ResourcePool:
@@ -183,4 +189,5 @@ class PlanDraft:
     mode: Mode | None = None
     transition: TransitionName | None = None
     staleness: NonNegativeInt | None = None
+    bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"

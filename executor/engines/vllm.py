@@ -37,7 +37,8 @@ from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 from executor.batches import PADDING, PROMPT, RESPONSE
 from executor.engines import DEFAULT_ENGINE, EngineSetup
 from executor.engines.torch_static import GenerateSettings, Generation
-from executor.flat import Entry
+from executor.flat import Entry, FlatParameters
+from executor.lent import LentParameters
 from executor.infer import infer
 from executor.models import HEAD, causal_lm_class, family_config
 from executor.shard import ModelShard
@@ -165,13 +166,13 @@ class VllmEngine:
 
     def _named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every parameter whole, under the name that published models use."""
-        values = self._shard.flat.whole_values()
-        for entry in self._shard.flat.entries:
+        flat = self._shard.flat
+        assert isinstance(flat, FlatParameters | LentParameters), "what generates is not sharded further"
+        for entry in flat.entries:
             name = "lm_head.weight" if entry.name == HEAD else entry.name
             if entry.name == HEAD and self._architecture.tied_embeddings:
                 continue
-            part = values[entry.start : entry.stop].view(entry.shape)
-            yield name.replace("backbone.", "model.", 1), self._whole(entry, part)
+            yield name.replace("backbone.", "model.", 1), self._whole(entry, flat.view_of(entry))
 
     def _whole(self, entry: Entry, part: Tensor) -> Tensor:
         mesh = self._shard.mesh

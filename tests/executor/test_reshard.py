@@ -10,26 +10,27 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from executor.buckets import (
+    Block,
+    buckets_of,
+    lent_slices,
+    spans_of_blocks,
+    write_block,
+    write_slice,
+)
 from executor.flat import Entry
 from executor.layouts import gather_groups, generation_positions
 from executor.models import stage_layers
 from executor.protocols import train_positions
-from executor.reshard import (
-    Holding,
-    Part,
-    lent_slices,
-    overlap,
-    spans_of,
-    wanted_entries,
-    write_shard,
-    write_slices,
-)
+from executor.reshard import Holding, Part, overlap, wanted_entries, write_shard
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionShape, transition_volume
 
 # The width divides by every size up to eight, the layers by all but five and seven.
 LAYERS, WIDTH = 24, 840
 BYTES = torch.float32.itemsize
+# Elements; it cuts most parameters, and holds a few of others.
+BUCKET = 500
 
 
 def parameters(norms):
@@ -78,6 +79,19 @@ def plan_of(train, generate, transition, two_pools=False):
     )
 
 
+def write_blocks(target, made, blocks, source):
+    """Write rows of a rank's weights into a shard; nothing but the rows is read."""
+    holding, values = source
+    targets = {entry.name: entry for entry in target.entries}
+    for block in blocks:
+        entry = targets.get(block.entry.name)
+        if entry is not None:
+            start, stop = block.span
+            rows = values[start:stop].view(-1, *block.entry.shape[1:])
+            view = made[entry.start : entry.stop].view(entry.shape)
+            write_block(block, rows, holding.tp, entry, target.tp, view)
+
+
 def divisors(number):
     return [size for size in range(1, number + 1) if number % size == 0]
 
@@ -106,16 +120,14 @@ def gathered(plan, whole):
             names = {entry.name for entry in target.entries}
             if plan.transition != "hybridflow":
                 names = set(whole)
-            parts, received = [Part(held[rank][0].entries, at.tp[rank], held[rank][1])], 0
+            made, received = torch.full_like(expected, float("nan")), 0
+            own = [Block(entry, 0, entry.shape[0]) for entry in held[rank][0].entries]
+            write_blocks(target, made, own, held[rank])
             for member in members:
                 entries = wanted_entries(held[rank][0], member, members, frozenset(names))
-                buffer = torch.full_like(held[member.rank][1], float("nan"))
-                for start, stop in spans_of(entries):
-                    buffer[start:stop] = held[member.rank][1][start:stop]
-                    received += (stop - start) * BYTES
-                parts.append(Part(entries, member.tp, buffer))
-            made = torch.full_like(expected, float("nan"))
-            write_shard(target.entries, made, place[1], parts)
+                for bucket in buckets_of(entries, BUCKET):
+                    received += sum(block.elements for block in bucket) * BYTES
+                    write_blocks(target, made, bucket, held[member.rank])
             back = torch.full_like(held[rank][1], float("nan"))
             yield made, expected, received, (target, held[rank], back)
 
@@ -169,23 +181,37 @@ def test_another_pool_receives_its_shards_and_no_byte_more(train, generate):
     for rank in range(generate[0] * generate[1]):
         target, expected = shard_of(whole, rank, rank // generate[1], rank % generate[1], *generate)
         made, received = torch.full_like(expected, float("nan")), 0
-        for holding, values in sources:
-            slices, message = lent_slices(holding, values, target)
-            received += message.numel()
-            write_slices(target.entries, made, slices, message)
+        for bucket in buckets_of(target.entries, BUCKET):
+            came = 0
+            for holding, values in sources:
+                slices, message = lent_slices(holding, values, bucket, target.tp)
+                came += message.numel()
+                write_slices(target, made, slices, message)
+            assert came == sum(block.elements for block in bucket) <= WIDTH
+            received += came
         assert torch.equal(made, expected)
         assert received == len(expected)
+
+
+def write_slices(target, made, slices, message):
+    entries = {entry.name: entry for entry in target.entries}
+    for piece in slices:
+        entry = entries[piece.name]
+        write_slice(piece, message, made[entry.start : entry.stop].view(entry.shape))
 
 
 def test_a_tied_head_is_lent_by_who_embeds():
     embedding = torch.randn(4, 2)
     source = Holding(0, 0, 0, (Entry("backbone.embed_tokens.weight", 0, 8, (4, 2), None),))
     target = Holding(0, 1, 0, (Entry("head.weight", 0, 8, (4, 2), None),))
-    slices, message = lent_slices(source, embedding.reshape(-1), target, target_head_is_tied=True)
+    (bucket,) = buckets_of(target.entries, 8)
+    slices, message = lent_slices(
+        source, embedding.reshape(-1), bucket, 0, target_head_is_tied=True
+    )
     made = torch.zeros(8)
-    write_slices(target.entries, made, slices, message)
+    write_slices(target, made, slices, message)
     assert torch.equal(made, embedding.reshape(-1))
-    assert lent_slices(source, embedding.reshape(-1), target)[0] == []
+    assert lent_slices(source, embedding.reshape(-1), bucket, 0)[0] == []
 
 
 def test_parts_that_do_not_overlap_give_nothing():
@@ -196,6 +222,20 @@ def test_parts_that_do_not_overlap_give_nothing():
     assert overlap(quarter, 3, half, 1) == (0, 0, 2, 2)
 
 
-def test_neighbouring_entries_are_one_message():
-    entries = [Entry("a", 0, 4, (4,), 0), Entry("b", 4, 6, (2,), 0), Entry("c", 9, 10, (1,), 0)]
-    assert spans_of(entries) == [(0, 6), (9, 10)]
+def test_rows_fill_buckets_one_after_another():
+    wide = Entry("wide", 0, 12, (4, 3), 0)
+    norm = Entry("norm", 12, 14, (2,), None)
+    assert buckets_of([wide, norm], 7) == [
+        [Block(wide, 0, 2)],
+        [Block(wide, 2, 4), Block(norm, 0, 1)],
+        [Block(norm, 1, 2)],
+    ]
+    assert buckets_of([wide], 2) == [[Block(wide, row, row + 1)] for row in range(4)]
+    assert buckets_of([], 7) == []
+
+
+def test_neighbouring_rows_are_one_message():
+    one, other = Entry("a", 0, 4, (4,), 0), Entry("b", 4, 6, (2,), 0)
+    apart = Entry("c", 9, 10, (1,), 0)
+    blocks = [Block(one, 1, 4), Block(other, 0, 2), Block(apart, 0, 1)]
+    assert spans_of_blocks(blocks) == [(1, 6), (9, 10)]
