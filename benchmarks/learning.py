@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from safe_task import least_cost, most_reward
+
 from executor.execute import execute
 from executor.metrics import read_metrics
 from executor.pools import running_ray
@@ -33,6 +35,11 @@ SEEDS = (0, 1, 2)
 ENDS = 5
 SAMPLES = 4
 COST_LIMIT = 0.2
+# The default step of 0.1 takes the multiplier from 1 to below 1/2 in 50 iterations: too late for a
+# run of 60, whose policy has forgotten the odd digits by then.
+MULTIPLIER_LEARNING_RATE = 1.0
+# Policy and multiplier swing around their ends, so that the means there are longer ones.
+CONSTRAINED_ENDS = 20
 # What the constrained task's two runs are called beside those of the small task.
 CONSTRAINED = ("ppo, constrained task", "safe-rlhf, constrained task")
 
@@ -89,7 +96,10 @@ def constrained_task(algorithm: str) -> Job:
     if load_algorithm(algorithm).constrained:
         roles = (*roles, "cost_critic")
         rewards = replace(rewards, cost_function=f"{SAFE_TASK}:cost")
-        job = replace(job, constraint=Constraint(cost_limit=COST_LIMIT))
+        constraint = Constraint(
+            cost_limit=COST_LIMIT, multiplier_learning_rate=MULTIPLIER_LEARNING_RATE
+        )
+        job = replace(job, constraint=constraint)
     models = FrozenDict(dict.fromkeys(roles, job.models["actor"]))
     return replace(job, name=f"constrained-{algorithm}", models=models, rewards=rewards)
 
@@ -156,7 +166,6 @@ def table(rewards: dict[str, list[list[float]]]) -> list[str]:
 
 def constrained_section(charged: Curves, out: Path) -> list[str]:
     """Return the lines on the task with a cost."""
-    best = COST_LIMIT + (1 - COST_LIMIT) / 2
     costs = {name.split(",")[0]: costs_of(runs) for name, runs in charged.items()}
     picture = plot_learning(
         costs, out / "learning-cost.svg", "Cost of a response", axis="mean cost of an iteration"
@@ -166,10 +175,21 @@ def constrained_section(charged: Curves, out: Path) -> list[str]:
         "## A cost under its limit",
         "",
         (
-            "`benchmarks/safe_task.py`: an odd digit earns 1 and costs 1, an even one earns 1/2 and costs"
-            f" nothing. The limit of the mean cost is {COST_LIMIT}; the most reward under it is"
-            f" {best:.2f}, and 1 without a limit. PPO does not see the cost: its reward r says that it"
-            " is at least 2 r - 1."
+            "`benchmarks/safe_task.py`: a response with shares o of odd and e of even digits earns"
+            f" o (3/2 - o) + e / 2 and costs o. The limit of the mean cost is {COST_LIMIT}; the most"
+            f" reward under it is {most_reward(COST_LIMIT):.2f}, and {most_reward(1):.2f} without a limit."
+            " PPO does not see the cost: its reward says what it is at least. Means over the last"
+            f" {CONSTRAINED_ENDS} iterations."
+        ),
+        "",
+        (
+            "With a linear reward (o + e / 2) and the default step of the multiplier (0.1) the same"
+            " runs ended at reward 0.50 and cost 0. The multiplier began at 1 and fell below 1/2, from"
+            " where odd digits pay, in iteration 52 of 60; the policy had none left by then. A step of"
+            " 1.0 alone, an entropy bonus of 0.01 or 0.1, or both made the cost swing between 0 and"
+            " 0.96 instead: at a multiplier of 1/2 all mixes are worth the same, and policy and"
+            " multiplier circle. So the task's reward became concave, and the step 1.0; the algorithm"
+            " is unchanged."
         ),
         "",
         f"![cost]({picture.name})",
@@ -180,7 +200,7 @@ def constrained_section(charged: Curves, out: Path) -> list[str]:
     for name, runs in charged.items():
         for seed, curve in enumerate(runs["rule_reward"]):
             reward, cost = (
-                statistics.fmean(each[-ENDS:]) for each in (curve, costs_of(runs)[seed])
+                statistics.fmean(each[-CONSTRAINED_ENDS:]) for each in (curve, costs_of(runs)[seed])
             )
             multipliers = runs.get("lagrange_multiplier")
             shown = f"{multipliers[seed][-1]:.2f}" if multipliers else ""
@@ -189,13 +209,10 @@ def constrained_section(charged: Curves, out: Path) -> list[str]:
 
 
 def costs_of(runs: dict[str, list[list[float]]]) -> list[list[float]]:
-    """Return each seed's costs, or the least that they can be where a run did not measure them.
-
-    Odd digits of share c and even ones of share e <= 1 - c earn r = c + e / 2, so c >= 2 r - 1.
-    """
+    """Return each seed's costs, or the least that they can be where a run did not measure them."""
     if "rule_cost" in runs:
         return runs["rule_cost"]
-    return [[max(0.0, 2 * reward - 1) for reward in curve] for curve in runs["rule_reward"]]
+    return [[least_cost(reward) for reward in curve] for curve in runs["rule_reward"]]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan
 from rlplan.trace import Activity
 
+HELD = ("redundant_bytes_max", "buffer_bytes_max")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
@@ -101,7 +103,7 @@ def metrics_by_task(
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of each task, and of the transition of weights, by name.
 
-    Those of what ran several times are added up.
+    Those of what ran several times are added up, but what was held at a time.
     """
     found: dict[str, dict[str, float]] = {}
     for call, done in zip(calls, reported, strict=True):
@@ -112,7 +114,8 @@ def metrics_by_task(
             else reduce_metrics([report.metrics for report in done.reports.values()])
         )
         for name, value in measured.items():
-            total[name] = total.get(name, 0.0) + value
+            before = total.get(name, 0.0)
+            total[name] = max(before, value) if name in HELD else before + value
     return found
 
 

@@ -41,9 +41,10 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     trained on; `kl` is the mean of log(policy / reference) over their tokens; `response_tokens` is
     the mean length of those that were generated; `tokens_per_second` counts prompt and response
     tokens; `transition_received_bytes` are those of the rank that received most when weights went to
-    the generate layout, `transition_redundant_bytes` those that it then held twice; `rounds` says how often prompts were sampled; `stage_seconds/...` reach from the first
-    start to the last end of a stage's tasks; `task_seconds/...` are the spans, and `timing_s/...`
-    the same under verl's names. Losses bear the names that their files give them.
+    the generate layout, `transition_redundant_bytes` those that it then held twice, and
+    `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
+    prompts were sampled; `stage_seconds/...` reach from the first start to the last end of a
+    stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
     """
     generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
     sequences = plan.job.workload.sequences
@@ -58,7 +59,7 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
     if rounds > 1:
         metrics["rounds"] = float(rounds)
-    for name in ("received", "redundant"):
+    for name in ("received", "redundant", "buffer"):
         moved = record.metrics.get("transition", {}).get(f"{name}_bytes_max")
         if moved is not None:
             metrics[f"transition_{name}_bytes"] = moved

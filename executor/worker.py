@@ -225,7 +225,7 @@ class Worker(Member):
         wait_for(arrival.holders)
         if arrival.number == 0:
             self._imported = Imported(start_seconds=time.time())
-        given = ray.get([each[place] for each in ray.get(arrival.holders)])
+        given = ray.get([each[place] for each in ray.get(list(arrival.holders))])
         self._imported.count(message.nbytes for _, message in given)
         entries = {entry.name: entry for entry in flat.entries}
         with torch.no_grad():

@@ -154,6 +154,8 @@ class EngineSheet:
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
         offloads: What it can keep in host memory between uses: weights of models that only infer,
             optimizer states of models that train.
+        reshards_in_buckets: Whether its transition writes the generate shard from received buckets, and
+            lends the train shard in place where both are cut alike; what is not lent has to move.
         interleaves: Whether its pipeline schedule runs several chunks of layers on a stage.
         transition_seconds: Fixed time of a change between train and generate layouts (regrouping,
             rebuilding buffers, emptying caches), beside the bytes moved.
@@ -193,6 +195,7 @@ class EngineSheet:
     padding: Literal["none", "micro_batch", "batch"] = "micro_batch"
     keeps_gradients: bool = False
     offloads: tuple[Literal["weights", "optimizer"], ...] = ()
+    reshards_in_buckets: bool = False
     interleaves: bool = False
     transition_seconds: NonNegative = 0.0
     memory_fraction: Positive = 0.9

@@ -115,15 +115,21 @@ def check_warmup(warmup: int, iterations: int) -> None:
         raise FileError("--warmup", problem, value=warmup, allowed=allowed)
 
 
-def check_new_run(out: Path) -> None:
+def check_new_run(out: Path, resume: Path | None = None) -> None:
     """Refuse a folder that holds a finished run, so that no measurement is replaced.
+
+    Args:
+        resume: What the run begins with; one that goes on in its own folder ends later, and is
+            measured anew.
 
     Raises:
         FileError: Names the folder.
     """
     from rlplan.errors import FileError
 
-    if (out / MEASURED_FILE).exists():
+    start = resume.resolve() if resume is not None else None
+    goes_on = start is not None and out.resolve() in (start, *start.parents)
+    if (out / MEASURED_FILE).exists() and not goes_on:
         raise FileError(str(out), "holds a run already", allowed="a folder without one (--out)")
 
 

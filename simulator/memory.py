@@ -11,7 +11,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.forecast import MemoryForecast
 from rlplan.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.plan import BUCKET_BYTES, Plan, ResourcePool, TaskPlan
 from rlplan.precision import PRECISIONS
 from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
@@ -144,6 +144,8 @@ def extra_weight_bytes(
     """
     shard = generation_weight_bytes(role, generate, job, facts)
     shares = transition in ("hybridflow", "none")
+    if facts.engine(train.engine).reshards_in_buckets and _gathers_first(train):
+        shares = False  # what is sharded further is no slice of the generate shard
     if shares and not facts.engine(generate.engine).gathers_weights:
         return max(0, shard - _train_shard_bytes(role, train, job))
     return shard
@@ -157,13 +159,21 @@ def transition_terms(
     site: Site,
     job: Job,
     facts: Facts,
+    bucket_bytes: int = BUCKET_BYTES,
 ) -> Terms:
-    """Return what a transition on one pool takes of each GPU beside the pool's residents."""
+    """Return what a transition on one pool takes of each GPU beside the pool's residents.
+
+    Args:
+        bucket_bytes: Of the plan; for trainers that reshard in buckets.
+    """
     extra = extra_weight_bytes(role, transition, train, generate, job, facts)
     volume = volume_of(transition, _model_bytes(role, job), train, generate)
     peak = round(volume.peak_weight_bytes) - _train_shard_bytes(role, train, job)
     if facts.engine(generate.engine).gathers_weights:
         peak = extra
+    elif facts.engine(train.engine).reshards_in_buckets:
+        peak = _bucketed_peak(role, transition, train, generate, job, facts)
+        peak += min(bucket_bytes, round(max(0.0, volume.received_bytes)))
     elif train.zero == FULLY_SHARDED:
         # The published formula has the whole model at the peak; software gathers it piece by piece.
         peak = min(peak, extra + _piece_bytes(role, job))
@@ -171,6 +181,28 @@ def transition_terms(
         weights_term(role, generating=True): max(extra, peak),
         CONTEXT: facts.device(site.device).sheet.reserved_bytes,
     }
+
+
+def _bucketed_peak(
+    role: str, transition: str, train: TaskPlan, generate: TaskPlan, job: Job, facts: Facts
+) -> int:
+    """Return what a trainer that reshards in buckets holds at the peak beside its shard.
+
+    A train shard that is lent stays the part of the generate shard that it is. Any other one is
+    there until the generate shard is written; fully sharded weights are gathered whole before.
+    """
+    shard = generation_weight_bytes(role, generate, job, facts)
+    if _gathers_first(train):
+        parameters = largest_shard(job.architecture(role), "lm", train.tp, train.pp, train.ep)
+        return shard + parameters * PRECISIONS[precision_of(job)].weight_bytes
+    if transition in ("hybridflow", "none") and train.tp == generate.tp:
+        return extra_weight_bytes(role, transition, train, generate, job, facts)
+    return shard
+
+
+def _gathers_first(train: TaskPlan) -> bool:
+    """Tell whether weights are gathered over the data-parallel ranks before all else (ZeRO 2 and 3)."""
+    return train.zero > 1 and train.dp > 1
 
 
 def _piece_bytes(role: str, job: Job) -> int:
@@ -193,7 +225,7 @@ def _generation_moments(
         extra = extra_weight_bytes(role, plan.transition, train, generate, job, facts)
         terms[weights_term(role, generating=True)] = extra
         moments[TRANSITION] = transition_terms(
-            role, plan.transition, train, generate, site, job, facts
+            role, plan.transition, train, generate, site, job, facts, plan.bucket_bytes
         )
     left = generation_kv_bytes(
         sum(resident.values()), train, generate, plan.transition, site, job, facts, role

@@ -17,7 +17,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     plan: Annotated[Path, typer.Argument(help="The plan's file.", show_default=False)],
     profile: ProfileOption = None,
     out: Annotated[
-        Path, typer.Option("--out", help="Folder of the run; must not hold one.")
+        Path,
+        typer.Option("--out", help="Folder of the run; must not hold another one than --resume."),
     ] = Path("runs/latest"),
     iterations: Annotated[
         int, typer.Option(min=1, help="Iterations to run, those before --resume counted.")
@@ -72,7 +73,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_warmup(warmup, iterations)
     check_folder("--out", out)
     check_folder("--export", export)
-    check_new_run(out)
+    check_new_run(out, resume)
     complete, facts = load_plan(plan, profile)
     require_execution()
     check_rule_name(complete.job, plan)

@@ -11,6 +11,8 @@ from tests.executor.weights import whole
 
 pytestmark = pytest.mark.ray
 
+# An embedding is 33,280 bytes: it is cut, and no bucket is full to the last byte.
+BUCKET_BYTES = 20_000
 LOSSES = ("policy_loss", "value_loss")
 SAME = ("mean_reward", "rule_reward", "model_score", "kl", "response_tokens")
 
@@ -41,8 +43,15 @@ def ppo_plans():
             job, {"p0": (1, ("actor", "reference")), "p1": (1, ("critic", "reward"))}
         ),
         "standalone": make_plan(job, alone),
-        "two copies": make_plan(
-            job, {"p0": (2, ALL_ROLES), "generator": (1, ("actor",))}, tp=2, transition="two-copies"
+        "two copies": replace(
+            make_plan(
+                job,
+                {"p0": (2, ALL_ROLES), "generator": (2, ("actor",))},
+                tp=2,
+                tp_gen=1,
+                transition="two-copies",
+            ),
+            bucket_bytes=BUCKET_BYTES,
         ),
     }
 
@@ -147,6 +156,8 @@ def test_bytes_that_a_transition_moves_are_metrics(runs):
         received = whole_bytes - held if redundant == 0 else whole_bytes / 2
         assert metrics["transition_received_bytes"] == received
     assert runs["two copies"].metrics[0]["transition_received_bytes"] == whole_bytes
+    for metrics in runs["two copies"].metrics:
+        assert 0 < metrics["transition_buffer_bytes"] <= BUCKET_BYTES < whole_bytes
     assert "transition_received_bytes" not in runs["dp 2"].metrics[0]
 
 

@@ -1,0 +1,117 @@
+"""Workers that are killed: a run with checkpoints goes on, and one that loses them again and again ends."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from executor.checkpoints import CheckpointFolder, CheckpointState, find_checkpoint
+from executor.controller import Controller
+from executor.execute import execute
+from executor.metrics import read_metrics
+from executor.run import Saving
+from executor.runnable import check_runnable
+from executor.start import prepare_groups
+from executor.workload import PromptBatches
+from rlplan.errors import WorkerLostError
+from rlplan.frozen import FrozenDict
+from rlplan.job import Rewards
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
+from tests.executor.test_checkpoints import SEED, assert_same, stored_weights
+
+KILLER = """
+import os, signal
+from pathlib import Path
+
+MARK = Path(__file__).with_name("killed")
+
+
+def workers():
+    # Of this run's device pools: children of the same parent, by the name that Ray gives.
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            name = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == os.getppid() and name.startswith(b"ray::Worker"):
+            yield int(folder.name)
+
+
+def judge(prompt, response, row):
+    calls = Path(__file__).with_name("calls")
+    count = len(calls.read_bytes()) + 1 if calls.exists() else 1
+    calls.write_bytes(b"." * count)
+    if count == {at} or {always}:
+        MARK.write_text("yes")
+        os.kill(max(workers()), signal.SIGKILL)
+    return float(len(response) % 3)
+"""
+
+
+def killed_plan(folder, *, at, always=False, devices=2):
+    """Return a plan on some processes of which a rule kills one in the midst of an iteration."""
+    (folder / "rule.py").write_text(KILLER.format(at=at, always=always))
+    job = replace(make_job(), rewards=Rewards(function="rule.py:judge"))
+    return make_plan(job, {"p0": (devices, ALL_ROLES)})
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
+    ray_slots, crew, tmp_path
+):
+    # The rule judges 8 responses an iteration: the 20th is in the third one.
+    told, plan = [], killed_plan(tmp_path, at=20)
+    run = execute(
+        plan,
+        tmp_path / "out",
+        iterations=4,
+        seed=SEED,
+        folder=tmp_path,
+        progress=lambda *said: told.append(said),
+        saving=Saving(every=2, export=tmp_path / "actor"),
+    )
+    assert (tmp_path / "killed").exists()
+    assert [said for _, _, said in told if "retry 1 of 3" in said and "pool p0" in said]
+    assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == [0, 1, 2, 3]
+    assert [each.iteration for each in run.trace.iterations] == [0, 1, 2, 3]
+    assert (tmp_path / "actor" / "config.json").exists()
+    # The 20th response is behind: this time the rule kills nobody.
+    calm = crew_run_with_rule(crew, plan, tmp_path)
+    last = find_checkpoint(tmp_path / "out")
+    assert last.state.iteration == 4
+    for role in ("actor", "critic"):
+        assert_same(stored_weights(last, role), stored_weights(calm, role))
+
+
+def crew_run_with_rule(crew, plan, folder):
+    """Run four iterations with the shared workers, the rule's file in `folder`."""
+    tasks, groups = check_runnable(plan), crew.groups_of(plan)
+    prompts = PromptBatches(plan.job, folder)
+    prepare_groups(plan, tasks, prompts, SEED, groups)
+    controller = Controller(plan, tasks, groups, prompts.columns)
+    for iteration in range(4):
+        controller.finish(controller.send(iteration))
+    state = CheckpointState(iteration=4, next_prompt=32, seed=SEED, algorithm_state=FrozenDict())
+    return CheckpointFolder(folder / "calm", 1).save(plan, groups, state)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_run_that_loses_workers_again_and_again_ends(ray_slots, tmp_path):
+    told, plan = [], killed_plan(tmp_path, at=0, always=True, devices=1)
+    with pytest.raises(WorkerLostError, match="pool p0: worker"):
+        execute(
+            plan,
+            tmp_path / "out",
+            iterations=2,
+            seed=SEED,
+            folder=tmp_path,
+            progress=lambda *said: told.append(said),
+            saving=Saving(every=1, retries=1),
+        )
+    assert [done for done, _, said in told if "retry 1 of 1" in said] == [0]
+    assert not (tmp_path / "out" / "measured.json").exists()

@@ -1,0 +1,57 @@
+"""`rlplan execute --resume`: a run that goes on in its own folder reads as if it had never stopped."""
+
+from dataclasses import replace
+
+import pytest
+
+from executor.metrics import read_metrics
+from rlplan.decoding import read_json
+from rlplan.measurement import MeasuredRun
+from rlplan.writing import write_yaml
+from rlplan_cli.main import run as run_cli
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
+
+pytestmark = pytest.mark.ray
+
+LOSSES = ("policy_loss", "value_loss", "mean_reward", "actor_gradient_norm")
+
+
+def priced_plan():
+    """Return a plan whose rule has a price, which a forecast wants."""
+    job = make_job()
+    job = replace(job, rewards=replace(job.rewards, function_seconds_per_sample=1e-4))
+    return make_plan(job, {"p0": (1, ALL_ROLES)})
+
+
+@pytest.fixture(scope="module")
+def resumed(ray_slots, tmp_path_factory):
+    """Run two iterations, then on to four, into one folder; return it and what was said."""
+    folder = tmp_path_factory.mktemp("resumed")
+    write_yaml(folder / "plan.yaml", priced_plan())
+    command = ["execute", str(folder / "plan.yaml"), "--out", str(folder / "run"), "--warmup", "0"]
+    command += ["--checkpoint-every", "1"]
+    assert run_cli([*command, "--iterations", "2"]) == 0
+    refused = run_cli([*command, "--iterations", "4"])
+    assert run_cli([*command, "--iterations", "4", "--resume", str(folder / "run")]) == 0
+    return folder / "run", refused
+
+
+def test_metrics_go_on_without_gaps_or_duplicates(resumed):
+    assert [row["iteration"] for row in read_metrics(resumed[0])] == [0, 1, 2, 3]
+
+
+def test_losses_are_those_of_an_undisturbed_run(resumed, crew):
+    plan = priced_plan()
+    undisturbed = crew.run(plan, iterations=4, seed=plan.job.seed).metrics
+    for row, expected in zip(read_metrics(resumed[0]), undisturbed, strict=True):
+        for name in LOSSES:
+            assert row[name] == pytest.approx(expected[name], abs=1e-6), name
+
+
+def test_what_is_measured_is_what_was_run_after_the_checkpoint(resumed):
+    run = read_json(MeasuredRun, resumed[0] / "measured.json")
+    assert [each.iteration for each in run.trace.iterations] == [2, 3]
+
+
+def test_the_folder_of_a_finished_run_is_refused_without_a_resume(resumed):
+    assert resumed[1] == 2
