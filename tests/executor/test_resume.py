@@ -6,6 +6,7 @@ import pytest
 
 from executor.metrics import read_metrics
 from rlplan.decoding import read_json
+from rlplan.frozen import FrozenDict
 from rlplan.measurement import MeasuredRun
 from rlplan.writing import write_yaml
 from rlplan_cli.main import run as run_cli
@@ -17,10 +18,16 @@ LOSSES = ("policy_loss", "value_loss", "mean_reward", "actor_gradient_norm")
 
 
 def priced_plan():
-    """Return a plan whose rule has a price, which a forecast wants."""
+    """Return a plan whose rule has a price and whose tasks name engines, as a forecast wants it."""
     job = make_job()
     job = replace(job, rewards=replace(job.rewards, function_seconds_per_sample=1e-4))
-    return make_plan(job, {"p0": (1, ALL_ROLES)})
+    plan = make_plan(job, {"p0": (1, ALL_ROLES)})
+    engines = {"actor.generate": "torch-static", "rule.compute_reward": "python"}
+    tasks = {
+        name: replace(layout, engine=engines.get(name, "torch-tp-dp"))
+        for name, layout in plan.tasks.items()
+    }
+    return replace(plan, tasks=FrozenDict(tasks))
 
 
 @pytest.fixture(scope="module")
