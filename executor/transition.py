@@ -139,7 +139,9 @@ class PoolTransition:
     @property
     def _generated(self) -> FlatParameters | LentParameters:
         flat = self._generate.flat
-        assert isinstance(flat, FlatParameters | LentParameters), "what generates is not sharded further"
+        assert isinstance(flat, FlatParameters | LentParameters), (
+            "what generates is not sharded further"
+        )
         return flat
 
     def _receive(self, values: Tensor) -> None:

@@ -193,7 +193,7 @@ def _bucketed_peak(
     """
     shard = generation_weight_bytes(role, generate, job, facts)
     if _gathers_first(train):
-        parameters = largest_shard(job.architecture(role), "lm", train.tp, train.pp, train.ep)
+        parameters = largest_shard(job.architecture(role), "lm", train.tp, train.pp)
         return shard + parameters * PRECISIONS[precision_of(job)].weight_bytes
     if transition in ("hybridflow", "none") and train.tp == generate.tp:
         return extra_weight_bytes(role, transition, train, generate, job, facts)
@@ -201,8 +201,8 @@ def _bucketed_peak(
 
 
 def _gathers_first(train: TaskPlan) -> bool:
-    """Tell whether weights are gathered over the data-parallel ranks before all else (ZeRO 2 and 3)."""
-    return train.zero > 1 and train.dp > 1
+    """Tell whether weights are gathered over copies, or experts over their ranks, before all else."""
+    return train.ep > 1 or (train.zero > 1 and train.dp * train.cp > 1)
 
 
 def _piece_bytes(role: str, job: Job) -> int:

@@ -38,8 +38,8 @@ from executor.batches import PADDING, PROMPT, RESPONSE
 from executor.engines import DEFAULT_ENGINE, EngineSetup
 from executor.engines.torch_static import GenerateSettings, Generation
 from executor.flat import Entry, FlatParameters
-from executor.lent import LentParameters
 from executor.infer import infer
+from executor.lent import LentParameters
 from executor.models import HEAD, causal_lm_class, family_config
 from executor.shard import ModelShard
 from rlplan.errors import InfeasibleError, PlanError
@@ -167,7 +167,9 @@ class VllmEngine:
     def _named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every parameter whole, under the name that published models use."""
         flat = self._shard.flat
-        assert isinstance(flat, FlatParameters | LentParameters), "what generates is not sharded further"
+        assert isinstance(flat, FlatParameters | LentParameters), (
+            "what generates is not sharded further"
+        )
         for entry in flat.entries:
             name = "lm_head.weight" if entry.name == HEAD else entry.name
             if entry.name == HEAD and self._architecture.tied_embeddings:

@@ -19,6 +19,7 @@ from simulator.memory import (
     least_kv_bytes,
     pool_memory,
     task_memory,
+    transition_terms,
 )
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.test_costs_tasks import layouts
@@ -215,6 +216,42 @@ def test_zero_redundancy_grows_the_train_shard_and_the_others_copy_it():
         for name in ("hybridflow", "hybridflow-v")
     }
     assert extra == {"hybridflow": shard - kept, "hybridflow-v": shard}
+
+
+EXECUTOR = layout("torch-3d", tp=2, pp=4)
+
+
+@pytest.mark.parametrize(
+    ("trained", "transition", "tp_gen", "pp_gen", "held"),
+    [
+        # Cut alike: the train shard is lent, and only what it lacks takes memory.
+        (EXECUTOR, "hybridflow", 2, 1, lambda shard, kept, _: shard - kept),
+        # Cut less: both shards are there until the generate shard is written.
+        (EXECUTOR, "hybridflow", 1, 1, lambda shard, *_: shard),
+        (EXECUTOR, "hybridflow-v", 2, 1, lambda shard, *_: shard),
+        # Fully sharded: gathered whole before that.
+        (
+            layout("torch-3d", tp=2, dp=4, zero=3),
+            "hybridflow",
+            2,
+            1,
+            lambda shard, _, whole: shard + whole,
+        ),
+    ],
+    ids=["lent", "moved", "vanilla groups", "fully sharded"],
+)
+def test_the_executors_transition_holds_its_shards_and_a_bucket(
+    trained, transition, tp_gen, pp_gen, held
+):
+    model = JOB.architecture("actor")
+    generate = layout("torch-static", tp=tp_gen, pp=pp_gen, dp=8 // (tp_gen * pp_gen))
+    shard = 2 * largest_shard(model, "lm", tp_gen, pp_gen)
+    kept = 2 * largest_shard(model, "lm", trained.tp, trained.pp)
+    terms = transition_terms(
+        "actor", transition, trained, generate, site_of(JOB, 8), JOB, FACTS, bucket_bytes=10**6
+    )
+    received = 10**6 if trained.zero == 0 else 0  # no tensor-parallel rank lacks anything here
+    assert terms["actor weights for generation"] == held(shard, kept, kept) + received
 
 
 def test_vanilla_groups_hold_the_whole_model_while_they_regroup():
