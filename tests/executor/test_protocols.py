@@ -237,8 +237,8 @@ def test_arguments_of_their_own_come_back_in_the_order_of_ranks(tp, pp, dp):
     assert ALL_TO_ALL.collect(positions, by_rank, list) == items
 
 
-# A gigabyte where there is time for it: RLPLAN_TEST_PAYLOADS=50.
-PAYLOAD_BYTES, PAYLOADS = 20_000_000, int(os.environ.get("RLPLAN_TEST_PAYLOADS", "10"))
+# A gigabyte in all; RLPLAN_TEST_PAYLOADS says another count.
+PAYLOAD_BYTES, PAYLOADS = 20_000_000, int(os.environ.get("RLPLAN_TEST_PAYLOADS", "50"))
 
 
 @pytest.mark.ray
