@@ -1,5 +1,6 @@
 """The search beside the systems of the field, on the examples and by every objective."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,9 @@ import pytest
 from planner.baselines import baseline_names, load_baseline
 from planner.objectives import load_objective, objective_names
 from planner.search import search
-from planner.specs import violations
 from profiles.catalog import load_job
 from profiles.facts import load_facts
+from rlplan.specs import Specs
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOBS = sorted(p.stem for p in EXAMPLES.glob("*.yaml") if not p.name.endswith(".plan.yaml"))
@@ -18,18 +19,15 @@ ROUNDING = 1e-9
 
 @pytest.fixture(scope="module", params=JOBS)
 def example(request):
-    """Return an example's job and facts with the plans of the systems that fit and keep its specs."""
+    """Return an example without its limits, its facts, and what systems make of it that fits.
+
+    No system keeps the money of the example with several devices.
+    """
     job = load_job(EXAMPLES / f"{request.param}.yaml")
+    job = replace(job, specs=Specs(staleness=job.specs.staleness))
     facts = load_facts(job)
     systems = [load_baseline(name).best_plan(job, facts) for name in baseline_names()]
-    sound = [
-        each
-        for each in systems
-        if each.forecast is not None
-        and each.forecast.feasible
-        and not violations(each.plan, each.forecast, job.specs)
-    ]
-    return job, facts, sound
+    return job, facts, [each for each in systems if each.forecast and each.forecast.feasible]
 
 
 @pytest.mark.parametrize("name", objective_names())
@@ -37,5 +35,6 @@ def test_no_system_has_a_better_plan_than_the_search(example, name):
     job, facts, systems = example
     objective = load_objective(name, job)
     ours = objective.value(search(job, facts, objective=name).plans[0].forecast)
+    assert len(systems) >= 5
     for each in systems:
         assert ours <= objective.value(each.forecast) * (1 + ROUNDING), each.name
