@@ -165,16 +165,16 @@ def main() -> None:
     parser.add_argument("--trl-python", type=Path, default=TRL_VENV / "bin" / "python")
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
     options = parser.parse_args()
+    load = os.getloadavg()[0]  # before our own work adds to it
     for algorithm in options.algorithms:
-        found = compared(algorithm, options)
+        found = compared(algorithm, options, load)
         publish_throughput(asdict(found), options.out)
         ratio = statistics.median(pair["ratio"] for pair in found.pairs)
         print(f"{algorithm}: {ratio:.2f} times TRL {found.versions['trl']}", flush=True)
 
 
-def compared(algorithm: str, options: argparse.Namespace) -> Compared:
+def compared(algorithm: str, options: argparse.Namespace, load: float) -> Compared:
     """Run both sides in turns and return what they took."""
-    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="rlplan-trl-") as name:
         folder = Path(name)
         texts = write_prompts(folder)
