@@ -3,7 +3,7 @@
 import torch
 
 from executor.engines.torch_static import GenerateSettings, generate
-from executor.parallel import make_mesh
+from executor.meshes import make_mesh
 from executor.protocols import train_positions
 from executor.shard import build_shard
 from tests.executor.plans import TINY
