@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import ray
-from executor_page import publish_controller
+from executor_page import cores_in_use, publish_controller
 
 from executor.calls import CallReport
 from executor.controller import Controller
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
     options = parser.parse_args()
-    load, cores = os.getloadavg()[0], min(len(os.sched_getaffinity(0)), options.workers)
+    load, cores = cores_in_use(), min(len(os.sched_getaffinity(0)), options.workers)
     measured = measured_iterations(planned(options.workers), options.iterations)
     whole, idle, cpu = (statistics.median(column) for column in zip(*measured, strict=True))
     spread = idle + (whole - idle) * cores / options.workers

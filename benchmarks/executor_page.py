@@ -4,7 +4,9 @@ Two benchmarks write it, each its own part; the figures are in `executor.json`.
 """
 
 import json
+import os
 import statistics
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,26 @@ from typing import Any
 from rlplan.writing import write_json, write_text
 
 BAR_RATIO, BAR_FRACTION = 2.0, 0.05
-BUSY_LOAD = 0.5  # above it, other processes ran on the machine
+BUSY_LOAD = 0.5  # cores; above it, other processes ran on the machine
+LOOK_SECONDS = 3.0
+
+
+def cores_in_use() -> float:
+    """Return how many cores other processes use, on average over some seconds."""
+    times = Path("/proc/stat")  # Linux's; elsewhere the average of the last minute has to do
+    if not times.exists():
+        return os.getloadavg()[0]
+    before = _busy_and_all(times)
+    time.sleep(LOOK_SECONDS)
+    after = _busy_and_all(times)
+    return (os.cpu_count() or 1) * (after[0] - before[0]) / max(1, after[1] - before[1])
+
+
+def _busy_and_all(times: Path) -> tuple[int, int]:
+    """Return the clock ticks in which cores worked, and all of them, since the start."""
+    ticks = [int(word) for word in times.read_text(encoding="utf-8").splitlines()[0].split()[1:9]]
+    waiting = ticks[3] + ticks[4]  # idle, and idle while a disk works
+    return sum(ticks) - waiting, sum(ticks)
 
 
 def publish_throughput(compared: Mapping[str, Any], out: Path) -> None:
@@ -75,7 +96,7 @@ def throughput_section(compared: Mapping[str, Any]) -> list[str]:
 
 def controller_section(costs: Mapping[str, Any]) -> list[str]:
     """Return the lines of the controller's cost."""
-    fraction = costs["fraction"]
+    fraction, idle = costs["fraction"], costs["idle_seconds"] / costs["iteration_seconds"]
     return [
         "## What the controller costs",
         "",
@@ -94,7 +115,9 @@ def controller_section(costs: Mapping[str, Any]) -> list[str]:
         ),
         "",
         (
-            f"The bar is {BAR_FRACTION:.0%}. Of the iteration as measured the cost is"
+            f"The bar is {BAR_FRACTION:.0%}. By what the recorder shows, the time in which no worker has a"
+            f" task in hand, it is {idle:.1%} of the iteration: {verdict(idle < BAR_FRACTION, costs['load'])}."
+            " With the controller's CPU time, which runs beside the workers', the cost is"
             f" {costs['measured_fraction']:.1%}: {verdict(costs['measured_fraction'] < BAR_FRACTION, costs['load'])}."
             f" Of the one with a core for each worker it is {fraction:.1%}:"
             f" {verdict(fraction < BAR_FRACTION, costs['load'])}."
@@ -114,4 +137,4 @@ def busy_note(load: float) -> str:
     """Return a warning where the machine was busy before the run."""
     if load < BUSY_LOAD:
         return ""
-    return f" The machine was busy with other work (load {load:.1f} before the run)."
+    return f" The machine was busy with other work ({load:.1f} cores in use before the run)."

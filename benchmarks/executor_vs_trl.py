@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from executor_page import publish_throughput
+from executor_page import cores_in_use, publish_throughput
 from trl_setting import (
     PROMPTS,
     RESPONSE_TOKENS,
@@ -55,7 +55,7 @@ class Compared:
     """Hold a comparison: by pair, the median seconds of an iteration of each side.
 
     Attributes:
-        load: Processes that wanted a core in the minute before, by the system's count.
+        load: Cores that other processes used before.
     """
 
     algorithm: str
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--trl-python", type=Path, default=TRL_VENV / "bin" / "python")
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
     options = parser.parse_args()
-    load = os.getloadavg()[0]  # before our own work adds to it
+    load = cores_in_use()  # before our own work adds to it
     for algorithm in options.algorithms:
         found = compared(algorithm, options, load)
         publish_throughput(asdict(found), options.out)

@@ -35,6 +35,8 @@ SEEDS = (0, 1, 2)
 ENDS = 5
 SAMPLES = 4
 COST_LIMIT = 0.2
+# What the job asks for, since the cost swings around it: with 0.2 itself three seeds ended at 0.19 to 0.22.
+COST_TARGET = 0.15
 # The default step of 0.1 takes the multiplier from 1 to below 1/2 in 50 iterations: too late for a
 # run of 60, whose policy has forgotten the odd digits by then.
 MULTIPLIER_LEARNING_RATE = 1.0
@@ -97,7 +99,7 @@ def constrained_task(algorithm: str) -> Job:
         roles = (*roles, "cost_critic")
         rewards = replace(rewards, cost_function=f"{SAFE_TASK}:cost")
         constraint = Constraint(
-            cost_limit=COST_LIMIT, multiplier_learning_rate=MULTIPLIER_LEARNING_RATE
+            cost_limit=COST_TARGET, multiplier_learning_rate=MULTIPLIER_LEARNING_RATE
         )
         job = replace(job, constraint=constraint)
     models = FrozenDict(dict.fromkeys(roles, job.models["actor"]))
@@ -178,13 +180,14 @@ def constrained_section(charged: Curves, out: Path) -> list[str]:
             "`benchmarks/safe_task.py`: a response with shares o of odd and e of even digits earns"
             f" o (3/2 - o) + e / 2 and costs o. The limit of the mean cost is {COST_LIMIT}; the most"
             f" reward under it is {most_reward(COST_LIMIT):.2f}, and {most_reward(1):.2f} without a limit."
-            " PPO does not see the cost: its reward says what it is at least. Means over the last"
+            f" Safe-RLHF is asked for {COST_TARGET} (most reward {most_reward(COST_TARGET):.2f}). PPO does"
+            " not see the cost: its reward says what it is at least. Means over the last"
             f" {CONSTRAINED_ENDS} iterations."
         ),
         "",
         (
-            "The cost swings around its limit, since the multiplier follows it with a lag: a mean may"
-            " end a little above. With a linear reward (o + e / 2) and the default step of the"
+            "The cost swings around what is asked for, since the multiplier follows it with a lag: asked for"
+            " the limit itself, three seeds ended at 0.203, 0.192 and 0.223, hence the margin. With a linear reward (o + e / 2) and the default step of the"
             " multiplier (0.1) the runs ended at reward 0.50 and cost 0: the multiplier began at 1 and"
             " fell below 1/2, from where odd digits pay, in iteration 52 of 60, and the policy had none"
             " left by then. Tried on it with seed 0: an entropy bonus of 0.01 changed nothing; a step of"
