@@ -15,6 +15,8 @@ from executor.flat import Entry
 from executor.models import EMBEDDING, HEAD
 from executor.reshard import Holding, Span, overlap
 
+WEIGHT_BYTES = torch.float32.itemsize  # shards hold fp32, whatever is multiplied in
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

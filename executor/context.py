@@ -46,10 +46,7 @@ def gather_rows(mine: Tensor, ranks: RankGroup) -> Tensor:
     Args:
         mine: Every n-th row. Shape (L / n, ...).
     """
-    if ranks.size == 1:
-        return mine
-    gathered: Tensor = _Gathered.apply(mine, ranks, False)  # type: ignore[no-untyped-call]
-    return gathered
+    return _gathered(mine, ranks, alike=False)
 
 
 def gather_alike(mine: Tensor, ranks: RankGroup) -> Tensor:
@@ -58,7 +55,11 @@ def gather_alike(mine: Tensor, ranks: RankGroup) -> Tensor:
     Args:
         mine: Every n-th row. Shape (L / n, ...).
     """
+    return _gathered(mine, ranks, alike=True)
+
+
+def _gathered(mine: Tensor, ranks: RankGroup, *, alike: bool) -> Tensor:
     if ranks.size == 1:
         return mine
-    gathered: Tensor = _Gathered.apply(mine, ranks, True)  # type: ignore[no-untyped-call]
+    gathered: Tensor = _Gathered.apply(mine, ranks, alike)  # type: ignore[no-untyped-call]
     return gathered

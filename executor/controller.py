@@ -81,7 +81,7 @@ class Controller:
         self.state = initial_state(self._algorithm, plan.job)
         self.origin_seconds: float | None = None
         self._outbox = Outbox()
-        self._ahead: _Turn | None = None
+        self._ahead: tuple[_Turn, Batch] | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
         self._shards: list[Any] = []
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
@@ -104,18 +104,14 @@ class Controller:
         start = self._outbox.begin()
         if self.origin_seconds is None:
             self.origin_seconds = start
-        job, turn = self._plan.job, _Turn(self, iteration)
         if self._plan.mode == "one-step-off":
-            turn = self._ahead or self._generated(iteration)
+            turn, batch = self._ahead or self._generated(iteration)
             assert turn.iteration == iteration
-            assert turn.batch is not None
-            self._ahead = None
             following = None if is_last else iteration + 1
-            batch = one_step_off(
-                turn, turn.batch, self._beside(), lambda: self._generate_ahead(following)
-            )
+            one_step_off(turn, batch, self._beside(), lambda: self._generate_ahead(following))
         else:
-            batch = sampled_again(turn, job) if self._algorithm.resamples else one_batch(turn)
+            turn, resamples = _Turn(self, iteration), self._algorithm.resamples
+            batch = sampled_again(turn, self._plan.job) if resamples else one_batch(turn)
         return Running(
             iteration=iteration,
             start_seconds=start,
@@ -163,10 +159,9 @@ class Controller:
             calls.append(self._send_task(task, batch))
         return calls
 
-    def _generated(self, iteration: int) -> "_Turn":
+    def _generated(self, iteration: int) -> tuple["_Turn", Batch]:
         turn = _Turn(self, iteration)
-        turn.batch = generated(turn)
-        return turn
+        return turn, generated(turn)
 
     def _generate_ahead(self, iteration: int | None) -> None:
         self._ahead = None if iteration is None else self._generated(iteration)
@@ -252,7 +247,6 @@ class _Turn:
     def __init__(self, controller: Controller, iteration: int) -> None:
         self._controller, self.iteration = controller, iteration
         self.tasks, self.calls = controller.tasks, list[Sent]()
-        self.batch: Batch | None = None
 
     def prompts(self, number: int) -> Batch:
         return self._controller.batch_of_prompts(number)

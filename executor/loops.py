@@ -1,7 +1,7 @@
 """Controller loops: how an iteration's tasks follow each other, as pseudo-code would have it.
 
 Which tasks there are, and who waits for whom, says the algorithm's file in `rlplan/algorithms/`. A
-loop returns the batch that was trained on.
+loop that makes its batch returns it, as it was trained on.
 """
 
 from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ def generated(turn: Turn) -> Batch:
 
 def one_step_off(
     turn: Turn, batch: Batch, beside: tuple[Task, ...], generate_next: Callable[[], None]
-) -> Batch:
+) -> None:
     """Learn from a batch that was generated while the one before was learnt from.
 
     Args:
@@ -82,7 +82,6 @@ def one_step_off(
     done = {task.name for task in beside}
     rest = (task for task in turn.tasks if task.kind != "generate" and task.name not in done)
     turn.run(tuple(rest), batch)
-    return batch
 
 
 def sampled_again(turn: Turn, job: Job) -> Batch:

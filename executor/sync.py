@@ -9,14 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from executor.buckets import Block, buckets_of
+from executor.buckets import WEIGHT_BYTES, Block, buckets_of
 from executor.calls import CallReport
 from executor.pools import WorkerGroup
 from executor.reshard import Holding
-
-WEIGHT_BYTES = torch.float32.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.buckets import Block, buckets_of, spans_of_blocks, write_block
+from executor.buckets import WEIGHT_BYTES, Block, buckets_of, spans_of_blocks, write_block
 from executor.flat import Entry, FlatParameters
 from executor.layouts import gather_groups, uses_micro_groups
 from executor.lent import LentParameters, lent_names
@@ -30,7 +30,6 @@ from executor.reshard import Holding, Part, source_name, wanted_entries, write_s
 from executor.shard import ModelShard
 from rlplan.plan import Plan
 
-WEIGHT_BYTES = torch.float32.itemsize  # shards hold fp32, whatever is multiplied in
 # By sender of a round: its tensor-parallel position, what it sent, and where that is.
 Arrival = tuple[int, Sequence[Block], Tensor]
 

@@ -46,6 +46,21 @@ class Generation:
     log_probs: Tensor
 
 
+def unanswered(prompts: Tensor, present: Tensor, width: int) -> Generation:
+    """Return prompts with empty columns for their responses, on the prompts' device.
+
+    Args:
+        prompts: Left-padded prompts. Shape (B, P).
+        present: Where they have tokens. Shape (B, P).
+        width: R, the columns kept for responses.
+    """
+    batch, prompt_width = prompts.shape
+    tokens = torch.cat([prompts, prompts.new_zeros(batch, width)], dim=1)
+    parts = torch.zeros_like(tokens, dtype=torch.int8)
+    parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
+    return Generation(tokens, parts, torch.zeros(tokens.shape, device=tokens.device))
+
+
 class KeyValueCache:
     """Hold keys and values of a wave for all layers in two tensors, filled from the left.
 
@@ -126,16 +141,17 @@ def generate(
         width: R, the columns kept for responses.
     """
     batch, prompt_width = prompts.shape
-    tokens = torch.cat([prompts, prompts.new_zeros(batch, width)], dim=1)
-    parts = torch.zeros_like(tokens, dtype=torch.int8)
-    parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
-    log_probs = torch.zeros(tokens.shape, device=tokens.device)
+    made = unanswered(prompts, present, width)
     with torch.inference_mode():
         for start in range(0, batch, settings.max_running):
             rows_of_wave = slice(start, start + settings.max_running)
             wave = Wave(
                 shard,
-                Generation(tokens[rows_of_wave], parts[rows_of_wave], log_probs[rows_of_wave]),
+                Generation(
+                    made.tokens[rows_of_wave],
+                    made.parts[rows_of_wave],
+                    made.log_probs[rows_of_wave],
+                ),
                 lengths[rows_of_wave],
                 uniform_draws(rows[rows_of_wave], width, settings),
                 prompt_width,
@@ -144,7 +160,7 @@ def generate(
             wave.start()
             while wave.append():
                 wave.decode()
-    return Generation(tokens, parts, log_probs)
+    return made
 
 
 class Wave:

@@ -34,9 +34,9 @@ from vllm.distributed.parallel_state import get_tp_group
 from vllm.platforms import current_platform
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
-from executor.batches import PADDING, PROMPT, RESPONSE
+from executor.batches import RESPONSE
 from executor.engines import DEFAULT_ENGINE, EngineSetup
-from executor.engines.torch_static import GenerateSettings, Generation
+from executor.engines.torch_static import GenerateSettings, Generation, unanswered
 from executor.flat import Entry, FlatParameters
 from executor.infer import infer
 from executor.lent import LentParameters
@@ -194,22 +194,21 @@ class VllmEngine:
         settings: GenerateSettings,
     ) -> Generation:
         """Return the sequences of a replica's rows; arguments as `torch_static.generate` has them."""
-        batch, prompt_width = prompts.shape
+        prompt_width = prompts.shape[1]
         wanted = [index for index, length in enumerate(lengths.tolist()) if length > 0]
         requests = [{"prompt_token_ids": prompts[i][present[i]].tolist()} for i in wanted]
         sampling = [_sampling(int(lengths[i]), int(rows[i]), settings) for i in wanted]
         answers = self._llm.generate(requests, sampling, use_tqdm=False) if wanted else []
-        tokens = torch.cat([prompts.cpu(), prompts.new_zeros(batch, width, device="cpu")], dim=1)
-        parts = torch.zeros_like(tokens, dtype=torch.int8)
-        parts[:, :prompt_width] = torch.where(present.cpu(), PROMPT, PADDING).to(torch.int8)
-        log_probs = torch.zeros(tokens.shape)
+        said = unanswered(prompts.cpu(), present.cpu(), width)
         for index, answer in zip(wanted, answers, strict=True):
-            drawn, said = _response(answer)
+            drawn, log_probs = _response(answer)
             columns = slice(prompt_width, prompt_width + len(drawn))
-            tokens[index, columns] = torch.tensor(drawn)
-            parts[index, columns] = RESPONSE
-            log_probs[index, columns] = torch.tensor(said)
-        made = Generation(*(held.to(prompts.device) for held in (tokens, parts, log_probs)))
+            said.tokens[index, columns] = torch.tensor(drawn)
+            said.parts[index, columns] = RESPONSE
+            said.log_probs[index, columns] = torch.tensor(log_probs)
+        made = Generation(
+            *(held.to(prompts.device) for held in (said.tokens, said.parts, said.log_probs))
+        )
         return self._at_temperature(made, settings) if settings.greedy else made
 
     def _at_temperature(self, made: Generation, settings: GenerateSettings) -> Generation:
