@@ -151,6 +151,10 @@ class EngineSheet:
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
             longest of their micro-batch, or the longest prompt and response of the global batch.
+        shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation
+            engine of static waves prefills each prompt of a wave once. A training engine that packs
+            sequences holds all but the last token of a prompt once in a micro-batch: linear layers,
+            norms and head compute them once, attention still sees every sample with a prompt of its own.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
         offloads: What it can keep in host memory between uses: weights of models that only infer,
             optimizer states of models that train.
@@ -193,6 +197,7 @@ class EngineSheet:
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0
     padding: Literal["none", "micro_batch", "batch"] = "micro_batch"
+    shares_prompts: bool = False
     keeps_gradients: bool = False
     offloads: tuple[Literal["weights", "optimizer"], ...] = ()
     reshards_in_buckets: bool = False

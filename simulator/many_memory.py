@@ -1,6 +1,7 @@
 """Bytes of many layouts of one infer or train task: `task_memory` in passes over arrays."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from simulator.costs.pipeline import layers_of_stages
 from simulator.costs.pricing import precision_of, shard_of
 from simulator.costs.sequences import local_sequences, statistics_of
 from simulator.costs.sharding import FULLY_SHARDED
+from simulator.costs.shared_prompts import least_shared_tokens
 from simulator.costs.weights import layer_parameters, shard_parameters
 from simulator.site import Site
 from simulator.task_memory import FRAGMENTATION_FRACTION, GATHERED_LAYERS, GRADIENTS_SHARDED
@@ -127,13 +129,21 @@ class _ManyTerms:
         """Return what a layer keeps of a micro-batch, its whole set, and the logits."""
         shard = shard_of(layout, precision_of(self.job), self.engine)
         sequences = min(layout.micro_batch, self._local(layout))
-        shape, fused = (self.model, shard, sequences, self.longest), self.engine.fused_attention
-        working = layer_activation_bytes(*shape, "none", fused_attention=fused)
-        kept = logits = 0
+        shared = least_shared_tokens(self.engine, self.job.workload, sequences)
+        held = partial(
+            layer_activation_bytes,
+            self.model,
+            shard,
+            sequences,
+            self.longest,
+            fused_attention=self.engine.fused_attention,
+            shared_tokens=shared,
+        )
+        working, kept, logits = held("none"), 0, 0
         if self.trains:
-            kept = layer_activation_bytes(*shape, layout.recompute, fused_attention=fused)
+            kept = held(layout.recompute)
         if self.task.head == "lm":
-            width = -(-sequences * self.longest // layout.cp)
+            width = -(-(sequences * self.longest - shared) // layout.cp)
             logits = logits_bytes(
                 self.model, layout.tp, width, shard.value_bytes, backward=self.trains
             )

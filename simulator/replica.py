@@ -59,6 +59,8 @@ class Replica:
         reserves_whole: Whether mixed batching admits a sequence only when its longest possible
             length fits the KV cache (TensorRT-LLM's guaranteed-no-evict policy), so that none is
             ever preempted.
+        prompt_samples: Sequences in a row that have one prompt, of which a static wave prefills those
+            that it holds once.
         prefill_seconds: Seconds of a pass over (sequences, mean tokens of each).
         decode_seconds: Seconds of a step of (running sequences, mean cached tokens).
         mixed_seconds: Seconds of a step of (running sequences, mean cached tokens, chunks).
@@ -78,6 +80,7 @@ class Replica:
     chunked_prefill: bool = False
     reserves_whole: bool = False
     mixed_seconds: MixedCost = no_mixed_steps
+    prompt_samples: int = 1
     decode_run: RunCost | None = None
     prefill_run: RunCost | None = None
 

@@ -4,6 +4,7 @@ Resident terms stay while other tasks of the pool run; transient ones live as lo
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from profiles.facts import Facts
 from rlplan.dataflow import Task
@@ -18,6 +19,7 @@ from simulator.costs.pipeline import layers_of_stages
 from simulator.costs.pricing import precision_of, shard_of
 from simulator.costs.sequences import local_sequences, statistics_of
 from simulator.costs.sharding import FULLY_SHARDED
+from simulator.costs.shared_prompts import least_shared_tokens, samples_sharing
 from simulator.costs.weights import (
     cache_bytes_per_token,
     largest_shard,
@@ -25,6 +27,7 @@ from simulator.costs.weights import (
     shard_parameters,
 )
 from simulator.site import Site
+from simulator.waves import most_prompts
 
 # Share of activations and logits that is lost between blocks of PyTorch's caching allocator: 15 %
 # on average and up to 33 % were measured in training (Guo et al. 2024, GMLake, arXiv:2401.08156,
@@ -136,20 +139,26 @@ def _working_terms(
     local = local_sequences(job, layout.dp, updates=updates)
     sequences = min(layout.micro_batch, local)
     tokens = statistics_of(job.workload).longest_tokens
-    fused = engine.fused_attention
-    whole = layer_activation_bytes(model, shard, sequences, tokens, "none", fused_attention=fused)
-    kept = 0
+    shared = least_shared_tokens(engine, job.workload, sequences)
+    held = partial(
+        layer_activation_bytes,
+        model,
+        shard,
+        sequences,
+        tokens,
+        fused_attention=engine.fused_attention,
+        shared_tokens=shared,
+    )
+    whole, kept = held("none"), 0
     if trains:
-        kept = layer_activation_bytes(
-            model, shard, sequences, tokens, layout.recompute, fused_attention=fused
-        )
+        kept = held(layout.recompute)
         num_passes = -(-local // layout.micro_batch) * layout.chunks
         in_flight = min(num_passes, passes_in_flight(layout.pp, stage, layout.chunks))
         layers = layers_of_stages(model.num_layers, layout.pp)[stage]
         kept = kept * in_flight * layers // layout.chunks
     terms = {ACTIVATIONS: kept + whole}
     if stage == layout.pp - 1 and task.head == "lm":
-        width = -(-sequences * tokens // layout.cp)
+        width = -(-(sequences * tokens - shared) // layout.cp)
         terms[LOGITS] = logits_bytes(model, layout.tp, width, shard.value_bytes, backward=trains)
     return _with_margin(terms)
 
@@ -173,7 +182,8 @@ def _with_margin(terms: Terms) -> Terms:
 def generation_terms(role: str, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> Terms:
     """Return what a generation engine holds beside its weights and its KV cache.
 
-    One layer's activations of its largest prefill pass, and the logits of all running sequences.
+    One layer's activations of its largest prefill pass, which has each prompt once where samples share
+    it, and the logits of all running sequences.
     """
     model, engine = job.architecture(role), facts.engine(layout.engine)
     shard = shard_of(layout, precision_of(job), engine)
@@ -182,7 +192,8 @@ def generation_terms(role: str, layout: TaskPlan, site: Site, job: Job, facts: F
     prompt = statistics.longest_prompt_tokens
     if engine.batching == "none":
         prompt = statistics.longest_tokens  # its last pass is its longest
-    together = max(1, min(running, engine.max_batched_tokens // prompt))
+    prompts = most_prompts(running, samples_sharing(engine, job.workload))
+    together = max(1, min(prompts, engine.max_batched_tokens // prompt))
     activations = layer_activation_bytes(
         model, shard, together, prompt, "none", fused_attention=engine.fused_attention
     )

@@ -18,7 +18,7 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
     decode_run = replica.decode_run or partial(run_seconds, replica.decode_seconds)
     prefill_run = replica.prefill_run or partial(run_seconds, replica.prefill_seconds)
     prefill = decode = 0.0
-    num_steps = jumps = 0
+    num_steps = jumps = begun = 0
     finish: list[float] = []
     pairs = iter(zip(prompts, responses, strict=True))
     while wave := list(islice(pairs, slots)):
@@ -26,12 +26,14 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
         response = max(pair[1] for pair in wave)
         if cached:
             steps = response - 1
-            prefill += prefill_passes(replica, [prompt] * len(wave))
+            count = prompts_between(begun, begun + len(wave), replica.prompt_samples)
+            prefill += prefill_passes(replica, [prompt] * count)
             if steps:
                 decode += decode_run(len(wave), prompt, steps)
         else:
             steps = response
             decode += prefill_run(len(wave), prompt, steps)
+        begun += len(wave)
         num_steps += steps
         jumps += 1
         finish += [prefill + decode] * len(wave)
@@ -48,3 +50,15 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
         missing_blocks=missing,
         finish_seconds=tuple(finish),
     )
+
+
+def prompts_between(first: int, last: int, samples: int) -> int:
+    """Return the prompts of the sequences from the first to before the last, `samples` to a prompt."""
+    return -(-last // samples) - first // samples
+
+
+def most_prompts(sequences: int, samples: int) -> int:
+    """Return the most prompts of so many sequences in a row, where waves may cut a prompt's samples."""
+    if sequences % samples == 0:
+        return sequences // samples
+    return (sequences - 2) // samples + 2

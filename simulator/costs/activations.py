@@ -23,21 +23,33 @@ def layer_activation_bytes(
     recompute: Recompute,
     *,
     fused_attention: bool,
+    shared_tokens: int = 0,
 ) -> int:
     """Return the bytes that one layer keeps of one micro-batch for its backward pass.
 
     `none` keeps the inputs of both norms, of all matrix products, of attention and of the MLP's
     activation; `selective` makes the outputs of norms and activation (and unfused scores) again,
     `full` everything but the layer's input.
+
+    Args:
+        shared_tokens: Tokens of prompts that samples share, so that the micro-batch computes so many
+            fewer. Attention spreads queries, keys and values to all sequences, and keeps them so.
     """
-    tokens = -(-sequences * sequence_tokens // shard.cp)
+    spread = -(-sequences * sequence_tokens // shard.cp)
+    tokens = -(-(sequences * sequence_tokens - shared_tokens) // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
     outside = row_bytes / shard.tp if shard.splits_sequence else row_bytes
     if recompute == "alternate":
         kinds: tuple[Recompute, ...] = ("none", "full")
         both = (
             layer_activation_bytes(
-                model, shard, sequences, sequence_tokens, kind, fused_attention=fused_attention
+                model,
+                shard,
+                sequences,
+                sequence_tokens,
+                kind,
+                fused_attention=fused_attention,
+                shared_tokens=shared_tokens,
             )
             for kind in kinds
         )
@@ -46,11 +58,11 @@ def layer_activation_bytes(
         return round(outside)
     q_heads = max(1, model.num_heads // shard.tp)
     heads = 2 * q_heads + 2 * local_kv_heads(model, shard.tp)  # q, k, v and the output
-    kept = tokens * heads * model.head_dim * shard.value_bytes
+    kept = spread * heads * model.head_dim * shard.value_bytes
     if fused_attention:
-        kept += tokens * q_heads * FP32_BYTES
+        kept += spread * q_heads * FP32_BYTES
     elif recompute == "none":
-        kept += tokens * sequence_tokens * q_heads * shard.value_bytes
+        kept += spread * sequence_tokens * q_heads * shard.value_bytes
     kept += _mlp_bytes(model, shard, tokens, with_product=recompute == "none")
     rows = 4 if recompute == "none" else 2
     return round(rows * outside + kept)

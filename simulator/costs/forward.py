@@ -11,12 +11,11 @@ from simulator.costs.pipeline import Slot, slot_of
 from simulator.costs.pricing import Direction, Setting, precision_of, setting_of
 from simulator.costs.sequences import (
     local_sequences,
-    micro_batch_of,
     micro_batches,
     statistics_of,
-    straggler_fraction,
 )
 from simulator.costs.sharding import exposed, weight_gather_seconds
+from simulator.costs.shared_prompts import computed_batch, waiting_fraction
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.costs.weights import largest_shard
@@ -66,7 +65,7 @@ def slots_of(
             slot_of(
                 setting,
                 model,
-                micro_batch_of(statistics, size, engine.padding),
+                computed_batch(engine, statistics, size),
                 head,
                 recompute,
             ),
@@ -124,12 +123,8 @@ def uneven_lengths(
     parts: dict[str, Estimate], job: Job, layout: TaskPlan, engine: EngineSheet, local: int
 ) -> Estimate:
     """Return seconds that the data-parallel ranks wait for the one with the longest sequences."""
-    fraction = straggler_fraction(
-        statistics_of(job.workload),
-        local,
-        layout.micro_batch,
-        layout.dp,
-        engine.padding,
+    fraction = waiting_fraction(
+        engine, statistics_of(job.workload), local, layout.micro_batch, layout.dp
     )
     if fraction == 0:
         return ZERO

@@ -104,7 +104,9 @@ def _replica(
     """Return what the steps of a task's replicas cost, and how they batch."""
     model, engine = job.architecture(task.role), facts.engine(layout.engine)
     running = min(layout.max_running, local_sequences(job, layout.dp))
-    budget = budget_of(engine, running, _kv_blocks(model, layout, job, engine, kv_bytes))
+    blocks = _kv_blocks(model, layout, job, engine, kv_bytes)
+    samples = job.workload.samples_per_prompt
+    budget = budget_of(engine, running, blocks, samples_per_prompt=samples)
     return steps_of(model, layout, site, precision_of(job), facts), budget
 
 
@@ -119,14 +121,21 @@ class Budget:
     max_batched_tokens: int
     chunked_prefill: bool = False
     reserves_whole: bool = False
+    prompt_samples: int = 1
 
 
 def budget_of(
-    engine: EngineSheet, max_running: int, kv_blocks: int, *, max_batched_tokens: int = 0
+    engine: EngineSheet,
+    max_running: int,
+    kv_blocks: int,
+    *,
+    samples_per_prompt: int = 1,
+    max_batched_tokens: int = 0,
 ) -> Budget:
     """Return how an engine batches.
 
     Args:
+        samples_per_prompt: Sequences in a row that have one prompt.
         max_batched_tokens: Most tokens of a pass; 0 is the engine's usual number.
     """
     batched = max_batched_tokens or engine.max_batched_tokens
@@ -140,6 +149,7 @@ def budget_of(
         max_batched_tokens=batched,
         chunked_prefill=engine.chunked_prefill,
         reserves_whole=engine.reserves_whole,
+        prompt_samples=samples_per_prompt if engine.shares_prompts else 1,
     )
 
 
@@ -222,6 +232,7 @@ def replica_of(clock: EngineClock | PassClock, budget: Budget) -> Replica:
         max_batched_tokens=budget.max_batched_tokens,
         chunked_prefill=budget.chunked_prefill,
         reserves_whole=budget.reserves_whole,
+        prompt_samples=budget.prompt_samples,
         prefill_seconds=clock.prefill,
         decode_seconds=clock.decode,
         mixed_seconds=clock.mixed,

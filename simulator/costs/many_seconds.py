@@ -18,13 +18,9 @@ from simulator.costs import task_cost
 from simulator.costs.layout_columns import Floats, Ints, LayoutColumns, by_kind
 from simulator.costs.many_passes import ManySlots, Pricing
 from simulator.costs.pricing import Setting, precision_of, setting_of
-from simulator.costs.sequences import (
-    local_sequences,
-    micro_batch_of,
-    statistics_of,
-    straggler_fraction,
-)
+from simulator.costs.sequences import local_sequences, statistics_of
 from simulator.costs.sharding import FULLY_SHARDED, gradient_seconds, weight_gather_seconds
+from simulator.costs.shared_prompts import computed_batch, waiting_fraction
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.costs.training import optimizer_seconds
 from simulator.costs.weights import largest_shard
@@ -116,7 +112,7 @@ class _ManyCosts:
             self.model,
             self.task.head,
             self._setting,
-            lambda size: micro_batch_of(self.statistics, size, self.engine.padding),
+            lambda size: computed_batch(self.engine, self.statistics, size),
             trains=self.trains,
         )
         return pricing.slots(self.columns)
@@ -137,8 +133,8 @@ class _ManyCosts:
 
     def _straggler(self, layout: TaskPlan) -> tuple[float]:
         local = self._local(layout.dp)
-        padding = self.engine.padding
-        return (straggler_fraction(self.statistics, local, layout.micro_batch, layout.dp, padding),)
+        sizes = (local, layout.micro_batch, layout.dp)
+        return (waiting_fraction(self.engine, self.statistics, *sizes),)
 
     def _exposed(self, whole: Floats, hideable: Floats) -> Floats:
         """Return what of communication does not hide behind computing."""

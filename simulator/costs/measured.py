@@ -4,6 +4,8 @@ What runs in a job was measured as it runs: the passes are counted exactly as th
 them, and no operator is priced.
 """
 
+import math
+
 from profiles.facts import DeviceFacts, Facts
 from rlplan.dataflow import Task
 from rlplan.estimate import ZERO, Estimate
@@ -17,8 +19,8 @@ from simulator.costs.sequences import (
     micro_batch_of,
     micro_batches,
     statistics_of,
-    straggler_fraction,
 )
+from simulator.costs.shared_prompts import computed_batch, waiting_fraction
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.site import Site
@@ -31,7 +33,7 @@ class MeasuredPasses:
         self.device: DeviceFacts = facts.device(site.device)
         self.model: ModelArchitecture = job.architecture(task.role)
         self.head, self.precision, self.tp = task.head, precision_of(job), layout.tp
-        self.padding = facts.engine(layout.engine).padding
+        self.engine = facts.engine(layout.engine)
 
     def seconds(
         self, name: PassName, *, dp: int = 1, sequences: int = 1, tokens: int = 1
@@ -52,6 +54,20 @@ class MeasuredPasses:
     def seconds_at_once(self, name: PassName, dp: int, **batch: int) -> Estimate | None:
         """Return seconds of one pass on `dp` ranks at once, or of one rank's where only that is known."""
         return self.seconds(name, dp=dp, **batch) or self.seconds(name, **batch)
+
+    def seconds_of(self, name: PassName, dp: int, sequences: float, tokens: int) -> Estimate | None:
+        """Return seconds of a micro-batch that computes as many tokens as so many sequences have.
+
+        Where samples share their prompt it is fewer than it holds, and no whole number. That leaves
+        out what is done for each sample all the same: attention over the prompt's tokens.
+        """
+        low = math.floor(sequences)
+        least = self.seconds_at_once(name, dp, sequences=low, tokens=tokens)
+        if least is None or sequences == low:
+            return least
+        most = self.seconds_at_once(name, dp, sequences=low + 1, tokens=tokens)
+        assert most is not None, "what was measured once is found again"
+        return least * (low + 1 - sequences) + most * (sequences - low)
 
 
 def is_plain(layout: TaskPlan) -> bool:
@@ -110,8 +126,9 @@ def _passes(
 ) -> Estimate | None:
     statistics, whole = statistics_of(job.workload), ZERO
     for size, count in micro_batches(local, layout.micro_batch):
-        tokens = micro_batch_of(statistics, size, passes.padding).tokens // size
-        each = passes.seconds_at_once(name, layout.dp, sequences=size, tokens=tokens)
+        tokens = micro_batch_of(statistics, size, passes.engine.padding).tokens // size
+        computed = computed_batch(passes.engine, statistics, size).tokens
+        each = passes.seconds_of(name, layout.dp, min(size, computed / tokens), tokens)
         if each is None:
             return None
         whole = whole + each * count
@@ -121,8 +138,8 @@ def _passes(
 def _uneven(
     passes: MeasuredPasses, work: Estimate, layout: TaskPlan, job: Job, local: int
 ) -> Estimate:
-    return work * straggler_fraction(
-        statistics_of(job.workload), local, layout.micro_batch, layout.dp, passes.padding
+    return work * waiting_fraction(
+        passes.engine, statistics_of(job.workload), local, layout.micro_batch, layout.dp
     )
 
 

@@ -62,6 +62,8 @@ class LengthStatistics:
         mean_tokens: Mean length of prompt and response together.
         rms_tokens: Root of its mean square: the length whose attention costs the average.
         std_tokens: Its standard deviation.
+        prompt_std_tokens: Standard deviation of prompt lengths.
+        response_std_tokens: Standard deviation of response lengths.
         longest_tokens: Longest sequence that can occur: what buffers are sized for.
         longest_prompt_tokens: Longest prompt that can occur.
     """
@@ -77,6 +79,8 @@ class LengthStatistics:
         self.mean_tokens = float(whole.mean())
         self.rms_tokens = math.sqrt(float(np.mean(whole**2)))
         self.std_tokens = float(whole.std())
+        self.prompt_std_tokens = float(prompts.std())
+        self.response_std_tokens = float(responses.std())
         self.longest_tokens = workload.longest_sequence_tokens
         self.longest_prompt_tokens = longest(workload.prompt_tokens)
         self._ordered = {
@@ -201,10 +205,10 @@ def straggler_fraction(
     else:
         mean, deviation = statistics.longest_of(min(micro_batch, sequences))
         draws = -(-sequences // micro_batch)
-    return _expected_largest(ranks) * deviation / (mean * math.sqrt(draws))
+    return expected_largest(ranks) * deviation / (mean * math.sqrt(draws))
 
 
 @lru_cache(maxsize=4096)
-def _expected_largest(draws: int) -> float:
+def expected_largest(draws: int) -> float:
     """Return the expected largest of so many standard normal draws."""
     return NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25))

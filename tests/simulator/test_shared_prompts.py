@@ -1,0 +1,153 @@
+"""Prompts whose tokens are computed once for all of their samples."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.catalog import engine_names, load_engine, load_model
+from rlplan.job import Workload
+from rlplan.lengths import Empirical, Uniform
+from simulator.costs.activations import layer_activation_bytes
+from simulator.costs.generating import budget_of
+from simulator.costs.operators import FP32_BYTES, Shard
+from simulator.costs.sequences import LengthStatistics, straggler_fraction
+from simulator.costs.shared_prompts import computed_batch, least_shared_tokens, waiting_fraction
+from simulator.generation import Replica, generate
+from simulator.waves import most_prompts, prompts_between
+
+SHARES = replace(load_engine("torch-3d"), shares_prompts=True)
+REPEATS = replace(SHARES, shares_prompts=False)
+GPT = load_model("llama-2-7b")
+BLOM_OF_TWO = 0.5895  # Blom's estimate of the larger of two standard normal draws
+
+
+def statistics(samples=4, prompt_tokens=100, response_tokens=50):
+    return LengthStatistics(
+        Workload(
+            prompts=64,
+            samples_per_prompt=samples,
+            prompt_tokens=prompt_tokens,
+            response_tokens=response_tokens,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("sequences", "tokens"),
+    [
+        (8, 2 * 99 + 8 * 51),  # two whole prompts
+        (2, 99 + 2 * 51),  # a part of one
+        (6, 2 * 99 + 6 * 51),  # one and a part
+        (1, 150),
+    ],
+)
+def test_all_but_the_last_token_of_a_prompt_is_computed_once(sequences, tokens):
+    batch = computed_batch(SHARES, statistics(), sequences)
+    assert (batch.tokens, batch.head_tokens) == (tokens, tokens)
+    assert (batch.sequences, batch.sequence_tokens) == (sequences, 150)
+    assert computed_batch(REPEATS, statistics(), sequences).tokens == 150 * sequences
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 300), st.integers(1, 300))
+def test_sharing_never_computes_more_and_prompts_of_one_token_have_nothing_to_share(
+    sequences, samples, prompt, response
+):
+    known = statistics(samples, prompt, response)
+    shared, repeated = (computed_batch(each, known, sequences) for each in (SHARES, REPEATS))
+    assert shared.tokens <= repeated.tokens
+    assert shared.tokens >= sequences * (response + 1)
+    if prompt == 1 or samples == 1:
+        assert shared == repeated
+
+
+def test_a_rank_with_long_prompts_is_ahead_by_each_prompt_once():
+    known = statistics(prompt_tokens=Empirical(values=(100, 300)))
+    # Four prompts of 199 shared tokens and 4 x 51 others: a deviation of 100 in a mean of 403 each.
+    expected = BLOM_OF_TWO * 100 / 403 / math.sqrt(4)
+    assert waiting_fraction(SHARES, known, 16, 8, 2) == pytest.approx(expected, rel=0.01)
+    # In micro-batches of two, every prompt is there twice.
+    expected = BLOM_OF_TWO * 200 / (2 * 199 + 4 * 51) / math.sqrt(4)
+    assert waiting_fraction(SHARES, known, 16, 2, 2) == pytest.approx(expected, rel=0.01)
+    assert waiting_fraction(SHARES, known, 16, 8, 1) == 0
+
+
+def test_one_sample_of_each_prompt_waits_as_packed_sequences_do():
+    known = statistics(1, Uniform(low=1, high=200), Uniform(low=1, high=400))
+    packed = straggler_fraction(known, 16, 4, 8, "none")
+    assert waiting_fraction(SHARES, known, 16, 4, 8) == packed
+
+
+@pytest.mark.parametrize(
+    ("sequences", "spared"), [(8, 6 * 199), (2, 199), (4, 3 * 199), (1, 0), (6, 0), (3, 0)]
+)
+def test_memory_counts_on_sharing_only_where_no_prompt_has_to_be_cut_unevenly(sequences, spared):
+    work = statistics(prompt_tokens=Uniform(low=10, high=200)).workload
+    assert least_shared_tokens(SHARES, work, sequences) == spared
+    assert least_shared_tokens(REPEATS, work, sequences) == 0
+
+
+def test_shared_tokens_are_kept_once_but_for_what_attention_spreads():
+    shape = (GPT, Shard(), 4, 150)
+    whole = layer_activation_bytes(*shape, "none", fused_attention=True)
+    spared = whole - layer_activation_bytes(*shape, "none", fused_attention=True, shared_tokens=297)
+    # Four rows of hidden units and three of the MLP's, in 16 bits.
+    assert spared == 297 * (4 * 4096 + 3 * 11008) * 2
+    # Attention's own share: queries, keys, values, outputs and an fp32 statistic of each head.
+    assert whole - 600 * (4 * 4096 + 3 * 11008) * 2 == 600 * (4 * 4096 * 2 + 32 * FP32_BYTES)
+
+
+def played(samples, waves_of, sequences, **changes):
+    """Return static waves whose prefill takes a second for each prompt, and nothing else."""
+    fields = {
+        "batching": "static",
+        "max_running": waves_of,
+        "kv_blocks": 10**6,
+        "block_tokens": 1,
+        "max_batched_tokens": 10**6,
+        "prefill_seconds": lambda count, _: count,
+        "decode_seconds": lambda *_: 0.0,
+        "prompt_samples": samples,
+    }
+    return generate(Replica(**(fields | changes)), [10] * sequences, [5] * sequences)
+
+
+def test_a_wave_prefills_each_of_its_prompts_once():
+    assert played(4, 8, 16).prefill_seconds == 4
+    assert played(4, 2, 16).prefill_seconds == 8
+    # Waves of six: prompts 0 and 1, then 1 and 2, then 3.
+    assert played(4, 6, 16).prefill_seconds == 2 + 2 + 1
+    assert played(1, 8, 16).prefill_seconds == 16
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 60))
+def test_prompts_of_waves_are_those_of_their_rows(samples, wave, sequences):
+    for first in range(0, sequences, wave):
+        rows = range(first, min(first + wave, sequences))
+        prompts = len({row // samples for row in rows})
+        assert prompts_between(rows.start, rows.stop, samples) == prompts
+        assert prompts <= most_prompts(wave, samples)
+
+
+@given(st.integers(1, 9), st.integers(1, 40))
+def test_the_most_prompts_are_those_of_the_worst_cut(samples, sequences):
+    starts = range(samples) if sequences % samples else (0,)
+    worst = max(prompts_between(first, first + sequences, samples) for first in starts)
+    assert most_prompts(sequences, samples) == worst
+
+
+def test_only_engines_that_share_prompts_prefill_them_once():
+    shares = replace(load_engine("torch-static"), shares_prompts=True)
+    assert budget_of(shares, 8, 100, samples_per_prompt=4).prompt_samples == 4
+    repeats = replace(shares, shares_prompts=False)
+    assert budget_of(repeats, 8, 100, samples_per_prompt=4).prompt_samples == 1
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_engines_share_prompts_in_static_waves_and_packed_rows_only(name):
+    sheet = load_engine(name)
+    if sheet.shares_prompts:
+        kind = sheet.padding if sheet.role == "train" else sheet.batching
+        assert kind == {"train": "none", "generate": "static"}[sheet.role]
