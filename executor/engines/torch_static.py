@@ -1,10 +1,13 @@
 """Static batches with a KV cache in plain torch: waves of at most `max_running` sequences.
 
-A wave is prefilled whole and decoded until its last response ends. Every sequence draws from
-random numbers of its own, so its tokens depend neither on the layout nor on its neighbours.
+A wave is prefilled whole and decoded until its last response ends. Through a pipeline it goes in as
+many parts as there are stages, one behind another, so that no stage waits while another one works.
+Every sequence draws from random numbers of its own, so its tokens depend neither on the layout nor
+on its neighbours.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -12,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.batches import PADDING, PROMPT, RESPONSE
+from executor.drawing import draw_tokens, likeliest_tokens
 from executor.engines import EngineSetup
 from executor.forward import attention_mask, token_positions
 from executor.pipeline import forward_through
@@ -144,23 +148,32 @@ def generate(
     made = unanswered(prompts, present, width)
     with torch.inference_mode():
         for start in range(0, batch, settings.max_running):
-            rows_of_wave = slice(start, start + settings.max_running)
-            wave = Wave(
-                shard,
-                Generation(
-                    made.tokens[rows_of_wave],
-                    made.parts[rows_of_wave],
-                    made.log_probs[rows_of_wave],
-                ),
-                lengths[rows_of_wave],
-                uniform_draws(rows[rows_of_wave], width, settings),
-                prompt_width,
-                settings,
-            )
-            wave.start()
-            while wave.append():
-                wave.decode()
+            waves = [
+                Wave(
+                    shard,
+                    Generation(made.tokens[part], made.parts[part], made.log_probs[part]),
+                    lengths[part],
+                    uniform_draws(rows[part], width, settings),
+                    prompt_width,
+                    settings,
+                )
+                for part in _parts(shard, start, min(start + settings.max_running, batch))
+            ]
+            for wave in waves:
+                wave.start()
+            while waves:
+                waves = [wave for wave in waves if wave.advance()]
     return made
+
+
+def _parts(shard: ModelShard, start: int, stop: int) -> list[slice]:
+    """Return the rows that go through the pipeline together: about equal parts, one for each stage.
+
+    Ranks with several stages that interleave pass all rows at a time: they meet each row again.
+    """
+    count = min(shard.mesh.pp_size, stop - start) if len(shard.stages) == 1 else 1
+    edges = [start + (stop - start) * part // count for part in range(count + 1)]
+    return [slice(*pair) for pair in pairwise(edges)]
 
 
 class Wave:
@@ -192,6 +205,9 @@ class Wave:
         self._step = 0
         self._cache = KeyValueCache(shard.num_layers, prompt_width - self._first + self._steps)
         self._logits: Tensor | None = None
+        self._drawn: Tensor | None = None
+        # What is on its way through a pipeline while this rank works on other waves.
+        self._under_way: list[dist.Work] = []
 
     def start(self) -> None:
         """Prefill the prompts."""
@@ -201,6 +217,13 @@ class Wave:
         mask = attention_mask(parts) if self._padded else None
         self._pass(tokens, mask, token_positions(parts))
         self._cache.length = tokens.shape[1]
+
+    def advance(self) -> bool:
+        """Append the next tokens and pass them on; return whether there was anything to pass."""
+        goes_on = self.append()
+        if goes_on:
+            self.decode()
+        return goes_on
 
     def append(self) -> bool:
         """Draw the next token of every running sequence; return whether any needs another one."""
@@ -216,17 +239,15 @@ class Wave:
 
     def _draw(self) -> tuple[Tensor, Tensor]:
         """Return each row's next token and its log-probability, on every stage of the pipeline."""
-        mesh = self._shard.mesh
-        if mesh.pp_size == 1:
+        if self._shard.mesh.pp_size == 1:
             assert self._logits is not None
             return self._choose(self._logits)
-        # Both in one message: float64 holds any token's number.
-        drawn = torch.empty(2, len(self._lengths), dtype=torch.float64, device=mesh.device)
-        if self._logits is not None:
-            drawn = torch.stack([part.double() for part in self._choose(self._logits)])
-        last = mesh.pipeline_rank(mesh.pp_size - 1)
-        dist.broadcast(drawn, last, group=mesh.group("pp"))
-        return drawn[0].long(), drawn[1].float()
+        # The last stage has told the tokens, so all that was sent to it has arrived as well.
+        for work in self._under_way:
+            work.wait()
+        self._under_way.clear()
+        assert self._drawn is not None
+        return self._drawn[0].long(), self._drawn[1].float()
 
     def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return each row's next token and its log-probability."""
@@ -250,39 +271,31 @@ class Wave:
 
     def _pass(self, tokens: Tensor, mask: Tensor | None, positions: Tensor) -> None:
         """Run tokens through the model; the last stage keeps the logits of the last position."""
-        said = forward_through(self._shard, tokens, mask, positions, self._cache, only_last=True)
+        sending = self._under_way
+        said = forward_through(
+            self._shard, tokens, mask, positions, self._cache, only_last=True, sending=sending
+        )
         self._logits = said[:, 0] if said is not None else None
+        if self._shard.mesh.pp_size > 1:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Draw on the last stage and tell all others, who go on until they need the tokens."""
+        mesh = self._shard.mesh
+        # Both in one message: float64 holds any token's number.
+        self._drawn = torch.empty(2, len(self._lengths), dtype=torch.float64, device=mesh.device)
+        if self._logits is not None:
+            self._drawn = torch.stack([part.double() for part in self._choose(self._logits)])
+        last, group = mesh.pipeline_rank(mesh.pp_size - 1), mesh.group("pp")
+        work = dist.broadcast(self._drawn, last, group=group, async_op=True)
+        assert work is not None
+        self._under_way.append(work)
 
     def rewind(self) -> None:
         """Forget the token drawn last, so that the same step can be timed again."""
         self._step -= 1
         self._cache.length -= 1
         self._running = self._lengths > 0
-
-
-def likeliest_tokens(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return each row's likeliest token, the first of equals, and its log-probability.
-
-    Args:
-        logits: Shape (B, vocab).
-    """
-    log_probs = torch.log_softmax(logits.float() / temperature, dim=-1)
-    chosen = logits.float().argmax(dim=-1, keepdim=True)
-    return chosen[:, 0], log_probs.gather(1, chosen)[:, 0]
-
-
-def draw_tokens(logits: Tensor, draws: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the token at which each row's distribution passes its draw, and its log-probability.
-
-    Args:
-        logits: Shape (B, vocab).
-        draws: Uniform in [0, 1). Shape (B,).
-    """
-    log_probs = torch.log_softmax(logits.float() / temperature, dim=-1)
-    cumulative = log_probs.double().exp().cumsum(dim=-1)
-    target = draws[:, None] * cumulative[:, -1:]
-    chosen = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
-    return chosen[:, 0], log_probs.gather(1, chosen)[:, 0]
 
 
 def uniform_draws(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
