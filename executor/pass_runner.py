@@ -84,6 +84,10 @@ class RayPassRunner:
         # Each rank runs by itself, as in a task, where what delays one pass evens out over many.
         return tuple(seconds for rank in by_rank for seconds in rank)
 
+    def held_bytes(self) -> int:
+        """Return the most bytes that one of the workers has held on its device so far."""
+        return int(max(fetched(self._group.start("peak")).values()))
+
     def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
         """Return round trips of a remote call whose payload goes through the object store."""
         payload = np.zeros(num_bytes, dtype=np.uint8)

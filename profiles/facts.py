@@ -59,6 +59,12 @@ class DeviceFacts:
         self._pass = cache(self._look_up_pass)
         self._points = Measurements(profile, self._roofline)
 
+    @property
+    def context_bytes(self) -> int:
+        """Return the bytes of a device that a worker holds beside models: measured, or the sheet's."""
+        measured_bytes = self.profile.header.context_bytes if self.profile is not None else 0
+        return measured_bytes or self.sheet.reserved_bytes
+
     def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:
         """Return the seconds of an m x k times k x n matrix product."""
         return self._gemm(m, k, n, precision)

@@ -26,6 +26,7 @@ from profiles.table_rows import read_table, table_text
 from rlplan.decoding import check_version, decode, load_yaml
 from rlplan.errors import FileError, nearest_name
 from rlplan.frozen import FrozenDict, freeze
+from rlplan.limits import NonNegativeInt
 from rlplan.writing import write_text, write_yaml
 
 __all__ = [
@@ -56,6 +57,8 @@ class Header:
         machine: At least `fingerprint`; what else is known of the machine, for people.
         software: Versions of what ran, by name.
         source: Where the points come from, when they were not measured by `rlplan profile`.
+        context_bytes: What a worker of the executor holds of a device beside models, at its peak; 0 if
+            that was not measured.
         complete: Whether the whole set of points was finished.
     """
 
@@ -66,6 +69,7 @@ class Header:
     machine: FrozenDict[str, str]
     software: FrozenDict[str, str] = FrozenDict()
     source: str = ""
+    context_bytes: NonNegativeInt = 0
     complete: bool = False
 
 
@@ -86,6 +90,10 @@ class Profile:
     def finish(self) -> None:
         """Mark the set of points as finished; `write` stores it."""
         self.header = replace(self.header, complete=True)
+
+    def note_context(self, context_bytes: int) -> None:
+        """Say what a worker holds of a device beside models; `write` stores it."""
+        self.header = replace(self.header, context_bytes=context_bytes)
 
     def add(
         self,

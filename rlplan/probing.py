@@ -61,3 +61,7 @@ class PassRunner(Protocol):
         Ranks that work together count once, by the slowest; ranks that run a copy each count each.
         """
         ...
+
+    def held_bytes(self) -> int:
+        """Return the most bytes that one of the processes has held on its device so far."""
+        ...

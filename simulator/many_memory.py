@@ -95,7 +95,7 @@ class _ManyTerms:
             else:
                 transient += gradients
         transient += self._working(stage, layers, is_last)
-        transient += self.facts.device(self.site.device).sheet.reserved_bytes
+        transient += self.facts.device(self.site.device).context_bytes
         return ManyBytes(np.where(stays, weights, 0), resident, transient)
 
     def _working(self, stage: Ints, layers: Ints, is_last: Ints) -> Ints:

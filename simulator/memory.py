@@ -179,7 +179,7 @@ def transition_terms(
         peak = min(peak, extra + _piece_bytes(role, job))
     return {
         weights_term(role, generating=True): max(extra, peak),
-        CONTEXT: facts.device(site.device).sheet.reserved_bytes,
+        CONTEXT: facts.device(site.device).context_bytes,
     }
 
 

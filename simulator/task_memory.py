@@ -119,7 +119,7 @@ def _stage_memory(
         states = transient if layout.offload else resident
         states[f"{task.role} optimizer states"] = stepped * sizes.optimizer_bytes
     transient |= _working_terms(task, layout, job, engine, stage)
-    transient[CONTEXT] = facts.device(site.device).sheet.reserved_bytes
+    transient[CONTEXT] = facts.device(site.device).context_bytes
     return TaskMemory(FrozenDict(resident), FrozenDict(transient))
 
 
@@ -198,7 +198,7 @@ def generation_terms(role: str, layout: TaskPlan, site: Site, job: Job, facts: F
         model, shard, together, prompt, "none", fused_attention=engine.fused_attention
     )
     logits = logits_bytes(model, layout.tp, running, shard.value_bytes, backward=False)
-    context = facts.device(site.device).sheet.reserved_bytes
+    context = facts.device(site.device).context_bytes
     return _with_margin({ACTIVATIONS: activations, LOGITS: logits}) | {CONTEXT: context}
 
 

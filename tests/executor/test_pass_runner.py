@@ -53,6 +53,11 @@ def test_a_pass_gives_the_seconds_of_each_repeat(runner, model_pass):
     assert all(0 < each < 5 for each in seconds)
 
 
+def test_a_worker_says_what_it_holds(runner):
+    # Python, torch and ray take some hundred MiB.
+    assert 2**27 < runner.held_bytes() < 2**31
+
+
 def test_longer_work_takes_longer(runner):
     short = min(runner.run(make_pass("infer", sequences=1, tokens=8), repeats=5))
     long = min(runner.run(make_pass("infer", sequences=32, tokens=60), repeats=5))

@@ -42,6 +42,9 @@ class CountingRunner:
         self.asked += 1
         return (1e-6 * model_pass.sequences * model_pass.tokens,) * repeats
 
+    def held_bytes(self):
+        return 12345678
+
 
 def measure(out, **changes):
     options = {"name": "here", "device": "cpu", "job": JOB, "runner": None, "devices": 1}
@@ -110,6 +113,12 @@ def test_the_runners_seconds_are_in_the_profile(session):
     }
     assert seconds["infer", 2, 8] == pytest.approx(16e-6)
     assert seconds["prefill", 2, 4] == pytest.approx(8e-6)
+
+
+def test_what_a_worker_holds_without_a_model_is_measured_once_there_is_a_runner(session):
+    out, left, finished, *_ = session
+    assert left.header.context_bytes == 0
+    assert finished.header.context_bytes == read_profile(out).header.context_bytes == 12345678
 
 
 def test_a_finished_profile_is_not_measured_again(session):

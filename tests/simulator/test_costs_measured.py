@@ -6,7 +6,7 @@ import pytest
 
 from profiles.facts import load_facts
 from profiles.points import model_pass_keys
-from profiles.table import new_profile
+from profiles.table import new_profile, read_profile
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Source
 from rlplan.frozen import FrozenDict
@@ -15,6 +15,7 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from simulator.costs import task_cost, transition_cost
 from simulator.site import Site
+from simulator.task_memory import CONTEXT, task_memory
 from tests.simulator.plans import TINY
 
 TASKS = {task.name: task for task in load_algorithm("ppo").tasks}
@@ -135,6 +136,17 @@ def test_padding_follows_the_engine(facts):
     )
     # Packed end to end: 8 tokens of prompt and 6 of response on average.
     assert parts["forward and backward"] == pytest.approx(6 * 0.125, rel=1e-3)
+
+
+def test_memory_counts_what_a_worker_was_seen_to_hold_without_a_model(facts, tmp_path):
+    task, chosen = TASKS["actor.update"], layout(dp=2, micro_batch=3)
+    sheet = facts.device("cpu").sheet
+    assert task_memory(task, chosen, SITE, JOB, facts).transient[CONTEXT] == sheet.reserved_bytes
+    profile = read_profile(tmp_path / "profile")
+    profile.note_context(123_456_789)
+    profile.write(tmp_path / "profile")
+    measured = load_facts(JOB, tmp_path / "profile")
+    assert task_memory(task, chosen, SITE, JOB, measured).transient[CONTEXT] == 123_456_789
 
 
 def sync(facts, train, generate, *, same_pool):

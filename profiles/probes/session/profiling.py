@@ -21,6 +21,7 @@ from profiles.probes.bench.repeats import (
     measure_round,
     measure_within_budget,
 )
+from profiles.probes.session.context import context_bytes
 from profiles.probes.session.opening import open_profile, reopen
 from profiles.sheets import load_device
 from profiles.table import Profile
@@ -72,6 +73,8 @@ def profile_machine(  # noqa: PLR0913, the options of one command
     session.done, session.total = len(work) - len(pending), len(work)
     if pending or not profile.complete:
         reopen(profile)
+        if runner is not None and not profile.header.context_bytes:
+            profile.note_context(context_bytes(runner, settings))
         profile.write(out)
         session.run(pending, HostBench(job=job, settings=settings, runner=runner, rule=rule))
         profile.finish()
