@@ -1,10 +1,10 @@
 """What travels between workers: references to columns of rows, with the rows that they hold.
 
 A row is one sequence of the global batch. The controller passes `Piece`s on (references with row
-ranges) and never sees a tensor; a worker fetches just the pieces that overlap its rows.
+ranges) and never sees a tensor; a worker gets just the pieces that overlap its rows.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,13 +132,17 @@ def _holder(position: int, held: Sequence[tuple[Rows, Columns]]) -> tuple[int, i
     raise AssertionError(f"no piece holds row {position}")
 
 
-def fetch(
-    inputs: Mapping[str, Sequence[Piece]], rows: Rows, get: Callable[[list[Any]], list[Columns]]
+def joined_columns(
+    inputs: Mapping[str, Sequence[Rows]], rows: Rows, pieces: Sequence[Columns]
 ) -> Columns:
-    """Return the columns of `rows` of all inputs; `get` turns references into columns, all at once."""
-    wanted = {key: overlapping(pieces, rows) for key, pieces in inputs.items()}
-    found = iter(get([piece.reference for pieces in wanted.values() for piece in pieces]))
+    """Return the columns of `rows` of all inputs.
+
+    Args:
+        inputs: By data key, the rows of each of its pieces.
+        pieces: The pieces' columns, in the same order.
+    """
+    given = iter(pieces)
     columns: Columns = {}
-    for pieces in wanted.values():
-        columns |= assemble(rows, [(piece.rows, next(found)) for piece in pieces])
+    for held in inputs.values():
+        columns |= assemble(rows, [(each, next(given)) for each in held])
     return columns

@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from executor.batches import Columns, Piece, Rows, fetch
+from executor.batches import Columns, Rows, joined_columns
 from rlplan.dataflow import Task
 
 
@@ -18,14 +18,16 @@ class TaskCall:
     Attributes:
         iteration: Number of the batch of prompts; sampling again draws others than iterations do.
         rows: The rank's rows of the global batch.
-        inputs: By data key, the pieces that overlap them.
+        inputs: By data key, the rows of the pieces that overlap them. The pieces' columns follow the
+            call as arguments of their own, in this order: Ray hands a call over when its arguments
+            are there, without a message per reference.
         state: What the algorithm carries from iteration to iteration, by name.
     """
 
     task: Task
     iteration: int
     rows: Rows
-    inputs: Mapping[str, Sequence[Piece]]
+    inputs: Mapping[str, Sequence[Rows]]
     state: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -34,7 +36,7 @@ class CallReport:
     """Say when a rank worked on a call, on the host's clock, and what it measured.
 
     Attributes:
-        start_seconds: When all inputs were there and the rank began to fetch them.
+        start_seconds: When all inputs were there and the rank began to work on them.
         end_seconds: When its outputs were ready to be handed over.
     """
 
@@ -46,16 +48,24 @@ class CallReport:
 Outcome = tuple[Mapping[str, Columns], Mapping[str, float]]
 
 
-def run_task(call: TaskCall, compute: Callable[[Columns], Outcome], *, leads: bool) -> Any:
-    """Wait for a call's inputs, then fetch and compute in measured time.
+def run_task(
+    call: TaskCall,
+    pieces: Sequence[Columns],
+    compute: Callable[[Columns], Outcome],
+    *,
+    leads: bool,
+) -> Any:
+    """Join a call's inputs and compute, in measured time.
+
+    Args:
+        pieces: Columns of the call's inputs, in their order.
 
     Returns:
         The task's outputs in their order (None on ranks whose results do not count), then the
         report; a task without outputs returns the report alone.
     """
-    wait_for([piece.reference for pieces in call.inputs.values() for piece in pieces])
     start = time.time()
-    outputs, metrics = compute(fetch(call.inputs, call.rows, ray.get))
+    outputs, metrics = compute(joined_columns(call.inputs, call.rows, pieces))
     columns = [outputs[key] if leads else None for key in call.task.outputs]
     report = CallReport(start_seconds=start, end_seconds=time.time(), metrics=metrics)
     return (*columns, report) if columns else report

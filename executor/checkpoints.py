@@ -196,7 +196,7 @@ def _on_all(method: str, folder: Path, groups: Mapping[str, WorkerGroup]) -> Non
     waiting: dict[Any, Any] = {}
     for pool, group in groups.items():
         calls = {
-            rank: StoreCall(folder=folder, seat=f"{pool}-{rank}") for rank in range(group.ranks)
+            rank: (StoreCall(folder=folder, seat=f"{pool}-{rank}"),) for rank in range(group.ranks)
         }
         waiting |= {(pool, rank): ref for rank, ref in group.send(method, calls).items()}
     fetched(waiting)

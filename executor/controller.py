@@ -185,16 +185,17 @@ class Controller:
         )
         if protocol is DP_PROTO:
             shares = {rank: share for rank, share in shares.items() if share}
-        calls = {
-            rank: TaskCall(
+        calls: dict[int, tuple[Any, ...]] = {}
+        for rank, share in shares.items():
+            wanted = {key: overlapping(pieces[key], share) for key in task.inputs}
+            call = TaskCall(
                 task=task,
                 iteration=batch.number,
                 rows=share,
-                inputs={key: overlapping(pieces[key], share) for key in task.inputs},
+                inputs={key: tuple(piece.rows for piece in found) for key, found in wanted.items()},
                 state=self.state,
             )
-            for rank, share in shares.items()
-        }
+            calls[rank] = (call, *(piece.reference for found in wanted.values() for piece in found))
         results = group.send(task.kind, calls, num_returns=len(task.outputs) + 1)
         reports = results
         if task.outputs:

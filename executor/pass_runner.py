@@ -104,8 +104,8 @@ class RayPassRunner:
         last = self._devices - 1
         seconds: list[float] = []
         for _ in range(WARMUP_CALLS + repeats):
-            (holder,) = fetched(self._group.send("give", {0: num_bytes})).values()
-            seconds.extend(fetched(self._group.send("fetch", {last: holder})).values())
+            (holder,) = fetched(self._group.send("give", {0: (num_bytes,)})).values()
+            seconds.extend(fetched(self._group.send("fetch", {last: (holder,)})).values())
         return tuple(seconds[WARMUP_CALLS:])
 
     def _sync_weights(self, model_pass: ModelPass) -> float:

@@ -106,6 +106,7 @@ class WorkerGroup:
 
     def __init__(self, worker: type[Any], actors: Sequence[Any], placement: Any = None) -> None:
         self._worker, self._actors, self._placement = worker, list(actors), placement
+        self._methods: dict[tuple[int, str, int], Any] = {}
 
     @property
     def ranks(self) -> int:
@@ -117,15 +118,24 @@ class WorkerGroup:
         return protocol_of(getattr(self._worker, method))
 
     def send(
-        self, method: str, arguments: Mapping[int, Any], num_returns: int = 1
+        self, method: str, arguments: Mapping[int, tuple[Any, ...]], num_returns: int = 1
     ) -> dict[int, Any]:
-        """Call a method on ranks, each with its argument; return references at once."""
+        """Call a method on ranks, each with its arguments; return references at once.
+
+        A rank gets a call when the objects that its references stand for are there.
+        """
         return {
-            rank: getattr(self._actors[rank], method)
-            .options(num_returns=num_returns)
-            .remote(argument)
-            for rank, argument in arguments.items()
+            rank: self._method(rank, method, num_returns).remote(*given)
+            for rank, given in arguments.items()
         }
+
+    def _method(self, rank: int, method: str, num_returns: int) -> Any:
+        """Return a rank's method; made once, for Ray makes a class of each."""
+        key = rank, method, num_returns
+        if key not in self._methods:
+            named = getattr(self._actors[rank], method)
+            self._methods[key] = named.options(num_returns=num_returns)
+        return self._methods[key]
 
     def start(
         self,
@@ -137,9 +147,8 @@ class WorkerGroup:
     ) -> dict[int, Any]:
         """Call a method on the ranks that its protocol distributes to; return references at once."""
         places = positions or train_positions(1, self.ranks)
-        return self.send(
-            method, self.protocol(method).distribute(places, argument, split or _whole)
-        )
+        given = self.protocol(method).distribute(places, argument, split or _whole)
+        return self.send(method, {rank: (each,) for rank, each in given.items()})
 
     def call(self, method: str, argument: Any = None) -> Any:
         """Call a method, wait, and return what its protocol collects (a list from many ranks)."""

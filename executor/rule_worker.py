@@ -38,9 +38,9 @@ class RuleWorker:
         self._stream = prompt_stream(self._job, rows)
 
     @registered(DP_PROTO)
-    def rule(self, call: TaskCall) -> Any:
+    def rule(self, call: TaskCall, *pieces: Columns) -> Any:
         """Judge the responses of this worker's rows."""
-        return run_task(call, lambda columns: self._judge(call, columns), leads=True)
+        return run_task(call, pieces, lambda columns: self._judge(call, columns), leads=True)
 
     def _judge(self, call: TaskCall, columns: Columns) -> Outcome:
         return {key: {key: self._called(key, call, columns)} for key in call.task.outputs}, {}

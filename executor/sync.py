@@ -119,7 +119,7 @@ def send_weights(
             before=tuple(imports.values()),
         )
         results = source.send(
-            "export_weights", dict.fromkeys(range(source.ranks), order), num_returns=2
+            "export_weights", dict.fromkeys(range(source.ranks), (order,)), num_returns=2
         )
         exports = {rank: result[1] for rank, result in results.items()}
         holders = tuple(results[rank][0] for rank in leaders)

@@ -60,11 +60,14 @@ class Worker(Member):
         return start_engine(engine, self._models.generator, setup)
 
     @registered(MICRO_DP)
-    def generate(self, call: TaskCall) -> Any:
+    def generate(self, call: TaskCall, *pieces: Columns) -> Any:
         """Generate responses of this replica's prompts."""
         generator = self._models.generator
         outcome = run_task(
-            call, lambda columns: self._generate(call, columns), leads=generator.mesh.comes_first
+            call,
+            pieces,
+            lambda columns: self._generate(call, columns),
+            leads=generator.mesh.comes_first,
         )
         if self._models.transition is not None:
             self._models.transition.end()
@@ -111,7 +114,7 @@ class Worker(Member):
         return outputs, metrics
 
     @registered(THREE_D)
-    def infer(self, call: TaskCall) -> Any:
+    def infer(self, call: TaskCall, *pieces: Columns) -> Any:
         """Run a forward-only task on this rank's rows."""
         shard, layout = self._models.homes[call.task.role], self._duty.plan.tasks[call.task.name]
 
@@ -132,14 +135,17 @@ class Worker(Member):
             told = {output: value for output, value in found.items() if value is not None}
             return {output: {output: _array(value)} for output, value in told.items()}, {}
 
-        return run_task(call, compute, leads=shard.mesh.leads)
+        return run_task(call, pieces, compute, leads=shard.mesh.leads)
 
     @registered(THREE_D)
-    def train(self, call: TaskCall) -> Any:
+    def train(self, call: TaskCall, *pieces: Columns) -> Any:
         """Update a model on this rank's share of every mini-batch."""
         shard = self._models.homes[call.task.role]
         return run_task(
-            call, lambda columns: self._train(call, shard, columns), leads=shard.mesh.leads
+            call,
+            pieces,
+            lambda columns: self._train(call, shard, columns),
+            leads=shard.mesh.leads,
         )
 
     def _train(self, call: TaskCall, shard: ModelShard, columns: Columns) -> Outcome:

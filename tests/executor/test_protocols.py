@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.batches import Piece, assemble, count_rows, fetch, overlapping, split_rows
+from executor.batches import Piece, assemble, count_rows, joined_columns, overlapping, split_rows
 from executor.pools import WorkerGroup, fetched
 from executor.protocols import (
     ALL_TO_ALL,
@@ -175,7 +175,8 @@ def test_rows_fetched_from_pieces_are_the_rows_asked_for(blocks, makers, takers,
     for rows in split_rows(((0, total),), takers, block=1, updates=updates):
         if not rows:
             continue
-        found = fetch({"key": overlapping(pieces, rows)}, rows, list)
+        held = overlapping(pieces, rows)
+        found = joined_columns({"key": [p.rows for p in held]}, rows, [p.reference for p in held])
         expected = np.concatenate([column[a:b] for a, b in rows])
         assert found["x"].tolist() == expected.tolist()
 
@@ -247,8 +248,8 @@ def test_the_controller_stays_small_while_payloads_go_from_worker_to_worker(crew
     before = resident_bytes()
     peak = before
     for _ in range(PAYLOADS):
-        (holder,) = fetched(group.send("give", {0: PAYLOAD_BYTES})).values()
-        (taken,) = fetched(group.send("take", {1: holder})).values()
+        (holder,) = fetched(group.send("give", {0: (PAYLOAD_BYTES,)})).values()
+        (taken,) = fetched(group.send("take", {1: (holder,)})).values()
         assert taken == PAYLOAD_BYTES
         peak = max(peak, resident_bytes())
     assert peak - before < PAYLOAD_BYTES
