@@ -185,7 +185,7 @@ class CandidateTable:
             cp=where.cp,
             ep=where.ep,
             dp=site.gpus // (where.tp * where.pp * where.cp),
-            zero=3 if where.is_sharded else 0,
+            zero=where.sharded,
         )
         return self.space.generations.moves(train, replicas)
 

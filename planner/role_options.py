@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlplan.plan import TaskPlan
-from simulator.costs.sharding import FULLY_SHARDED
+from simulator.costs.layout_columns import Zero
+from simulator.task_memory import GRADIENTS_SHARDED
 
 
 class Home(NamedTuple):
@@ -18,7 +19,7 @@ class Home(NamedTuple):
     pp: int
     cp: int
     ep: int
-    is_sharded: bool
+    sharded: Zero
 
 
 Chosen = tuple[tuple[str, TaskPlan], ...]
@@ -71,4 +72,6 @@ class Tally:
 
 def home_of(train: TaskPlan) -> Home:
     """Return how weights lie that train in a layout."""
-    return Home(train.tp, train.pp, train.cp, train.ep, train.zero == FULLY_SHARDED)
+    # Optimizer states do not move; gradients that are sharded leave weights in shards as well.
+    sharded = train.zero if train.zero >= GRADIENTS_SHARDED else 0
+    return Home(train.tp, train.pp, train.cp, train.ep, sharded)

@@ -7,6 +7,9 @@ TrainingPrecision = Literal["fp32", "bf16", "fp16"]
 Precision = TrainingPrecision | Literal["fp8"]
 
 
+MOMENT_BYTES = 8  # Adam's two, in fp32
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionPlan:
     """Say how many bytes weights, gradients and optimizer states take per parameter.
@@ -20,6 +23,11 @@ class PrecisionPlan:
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
+
+    @property
+    def master_bytes(self) -> int:
+        """Return the bytes of the master weight; 0 where the weight itself is stepped."""
+        return self.optimizer_bytes - MOMENT_BYTES
 
 
 # Mixed-precision Adam: 2 + 2 bytes and 12 of fp32 master weight and moments, or gradients

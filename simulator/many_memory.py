@@ -88,6 +88,9 @@ class _ManyTerms:
             gradients = shared * sizes.gradient_bytes
             stepped = np.where(zero > 0, -(-parameters // ranks), parameters)
             states = stepped * sizes.optimizer_bytes
+            if not sizes.master_bytes:
+                copied = (zero == GRADIENTS_SHARDED) & (ranks > 1)
+                resident += np.where(copied, shared * sizes.weight_bytes, 0)
             resident += np.where(away, 0, states)
             transient += np.where(away, states, 0)
             if self.engine.keeps_gradients:

@@ -173,7 +173,8 @@ def transition_terms(
         peak = extra
     elif facts.engine(train.engine).reshards_in_buckets:
         peak = _bucketed_peak(role, transition, train, generate, job, facts)
-        peak += min(bucket_bytes, round(max(0.0, volume.received_bytes)))
+        under_way = min(bucket_bytes, round(max(0.0, volume.received_bytes)))
+        peak += max(under_way, _second_copy_bytes(role, train, job))
     elif train.zero == FULLY_SHARDED:
         # The published formula has the whole model at the peak; software gathers it piece by piece.
         peak = min(peak, extra + _piece_bytes(role, job))
@@ -189,7 +190,7 @@ def _bucketed_peak(
     """Return what a trainer that reshards in buckets holds at the peak beside its shard.
 
     A train shard that is lent stays the part of the generate shard that it is. Any other one is
-    there until the generate shard is written; fully sharded weights are gathered whole before.
+    there until the generate shard is written; what is sharded further is gathered whole before.
     """
     shard = generation_weight_bytes(role, generate, job, facts)
     if _gathers_first(train):
@@ -198,6 +199,18 @@ def _bucketed_peak(
     if transition in ("hybridflow", "none") and train.tp == generate.tp:
         return extra_weight_bytes(role, transition, train, generate, job, facts)
     return shard
+
+
+def _second_copy_bytes(role: str, train: TaskPlan, job: Job) -> int:
+    """Return what is there for a moment beside weights that are gathered whole before all else.
+
+    Experts are gathered out of a copy of all that the rank holds; fully sharded weights are gathered in
+    their modules, and copied one after another from there.
+    """
+    model, value_bytes = job.architecture(role), PRECISIONS[precision_of(job)].weight_bytes
+    if train.ep > 1 or (train.zero == FULLY_SHARDED and _gathers_first(train)):
+        return largest_shard(model, "lm", train.tp, train.pp, train.ep) * value_bytes
+    return 0
 
 
 def _gathers_first(train: TaskPlan) -> bool:

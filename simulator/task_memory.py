@@ -116,6 +116,8 @@ def _stage_memory(
         gradients = resident if engine.keeps_gradients else transient
         gradients[f"{task.role} gradients"] = shared * sizes.gradient_bytes
         stepped = -(-parameters // ranks) if layout.zero else parameters
+        if layout.zero == GRADIENTS_SHARDED and ranks > 1 and not sizes.master_bytes:
+            resident[f"{task.role} weights that are stepped"] = shared * sizes.weight_bytes
         states = transient if layout.offload else resident
         states[f"{task.role} optimizer states"] = stepped * sizes.optimizer_bytes
     transient |= _working_terms(task, layout, job, engine, stage)

@@ -18,6 +18,7 @@ from rlplan.transition import TransitionSheet
 from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of, times
+from simulator.costs.weights import expert_parameters
 from simulator.site import Site
 
 
@@ -58,7 +59,8 @@ def transition_cost(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
 ) -> TaskCost:
     """Return what it costs to bring new weights to the generation engine.
 
-    Measured whole where the profile has it. Otherwise: a gather of fully sharded weights first, the
+    Measured whole where the profile has it. Otherwise: a gather of fully sharded weights first, or of
+    experts that training shares out over more ranks than generation does, the
     collective of the transition's formula, writing the received bytes, what the software needs beyond
     that (`profiles/transitions/`), and the engine's fixed time.
     Nothing at all when both layouts are equal, on the same GPUs, and share one copy. Where groups are
@@ -92,6 +94,10 @@ def _once(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
     volume = volume_of(name, model_bytes, train, generate)
     received = max(0.0, volume.received_bytes)
     parts: dict[str, Estimate] = {}
+    if train.zero < FULLY_SHARDED:  # else they come with all other weights
+        value_bytes = PRECISIONS[precision_of(job)].weight_bytes
+        experts = lacking_expert_bytes(model, train, generate, value_bytes)
+        parts["expert gather"] = _gather_experts(experts, train, generate, train_site, facts)
     if name != "all-gather":  # which gathers the shards of all ranks by itself
         parts["sharded weight gather"] = _unshard(train, train_site, model_bytes, facts)
     if volume.collective == "broadcast" or not same_pool:
@@ -129,7 +135,7 @@ def _software(
 
 def _shares_weights(train: TaskPlan, generate: TaskPlan) -> bool:
     same = (train.tp, train.pp) == (generate.tp, generate.pp)
-    return same and train.zero < FULLY_SHARDED
+    return same and train.zero < FULLY_SHARDED and train.ep <= generate.ep
 
 
 def _measured(
@@ -141,7 +147,7 @@ def _measured(
     job: Job,
 ) -> Estimate | None:
     """Return the measured seconds of a sync into another process, from tp to tp ranks."""
-    if same_pool or train.pp * generate.pp > 1:
+    if same_pool or train.pp * generate.pp > 1 or train.ep > generate.ep:
         return None
     return device.model_pass(
         ModelPass(
@@ -164,6 +170,34 @@ def _unshard(train: TaskPlan, site: Site, model_bytes: int, facts: Facts) -> Est
         model_bytes / block,
         train.dp,
         ranks_per_node=site.ranks_per_node(train.dp, block),
+        inter_node_bytes_per_second=site.inter_node_bytes_per_second,
+    )
+
+
+def lacking_expert_bytes(
+    model: ModelArchitecture, train: TaskPlan, generate: TaskPlan, value_bytes: int
+) -> int:
+    """Return the bytes of experts that each rank receives from the others of its expert group.
+
+    A rank of e trains one in e of the experts, and generates with one in e_g of them: of every e / e_g
+    shares it has one.
+    """
+    lacking = max(0, train.ep // generate.ep - 1)
+    return lacking * expert_parameters(model, train.tp, train.pp, train.ep) * value_bytes
+
+
+def _gather_experts(
+    received: int, train: TaskPlan, generate: TaskPlan, site: Site, facts: Facts
+) -> Estimate:
+    """Return seconds of gathering experts over the ranks that share them out, a model block apart."""
+    if not received:
+        return ZERO
+    ranks, stride = train.ep // generate.ep, train.tp * train.pp * train.cp
+    return facts.device(site.device).collective(
+        "all_gather",
+        received * ranks / (ranks - 1),
+        ranks,
+        ranks_per_node=site.ranks_per_node(ranks, stride),
         inter_node_bytes_per_second=site.inter_node_bytes_per_second,
     )
 

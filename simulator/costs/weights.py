@@ -47,6 +47,15 @@ def layer_parameters(model: ModelArchitecture, tp: int, ep: int = 1) -> int:
     return attention + mlp + 2 * model.hidden_size
 
 
+@lru_cache(maxsize=16384)
+def expert_parameters(model: ModelArchitecture, tp: int, pp: int, ep: int = 1) -> int:
+    """Return the parameters of experts on the device that holds most layers; 0 without experts."""
+    if not model.num_experts:
+        return 0
+    experts = model.mlp_parameters - model.num_experts * model.hidden_size
+    return layers_of_stages(model.num_layers, pp)[0] * -(-experts // (tp * ep))
+
+
 def largest_shard(model: ModelArchitecture, head: Head, tp: int, pp: int, ep: int = 1) -> int:
     """Return the parameters of the device that holds most: on the first or on the last stage."""
     stages = {0, pp - 1}

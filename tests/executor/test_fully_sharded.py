@@ -1,5 +1,6 @@
 """Where weights are between steps: whole in ZeRO stage 2, in shards in stage 3."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,11 +11,19 @@ from executor.layouts import task_positions
 from executor.meshes import make_mesh
 from executor.shard import build_shard
 from executor.train import update_model
+from profiles.facts import load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
+from simulator.site import Site
+from simulator.task_memory import task_memory
+from tests.executor.plans import make_job
 from tests.executor.test_parallel_models import QWEN3, UPDATES, batch_of, share_of
 
 pytestmark = pytest.mark.ray
+
+BYTES = torch.float32.itemsize
 
 
 def gathers(zero, rank, ranks):
@@ -43,12 +52,24 @@ def gathers(zero, rank, ranks):
     return number, sharded, elements, stored, moments
 
 
+def resident_bytes():
+    """Return the forecast bytes of weights and optimizer states on one of two ranks in stage 2."""
+    job = make_job("grpo", model=QWEN3)
+    task = next(t for t in tasks_of(load_algorithm("grpo"), job) if t.kind == "train")
+    layout = TaskPlan(pool="p0", engine="torch-3d", zero=2, dp=2, micro_batch=3)
+    job = replace(job, precision="fp32")
+    site = Site("cpu", 2, 2, 1e9)
+    resident = task_memory(task, layout, site, job, load_facts(job)).resident
+    return sum(size for term, size in resident.items() if "gradients" not in term)
+
+
 def test_stage_2_gathers_once_a_step_and_stage_3_for_every_pass(crew):
     found = {zero: crew.on_ranks(2, partial(gathers, zero)) for zero in (2, 3)}
     for rank in range(2):
         gathered, sharded, elements, stored, moments = found[2][rank]
         assert not any(sharded)
         assert moments == 2 * stored < 1.01 * elements
+        assert BYTES * (elements + stored + moments) == pytest.approx(resident_bytes(), rel=0.01)
         again, rests, *_ = found[3][rank]
         assert all(rests)
         # Two micro-batches a step, each with a forward and a backward pass.

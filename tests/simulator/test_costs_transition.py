@@ -6,6 +6,7 @@ import pytest
 
 from rlplan.plan import TaskPlan
 from simulator.costs import data_bytes, transfer_cost, transition_cost
+from simulator.costs.transition import lacking_expert_bytes
 from simulator.site import Site
 from tests.simulator.cost_jobs import A100, facts_of, job_of
 
@@ -68,6 +69,39 @@ def test_equal_layouts_cost_nothing_unless_weights_are_fully_sharded():
     assert parts("none", before, after) == {}
     assert parts("hybridflow", before, after) == {}
     assert "sharded weight gather" in parts("hybridflow", replace(before, zero=3), after)
+
+
+MOE = job_of("mixtral-8x7b")
+
+
+def of_experts(before, after):
+    cost = transition_cost(
+        "hybridflow", MOE.architecture("actor"), before, after, NODES, NODES, True, MOE, FACTS
+    )
+    return {cause: part.seconds for cause, part in cost.parts}
+
+
+def test_experts_that_ranks_share_out_are_gathered_before_generation():
+    before, after = train(tp=4, dp=4, ep=4), generate(tp=4, dp=4)
+    # 32 layers of 8 experts of 3 x 4096 x 14336 weights, of which a rank has 1/16 and lacks 3/16.
+    received = 32 * 8 * 3 * 4096 * 14336 * 2 * 3 / 16
+    assert lacking_expert_bytes(MOE.architecture("actor"), before, after, 2) == received
+    found = of_experts(before, after)
+    # Ranks of an expert group are four apart: two of a node, whose cards have 3.125 GB/s each.
+    assert received / 3.125e9 / 2 < found["expert gather"] < 1.5 * received / 3.125e9
+
+
+def test_experts_that_generation_shares_out_alike_stay_where_they_are():
+    assert of_experts(train(tp=4, dp=4, ep=4), generate(tp=4, dp=4, ep=4)) == {}
+    half = of_experts(train(tp=4, dp=4, ep=4), generate(tp=4, dp=4, ep=2))
+    whole = of_experts(train(tp=4, dp=4, ep=4), generate(tp=4, dp=4))
+    assert 0 < half["expert gather"] < whole["expert gather"]
+
+
+def test_fully_sharded_experts_come_with_all_other_weights():
+    found = of_experts(train(tp=4, dp=4, ep=4, zero=3), generate(tp=4, dp=4))
+    assert "expert gather" not in found
+    assert found["sharded weight gather"] > 0
 
 
 def test_moving_tensor_by_tensor_takes_seconds_where_the_links_need_a_tenth():

@@ -229,16 +229,24 @@ EXECUTOR = layout("torch-3d", tp=2, pp=4)
         # Cut less: both shards are there until the generate shard is written.
         (EXECUTOR, "hybridflow", 1, 1, lambda shard, *_: shard),
         (EXECUTOR, "hybridflow-v", 2, 1, lambda shard, *_: shard),
-        # Fully sharded: gathered whole before that.
+        # Fully sharded: gathered whole before that, in modules and then laid out.
         (
             layout("torch-3d", tp=2, dp=4, zero=3),
+            "hybridflow",
+            2,
+            1,
+            lambda shard, _, whole: shard + 2 * whole,
+        ),
+        # Whole already: laid out.
+        (
+            layout("torch-3d", tp=2, dp=4, zero=2),
             "hybridflow",
             2,
             1,
             lambda shard, _, whole: shard + whole,
         ),
     ],
-    ids=["lent", "moved", "vanilla groups", "fully sharded"],
+    ids=["lent", "moved", "vanilla groups", "fully sharded", "sharded gradients"],
 )
 def test_the_executors_transition_holds_its_shards_and_a_bucket(
     trained, transition, tp_gen, pp_gen, held

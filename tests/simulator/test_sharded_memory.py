@@ -1,0 +1,42 @@
+"""What weights that are sharded further take: gathered before generation, and between steps."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.plan import TaskPlan
+from simulator.costs.weights import largest_shard
+from simulator.memory import task_memory, transition_terms
+from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
+
+JOB = job_of(nodes=1)
+
+
+def layout(engine, **fields):
+    return TaskPlan(pool="p0", engine=engine, **fields)
+
+
+def resident(job, dp):
+    trained = layout("torch-3d", dp=dp, zero=2)
+    return task_memory(PPO["actor.update"], trained, site_of(job, dp), job, facts_of(job)).resident
+
+
+def test_experts_are_gathered_out_of_a_copy_of_what_the_rank_holds():
+    job = job_of("mixtral-8x7b", nodes=1)
+    model, place = job.architecture("actor"), (site_of(job, 8), job, facts_of(job))
+    generate = layout("torch-static", tp=2, dp=4)
+    trained = layout("torch-3d", tp=2, dp=4, ep=4)
+    terms = transition_terms("actor", "hybridflow", trained, generate, *place, bucket_bytes=10**6)
+    held, whole = (2 * largest_shard(model, "lm", 2, 1, ep) for ep in (4, 1))
+    # The generate shard, all experts in one tensor, and what the rank holds beside it.
+    assert terms["actor weights for generation"] == whole + whole + held
+
+
+@pytest.mark.parametrize(("precision", "copies"), [("fp32", 1), ("bf16", 0)])
+def test_whole_weights_whose_gradients_are_sharded_are_stepped_in_shards(precision, copies):
+    job = replace(JOB, precision=precision)
+    held = resident(job, dp=8)
+    share = -(-JOB.architecture("actor").num_parameters() // 8)
+    # In mixed precision the shard is the master weight, which the optimizer's states count.
+    assert held.get("actor weights that are stepped", 0) == copies * 4 * share
+    assert "actor weights that are stepped" not in resident(job, dp=1)
