@@ -3,6 +3,8 @@
 A checkpoint is a folder that is written under another name and renamed when it is whole:
 `checkpoint.json` (where the run is), `plan.yaml` (what wrote it), a folder of each trained model,
 and `random/` with the random states of every rank. Models that are not trained come from the seed.
+Where iterations overlap, `generator/` holds the weights that the next batch is generated with, which
+are an update older: a run that goes on makes that batch again.
 """
 
 import shutil
@@ -23,6 +25,7 @@ CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "checkpoint.json"
 PLAN_FILE = "plan.yaml"
 RANDOM_FOLDER = "random"
+GENERATOR_FOLDER = "generator"
 VERSION = 1
 # What a run that goes on must share with the one that it continues; layouts may differ.
 CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
@@ -113,13 +116,16 @@ class CheckpointFolder:
             shutil.rmtree(left)
 
 
-def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> None:
+def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:
     """Let the workers of all pools take over what a checkpoint holds for them.
+
+    Returns:
+        Whether those that generate now have the weights of the next batch, an update behind.
 
     Raises:
         FileError: It does not hold the models that they train.
     """
-    _on_all("load_checkpoint", checkpoint.folder, groups)
+    return any(_on_all("load_checkpoint", checkpoint.folder, groups))
 
 
 def find_checkpoint(path: Path) -> Checkpoint:
@@ -192,14 +198,14 @@ def _refuse(file: str, field: str, value: Any, before: Any) -> None:
     raise FileError(file, "is of another job", field=field, value=value, allowed=f"{before!r}")
 
 
-def _on_all(method: str, folder: Path, groups: Mapping[str, WorkerGroup]) -> None:
+def _on_all(method: str, folder: Path, groups: Mapping[str, WorkerGroup]) -> list[Any]:
     waiting: dict[Any, Any] = {}
     for pool, group in groups.items():
         calls = {
             rank: (StoreCall(folder=folder, seat=f"{pool}-{rank}"),) for rank in range(group.ranks)
         }
         waiting |= {(pool, rank): ref for rank, ref in group.send(method, calls).items()}
-    fetched(waiting)
+    return list(fetched(waiting).values())
 
 
 def _complete(folder: Path) -> list[Path]:

@@ -14,7 +14,16 @@ import ray
 from executor.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
 from executor.calls import TaskCall
 from executor.layouts import generation_positions, shares_weights, task_positions
-from executor.loops import Batch, generated, one_batch, one_step_off, sampled_again
+from executor.loops import (
+    Batch,
+    beside_generation,
+    enough_groups,
+    generated,
+    left_to_do,
+    one_batch,
+    one_step_off,
+    sampled_again,
+)
 from executor.multiplier import initial_state, next_state
 from executor.pools import WorkerGroup
 from executor.protocols import DP_PROTO, RankPositions, train_positions
@@ -64,6 +73,8 @@ class Controller:
     Attributes:
         state: What the algorithm carries from iteration to iteration, by name; it belongs into a
             checkpoint.
+        generator_is_ready: Whether what generates has the weights for the next batch already, from a
+            checkpoint.
         origin_seconds: From when spans are counted, on the host's clock; None: from the first
             iteration that is sent.
     """
@@ -79,6 +90,7 @@ class Controller:
         self._order = sending_order(plan, tasks)
         self._algorithm = load_algorithm(plan.job.algorithm)
         self.state = initial_state(self._algorithm, plan.job)
+        self.generator_is_ready = False
         self.origin_seconds: float | None = None
         self._outbox = Outbox()
         self._ahead: tuple[_Turn, Batch] | None = None
@@ -105,10 +117,9 @@ class Controller:
         if self.origin_seconds is None:
             self.origin_seconds = start
         if self._plan.mode == "one-step-off":
-            turn, batch = self._ahead or self._generated(iteration)
+            turn, batch = self._ahead or self._completed(*self._generated(iteration))
             assert turn.iteration == iteration
-            following = None if is_last else iteration + 1
-            one_step_off(turn, batch, self._beside(), lambda: self._generate_ahead(following))
+            self._learn_and_generate(turn, batch, None if is_last else iteration + 1)
         else:
             turn, resamples = _Turn(self, iteration), self._algorithm.resamples
             batch = sampled_again(turn, self._plan.job) if resamples else one_batch(turn)
@@ -137,6 +148,10 @@ class Controller:
             state=state,
         )
 
+    def goes_on_sending(self) -> None:
+        """Note that what is sent from now on could not have been sent earlier."""
+        self._outbox.begin()
+
     def batch_of_prompts(self, number: int) -> Batch:
         """Return references to the batch of that number: prompts, and texts where they are mixed in."""
         rows: Rows = ((0, self._plan.job.workload.sequences),)
@@ -155,25 +170,38 @@ class Controller:
             if task not in tasks:
                 continue
             if task.kind == "generate" and (batch.is_first or self._lays_out_again):
-                calls += self._send_transition()
+                calls += [] if self.generator_is_ready else self._send_transition()
+                self.generator_is_ready = False
             calls.append(self._send_task(task, batch))
         return calls
+
+    def _learn_and_generate(self, turn: "_Turn", batch: Batch, following: int | None) -> None:
+        """Send what is left to do on a batch, and what makes the next one beside it."""
+        left = left_to_do(self._order, judged=self._algorithm.resamples)
+        beside = beside_generation(left, self._plan)
+        one_step_off(turn, batch, left, beside, lambda: self._generate_ahead(following))
+        if self._ahead is not None:
+            self._ahead = self._completed(*self._ahead)
+
+    def _completed(self, turn: "_Turn", batch: Batch) -> tuple["_Turn", Batch]:
+        """Return a turn with the batch that it will learn from.
+
+        Where groups are sampled again this waits for their rewards, while the update that was sent
+        before goes on; all rounds are generated with the same weights.
+        """
+        if not self._algorithm.resamples:
+            return turn, batch
+        return turn, enough_groups(turn, self._plan.job, batch)
 
     def _generated(self, iteration: int) -> tuple["_Turn", Batch]:
         turn = _Turn(self, iteration)
         return turn, generated(turn)
 
     def _generate_ahead(self, iteration: int | None) -> None:
+        """Send the weights as they are, and what generates with them unless nothing follows."""
+        if iteration is None:
+            self._send_transition()  # for a checkpoint with which a longer run may go on
         self._ahead = None if iteration is None else self._generated(iteration)
-
-    def _beside(self) -> tuple[Task, ...]:
-        """Return the tasks that share the generating pool and train nothing, such as a reward there.
-
-        When generation ends they and the next one could both begin; the earlier iteration's are first.
-        """
-        pool = self._plan.tasks["actor.generate"].pool
-        shared = [t for t in self._order if self._plan.tasks[t.name].pool == pool]
-        return tuple(task for task in shared if task.kind not in ("generate", "train"))
 
     def _send_task(self, task: Task, batch: Batch) -> Sent:
         """Send a task to the ranks of its pool and note where its outputs will be."""
@@ -263,6 +291,7 @@ class _Turn:
                 columns = ray.get([piece.reference for piece in pieces])
                 held = [(p.rows, each) for p, each in zip(pieces, columns, strict=True)]
                 found[key] = assemble(batch.rows, held)[key]
+        self._controller.goes_on_sending()
         return found
 
 

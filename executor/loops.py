@@ -13,6 +13,7 @@ import numpy as np
 from executor.batches import Array, Piece, Rows, count_rows, shifted, whole_blocks
 from rlplan.dataflow import Task
 from rlplan.job import DynamicSampling, Job, Rewards
+from rlplan.plan import Plan
 
 # Batches of prompts that replace others have numbers from here on, far above any iteration's.
 ROUND_STRIDE = 2**20
@@ -67,46 +68,77 @@ def generated(turn: Turn) -> Batch:
     return batch
 
 
+def left_to_do(tasks: tuple[Task, ...], *, judged: bool) -> tuple[Task, ...]:
+    """Return the tasks that a batch still wants once it is generated, or judged as well."""
+    left = (task for task in tasks if task.kind != "generate")
+    return tuple(task for task in left if task.kind == "train" or not judged)
+
+
+def beside_generation(tasks: tuple[Task, ...], plan: Plan) -> tuple[Task, ...]:
+    """Return the tasks that share the generating pool and train nothing, such as a reward there.
+
+    When generation ends they and the next one could both begin; the earlier iteration's are first.
+    """
+    pool = plan.tasks["actor.generate"].pool
+    shared = (task for task in tasks if plan.tasks[task.name].pool == pool)
+    return tuple(task for task in shared if task.kind != "train")
+
+
 def one_step_off(
-    turn: Turn, batch: Batch, beside: tuple[Task, ...], generate_next: Callable[[], None]
+    turn: Turn,
+    batch: Batch,
+    left: tuple[Task, ...],
+    beside: tuple[Task, ...],
+    generate_next: Callable[[], None],
 ) -> None:
     """Learn from a batch that was generated while the one before was learnt from.
 
     Args:
-        beside: What judges the batch where the next one is generated, and comes before that.
+        left: What the batch still wants after that.
+        beside: Of these what judges the batch where the next one is generated, and comes before that.
         generate_next: Sends the weights as they are before this turn's updates, and what generates
             with them.
     """
     turn.run(beside, batch)
     generate_next()
-    done = {task.name for task in beside}
-    rest = (task for task in turn.tasks if task.kind != "generate" and task.name not in done)
-    turn.run(tuple(rest), batch)
+    turn.run(tuple(task for task in left if task not in beside), batch)
 
 
 def sampled_again(turn: Turn, job: Job) -> Batch:
-    """Generate and judge until there are enough groups of unequal rewards, then learn from them.
+    """Generate and judge until there are enough groups of unequal rewards, then learn from them."""
+    batch = enough_groups(turn, job)
+    turn.run(tuple(task for task in turn.tasks if task.kind == "train"), batch)
+    return batch
+
+
+def enough_groups(turn: Turn, job: Job, first: Batch | None = None) -> Batch:
+    """Generate and judge until there are enough groups of unequal rewards; return a batch of them.
 
     Yu et al. 2025, DAPO, arXiv:2503.14476, algorithm 1 and section 3.2. Should the rounds not
     suffice, groups of equal rewards fill the batch up.
+
+    Args:
+        first: Batch of the first round, if that is generated already.
     """
     sampling, rewards = job.dynamic_sampling or DynamicSampling(), job.rewards or Rewards()
     samples = job.workload.samples_per_prompt
-    training = tuple(task for task in turn.tasks if task.kind == "train")
     sampling_tasks = tuple(task for task in turn.tasks if task.kind != "train")
+    judging_tasks = tuple(task for task in sampling_tasks if task.kind != "generate")
     batches, told_apart = [], list[bool]()
     for round_number in range(sampling.max_rounds):
-        batch = turn.prompts(turn.iteration + round_number * ROUND_STRIDE)
-        turn.run(sampling_tasks, batch)
+        if first is not None and not round_number:
+            batch, tasks = first, judging_tasks
+        else:
+            batch = turn.prompts(turn.iteration + round_number * ROUND_STRIDE)
+            tasks = sampling_tasks
+        turn.run(tasks, batch)
         batches.append(batch)
         told_apart += groups_told_apart(
             turn.fetch(batch, ("scores", "rule_scores")), rewards, samples
         )
         if sum(told_apart) * samples >= count_rows(batch.rows):
             break
-    batch = chosen_groups(batches, told_apart, samples)
-    turn.run(training, batch)
-    return batch
+    return chosen_groups(batches, told_apart, samples)
 
 
 def groups_told_apart(scores: Mapping[str, Array], rewards: Rewards, samples: int) -> list[bool]:

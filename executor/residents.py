@@ -61,6 +61,11 @@ class PoolModels:
         assert self._generator is not None, "this pool generates nothing"
         return self._generator
 
+    @property
+    def generates_behind(self) -> bool:
+        """Tell whether this pool generates with weights older than those that are trained."""
+        return self._generator is not None and self._duty.plan.mode == "one-step-off"
+
     def _prepare_generation(self, task: Task) -> None:
         plan, home = self._duty.plan, self.homes.get(task.role)
         if home is not None and shares_weights(plan):

@@ -69,7 +69,8 @@ class RuleWorker:
         write_random_states(call.random_file)
 
     @registered(ONE_TO_ALL)
-    def load_checkpoint(self, call: StoreCall) -> None:
-        """Take over the random states of this seat, if it was taken before."""
+    def load_checkpoint(self, call: StoreCall) -> bool:
+        """Take over the random states of this seat, if it was taken before; nothing generates here."""
         if call.random_file.exists():
             read_random_states(call.random_file)
+        return False

@@ -136,7 +136,7 @@ class Run:
         controller = Controller(self._plan, self._tasks, groups, self._prompts.columns)
         controller.origin_seconds = self._origin_seconds
         if self.checkpoint is not None:
-            restore(self.checkpoint, groups)
+            controller.generator_is_ready = restore(self.checkpoint, groups)
             controller.state = dict(self.checkpoint.state.algorithm_state)
         unwritten: list[Finished] = []
         with MetricsWriter(self._out) as writer:

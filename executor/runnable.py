@@ -37,14 +37,14 @@ def check_runnable(plan: Plan) -> tuple[Task, ...]:
             _check_model(plan, task, plan.tasks[task.name])
         if task.kind == "train":
             _check_mini_batches(plan, task, groups=algorithm.groups)
-    _check_mode(plan, resamples=algorithm.resamples)
+    _check_mode(plan)
     _check_homes(plan, tasks)
     _check_transition(plan)
     check_vllm_layout(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
     return tasks
 
 
-def _check_mode(plan: Plan, *, resamples: bool) -> None:
+def _check_mode(plan: Plan) -> None:
     if (plan.mode, plan.staleness) not in MODES:
         raise PlanError(
             f"mode {plan.mode}, staleness {plan.staleness}: this engine runs"
@@ -52,11 +52,6 @@ def _check_mode(plan: Plan, *, resamples: bool) -> None:
         )
     if plan.mode == "sync":
         return
-    if resamples:
-        raise PlanError(
-            f"mode {plan.mode}: {plan.job.algorithm} generates again for groups of equal rewards,"
-            " and knows how often after the rewards only; this engine runs it in mode sync"
-        )
     homes = {plan.tasks[name].pool for name in ("actor.generate", "actor.update")}
     if len(homes) == 1:
         raise PlanError(

@@ -39,12 +39,7 @@ def save_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     """
     assert shard.trainer is not None, "a model that is not trained is drawn from the seed"
     flats = {WEIGHTS: shard.flat.whole_values(), **shard.trainer.whole_moments()}
-    states = _states(shard, flats, tied=tied) | {STEPS: torch.tensor(shard.trainer.steps)}
-    save(
-        states,
-        storage_writer=FileSystemWriter(folder),
-        no_dist=not dist.is_initialized(),
-    )
+    _save(_states(shard, flats, tied=tied) | {STEPS: torch.tensor(shard.trainer.steps)}, folder)
 
 
 def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
@@ -62,6 +57,23 @@ def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     assert not isinstance(shard.flat, LentParameters), "what is trained lends, and borrows nothing"
     shard.flat.write_values(flats.pop(WEIGHTS))
     shard.trainer.write_moments(flats, int(steps))
+
+
+def save_weights(shard: ModelShard, folder: Path, *, tied: bool) -> None:
+    """Write a rank's part of a model without states of an optimizer; arguments as `save_shard` has them."""
+    _save(_states(shard, {WEIGHTS: shard.flat.whole_values()}, tied=tied), folder)
+
+
+def load_weights(shard: ModelShard, folder: Path, *, tied: bool) -> None:
+    """Take over a rank's part of the weights that any layout wrote, states of an optimizer left alone.
+
+    Raises:
+        FileError: The folder does not hold this model.
+    """
+    flat = torch.empty(shard.flat.entries[-1].stop, device=shard.device)
+    _load(_states(shard, {WEIGHTS: flat}, tied=tied), folder)
+    assert not isinstance(shard.flat, LentParameters), "what borrows weights has none of its own"
+    shard.flat.write_values(flat)
 
 
 def stored_kinds(folder: Path) -> tuple[str, ...]:
@@ -95,6 +107,10 @@ def _names(folder: Path) -> dict[str, torch.Size]:
         raise FileError(str(folder), f"holds no checkpoint of a model: {error}") from None
     held = metadata.state_dict_metadata.items()
     return {name: about.size for name, about in held if hasattr(about, "size")}
+
+
+def _save(states: dict[str, Tensor], folder: Path) -> None:
+    save(states, storage_writer=FileSystemWriter(folder), no_dist=not dist.is_initialized())
 
 
 def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from executor.batches import PADDING, RESPONSE, Columns
 from executor.buckets import lent_slices, write_slice
 from executor.calls import CallReport, Outcome, TaskCall, run_task, wait_for
-from executor.checkpoints import StoreCall
+from executor.checkpoints import GENERATOR_FOLDER, StoreCall
 from executor.columns import as_baseline, column_of, sequences_for
 from executor.engines import EngineSetup, GenerationEngine, start_engine
 from executor.engines.torch_static import GenerateSettings
@@ -30,7 +30,7 @@ from executor.reshard import Holding
 from executor.residents import Duty, PoolModels
 from executor.settings import effective_settings
 from executor.shard import ModelShard
-from executor.stored_shards import load_shard, save_shard
+from executor.stored_shards import load_shard, load_weights, save_shard, save_weights
 from executor.sync import BucketArrival, BucketOrder, Imported
 from executor.train import update_model
 from executor.transition import holding_of
@@ -253,28 +253,43 @@ class Worker(Member):
 
     @registered(ONE_TO_ALL)
     def save_checkpoint(self, call: StoreCall) -> None:
-        """Write this rank's parts of the models that are trained here, and its random states."""
+        """Write this rank's parts of the models that are trained here, and its random states.
+
+        Where what generates is an update behind, its weights too.
+        """
         write_random_states(call.random_file)
         for role, shard in self._trained():
             with shard.states_on_device():
-                save_shard(shard, call.folder / role, tied=self._is_tied(role))
+                save_shard(shard, call.folder / role, tied=self._is_tied(shard, role))
+        if self._models.generates_behind:
+            generator, folder = self._models.generator, call.folder / GENERATOR_FOLDER
+            save_weights(generator, folder, tied=self._is_tied(generator, "actor"))
 
     @registered(ONE_TO_ALL)
-    def load_checkpoint(self, call: StoreCall) -> None:
-        """Take over this rank's parts of the models, and its random states if it had a seat before."""
+    def load_checkpoint(self, call: StoreCall) -> bool:
+        """Take over this rank's parts of the models, and its random states if it had a seat before.
+
+        Returns:
+            Whether it now has the weights, an update behind, with which the next batch is generated.
+        """
         for role, shard in self._trained():
             with shard.states_on_device():
-                load_shard(shard, call.folder / role, tied=self._is_tied(role))
+                load_shard(shard, call.folder / role, tied=self._is_tied(shard, role))
         if call.random_file.exists():
             read_random_states(call.random_file)
+        folder = call.folder / GENERATOR_FOLDER
+        if not (self._models.generates_behind and folder.exists()):
+            return False
+        generator = self._models.generator
+        load_weights(generator, folder, tied=self._is_tied(generator, "actor"))
+        return True
 
     def _trained(self) -> list[tuple[str, ModelShard]]:
         homes = self._models.homes.items()
         return [(role, shard) for role, shard in homes if shard.trainer is not None]
 
-    def _is_tied(self, role: str) -> bool:
-        head = self._models.homes[role].head
-        return head == "lm" and self._duty.plan.job.architecture(role).tied_embeddings
+    def _is_tied(self, shard: ModelShard, role: str) -> bool:
+        return shard.head == "lm" and self._duty.plan.job.architecture(role).tied_embeddings
 
 
 def _array(values: Tensor) -> np.ndarray[Any, Any]:

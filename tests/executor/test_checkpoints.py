@@ -66,7 +66,7 @@ def crew_run(crew, plan, first, last, *, start=None, folder=None, keep=2):
     prepare_groups(plan, tasks, prompts, SEED, groups)
     controller = Controller(plan, tasks, groups, prompts.columns)
     if start is not None:
-        restore(start, groups)
+        controller.generator_is_ready = restore(start, groups)
         controller.state = dict(start.state.algorithm_state)
     for iteration in range(first, last):
         controller.finish(controller.send(iteration))

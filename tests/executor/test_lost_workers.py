@@ -49,21 +49,26 @@ def judge(prompt, response, row):
 """
 
 
-def killed_plan(folder, *, at, always=False, devices=2):
+def killed_plan(folder, *, at, always=False, devices=2, overlaps=False):
     """Return a plan on some processes of which a rule kills one in the midst of an iteration."""
     (folder / "rule.py").write_text(KILLER.format(at=at, always=always))
     job = replace(make_job(), rewards=Rewards(function="rule.py:judge"))
-    return make_plan(job, {"p0": (devices, ALL_ROLES)})
+    if not overlaps:
+        return make_plan(job, {"p0": (devices, ALL_ROLES)})
+    pools = {"p0": (1, ALL_ROLES), "generator": (1, ("actor",))}
+    plan = make_plan(job, pools, transition="two-copies")
+    return replace(plan, mode="one-step-off", staleness=1)
 
 
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize("overlaps", [False, True], ids=["sync", "one-step-off"])
 def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
-    ray_slots, crew, tmp_path
+    ray_slots, crew, tmp_path, overlaps
 ):
     # The rule judges 8 responses an iteration: the 20th is in the third one.
-    told, plan = [], killed_plan(tmp_path, at=20)
+    told, plan = [], killed_plan(tmp_path, at=20, overlaps=overlaps)
     run = execute(
         plan,
         tmp_path / "out",
@@ -74,7 +79,7 @@ def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
         saving=Saving(every=2, export=tmp_path / "actor"),
     )
     assert (tmp_path / "killed").exists()
-    assert [said for _, _, said in told if "retry 1 of 3" in said and "pool p0" in said]
+    assert [said for _, _, said in told if "retry 1 of 3" in said and "pool " in said]
     assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == [0, 1, 2, 3]
     assert [each.iteration for each in run.trace.iterations] == [0, 1, 2, 3]
     assert (tmp_path / "actor" / "config.json").exists()

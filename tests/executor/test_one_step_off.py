@@ -6,12 +6,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from executor.checkpoints import find_checkpoint
 from executor.execute import execute
 from executor.metrics import read_metrics
 from executor.run import Saving
 from executor.runnable import check_runnable
 from rlplan.errors import PlanError
+from rlplan.frozen import FrozenDict
+from rlplan.job import DynamicSampling
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
+from tests.executor.test_checkpoints import assert_same, crew_run, stored_weights
 
 pytestmark = pytest.mark.ray
 
@@ -20,9 +24,21 @@ APART = {"p0": (1, ALL_ROLES), "generator": (1, ("actor",))}
 SHARED = {"p0": (1, ("actor", "reference", "reward")), "generator": (1, ("actor", "critic"))}
 
 
-def both_modes(pools):
-    plan = make_plan(make_job(), pools, transition="two-copies")
+# Groups of equal rewards are sampled again; a model judges them where the actor is trained.
+DAPO = {"p0": (1, ("actor", "reward")), "generator": (1, ("actor",))}
+
+
+def both_modes(pools, job=None, **sizes):
+    plan = make_plan(job or make_job(), pools, transition="two-copies", **sizes)
     return plan, replace(plan, mode="one-step-off", staleness=1)
+
+
+def dapo_job(*, with_model):
+    """Return a job whose rules tell few groups apart, and a model all of them."""
+    job = make_job("dapo", samples_per_prompt=2)
+    roles = ("actor", "reward") if with_model else ("actor",)
+    models = FrozenDict(dict.fromkeys(roles, job.architecture("actor")))
+    return replace(job, models=models, dynamic_sampling=DynamicSampling(max_rounds=2))
 
 
 @pytest.fixture(scope="module", params=[APART, SHARED], ids=["apart", "critic beside generation"])
@@ -70,30 +86,61 @@ def test_spans_of_a_pool_do_not_overlap(runs):
         assert all(a.end_seconds <= b.start_seconds + 1e-6 for a, b in pairwise(own))
 
 
-def test_a_run_goes_on_from_a_checkpoint_in_the_same_folder(ray_slots, tmp_path):
+def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(crew, tmp_path):
     _, plan = both_modes(APART)
+    undisturbed = crew.run(plan, iterations=4)
     execute(plan, tmp_path, iterations=2, seed=1, saving=Saving(every=1))
     execute(plan, tmp_path, iterations=4, seed=1, saving=Saving(every=1, resume=tmp_path))
     rows = read_metrics(tmp_path)
     assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
-    assert rows[1]["kl"] == pytest.approx(0, abs=1e-5)
-    # What was generated ahead is gone; the weights of the checkpoint generate instead.
-    assert abs(rows[2]["kl"]) > 1e-4
+    for row, expected in zip(rows, undisturbed.metrics, strict=True):
+        for name in ("policy_loss", "value_loss", "kl", "mean_reward", "response_tokens"):
+            assert row[name] == pytest.approx(expected[name], abs=1e-6), name
+    assert_same(stored_weights(find_checkpoint(tmp_path)), undisturbed.actor[0])
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dapo"])
+def test_the_weights_an_update_behind_go_on_in_another_layout(crew, tmp_path, algorithm):
+    job = dapo_job(with_model=False) if algorithm == "dapo" else None
+    _, alone = both_modes(DAPO if job else APART, job)
+    pools = {"p0": (1, tuple(alone.job.models)), "generator": (2, ("actor",))}
+    _, cut = both_modes(pools, job, tp_gen=2)
+    whole = crew_run(crew, alone, 0, 4, folder=tmp_path / "whole")
+    half = crew_run(crew, alone, 0, 2, folder=tmp_path / "halves")
+    more = crew_run(crew, cut, 2, 3, start=half, folder=tmp_path / "halves", keep=3)
+    rest = crew_run(crew, alone, 3, 4, start=more, folder=tmp_path / "halves", keep=3)
+    assert_same(stored_weights(rest), stored_weights(whole), 1e-4)
+    for later, earlier in ((more, half), (rest, more)):
+        assert_same(stored_weights(later, "generator"), stored_weights(earlier), 1e-4)
+    moved = stored_weights(rest)["head.weight"] - stored_weights(rest, "generator")["head.weight"]
+    assert abs(moved).max() > 5e-4  # as far as one update goes
+
+
+@pytest.mark.parametrize("with_model", [False, True], ids=["a rule judges", "a model too"])
+def test_all_rounds_of_a_batch_are_generated_with_weights_one_update_old(crew, with_model):
+    job = dapo_job(with_model=with_model)
+    sync, overlapping = both_modes(DAPO, job)
+    found = crew.run(overlapping, iterations=4)
+    first, third = crew.run(sync, numbers=(0, 2)).tokens
+    (second,) = crew.run(sync, numbers=(1,)).tokens
+    for tokens, expected in zip(found.tokens, (first, second, third), strict=False):
+        assert np.array_equal(tokens, expected)
+    rounds = {metrics.get("rounds", 1) for metrics in found.metrics}
+    assert rounds == ({1} if with_model else {2})
+    spans = [span for record in found.finished for span in record.spans]
+    assert [s.iteration for s in spans if s.name == "actor.update"] == [0, 1, 2, 3]
+    for pool in {span.pool for span in spans}:
+        own = sorted((s for s in spans if s.pool == pool), key=lambda span: span.start_seconds)
+        assert all(a.end_seconds <= b.start_seconds + 1e-6 for a, b in pairwise(own))
 
 
 def test_modes_that_are_not_run_are_refused_by_name():
     sync, overlapping = both_modes(APART)
     colocated = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
-    dapo = make_plan(
-        make_job("dapo", samples_per_prompt=2),
-        {"p0": (1, ("actor",)), "generator": (1, ("actor",))},
-        transition="two-copies",
-    )
     for plan, message in (
         (replace(sync, mode="streaming", staleness=4), "mode streaming, staleness 4"),
         (replace(overlapping, staleness=0), "one-step-off, staleness 0"),
         (replace(colocated, mode="one-step-off", staleness=1), "both are on p0"),
-        (replace(dapo, mode="one-step-off", staleness=1), "dapo generates again"),
     ):
         with pytest.raises(PlanError, match=message):
             check_runnable(plan)
