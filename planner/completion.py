@@ -8,7 +8,6 @@ from planner.checks import STALENESS, check_plan
 from planner.effort import Effort
 from planner.fixed import Fixed
 from planner.fixing import fixed_of, named, read_draft
-from planner.generations import transition_for
 from planner.host import RULE_TASK, host_pool
 from planner.mappings import plan_of
 from planner.misfits import pool_misfit_reason
@@ -16,6 +15,7 @@ from planner.placement_search import PlacementSearch
 from planner.placements import GENERATION, placed_roles
 from planner.search import search
 from planner.space import Space
+from planner.transitions import transition_for
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of

@@ -4,7 +4,7 @@ A part that is wrong by itself is named here; parts that only contradict each ot
 no layout keeps them all.
 """
 
-from planner.checks import check_engine, check_model_sizes, refuse
+from planner.task_checks import check_engine, check_model_sizes, refuse
 from rlplan.dataflow import Task
 from rlplan.errors import nearest_name
 from rlplan.job import Job

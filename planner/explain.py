@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.checks import check_plan
-from planner.generations import transition_for
-from planner.layouts import RUNNING_LIMITS, divisors
+from planner.layouts import RUNNING_LIMITS
+from planner.sizes import divisors
+from planner.transitions import transition_for
 from profiles.catalog import load_engine
 from profiles.facts import Facts
 from rlplan.errors import UserError

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.checks import check_pools, refuse
+from planner.checks import check_pools
 from planner.draft_checks import check_draft
 from planner.fixed import NOTHING_FIXED, POOL_NAME, Fixed, FixedPool
 from planner.orders import tasks_of_set
 from planner.placements import GENERATION, UnitSet, in_role_order, placed_roles
+from planner.task_checks import refuse
 from profiles.catalog import load_job, resolve_job
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of

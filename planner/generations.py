@@ -14,6 +14,7 @@ from planner.generation_bounds import Load, least_seconds, load_of
 from planner.options import OptionTable
 from planner.pareto import front_rows
 from planner.role_options import Home, home_of
+from planner.transitions import transitions
 from rlplan.plan import TaskPlan, TransitionName
 from simulator.costs import task_cost, transition_cost
 from simulator.costs.generating import steps_of
@@ -290,17 +291,3 @@ class GenerationTable:
         """Return the sequences of which each takes a token of a step's budget."""
         limited = self.engine.batching == "mixed"
         return self.engine.max_batched_tokens if limited else self.job.workload.sequences
-
-
-def transitions(train: TaskPlan, generate: TaskPlan) -> tuple[TransitionName, ...]:
-    """Return the transitions that bring one layout of a pool to another."""
-    if (train.tp, train.pp) == (generate.tp, generate.pp):
-        return ("none", "hybridflow", "hybridflow-v", "all-gather")
-    if train.tp % generate.tp == 0 and train.pp % generate.pp == 0:
-        return ("hybridflow", "hybridflow-v", "all-gather")
-    return ("all-gather",)
-
-
-def transition_for(train: TaskPlan, generate: TaskPlan) -> TransitionName:
-    """Return the transition that usually brings one layout of a pool to another."""
-    return transitions(train, generate)[0]

@@ -4,18 +4,11 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from planner.allocations import Share, pool_sizes
-from planner.generations import transition_for
-from planner.layouts import (
-    Sizes,
-    generate_layouts,
-    infer_layouts,
-    infer_sizes,
-    infers_on,
-    train_layouts,
-    train_sizes,
-)
+from planner.layouts import generate_layouts, infer_layouts, train_layouts
 from planner.mappings import HOST_POOL, RULE_TASK, has_rule, host_pool
 from planner.placements import placed_roles
+from planner.sizes import Sizes, infer_sizes, infers_on, train_sizes
+from planner.transitions import transition_for
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of

@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.layouts import (
-    Setting,
-    Sizes,
-    columns_for,
-    infer_cut,
-    infer_settings,
-    infer_sizes,
-    infers_on,
-    train_settings,
-    train_sizes,
-)
+from planner.layouts import Setting, columns_for, infer_settings, train_settings
 from planner.pareto import Rows, front_of_groups
 from planner.role_options import RoleOption, Tally, home_of
+from planner.sizes import Sizes, infer_cut, infer_sizes, infers_on, train_sizes
 from rlplan.dataflow import Stage, Task
 from rlplan.job import Role
 from rlplan.plan import TaskDraft

@@ -9,10 +9,8 @@ The weights are copied in place, parameter by parameter, from the shard in the g
 GPUs the engine sleeps between uses: its own weights and its cache give their memory back.
 """
 
-import importlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -29,10 +27,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from vllm import LLM, ModelRegistry, SamplingParams
-from vllm.distributed.parallel_state import get_tp_group
+from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
-from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.batches import RESPONSE
 from executor.engines import DEFAULT_ENGINE, EngineSetup
@@ -40,27 +36,22 @@ from executor.engines.torch_static import GenerateSettings, Generation, unanswer
 from executor.flat import Entry, FlatParameters
 from executor.infer import infer
 from executor.lent import LentParameters
-from executor.models import HEAD, causal_lm_class, family_config
+from executor.models import HEAD
 from executor.shard import ModelShard
+from executor.vllm_inside import (
+    PoolRankExecutor,
+    drop_queue,
+    register_family,
+    reload_weights,
+    repack_head,
+    write_config,
+)
 from rlplan.errors import InfeasibleError, PlanError
-from rlplan.model import ModelArchitecture
 from rlplan.units import show_bytes
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 # Pages of the CPU build's cache are counted in blocks of so many tokens (its own default).
 CPU_BLOCK_TOKENS = 128
-
-
-class PoolRankExecutor(ExecutorWithExternalLauncher):  # type: ignore[misc]  # Any where vLLM is missing
-    """Run vLLM on a rank of a pool whose ranks have met already, without shared memory of its own.
-
-    The CPU build's segments of shared memory have names that other runs share, and outlive workers
-    that are ended. It does without them where ranks disagree on the name, which ends like this
-    address; nothing is reached under it.
-    """
-
-    def _distributed_args(self) -> tuple[str, int, int]:
-        return f"tcp://pool:{dist.get_rank()}", dist.get_rank(), 0
 
 
 class VllmEngine:
@@ -80,14 +71,14 @@ class VllmEngine:
 
     def _start(self, arguments: dict[str, Any]) -> Any:
         """Return vLLM with the model's layers and no weights yet."""
-        _register(self._architecture)
+        register_family(self._architecture)
         try:
             with TemporaryDirectory(prefix="rlplan-vllm-") as folder:
-                _write_config(self._architecture, _longest(self._setup), folder)
+                write_config(self._architecture, _longest(self._setup), folder)
                 llm = LLM(model=folder, **arguments)
         except ValueError as error:  # as vLLM raises for settings and memory that do not do
             raise PlanError(f"tasks.actor.generate: vLLM refuses to start: {error}") from error
-        llm.collective_rpc(_drop_queue)
+        llm.collective_rpc(drop_queue)
         return llm
 
     def _arguments(self) -> dict[str, Any]:
@@ -151,9 +142,9 @@ class VllmEngine:
         if self._sleeps:
             self._llm.wake_up(tags=["weights"])
         with torch.no_grad():
-            self._llm.collective_rpc(_reload, args=(self._named_weights(),))
+            self._llm.collective_rpc(reload_weights, args=(self._named_weights(),))
             if self._architecture.tied_embeddings:
-                self._llm.collective_rpc(_repack_head)
+                self._llm.collective_rpc(repack_head)
         if self._sleeps:
             self._llm.wake_up(tags=["kv_cache"])
         forgotten = self._llm.reset_prefix_cache()
@@ -251,49 +242,6 @@ def check_build(device_type: str) -> None:
 
 def _longest(setup: EngineSetup) -> int:
     return setup.job.workload.longest_sequence_tokens
-
-
-def _register(architecture: ModelArchitecture) -> None:
-    """Hand vLLM the family's class.
-
-    Else it looks at the class in a process of its own, which takes as long as starting the engine,
-    and keeps what it saw in the home folder.
-    """
-    module = importlib.import_module(f"vllm.model_executor.models.{architecture.family}")
-    name = causal_lm_class(architecture).__name__
-    ModelRegistry.register_model(name, getattr(module, name))
-
-
-def _write_config(architecture: ModelArchitecture, longest_tokens: int, folder: str) -> None:
-    """Write what vLLM reads of a model beside its weights."""
-    config = family_config(architecture)
-    config.architectures = [causal_lm_class(architecture).__name__]
-    # Rotary positions know no end; vLLM would refuse longer sequences than were trained on.
-    config.max_position_embeddings = max(architecture.max_positions, longest_tokens)
-    config.save_pretrained(folder)
-
-
-def _drop_queue(_: Any) -> None:
-    """Give back the shared memory and sockets through which ranks could send each other requests.
-
-    Ranks that work through the same requests send none, and both outlive workers that are ended.
-    """
-    group = get_tp_group()
-    queue, group.mq_broadcaster = group.mq_broadcaster, None
-    for address in vars(queue.handle).values() if queue is not None else ():
-        if isinstance(address, str) and address.startswith("ipc://"):
-            Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
-
-
-def _reload(worker: Any, weights: Iterator[tuple[str, Tensor]]) -> None:
-    """Write weights into vLLM's model where they lie, packed as it packs them."""
-    worker.model_runner.reload_weights(weights_iterator=weights)
-
-
-def _repack_head(worker: Any) -> None:
-    """Pack a tied head again, of which vLLM sees that the embedding was loaded but not the head."""
-    head = worker.get_model().lm_head
-    head.quant_method.process_weights_after_loading(head)
 
 
 def _sampling(length: int, row: int, settings: GenerateSettings) -> Any:

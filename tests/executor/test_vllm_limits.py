@@ -146,7 +146,7 @@ def test_versions_of_vllm_that_do_are_not_refused(install, version, distribution
         ),
         (
             {"distributed/parallel_state.py": "pass"},
-            r"module executor\.engines\.vllm: ImportError: cannot import name 'get_tp_group'",
+            r"module executor\.vllm_inside: ImportError: cannot import name 'get_tp_group'",
         ),
         (
             {"__init__.py": "raise RuntimeError('two\\nlines')"},

@@ -6,17 +6,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from planner.allocations import allocations, sites_for
-from planner.generations import transitions
-from planner.layouts import (
-    generate_layouts,
-    infer_layouts,
-    infer_sizes,
-    train_layouts,
-    train_sizes,
-)
+from planner.layouts import generate_layouts, infer_layouts, train_layouts
 from planner.mappings import Mapping, plan_of
 from planner.placements import GENERATION, all_placements
+from planner.sizes import infer_sizes, train_sizes
 from planner.specs import allowed_modes
+from planner.transitions import transitions
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm

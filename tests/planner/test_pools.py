@@ -1,10 +1,10 @@
 import numpy as np
 from hypothesis import given
 
-from planner.layouts import train_sizes
 from planner.options import OptionTable
 from planner.pools import PoolTable
 from planner.role_options import home_of
+from planner.sizes import train_sizes
 from profiles.catalog import load_device
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of

@@ -1,0 +1,136 @@
+"""Sizes that a model can be cut by over a pool: tensor, pipeline, data, context and expert parallelism."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isqrt
+from typing import Literal
+
+from rlplan.dataflow import Algorithm
+from rlplan.hardware import EngineSheet
+from rlplan.job import Job
+from rlplan.lengths import longest
+from rlplan.model import ModelArchitecture
+from simulator.costs.sharding import FULLY_SHARDED
+
+Zero = Literal[0, 1, 2, 3]
+
+
+# Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
+# on a rank, its exchange of keys and values costs more than data or tensor parallelism's.
+# Megatron-Core's documentation advises it from 8K tokens a sequence on.
+LEAST_TOKENS_OF_CONTEXT_RANK = 4096
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Sizes:
+    """Hold how a model is cut over a pool; tp * pp * dp * cp is the pool's GPUs.
+
+    Attributes:
+        zero: The ZeRO stage of what trains; what only infers has 0 or, fully sharded, 3.
+    """
+
+    tp: int
+    pp: int
+    dp: int
+    zero: Zero = 0
+    cp: int = 1
+    ep: int = 1
+
+
+@lru_cache(maxsize=4096)
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a number, ascending."""
+    small = [size for size in range(1, isqrt(number) + 1) if number % size == 0]
+    return tuple(sorted({*small, *(number // size for size in small)}))
+
+
+def powers_of_two(largest: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, ... up to `largest`, and `largest` itself."""
+    values = [1]
+    while values[-1] * 2 <= largest:
+        values.append(values[-1] * 2)
+    return tuple(sorted({*values, largest}))
+
+
+def tp_sizes(model: ModelArchitecture, gpus: int, gpus_per_node: int) -> tuple[int, ...]:
+    """Return the tensor-parallel sizes that divide the heads and stay inside a node."""
+    return tuple(
+        size
+        for size in divisors(min(gpus, gpus_per_node))
+        if gpus % size == 0 and model.num_heads % size == 0 and model.num_kv_heads % size == 0
+    )
+
+
+def pp_sizes(model: ModelArchitecture, engine: EngineSheet, gpus: int) -> tuple[int, ...]:
+    """Return the pipeline sizes that divide the layers and that the engine runs."""
+    limit = engine.max_pp or gpus
+    return tuple(size for size in divisors(model.num_layers) if size <= limit and gpus % size == 0)
+
+
+def cp_sizes(engine: EngineSheet, job: Job, gpus: int) -> tuple[int, ...]:
+    """Return the context-parallel sizes: powers of two that leave a rank enough tokens."""
+    tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
+    limit = min(engine.max_cp or gpus, tokens // LEAST_TOKENS_OF_CONTEXT_RANK)
+    return (1, *(size for size in powers_of_two(max(1, limit))[1:] if gpus % size == 0))
+
+
+def ep_sizes(model: ModelArchitecture, engine: EngineSheet, dp: int) -> tuple[int, ...]:
+    """Return the expert-parallel sizes that divide the experts and the data-parallel ranks."""
+    if not model.num_experts:
+        return (1,)
+    limit = engine.max_ep or dp
+    return tuple(size for size in divisors(dp) if size <= limit and model.num_experts % size == 0)
+
+
+def train_sizes(
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    algorithm: Algorithm,
+    gpus: int,
+    gpus_per_node: int,
+) -> Iterator[Sizes]:
+    """Yield the cuts of a trained model whose data-parallel size divides a batch of an update."""
+    work = job.workload
+    unit = work.prompts if algorithm.groups else work.sequences
+    if unit % work.updates:
+        return
+    for sizes in splits(model, engine, job, gpus, gpus_per_node):
+        if unit // work.updates % sizes.dp == 0:
+            sharded = sizes.dp * sizes.cp > 1
+            for zero in engine.zero_stages if sharded else engine.zero_stages[:1]:
+                yield replace(sizes, zero=zero)
+
+
+def infer_sizes(
+    model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
+) -> Iterator[Sizes]:
+    """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
+    for sizes in splits(model, engine, job, gpus, gpus_per_node):
+        if infers_on(job, sizes.dp):
+            yield sizes
+            if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in engine.zero_stages:
+                yield replace(sizes, zero=FULLY_SHARDED)
+
+
+def infers_on(job: Job, dp: int) -> bool:
+    """Tell whether the prompts of an iteration divide over so many data-parallel ranks."""
+    return job.workload.prompts % dp == 0
+
+
+def splits(
+    model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
+) -> Iterator[Sizes]:
+    """Yield all cuts of a model over a pool that its heads, layers and experts allow."""
+    for tp in tp_sizes(model, gpus, gpus_per_node):
+        for cp in cp_sizes(engine, job, gpus // tp):
+            for pp in pp_sizes(model, engine, gpus // (tp * cp)):
+                dp = gpus // (tp * cp * pp)
+                for ep in ep_sizes(model, engine, dp):
+                    yield Sizes(tp, pp, dp, cp=cp, ep=ep)
+
+
+def infer_cut(sizes: Sizes) -> Sizes:
+    """Return the sizes with which a role infers that is cut so: sharded fully or not at all."""
+    return replace(sizes, zero=FULLY_SHARDED if sizes.zero == FULLY_SHARDED else 0)
