@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from executor.batches import PADDING
+from executor.dealing import balanced_rows
 from executor.forward import Reader, pack_for, policy_reader, read_scores, read_values
-from executor.packing import balanced_rows
 from executor.pipeline import pipeline_forward
 from executor.shard import ModelShard
 
@@ -26,8 +25,8 @@ def infer(
         micro_batch: Most sequences of one pass; passes have about equal tokens.
     """
     column, reader = _reader_of(output, temperature)
-    lengths = (parts != PADDING).sum(dim=1).tolist()
-    shares = balanced_rows(lengths, micro_batch, multiple=_passes(shard, len(lengths), micro_batch))
+    passes = _passes(shard, len(tokens), micro_batch)
+    shares = balanced_rows(tokens, parts, micro_batch, multiple=passes)
     results: list[Tensor] = []
     with shard.without_gradients():
         batches = [pack_for(shard, tokens[rows], parts[rows]) for rows in shares]

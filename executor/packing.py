@@ -1,10 +1,10 @@
 """Whole sequences end to end in one row: linear layers see no padding, and micro-batches weigh alike.
 
 Sequences are padded on the left of the prompt and on the right of the response. A packed row holds
-their tokens one after another; attention sees them apart (`executor.attention`).
+their tokens one after another; attention sees them apart (`executor.attention`). What samples of one
+prompt have in common stands once, for all of them: their prompt without its last token.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from executor.batches import PADDING
 from executor.context import gather_alike
 from executor.meshes import ALONE, RankGroup
+from executor.prompt_groups import prompt_leaders, shared_part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,8 +23,9 @@ class SequenceSlots:
     Attributes:
         count: Sequences, B.
         width: Tokens of the longest one, W.
-        taken: Packed position of each of the B * W places; any token where a sequence is shorter.
-        places: Place of each packed token. Shape (L,).
+        taken: Packed position of each of the B * W places, the same one where sequences share a
+            token; any token where a sequence is shorter.
+        places: Place of each packed token, in the first sequence that has it. Shape (L,).
         dense: Whether both orders are the same, so that nothing need be moved.
         stripe: Of the queries, where they are shared out over context-parallel ranks.
     """
@@ -60,7 +62,8 @@ class Packed:
         next_tokens: What follows each of them in the row. Shape (L / n,).
         positions: Position of each of them in its sequence. Shape (1, L / n).
         slots: Which tokens attend to each other.
-        rows, columns: Where each of the n real tokens stood in the padded batch. Shape (n,).
+        rows, columns: Where each of the n real tokens stands in the padded batch. Shape (n,).
+        found: Packed position of each of them, the same one where sequences share a token. (n,).
         shape: (B, T) of the padded batch.
         ranks: The n ranks that share the row.
     """
@@ -71,6 +74,7 @@ class Packed:
     slots: SequenceSlots
     rows: Tensor
     columns: Tensor
+    found: Tensor
     shape: tuple[int, int]
     ranks: RankGroup = ALONE
 
@@ -95,8 +99,7 @@ class Packed:
         Args:
             said: What this rank's positions say of the tokens after them. Shape (L / n,).
         """
-        count = self.rows.numel()
-        before = self.whole(said)[: max(0, count - 1)]
+        before = self.whole(said).index_select(0, self.found[:-1])
         follows = self.rows[1:] == self.rows[:-1]
         kept = torch.where(follows, before, torch.zeros_like(said[:1]))
         placed = said.new_zeros(self.shape)
@@ -105,7 +108,7 @@ class Packed:
     def last_positions(self) -> Tensor:
         """Return the packed position of each sequence's last token. Shape (B,)."""
         lengths = torch.bincount(self.rows, minlength=self.shape[0])
-        return lengths.cumsum(0) - 1
+        return self.found[lengths.cumsum(0) - 1]
 
 
 def pack(
@@ -122,17 +125,22 @@ def pack(
     """
     present = parts != PADDING
     rows, columns = present.nonzero(as_tuple=True)
-    filled = packed_tokens(parts)
+    leaders = prompt_leaders(tokens, parts)
+    kept = _kept(parts, leaders)
+    held, _ = kept.nonzero(as_tuple=True)
+    filled = len(held)
     step = multiple * ranks.size
     total = -(-max(length, filled, 1) // step) * step
     positions = tokens.new_zeros(total)
-    positions[:filled] = (present.cumsum(dim=1) - 1)[present]
+    positions[:filled] = (present.cumsum(dim=1) - 1)[kept]
     packed = tokens.new_zeros(total)
-    packed[:filled] = tokens[present]
-    slots = _slots(present.sum(dim=1), rows, positions, filled)
+    packed[:filled] = tokens[kept]
+    numbers = (kept.flatten().cumsum(0) - 1).view(kept.shape)
+    found = torch.where(kept, numbers, numbers[leaders])[present]
+    slots = _slots(present.sum(dim=1), found, held, positions)
     mine = slice(ranks.position, None, ranks.size)
     if ranks.size > 1:
-        slots = replace(slots, stripe=_stripe(slots, rows[mine], positions[mine], ranks))
+        slots = replace(slots, stripe=_stripe(slots, held[mine], positions[mine], ranks))
     return Packed(
         tokens=packed[None, mine],
         next_tokens=packed.roll(-1)[mine],
@@ -140,6 +148,7 @@ def pack(
         slots=slots,
         rows=rows,
         columns=columns,
+        found=found,
         shape=(tokens.shape[0], tokens.shape[1]),
         ranks=ranks,
     )
@@ -156,50 +165,38 @@ def _stripe(slots: SequenceSlots, rows: Tensor, positions: Tensor, ranks: RankGr
     ordinals = torch.zeros_like(positions)
     places = torch.arange(len(rows), device=rows.device)
     ordinals[: len(rows)] = places - (lengths.cumsum(0) - lengths)[rows]
-    mine = _slots(lengths, rows, ordinals, len(rows))
+    mine = _slots(lengths, places, rows, ordinals)
     reach = positions[mine.taken].view(slots.count, 1, mine.width, 1)
     keys = torch.arange(slots.width, device=rows.device)
     return Stripe(ranks, mine, keys <= reach)
 
 
-def packed_tokens(parts: Tensor) -> int:
-    """Return how many tokens padded sequences have between them."""
-    return int((parts != PADDING).sum())
+def packed_tokens(tokens: Tensor, parts: Tensor) -> int:
+    """Return how many tokens padded sequences have between them, shared ones counted once."""
+    return int(_kept(parts, prompt_leaders(tokens, parts)).sum())
 
 
-def _slots(lengths: Tensor, rows: Tensor, positions: Tensor, filled: int) -> SequenceSlots:
-    if lengths.numel() == 0:
-        lengths = positions.new_zeros(1)
-    width = max(1, int(lengths.max()))
-    starts = lengths.cumsum(0) - lengths
-    places = positions.new_zeros(positions.shape)
-    places[:filled] = rows * width + positions[:filled]
-    offsets = torch.arange(width, device=positions.device)
-    inside = offsets < lengths[:, None]
-    taken = torch.where(inside, starts[:, None] + offsets, 0).flatten()
-    dense = taken.numel() == filled == positions.numel()
-    return SequenceSlots(lengths.numel(), width, taken, places, dense)
+def _kept(parts: Tensor, leaders: Tensor) -> Tensor:
+    """Return which tokens stand in a packed row: others stand there for a row's leader. (B, T)."""
+    leads = leaders == torch.arange(len(leaders), device=leaders.device)
+    return (parts != PADDING) & (leads[:, None] | ~shared_part(parts))
 
 
-def balanced_rows(
-    lengths: Sequence[int], micro_batch: int, *, multiple: int = 1
-) -> list[list[int]]:
-    """Return the rows of micro-batches of at most `micro_batch` sequences and about equal tokens.
-
-    As few micro-batches as hold all rows; the longest row first, each to the micro-batch that has
-    the fewest tokens and room (Graham 1969, longest processing time first).
+def _slots(lengths: Tensor, found: Tensor, rows: Tensor, positions: Tensor) -> SequenceSlots:
+    """Return where tokens stand among their sequences.
 
     Args:
-        lengths: Tokens of each row.
-        multiple: The number of micro-batches is divisible by it; some may then be empty.
+        lengths: Tokens of each sequence. Shape (B,).
+        found: Packed position of each token of each sequence. Shape (n,).
+        rows: First sequence of each packed token. Shape (filled,).
+        positions: Their positions in it, then those of filler. Shape (L,).
     """
-    count = -(-len(lengths) // micro_batch)
-    count = -(-count // multiple) * multiple
-    held: list[list[int]] = [[] for _ in range(count)]
-    weights = [0] * count
-    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        open_ones = [index for index in range(count) if len(held[index]) < micro_batch]
-        lightest = min(open_ones, key=lambda index: (weights[index], len(held[index]), index))
-        held[lightest].append(row)
-        weights[lightest] += lengths[row]
-    return [sorted(rows) for rows in held]
+    if lengths.numel() == 0:
+        lengths = positions.new_zeros(1)
+    width, filled = max(1, int(lengths.max())), len(rows)
+    places = positions.new_zeros(positions.shape)
+    places[:filled] = rows * width + positions[:filled]
+    inside = torch.arange(width, device=positions.device) < lengths[:, None]
+    taken = positions.new_zeros(inside.shape).masked_scatter(inside, found).flatten()
+    dense = taken.numel() == filled == positions.numel()
+    return SequenceSlots(lengths.numel(), width, taken, places, dense)

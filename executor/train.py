@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.batches import PADDING, RESPONSE
+from executor.batches import RESPONSE
+from executor.dealing import balanced_rows
 from executor.forward import Reader, pack_for, policy_reader, read_values, say
 from executor.losses import Loss, load_loss
-from executor.packing import balanced_rows, packed_tokens
+from executor.packing import packed_tokens
 from executor.pipeline import pipeline_backward
 from executor.shard import ModelShard
 from rlplan.job import Hyperparameters
@@ -66,11 +67,10 @@ def _as_numbers(sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
 
 def micro_batches(shard: ModelShard, share: Batch, micro_batch: int) -> list[dict[str, Tensor]]:
     """Return a mini-batch's rows in micro-batches of about equal tokens, as the schedule wants them."""
-    lengths = (share["parts"] != PADDING).sum(dim=1).tolist()
-    stages = shard.mesh.pp_size
+    tokens, parts, stages = share["tokens"], share["parts"], shard.mesh.pp_size
     # Interleaved schedules take whole rounds of micro-batches, one for each rank of the pipeline.
-    rounds = len(shard.stages) > 1 and len(lengths) > stages * micro_batch
-    shares = balanced_rows(lengths, micro_batch, multiple=stages if rounds else 1)
+    rounds = len(shard.stages) > 1 and len(tokens) > stages * micro_batch
+    shares = balanced_rows(tokens, parts, micro_batch, multiple=stages if rounds else 1)
     return [{name: column[rows] for name, column in share.items()} for rows in shares]
 
 
@@ -87,7 +87,9 @@ def run_micro_batches(
     """
     reader, sums = _reader_of(shard, settings), dict[str, Tensor]()
     # Buffers between pipeline stages have one length.
-    length = max(packed_tokens(part["parts"]) for part in parts) if shard.mesh.pp_size > 1 else 0
+    length = 0
+    if shard.mesh.pp_size > 1:
+        length = max(packed_tokens(part["tokens"], part["parts"]) for part in parts)
     batches = [pack_for(shard, part["tokens"], part["parts"], length=length) for part in parts]
 
     def loss_of(said: Tensor, number: int) -> Tensor:

@@ -1,9 +1,9 @@
 """Static batches with a KV cache in plain torch: waves of at most `max_running` sequences.
 
-A wave is prefilled whole and decoded until its last response ends. Through a pipeline it goes in as
-many parts as there are stages, one behind another, so that no stage waits while another one works.
-Every sequence draws from random numbers of its own, so its tokens depend neither on the layout nor
-on its neighbours.
+A wave is prefilled whole, a prompt once for all of its samples, and decoded until its last response
+ends. Through a pipeline it goes in as many parts as there are stages, one behind another, so that no
+stage waits while another one works. Every sequence draws from random numbers of its own, so its
+tokens depend neither on the layout nor on its neighbours.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ from executor.batches import PADDING, PROMPT, RESPONSE
 from executor.drawing import draw_tokens, likeliest_tokens
 from executor.engines import EngineSetup
 from executor.forward import attention_mask, token_positions
+from executor.key_value_cache import KeyValueCache
 from executor.pipeline import forward_through
+from executor.prompt_groups import prompt_leaders
 from executor.shard import ModelShard
 
 
@@ -63,37 +65,6 @@ def unanswered(prompts: Tensor, present: Tensor, width: int) -> Generation:
     parts = torch.zeros_like(tokens, dtype=torch.int8)
     parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
     return Generation(tokens, parts, torch.zeros(tokens.shape, device=tokens.device))
-
-
-class KeyValueCache:
-    """Hold keys and values of a wave for all layers in two tensors, filled from the left.
-
-    It is what transformers' layers ask of a cache: `update` and `get_seq_length`.
-    """
-
-    is_compileable = False
-
-    def __init__(self, layers: int, capacity_tokens: int) -> None:
-        self.length = 0
-        self._layers, self._capacity = layers, capacity_tokens
-        self._keys: Tensor | None = None
-        self._values: Tensor | None = None
-
-    def update(
-        self, keys: Tensor, values: Tensor, layer: int, *_unused: object, **_named: object
-    ) -> tuple[Tensor, Tensor]:
-        """Add keys and values (B, heads, new, head_dim) of one layer; return all of that layer."""
-        if self._keys is None or self._values is None:
-            shape = (self._layers, *keys.shape[:2], self._capacity, keys.shape[3])
-            self._keys, self._values = keys.new_zeros(shape), values.new_zeros(shape)
-        stop = self.length + keys.shape[2]
-        self._keys[layer, :, :, self.length : stop] = keys
-        self._values[layer, :, :, self.length : stop] = values
-        return self._keys[layer, :, :, :stop], self._values[layer, :, :, :stop]
-
-    def get_seq_length(self, *_: object) -> int:
-        """Return how many tokens are held."""
-        return self.length
 
 
 class TorchStaticEngine:
@@ -203,16 +174,24 @@ class Wave:
         self._padded = bool((prompts == PADDING).any())
         self._running = lengths > 0
         self._step = 0
-        self._cache = KeyValueCache(shard.num_layers, prompt_width - self._first + self._steps)
+        leaders = prompt_leaders(sequences.tokens, sequences.parts)
+        # The rows that are prefilled, and which of them each row begins as.
+        self._prefilled, self._sources = torch.unique(leaders, return_inverse=True)
+        self._cache = KeyValueCache(
+            shard.num_layers,
+            prompt_width - self._first + self._steps,
+            self._sources if len(self._prefilled) < len(leaders) else None,
+        )
         self._logits: Tensor | None = None
         self._drawn: Tensor | None = None
         # What is on its way through a pipeline while this rank works on other waves.
         self._under_way: list[dist.Work] = []
 
     def start(self) -> None:
-        """Prefill the prompts."""
+        """Prefill the prompts, each once for all of its rows."""
         prompt = slice(self._first, self._prompt_width)
-        tokens, parts = self._sequences.tokens[:, prompt], self._sequences.parts[:, prompt]
+        tokens = self._sequences.tokens[self._prefilled, prompt]
+        parts = self._sequences.parts[self._prefilled, prompt]
         self._cache.length = 0
         mask = attention_mask(parts) if self._padded else None
         self._pass(tokens, mask, token_positions(parts))
@@ -276,6 +255,8 @@ class Wave:
             self._shard, tokens, mask, positions, self._cache, only_last=True, sending=sending
         )
         self._logits = said[:, 0] if said is not None else None
+        if said is not None and len(said) < len(self._lengths):
+            self._logits = said[self._sources, 0]
         if self._shard.mesh.pp_size > 1:
             self._tell()
 

@@ -104,13 +104,14 @@ CASES = {
 
 
 def batch_of(head):
-    """Return rows of many lengths, the shares of three updates one after another."""
+    """Return rows of many lengths, two of each prompt, the shares of three updates one after another."""
     generator = torch.Generator().manual_seed(5)
     tokens = torch.randint(1, TINY.vocab_size, (ROWS * UPDATES, WIDTH), generator=generator)
     parts = torch.full(tokens.shape, 1, dtype=torch.int8)
     parts[:, 5:] = 2
     for row in range(len(tokens)):
-        parts[row, : row % 4] = 0
+        tokens[row, :5] = tokens[row // 2 * 2, :5]
+        parts[row, : row // 2 % 4] = 0
         parts[row, WIDTH - row % 5 :] = 0
     names = ("log_probs", "advantages") if head == "lm" else ("values", "returns")
     numbers = {name: torch.randn(tokens.shape, generator=generator) * 0.3 for name in names}

@@ -1,5 +1,6 @@
 """The torch engine's waves, on one rank without Ray."""
 
+import pytest
 import torch
 
 from executor.engines.torch_static import GenerateSettings, generate
@@ -11,24 +12,39 @@ from tests.executor.plans import TINY
 WIDTH = 6
 
 
-def generated(present):
-    """Return what is said after prompts of one row each, which stand where `present` says."""
+def generated(present, lasts=None, *, numbers=None, max_running=8, greedy=False):
+    """Return what is said after prompts, which stand where `present` says, and the rows of each pass.
+
+    Args:
+        lasts: Last token of each prompt; None: the same one.
+        numbers: The rows' numbers in the global batch; None: from 0.
+    """
     mesh = make_mesh(train_positions(1, 1), 0, torch.device("cpu"))
     shard = build_shard(TINY, "lm", mesh, role="actor", seed=2, precision="fp32")
+    passed = []
+    shard.stages[0].register_forward_pre_hook(lambda _, inputs: passed.append(len(inputs[0])))
     rows, width = present.shape
     prompts = torch.arange(97, 97 + width).repeat(rows, 1)
+    if lasts is not None:
+        prompts[:, -1] = torch.tensor(lasts)
     settings = GenerateSettings(
-        max_running=8, temperature=1.0, seed=5, iteration=1, eos_id=TINY.vocab_size
+        max_running=max_running,
+        temperature=1.0,
+        seed=5,
+        iteration=1,
+        eos_id=TINY.vocab_size,
+        greedy=greedy,
     )
-    return generate(
+    made = generate(
         shard,
         torch.where(present, prompts, 256),
         present,
         torch.full((rows,), WIDTH),
-        torch.arange(rows),
+        torch.arange(rows) if numbers is None else torch.tensor(numbers),
         WIDTH,
         settings,
     )
+    return made, passed
 
 
 def test_prompts_of_one_length_say_the_same_beside_a_shorter_one_and_without_it():
@@ -36,7 +52,7 @@ def test_prompts_of_one_length_say_the_same_beside_a_shorter_one_and_without_it(
     mixed = whole.clone()
     mixed[2, :2] = False
 
-    alone, beside = generated(whole), generated(mixed)
+    (alone, _), (beside, _) = generated(whole), generated(mixed)
 
     assert alone.tokens[:2].equal(beside.tokens[:2])
     torch.testing.assert_close(alone.log_probs[:2], beside.log_probs[:2])
@@ -46,7 +62,34 @@ def test_a_short_prompt_says_the_same_alone_and_beside_longer_ones():
     mixed = torch.ones(2, 5, dtype=torch.bool)
     mixed[0, :3] = False
 
-    beside, alone = generated(mixed), generated(mixed[:1])
+    (beside, _), (alone, _) = generated(mixed), generated(mixed[:1])
 
     assert alone.tokens[0, 5:].equal(beside.tokens[0, 5:])
     torch.testing.assert_close(alone.log_probs[:1], beside.log_probs[:1])
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_samples_of_a_prompt_that_is_prefilled_once_say_what_each_says_alone(padded, greedy):
+    present = torch.ones(6, 4, dtype=torch.bool)
+    present[2:, 0] = not padded
+    lasts = [1, 1, 2, 2, 2, 3]
+
+    together, passed = generated(present, lasts, greedy=greedy)
+
+    assert passed[:2] == [3, 6]
+    for row in range(6):
+        alone, _ = generated(present[[row]], [lasts[row]], numbers=[row], greedy=greedy)
+        assert together.tokens[[row]].equal(alone.tokens)
+        torch.testing.assert_close(together.log_probs[[row]], alone.log_probs)
+
+
+def test_a_wave_that_cuts_a_group_prefills_its_prompt_again():
+    present = torch.ones(6, 4, dtype=torch.bool)
+    lasts = [1, 1, 1, 1, 2, 2]
+
+    together, passed = generated(present, lasts)
+    cut, passed_cut = generated(present, lasts, max_running=3)
+
+    assert (passed[0], passed_cut[0], passed_cut[WIDTH]) == (2, 1, 2)
+    assert together.tokens.equal(cut.tokens)
