@@ -2,7 +2,8 @@
 
 Queries, keys and values of a packed row are spread over one row per sequence, padded on the right:
 causal attention needs no mask then, and fused kernels apply. Context-parallel ranks each have some
-of the queries; they gather all keys and values, and a mask says which of them a query comes after.
+of the queries; they gather all keys and values, and a mask says which of them a query comes after:
+block by block of queries, each with the keys that any of its queries sees.
 With a key-value cache the layers pass a plain mask on instead.
 """
 
@@ -14,9 +15,12 @@ from torch.utils.checkpoint import checkpoint
 
 from executor.context import gather_rows
 from executor.meshes import RankGroup
-from executor.packing import SequenceSlots
+from executor.packing import SequenceSlots, Stripe
 
 KEPT, RECOMPUTED = "rlplan", "rlplan-recomputed"
+# Queries of a block under a mask. On a CPU 64 to 256 are equally fast: fewer are more calls, more
+# multiply more keys that they mask out.
+BLOCK_QUERIES = 128
 
 
 def register_attention() -> None:
@@ -50,14 +54,25 @@ def packed_attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     slots = attention_mask
     if slots.stripe is not None:
-        stripe, mask = slots.stripe.slots, slots.stripe.seen
-        queries = _spread(query, stripe)
-        keys, values = _gathered(key, value, slots, slots.stripe.ranks)
-        slots = stripe
+        stripe = slots.stripe
+        keys, values = _gathered(key, value, slots, stripe.ranks)
+        slots = stripe.slots
+        queries = _spread(query, slots)
+        blocks = [
+            sdpa_attention_forward(
+                module,
+                queries[:, :, rows],
+                keys[:, :, :reach],
+                values[:, :, :reach],
+                stripe.seen[:, :, rows, :reach],
+                **settings,
+            )[0]
+            for rows, reach in _blocks(stripe)
+        ]
+        output = torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]
     else:
         queries, keys, values = (_spread(part, slots) for part in (query, key, value))
-        mask = None
-    output, _ = sdpa_attention_forward(module, queries, keys, values, mask, **settings)
+        output, _ = sdpa_attention_forward(module, queries, keys, values, None, **settings)
     together = output.reshape(1, slots.count * slots.width, *output.shape[2:])
     return (together if slots.dense else together[:, slots.places]), None
 
@@ -89,6 +104,20 @@ def recomputed_attention(
         **settings,
     )
     return result
+
+
+def _blocks(stripe: Stripe) -> list[tuple[slice, int]]:
+    """Return blocks of a stripe's queries, each with how many keys its last query may see.
+
+    A sequence's query number i of a rank, of n that have every n-th token, comes before its token n (i + 1).
+    """
+    width, keys = stripe.slots.width, stripe.seen.shape[-1]
+    stops = [*range(BLOCK_QUERIES, width, BLOCK_QUERIES), width]
+    starts = [0, *stops[:-1]]
+    return [
+        (slice(start, stop), min(keys, stop * stripe.ranks.size))
+        for start, stop in zip(starts, stops, strict=True)
+    ]
 
 
 def _gathered(
