@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import FileError, nearest_name, unreadable
 
 # Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
 ORIGIN = "_origin"
@@ -51,7 +51,7 @@ def _read_lines(path: Path) -> list[str]:
     except FileNotFoundError:
         raise _no_such_file(path) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(str(path), f"cannot be read: {error}") from None
+        raise unreadable(str(path), error) from None
 
 
 def _no_such_file(path: Path) -> FileError:

@@ -50,7 +50,11 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
     check_version(data, PLAN_VERSION, str(path), "plan")
     draft = decode(PlanDraft, data, str(path))
     if isinstance(draft.job, str):
-        return draft, load_job(path.parent / draft.job)
+        named_file = path.parent / draft.job
+        if not named_file.is_file():
+            problem = "is a folder, not a job's file" if named_file.is_dir() else "no such file"
+            refuse(str(path), "job", problem, draft.job, "a job's file, or the job itself")
+        return draft, load_job(named_file)
     return draft, resolve_job(draft.job, path.parent, file=str(path), prefix="job.")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.host import RULE_TASK
 from planner.role_options import Home, RoleOption, Tally
 from profiles.facts import DeviceFacts, Facts
 from rlplan.errors import FileError
@@ -96,7 +97,8 @@ def kept_fronts(
     own = type(facts) is Facts and all(type(each) is DeviceFacts for each in devices)
     if folder is None or not own or any(each.profile is not None for each in devices):
         return None
-    engines = {job.engines.train, job.engines.generate, *(each.engine for each in drafts.values())}
+    fixed = (draft.engine for name, draft in drafts.items() if name != RULE_TASK)
+    engines = {job.engines.train, job.engines.generate, *fixed}
     everything = {
         "sources": _sources(),
         "numpy": np.__version__,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from profiles.hf_config import read_hf_config
+from profiles.hf_config import CONFIG_NAME, read_hf_config
 from profiles.job_checks import (
     check_architectures,
     check_cluster,
@@ -111,7 +111,10 @@ def _architecture(
     if canonical_name("models", model) in model_names():
         return load_model(model)
     path = folder / Path(model).expanduser()
-    if path.exists():
+    if model and path.is_dir() and not (path / CONFIG_NAME).exists():
+        problem = f"is a folder without {CONFIG_NAME}"
+        raise place.error(f"models.{role}", problem, value=model)
+    if model and path.exists():
         return read_hf_config(path)
     raise place.error(
         f"models.{role}",

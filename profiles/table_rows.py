@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from profiles.points import ALLOWED_TEXT, TABLES, VALUE_COLUMNS, Key, Point, PointSource
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import FileError, nearest_name, unreadable
 
 _SOURCES: Mapping[str, PointSource] = {"measured": "measured", "fitted": "fitted"}
 
@@ -52,7 +52,7 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(str(path), f"cannot be read: {error}") from None
+        raise unreadable(str(path), error) from None
 
 
 def _check_columns(path: Path, header: Sequence[str], columns: Sequence[str]) -> None:

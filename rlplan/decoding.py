@@ -11,7 +11,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import FileError, nearest_name, unreadable
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ def _read_text(path: Path) -> str:
     except IsADirectoryError:
         raise FileError(str(path), "is a folder, not a file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(str(path), f"cannot be read: {error}") from None
+        raise unreadable(str(path), error) from None
 
 
 def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> FileError:

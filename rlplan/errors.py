@@ -72,6 +72,19 @@ class FileError(UserError):
         super().__init__("; ".join(parts))
 
 
+def unreadable(file: str, error: OSError | UnicodeDecodeError) -> FileError:
+    """Return what to say of a file that could not be read as text."""
+    if isinstance(error, UnicodeDecodeError):
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return FileError(
+            file,
+            f"cannot be read: line {line} is not text in UTF-8",
+            value=f"byte 0x{error.object[error.start]:02x}",
+            allowed="a text file, saved as UTF-8",
+        )
+    return FileError(file, f"cannot be read: {error.strerror or error}")
+
+
 class UnknownNameError(UserError):
     """Name an unknown name, what it was meant to be, and the known ones nearest to it."""
 

@@ -26,7 +26,7 @@ def check_files(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None
         if path.resolve() in taken:
             problem = f"would replace {taken[path.resolve()]}"
             raise FileError(option, problem, value=str(path), allowed="another path")
-        _check_parent(option, path)
+        _check_parents(option, path, path.absolute().parents)
         taken[path.resolve()] = f"the file of {option}"
 
 
@@ -37,12 +37,12 @@ def check_folder(option: str, path: Path | None) -> None:
         FileError: Names the option and the path.
     """
     if path is not None:
-        _check_parent(option, path / "inside")
+        _check_parents(option, path, (path.absolute(), *path.absolute().parents))
 
 
-def _check_parent(option: str, path: Path) -> None:
+def _check_parents(option: str, path: Path, folders: Iterable[Path]) -> None:
     """Look at the nearest folder that is there; those below it will be made."""
-    nearest = next(each for each in path.absolute().parents if os.path.lexists(each))
+    nearest = next(each for each in folders if os.path.lexists(each))
     if not nearest.is_dir():
         problem = f"cannot be written: {nearest} is not a folder"
         raise FileError(option, problem, value=str(path))

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.rlplan_cli.conftest import change
+
 
 def test_systems_are_printed_with_our_speed_up_over_each(rlplan, project):
     answer = rlplan("compare", "job.yaml", "--systems", "verl, megatron-heuristic")
@@ -41,8 +43,15 @@ def test_a_folder_gets_the_page_the_document_and_the_plans(rlplan, project):
     [
         (("compare", "job.yaml", "--systems", "deepspeed"), "did you mean 'deepspeed-chat'?"),
         (("compare", "job.yaml", "--systems", ","), "names no system"),
-        (("compare", "nothing.yaml"), "nothing.yaml"),
-        (("compare", "job.yaml", "--out", "job.yaml"), "--out"),
+        (("compare", "nothing.yaml"), "nothing.yaml: no such file"),
+        (("compare", "run"), "run: is a folder, not a file"),
+        (("compare", "prompts.jsonl"), "prompts.jsonl: is not YAML at line 2"),
+        (
+            ("compare", "job.yaml", "--out", "job.yaml"),
+            "job.yaml is not a folder; found 'job.yaml'",
+        ),
+        (("compare", "job.yaml", "--out", "/proc/page"), "/proc/page"),
+        (("compare", "job.yaml", "--profile", "run"), "run/profile.yaml: no such file"),
         (("reproduce", "hybridflo"), "did you mean 'hybridflow'?"),
         (("reproduce", "hybridflow", "--out", "job.yaml"), "--out"),
     ],
@@ -52,3 +61,25 @@ def test_mistakes_are_refused_in_one_line(rlplan, project, arguments, said):
     assert answer.code == 2
     assert len(answer.lines) == 1
     assert said in answer.err
+
+
+@pytest.mark.parametrize(
+    ("field", "to", "said"),
+    [
+        (("workload", "prompts"), -4, "job.yaml: workload.prompts: input should be greater than"),
+        (("workload", "promts"), 4, "did you mean 'prompts'?"),
+        (("cluster", 0, "gpu"), "a100-80g", "did you mean 'a100-80gb-sxm'?"),
+        (("cluster", 0, "gpus_per_node"), "two", "job.yaml: cluster.0.gpus_per_node"),
+        (("models", "actor"), "lama-2-7b", "did you mean 'llama-2-7b'?"),
+        (("models", "critic"), "", "job.yaml: models.critic"),
+    ],
+)
+def test_a_wrong_job_is_refused_before_anything_is_compared_or_written(
+    rlplan, project, field, to, said
+):
+    change("job.yaml", *field, to=to)
+    answer = rlplan("compare", "job.yaml", "--out", "page")
+    assert answer.code == 2
+    assert len(answer.lines) == 1
+    assert said in answer.err
+    assert not (project / "page").exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.rlplan_cli.conftest import DRAFT, JOB, dump
+from tests.rlplan_cli.conftest import DRAFT, JOB, change, dump
 
 SIZES = ("tp", "pp", "dp")
 
@@ -93,6 +93,22 @@ def test_a_complete_plan_is_completed_to_itself(completed, rlplan):
     first = completed()
     assert rlplan("simulate", "full.yaml", "--out-plan", "again.yaml").code == 0
     assert yaml.safe_load(Path("again.yaml").read_text()) == first
+
+
+@pytest.mark.parametrize("task", ["actor.update", "actor.generate", "critic.update"])
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_a_size_taken_out_of_a_complete_plan_with_a_rule_is_chosen_again(
+    completed, rlplan, task, cache, tmp_path_factory, monkeypatch
+):
+    monkeypatch.setenv("RLPLAN_CACHE", cache)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    first = completed()
+    change("full.yaml", "tasks", task, "dp", to=None)
+    answer = rlplan("simulate", "full.yaml", "--out-plan", "again.yaml")
+    assert answer.code == 0, answer.err
+    again = yaml.safe_load(Path("again.yaml").read_text())
+    assert again["tasks"]["rule.compute_reward"] == first["tasks"]["rule.compute_reward"]
+    assert again["tasks"][task]["dp"] == first["tasks"][task]["dp"]
 
 
 def test_a_plan_written_in_full_but_for_its_host_pool_is_taken_as_it_is(completed, rlplan):

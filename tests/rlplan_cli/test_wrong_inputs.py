@@ -70,6 +70,8 @@ JOB_FIELDS = [
     job("models", "cost", to="tiny", name="role that the algorithm has not", said=("models.cost", "ppo")),
     job("models", to={"actor": "tiny", "reference": "tiny", "reward": "tiny"}, name="PPO without critic", said=("models.critic", "is missing", "ppo")),
     job("models", to=["tiny"], name="list where a mapping belongs", said=("models", "mapping", "a list")),
+    job("models", "actor", to="", name="model without a name", said=("models.actor", "neither a known model")),
+    job("models", "actor", to="run", name="model folder without a config", said=("models.actor", "folder without config.json", "'run'")),
     job("models", "actor", to=7, name="number where a name belongs", said=("models.actor",)),
     job("workload", "prompts", to=-4, name="negative number", said=("workload.prompts", "-4", "greater than or equal to 1")),
     job("workload", "prompts", to=0, name="zero", said=("workload.prompts", "found 0")),
@@ -113,7 +115,7 @@ JOB_FILES = [
     file("job.yaml", "- a\n- b\n", name="list in place of a job", said=("job.yaml", "holds no job"), arguments=SEARCH),
     file("job.yaml", "algorithm: ppo\nmodels: {actor: [\n", name="broken YAML", said=("job.yaml", "is not YAML at line 3"), arguments=SEARCH),
     file("job.yaml", "seed: 1\nseed: 2\n", name="key that comes twice", said=("job.yaml", "line 2", "'seed' comes twice"), arguments=SEARCH),
-    file("job.yaml", b"name: caf\xe9\n", name="not UTF-8", said=("job.yaml", "cannot be read", "utf-8"), arguments=SEARCH),
+    file("job.yaml", b"name: caf\xe9\n", name="not UTF-8", said=("job.yaml", "cannot be read: line 1", "UTF-8", "byte 0xe9"), arguments=SEARCH),
     file("job.yaml", b"\x00\x01\x02", name="binary file", said=("job.yaml", "is not YAML"), arguments=SEARCH),
     file("job.yaml", "seed: " + "9" * 5000, name="number of 5,000 digits", said=("job.yaml", "is not YAML"), arguments=SEARCH),
     file("job.yaml", "when: 2024-13-45\n", name="date that there is not", said=("job.yaml", "is not YAML"), arguments=SEARCH),
@@ -161,7 +163,8 @@ PLANS = [
     plan("staleness", to=2, name="staleness in mode sync", said=("staleness", "found 2")),
     plan("version", to=9, name="plan of another version", said=("version", "found 9", "allowed: 1")),
     plan("job", "workload", "prompts", to=7, name="wrong job inside a plan", said=("job.workload.updates",)),
-    Wrong("plan of a missing job", SIMULATE, ("absent.yaml", "no such file"), lambda: change("plan.yaml", "job", to="absent.yaml")),
+    plan("job", to="absent.yaml", name="plan of a missing job", said=("job: no such file", "'absent.yaml'")),
+    plan("job", to="", name="plan of a job without a name", said=("job: is a folder",)),
     file("plan.yaml", "[]", name="list in place of a plan", said=("plan.yaml", "holds no plan"), arguments=SIMULATE),
     file("plan.yaml", "", name="empty plan", said=("plan.yaml", "is empty"), arguments=SIMULATE),
     plain("simulate job.yaml", name="job in place of a plan", said=("job.yaml",)),
@@ -218,7 +221,7 @@ RUNS = [
     plain("report absent", name="report of nothing", said=("absent", "no such file")),
     plain("report run --search absent.json", name="report with a missing search", said=("absent.json", "no such file")),
     plain("report run --search run/forecast.json", name="report with a forecast for a search", said=("forecast.json",)),
-    plain("report run --out job.yaml", name="report onto a file", said=("--out", "job.yaml", "is not a folder")),
+    plain("report run --out job.yaml", name="report onto a file", said=("--out", "is not a folder", "found 'job.yaml'")),
 ]  # fmt: skip
 
 OPTIONS = [
