@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-from executor import attention
+from executor import packing
+from executor.attention import packed_attention
 from executor.meshes import RankGroup
-from executor.packing import pack
 
 RANKS, HEADS, KV_HEADS, HEAD_DIM = 2, 8, 4, 64
 LAYER = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, is_causal=True, training=True)
@@ -44,22 +44,22 @@ def work(rank: int, port: int, repeats: int) -> None:
     for sequences, tokens in ROWS:
         at_once, in_blocks = (
             slower_rank(rank, sequences, tokens, block, repeats)
-            for block in (tokens, attention.BLOCK_QUERIES)
+            for block in (tokens, packing.BLOCK_QUERIES)
         )
         if rank == 0:
             print(
                 f"{sequences} x {tokens} tokens: {at_once:.1f} ms at once, {in_blocks:.1f} ms in"
-                f" blocks of {attention.BLOCK_QUERIES} ({in_blocks / at_once - 1:+.0%})"
+                f" blocks of {packing.BLOCK_QUERIES} ({in_blocks / at_once - 1:+.0%})"
             )
     dist.destroy_process_group()
 
 
 def slower_rank(rank: int, sequences: int, tokens: int, block: int, repeats: int) -> float:
     """Return CPU milliseconds of attention in blocks of so many queries."""
-    usual, attention.BLOCK_QUERIES = attention.BLOCK_QUERIES, block
+    usual, packing.BLOCK_QUERIES = packing.BLOCK_QUERIES, block
     parts = torch.ones(sequences, tokens, dtype=torch.int8)
     ranks = RankGroup(RANKS, rank, dist.group.WORLD)
-    packed = pack(torch.ones_like(parts, dtype=torch.long), parts, ranks=ranks)
+    packed = packing.pack(torch.ones_like(parts, dtype=torch.long), parts, ranks=ranks)
     query, key, value = (
         torch.randn(1, heads, packed.length, HEAD_DIM, requires_grad=True)
         for heads in (HEADS, KV_HEADS, KV_HEADS)
@@ -68,14 +68,14 @@ def slower_rank(rank: int, sequences: int, tokens: int, block: int, repeats: int
     for _ in range(repeats + 1):  # the first one warms up
         dist.barrier()
         start = time.process_time()
-        output, _ = attention.packed_attention(
+        output, _ = packed_attention(
             LAYER, query, key, value, packed.slots, scaling=HEAD_DIM**-0.5, dropout=0.0
         )
         output.sum().backward()
         taken.append(time.process_time() - start)
     slower = torch.tensor(min(taken[1:]))
     dist.all_reduce(slower, op=dist.ReduceOp.MAX)
-    attention.BLOCK_QUERIES = usual
+    packing.BLOCK_QUERIES = usual
     return float(slower) * 1e3
 
 

@@ -15,12 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from executor.context import gather_rows
 from executor.meshes import RankGroup
-from executor.packing import SequenceSlots, Stripe
+from executor.packing import SequenceSlots
 
 KEPT, RECOMPUTED = "rlplan", "rlplan-recomputed"
-# Queries of a block under a mask. On a CPU 64 to 256 are equally fast: fewer are more calls, more
-# multiply more keys that they mask out.
-BLOCK_QUERIES = 128
 
 
 def register_attention() -> None:
@@ -67,7 +64,7 @@ def packed_attention(
                 stripe.seen[:, :, rows, :reach],
                 **settings,
             )[0]
-            for rows, reach in _blocks(stripe)
+            for rows, reach in stripe.blocks
         ]
         output = torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]
     else:
@@ -104,20 +101,6 @@ def recomputed_attention(
         **settings,
     )
     return result
-
-
-def _blocks(stripe: Stripe) -> list[tuple[slice, int]]:
-    """Return blocks of a stripe's queries, each with how many keys its last query may see.
-
-    A sequence's query number i of a rank, of n that have every n-th token, comes before its token n (i + 1).
-    """
-    width, keys = stripe.slots.width, stripe.seen.shape[-1]
-    stops = [*range(BLOCK_QUERIES, width, BLOCK_QUERIES), width]
-    starts = [0, *stops[:-1]]
-    return [
-        (slice(start, stop), min(keys, stop * stripe.ranks.size))
-        for start, stop in zip(starts, stops, strict=True)
-    ]
 
 
 def _gathered(

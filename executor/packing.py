@@ -15,6 +15,10 @@ from executor.context import gather_alike
 from executor.meshes import ALONE, RankGroup
 from executor.prompt_groups import prompt_leaders, shared_part
 
+# Queries of a block under a mask. On a CPU 64 to 256 are equally fast: fewer are more calls, more
+# multiply more keys that they mask out.
+BLOCK_QUERIES = 128
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceSlots:
@@ -46,11 +50,13 @@ class Stripe:
         ranks: Who has the other tokens.
         slots: Where this rank's stand when every sequence has a row of its own.
         seen: True where such a query attends a key of its sequence. Shape (B, 1, its width, W).
+        blocks: Queries that are multiplied together, each with how many keys any of them sees.
     """
 
     ranks: RankGroup
     slots: SequenceSlots
     seen: Tensor
+    blocks: tuple[tuple[slice, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +174,22 @@ def _stripe(slots: SequenceSlots, rows: Tensor, positions: Tensor, ranks: RankGr
     mine = _slots(lengths, places, rows, ordinals)
     reach = positions[mine.taken].view(slots.count, 1, mine.width, 1)
     keys = torch.arange(slots.width, device=rows.device)
-    return Stripe(ranks, mine, keys <= reach)
+    return Stripe(ranks, mine, keys <= reach, _blocks(reach.amax(dim=(0, 1, 3))))
+
+
+def _blocks(reach: Tensor) -> tuple[tuple[slice, int], ...]:
+    """Return blocks of queries, each with how many keys any of them sees.
+
+    Args:
+        reach: Position of the last key that a query of any sequence sees. Shape (queries,).
+    """
+    stops = [*range(BLOCK_QUERIES, len(reach), BLOCK_QUERIES), len(reach)]
+    most = torch.stack([block.max() for block in reach.split(BLOCK_QUERIES)]).tolist()
+    starts = [0, *stops[:-1]]
+    return tuple(
+        (slice(start, stop), last + 1)
+        for start, stop, last in zip(starts, stops, most, strict=True)
+    )
 
 
 def packed_tokens(tokens: Tensor, parts: Tensor) -> int:
