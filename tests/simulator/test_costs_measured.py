@@ -43,6 +43,7 @@ MEASURED = {
     pass_of("optimizer"): 0.007,
     pass_of("gradient_reduction", dp=2): 0.005,
     pass_of("prefill", sequences=4, tokens=8): 0.020,
+    pass_of("prefill", sequences=2, tokens=8): 0.011,
     pass_of("decode", sequences=4, tokens=8): 0.010,
     pass_of("decode", sequences=4, tokens=16): 0.012,
     pass_of("weight_sync"): 0.25,
@@ -136,6 +137,23 @@ def test_padding_follows_the_engine(facts):
     )
     # Packed end to end: 8 tokens of prompt and 6 of response on average.
     assert parts["forward and backward"] == pytest.approx(6 * 0.125, rel=1e-3)
+
+
+GROUPS = replace(JOB, workload=replace(JOB.workload, prompts=4, samples_per_prompt=4))
+
+
+def test_samples_of_one_prompt_count_as_the_sequences_whose_tokens_they_have(facts):
+    parts, _ = parts_of("actor.update", layout(dp=2, micro_batch=4), facts, GROUPS)
+    # 4 samples of 8 + 8 tokens with 7 of the prompt shared: 43 tokens, as 2.6875 sequences of 16 have.
+    each = 0.070 * 0.3125 + 0.100 * 0.6875
+    assert parts["forward and backward"] == pytest.approx(6 * each)
+
+
+def test_a_wave_prefills_a_prompt_once_for_all_of_its_samples(facts):
+    parts, _ = parts_of(
+        "actor.generate", layout("torch-static", dp=2, max_running=8), facts, GROUPS
+    )
+    assert parts["prefill"] == pytest.approx(0.011)
 
 
 def test_memory_counts_what_a_worker_was_seen_to_hold_without_a_model(facts, tmp_path):

@@ -19,7 +19,15 @@ from simulator.site import site_at
 from simulator.task_memory import task_memory
 
 A100 = "a100-80gb-sxm"
-ENGINES = ("megatron-core", "fsdp2", "torch-tp-dp", "deepspeed-zero3", "real", "megatron-2022")
+ENGINES = (
+    "megatron-core",
+    "fsdp2",
+    "torch-tp-dp",
+    "torch-3d",
+    "deepspeed-zero3",
+    "real",
+    "megatron-2022",
+)
 MODELS = ("llama-2-7b", "qwen2.5-1.5b", "mixtral-8x7b", "qwen3-30b-a3b")
 ROWS = 60
 ROUNDING = 1e-9
@@ -32,7 +40,13 @@ def drawn_job(generator, algorithm, engine):
     return Job(
         algorithm=algorithm,
         models=FrozenDict(dict.fromkeys(roles, replace(model, max_positions=10**6))),
-        workload=Workload(prompts=64, prompt_tokens=500, response_tokens=lengths, updates=2),
+        workload=Workload(
+            prompts=64,
+            samples_per_prompt=generator.choice([1, 4]),
+            prompt_tokens=500,
+            response_tokens=lengths,
+            updates=2,
+        ),
         cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=4),),
         engines=Engines(train=engine, generate="vllm"),
         precision="bf16",

@@ -187,6 +187,30 @@ def tiny_on_cpu() -> Plan:
     )
 
 
+def tiny_grpo_on_cpu() -> Plan:
+    """Return GRPO of tiny models on two CPU devices, whose engines compute a prompt once."""
+    cluster = NodeGroup(gpu="cpu", gpus_per_node=2)
+    engines = Engines(train="torch-tp-dp", generate="torch-static")
+    work = {"prompts": 16, "samples_per_prompt": 4, "prompt_tokens": 48, "response_tokens": 16}
+    models = dict.fromkeys(("actor", "reference", "reward"), "tiny")
+    infer = _sizes(1, 1, 2, micro_batch=16)
+    job = _job(
+        "grpo", models, cluster, engines=engines, precision="fp32", **(work | {"updates": 1})
+    )
+    return plan_on(
+        job,
+        {"p0": (2, ("actor", "reference", "reward"))},
+        {
+            "actor.generate": ("p0", _sizes(1, 1, 2, max_running=16)),
+            "reference.compute_log_prob": ("p0", infer),
+            "reward.compute_reward": ("p0", infer),
+            "actor.update": ("p0", _sizes(1, 1, 2, micro_batch=8)),
+        },
+        device="cpu",
+        transition="none",
+    )
+
+
 PLANS: dict[str, Callable[[], Plan]] = {
     "ppo 7b, colocated on 16 a100": llama_7b_colocated,
     "ppo 7b, split over 16 a100": llama_7b_split,
@@ -196,4 +220,5 @@ PLANS: dict[str, Callable[[], Plan]] = {
     "grpo 7b, long answers on 8 h100": qwen_7b_grpo,
     "grpo 30b of experts, on 32 h100": qwen_30b_experts,
     "ppo tiny, on 2 cpu": tiny_on_cpu,
+    "grpo tiny, on 2 cpu": tiny_grpo_on_cpu,
 }
