@@ -183,13 +183,12 @@ def _blocks(reach: Tensor) -> tuple[tuple[slice, int], ...]:
     Args:
         reach: Position of the last key that a query of any sequence sees. Shape (queries,).
     """
-    stops = [*range(BLOCK_QUERIES, len(reach), BLOCK_QUERIES), len(reach)]
-    most = torch.stack([block.max() for block in reach.split(BLOCK_QUERIES)]).tolist()
-    starts = [0, *stops[:-1]]
-    return tuple(
-        (slice(start, stop), last + 1)
-        for start, stop, last in zip(starts, stops, most, strict=True)
-    )
+    blocks = [
+        slice(start, min(start + BLOCK_QUERIES, len(reach)))
+        for start in range(0, len(reach), BLOCK_QUERIES)
+    ]
+    last = torch.stack([reach[queries].max() for queries in blocks]).tolist()
+    return tuple((queries, key + 1) for queries, key in zip(blocks, last, strict=True))
 
 
 def packed_tokens(tokens: Tensor, parts: Tensor) -> int:
