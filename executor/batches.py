@@ -6,6 +6,7 @@ ranges) and never sees a tensor; a worker gets just the pieces that overlap its 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ def count_rows(rows: Rows) -> int:
     return sum(stop - start for start, stop in rows)
 
 
+@lru_cache(maxsize=256)  # the same few splits in every iteration
 def split_rows(rows: Rows, parts: int, *, block: int, updates: int = 1) -> tuple[Rows, ...]:
     """Cut each of `updates` equal mini-batches into `parts`, whole blocks of `block` rows each.
 

@@ -26,12 +26,13 @@ from executor.loops import (
 )
 from executor.multiplier import initial_state, next_state
 from executor.pools import WorkerGroup
+from executor.prompt_pieces import PromptPieces
 from executor.protocols import DP_PROTO, RankPositions, train_positions
 from executor.sent import Outbox, Sent, metrics_by_task, reported_by, sending_order
 from executor.spans import Seat, measured_spans
 from executor.sync import send_weights
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import DATASET_KEYS, Task, parents_of
+from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan
 from rlplan.trace import IterationSpan, Span
 
@@ -71,6 +72,7 @@ class Controller:
         prompts: Returns the prompts of a batch as columns, and the texts that are mixed in.
 
     Attributes:
+        prompts: Batches of prompts, as they are handed out.
         state: What the algorithm carries from iteration to iteration, by name; it belongs into a
             checkpoint.
         generator_is_ready: Whether what generates has the weights for the next batch already, from a
@@ -86,12 +88,14 @@ class Controller:
         groups: Mapping[str, WorkerGroup],
         prompts: Callable[[int], Columns],
     ) -> None:
-        self._plan, self._groups, self._prompts = plan, groups, prompts
+        self._plan, self._groups = plan, groups
+        self.prompts = PromptPieces(prompts, plan.job.workload.sequences)
         self._order = sending_order(plan, tasks)
         self._algorithm = load_algorithm(plan.job.algorithm)
         self.state = initial_state(self._algorithm, plan.job)
         self.generator_is_ready = False
         self.origin_seconds: float | None = None
+        self._places = {task.name: self._positions(task) for task in self._order}
         self._outbox = Outbox()
         self._ahead: tuple[_Turn, Batch] | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
@@ -132,6 +136,7 @@ class Controller:
 
     def finish(self, running: Running) -> Finished:
         """Wait for an iteration and return what it measured."""
+        self.prompts.make_next()
         reported = reported_by(running.calls)
         origin, state = self.origin_seconds, self.state
         assert origin is not None
@@ -151,17 +156,6 @@ class Controller:
     def goes_on_sending(self) -> None:
         """Note that what is sent from now on could not have been sent earlier."""
         self._outbox.begin()
-
-    def batch_of_prompts(self, number: int) -> Batch:
-        """Return references to the batch of that number: prompts, and texts where they are mixed in."""
-        rows: Rows = ((0, self._plan.job.workload.sequences),)
-        columns = self._prompts(number)
-        pieces: dict[str, tuple[Piece, ...]] = {}
-        for key in DATASET_KEYS:
-            own = {name: column for name, column in columns.items() if _dataset_key(name) == key}
-            if own:
-                pieces[key] = (Piece(rows, ray.put(own)),)
-        return Batch(number=number, rows=rows, pieces=pieces)
 
     def send_tasks(self, tasks: tuple[Task, ...], batch: Batch) -> list[Sent]:
         """Send tasks on a batch, and what brings the weights to those that generate."""
@@ -207,7 +201,7 @@ class Controller:
         """Send a task to the ranks of its pool and note where its outputs will be."""
         pool, pieces = self._plan.tasks[task.name].pool, batch.pieces
         group = self._groups[pool]
-        positions, protocol = self._positions(task), group.protocol(task.kind)
+        positions, protocol = self._places[task.name], group.protocol(task.kind)
         shares = protocol.distribute(
             positions, batch.rows, lambda whole, parts: self._split(task, whole, parts)
         )
@@ -278,7 +272,7 @@ class _Turn:
         self.tasks, self.calls = controller.tasks, list[Sent]()
 
     def prompts(self, number: int) -> Batch:
-        return self._controller.batch_of_prompts(number)
+        return self._controller.prompts.batch(number)
 
     def run(self, tasks: tuple[Task, ...], batch: Batch) -> None:
         self.calls += self._controller.send_tasks(tasks, batch)
@@ -293,10 +287,6 @@ class _Turn:
                 found[key] = assemble(batch.rows, held)[key]
         self._controller.goes_on_sending()
         return found
-
-
-def _dataset_key(column: str) -> str:
-    return "pretrain" if column.startswith("pretrain_") else "prompts"
 
 
 def _seats(pool: str, by_rank: Mapping[int, Any]) -> dict[Seat, Any]:
