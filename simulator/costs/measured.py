@@ -59,7 +59,8 @@ class MeasuredPasses:
         """Return seconds of a micro-batch that computes as many tokens as so many sequences have.
 
         Where samples share their prompt it is fewer than it holds, and no whole number. That leaves
-        out what is done for each sample all the same: attention over the prompt's tokens.
+        out what is done for each sample all the same: attention over the prompt's tokens, and spreading
+        them to every sample for it.
         """
         low = math.floor(sequences)
         least = self.seconds_at_once(name, dp, sequences=low, tokens=tokens)
