@@ -11,9 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.calls import CallReport
 from executor.footprint import peak_bytes
-from executor.passes import PassBench
+from executor.passes import PassBench, work_a_while
 from executor.protocols import ALL_TO_ALL, ONE_TO_ALL, RANK_ZERO, registered
+from rlplan.job import Job
 from rlplan.probing import ModelPass
 
 
@@ -37,6 +39,7 @@ class Member:
 
     def __init__(self) -> None:
         self._bench: PassBench | None = None
+        self._job: Job | None = None
 
     @registered(RANK_ZERO)
     def meeting_point(self, _: None) -> str:
@@ -64,13 +67,18 @@ class Member:
             )
 
     @registered(ONE_TO_ALL)
+    def measure_for(self, job: Job) -> None:
+        """Take the job whose experience passes make."""
+        self._job = job
+
+    @registered(ONE_TO_ALL)
     def run_pass(self, request: tuple[ModelPass, int]) -> tuple[float, ...]:
         """Time a pass of a model on this rank; return the seconds of each repeat."""
         return self._passes().run(*request)
 
     def _passes(self) -> PassBench:
         if self._bench is None:
-            self._bench = PassBench(self._member.rank, self._member.ranks, self._device)
+            self._bench = PassBench(self._member.rank, self._member.ranks, self._device, self._job)
         return self._bench
 
     @registered(ONE_TO_ALL)
@@ -83,10 +91,12 @@ class Member:
         """Take over another rank's shard of a probed model; return when that was done."""
         return self._passes().import_weights(*request)
 
-    @registered(RANK_ZERO)
-    def take(self, holder: list[Any]) -> int:
-        """Fetch a payload and do nothing with it; return its bytes."""
-        return int(ray.get(holder[0]).nbytes)
+    @registered(ALL_TO_ALL)
+    def hand_on(self, values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], CallReport]:
+        """Work a while on what the call before made, and hand as many bytes on, as tasks do."""
+        start = time.time()
+        work_a_while()
+        return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=time.time())
 
     @registered(RANK_ZERO)
     def give(self, num_bytes: int) -> list[Any]:

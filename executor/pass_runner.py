@@ -3,19 +3,22 @@
 import time
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import ray
 
-from executor.pools import DEVICE, fetched, running_ray, start_group
+from executor.passes import WORK_SECONDS
+from executor.pools import DEVICE, INLINE_BYTES, fetched, running_ray, start_group
 from executor.runnable import CPU
 from executor.start import join_all
 from executor.worker import Worker
 from rlplan.errors import PlanError
+from rlplan.job import Job
 from rlplan.probing import ModelPass
 
 WARMUP_CALLS = 2
+HANDED_BYTES_AT_LEAST = INLINE_BYTES + 1  # smaller results go through the controller
 
 
 class RayPassRunner:
@@ -27,10 +30,11 @@ class RayPassRunner:
     Args:
         devices: Workers to start; on `cpu` each is one process on one core.
         device: `cpu` or `cuda`.
+        job: Whose experience passes make; None where none of them is asked for.
     """
 
-    def __init__(self, devices: int, device: str = CPU) -> None:
-        self._devices, self._device = devices, device
+    def __init__(self, devices: int, device: str = CPU, job: Job | None = None) -> None:
+        self._devices, self._device, self._job = devices, device, job
         self._stack = ExitStack()
         self.start_seconds = 0.0
 
@@ -42,6 +46,8 @@ class RayPassRunner:
             self._group = start_group(Worker, self._devices, DEVICE, cuda=cuda)
             self._stack.callback(self._group.stop)
             join_all({self._group: self._device})
+            if self._job is not None:
+                self._group.call("measure_for", self._job)
         except BaseException:
             self._stack.close()
             raise
@@ -89,15 +95,25 @@ class RayPassRunner:
         return int(max(fetched(self._group.start("peak")).values()))
 
     def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
-        """Return round trips of a remote call whose payload goes through the object store."""
-        payload = np.zeros(num_bytes, dtype=np.uint8)
-        seconds = []
-        for _ in range(WARMUP_CALLS + repeats):
-            start = time.perf_counter()
-            received = self._group.call("take", [ray.put(payload)])
-            seconds.append(time.perf_counter() - start)
-            assert received == num_bytes
-        return tuple(seconds[WARMUP_CALLS:])
+        """Return what a call takes beside its work, on each rank, where all of them are busy.
+
+        All calls are sent at once, each with what its rank's call before it makes, as a colocated
+        pool's tasks are: what counts is from one call's end to the next one's, less its work.
+        """
+        payload = np.zeros(max(num_bytes, HANDED_BYTES_AT_LEAST), dtype=np.uint8)
+        held = dict.fromkeys(range(self._devices), ray.put(payload))
+        reports: dict[tuple[int, int], Any] = {}
+        for number in range(WARMUP_CALLS + repeats):
+            arguments = {rank: (reference,) for rank, reference in held.items()}
+            made = self._group.send("hand_on", arguments, num_returns=2)
+            held = {rank: values for rank, (values, _) in made.items()}
+            reports |= {(rank, number): report for rank, (_, report) in made.items()}
+        ends = {place: report.end_seconds for place, report in fetched(reports).items()}
+        return tuple(
+            ends[rank, number] - ends[rank, number - 1] - WORK_SECONDS
+            for rank in range(self._devices)
+            for number in range(WARMUP_CALLS, WARMUP_CALLS + repeats)
+        )
 
     def _time_fetches(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
         """Return the seconds in which a worker gets a payload that another one has put."""

@@ -16,17 +16,22 @@ from executor.flat import FlatParameters
 from executor.footprint import spare_collector
 from executor.infer import infer
 from executor.losses import load_loss
-from executor.meshes import RankMesh
+from executor.meshes import RankMesh, reduce_sum_over_dp
+from executor.preparation_pass import preparation
 from executor.protocols import train_positions
 from executor.reshard import Part, write_shard
 from executor.shard import ModelShard, build_shard
-from executor.train import clip_and_step, reduce_gradients, run_micro_batches
-from rlplan.job import Hyperparameters
+from executor.train import clip_and_step, reduce_gradients, response_tokens, run_micro_batches
+from rlplan.job import Hyperparameters, Job
 from rlplan.probing import ModelPass
 
 # Models kept between passes, since probes come back to each of them: two heads in a few layouts.
 KEPT_SHARDS = 8
 WARMUP_RUNS = 2
+# How long a rank computes before a pass that starts with its neighbours' data, in seconds of its
+# core. Ranks that come from computing take longer to meet than ranks that have just met.
+WORK_SECONDS = 0.01
+COMES_FROM_WORK = ("gradient_reduction", "experience")
 # Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
 LEARNING_RATE = 1e-6
 GRADIENT = 1e-3
@@ -35,10 +40,14 @@ Run = Callable[[], Any]
 
 
 class PassBench:
-    """Time passes on one rank of a worker group; all ranks are asked for the same pass."""
+    """Time passes on one rank of a worker group; all ranks are asked for the same pass.
 
-    def __init__(self, rank: int, ranks: int, device: torch.device) -> None:
-        self._rank, self._ranks, self._device = rank, ranks, device
+    Args:
+        job: Whose experience is made; None where nobody asks for that.
+    """
+
+    def __init__(self, rank: int, ranks: int, device: torch.device, job: Job | None = None) -> None:
+        self._rank, self._ranks, self._device, self._job = rank, ranks, device, job
         self._meshes: dict[tuple[int, int], RankMesh | None] = {}
         self._shards: dict[tuple[Any, ...], ModelShard] = {}
         self._seen: set[ModelPass] = set()
@@ -60,6 +69,8 @@ class PassBench:
         for _ in range(warmups + repeats):
             before()
             self._together()
+            if model_pass.name in COMES_FROM_WORK:
+                work_a_while()
             start = time.perf_counter()
             run()
             self._finish()
@@ -103,6 +114,12 @@ class PassBench:
             return lambda: gradients.fill_(GRADIENT), lambda: clip_and_step(shard, norm).item()
         if model_pass.name == "gradient_reduction":
             return _nothing, lambda: reduce_gradients(shard)
+        if model_pass.name == "experience":
+            assert self._job is not None, "experience is made for a job"
+            shape = (model_pass.sequences, model_pass.tokens)
+            reduce_sum = reduce_sum_over_dp(shard.mesh)
+            make = preparation(self._job, model_pass.head, shape, self._device, reduce_sum)
+            return _nothing, lambda: response_tokens(shard, [make()[0]])
         batch = _batch(shard, model_pass)
         if model_pass.name == "infer":
             output = "log_probs" if model_pass.head == "lm" else "values"
@@ -172,6 +189,13 @@ class PassBench:
 def _flat(shard: ModelShard) -> FlatParameters:
     assert isinstance(shard.flat, FlatParameters), "probes shard nothing over data-parallel ranks"
     return shard.flat
+
+
+def work_a_while() -> None:
+    """Compute for `WORK_SECONDS` of this thread's time."""
+    until = time.thread_time() + WORK_SECONDS
+    while time.thread_time() < until:
+        pass
 
 
 def _nothing() -> None:

@@ -46,7 +46,7 @@ def update_model(
     shares = [
         _rows(batch, start, start + rows // updates) for start in range(0, rows, rows // updates)
     ]
-    normalizers = _response_tokens(shard, shares)
+    normalizers = response_tokens(shard, shares)
     sums: dict[str, Tensor] = {}
     for _ in range(epochs):
         for share, normalizer in zip(shares, normalizers, strict=True):
@@ -129,7 +129,7 @@ def _rows(batch: Batch, start: int, stop: int) -> dict[str, Tensor]:
     return {name: column[start:stop] for name, column in batch.items()}
 
 
-def _response_tokens(shard: ModelShard, shares: list[dict[str, Tensor]]) -> list[Tensor]:
+def response_tokens(shard: ModelShard, shares: list[dict[str, Tensor]]) -> list[Tensor]:
     """Return the response tokens of each mini-batch, over all ranks."""
     counts = torch.stack([(share["parts"] == RESPONSE).sum() for share in shares]).float()
     return list(shard.mesh.sum_over_dp(counts).clamp(min=1).unbind())

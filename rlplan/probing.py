@@ -18,6 +18,7 @@ PassName = Literal[
     "decode",
     "optimizer",
     "gradient_reduction",
+    "experience",
     "call",
     "fetch",
     "weight_sync",
@@ -31,13 +32,15 @@ class ModelPass:
     Attributes:
         name: `infer` (forward of a micro-batch, with its output), `train` (forward, loss, backward
             of a micro-batch), `prefill` and `decode` (one step of generation), `optimizer` (clip
-            and step of a whole model), `gradient_reduction` (over `dp` ranks), `weight_sync`
-            (train to generate layout, into another process), `call` (a remote call that passes
-            `tokens` bytes and does nothing), `fetch` (of `tokens` bytes that another worker put).
+            and step of a whole model), `gradient_reduction` (over `dp` ranks), `experience` (rewards
+            and advantages of a rank's `sequences`, before an update of a model with this head),
+            `weight_sync` (train to generate layout, into another process), `call` (handing a call
+            over to busy workers, with `tokens` bytes that their last one made), `fetch` (of `tokens`
+            bytes that another worker put).
         tp: Ranks that run the pass together with tensor parallelism.
         dp: Copies of the layout that work at once, as data-parallel ranks do. Ranks of `infer`,
-            `train` and `gradient_reduction` wait for each other, so the slowest counts; generation
-            runs while nothing else does, so devices beyond `dp * tp` stand idle.
+            `train`, `experience` and `gradient_reduction` wait for each other, so the slowest
+            counts; generation runs while nothing else does, so devices beyond `dp * tp` stand idle.
         sequences: Sequences in the (micro-)batch.
         tokens: Tokens of each sequence; for `decode` those already cached.
     """

@@ -52,7 +52,7 @@ def measure_machine(
 
             kind = "cpu" if load_device(device).kind == "cpu" else "cuda"
             rule = job_rule(job, folder)
-            runner = stack.enter_context(RayPassRunner(devices, kind))
+            runner = stack.enter_context(RayPassRunner(devices, kind, job))
         return profile_machine(
             name=out.name,
             device=device,

@@ -7,7 +7,7 @@ batches that plans of the job on this machine's devices are made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -97,6 +97,17 @@ def _in_one_layout(
         yield replace(base, name="optimizer")
         for dp in copies[1:]:
             yield replace(base, name="gradient_reduction", dp=dp)
+        yield from _experience(base, copies, job)
+
+
+def _experience(base: ModelPass, copies: Iterable[int], job: Job) -> Iterator[ModelPass]:
+    """Yield what comes before updates, on a rank's whole share: of equal mini-batches, whole groups."""
+    work = job.workload
+    for dp in copies:
+        share, rest = divmod(work.sequences, dp)
+        if not rest and share % (work.updates * work.samples_per_prompt) == 0:
+            longest = work.longest_sequence_tokens
+            yield replace(base, name="experience", dp=dp, sequences=share, tokens=longest)
 
 
 def _generation(base: ModelPass, job: Job, settings: Settings) -> Iterator[ModelPass]:

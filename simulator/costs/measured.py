@@ -13,6 +13,7 @@ from rlplan.job import Job
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass, PassName
+from simulator.costs.forward import host_work
 from simulator.costs.pricing import precision_of
 from simulator.costs.sequences import (
     local_sequences,
@@ -100,8 +101,8 @@ def measured_train(
 ) -> TaskCost | None:
     """Return what a train task costs by measured passes, or None where they are missing.
 
-    Each update runs its micro-batches, reduces gradients over the data-parallel ranks if there are
-    several, and steps the optimizer.
+    Rewards and advantages come first. Each update then runs its micro-batches, reduces gradients
+    over the data-parallel ranks if there are several, and steps the optimizer.
     """
     passes, workload = MeasuredPasses(task, layout, site, job, facts), job.workload
     local = local_sequences(job, layout.dp, updates=workload.updates)
@@ -113,6 +114,7 @@ def measured_train(
     updates = workload.updates * workload.epochs
     return cost_of(
         {
+            "experience": _experience(passes, layout, job),
             "forward and backward": work * updates,
             "uneven lengths": _uneven(passes, work, layout, job, local) * updates,
             "gradient reduction": reduction * updates,
@@ -142,6 +144,14 @@ def _uneven(
     return work * waiting_fraction(
         passes.engine, statistics_of(job.workload), local, layout.micro_batch, layout.dp
     )
+
+
+def _experience(passes: MeasuredPasses, layout: TaskPlan, job: Job) -> Estimate:
+    """Return seconds of rewards and advantages; the engine's host work where nobody measured them."""
+    rows = local_sequences(job, layout.dp)
+    tokens = round(statistics_of(job.workload).mean_tokens)
+    measured = passes.seconds_at_once("experience", layout.dp, sequences=rows, tokens=tokens)
+    return measured if measured is not None else host_work(passes.engine, 1)
 
 
 def _call(passes: MeasuredPasses, task: Task, layout: TaskPlan, job: Job) -> Estimate:

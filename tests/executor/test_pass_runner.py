@@ -3,16 +3,25 @@
 import pytest
 
 from executor.pass_runner import RayPassRunner
+from executor.passes import WORK_SECONDS
 from rlplan.errors import PlanError
+from rlplan.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup, Workload
 from rlplan.probing import ModelPass
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.ray
+JOB = Job(
+    algorithm="ppo",
+    models=FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), TINY)),
+    workload=Workload(prompts=8, prompt_tokens=6, response_tokens=5, updates=2),
+    cluster=(NodeGroup(gpu="cpu", gpus_per_node=2),),
+)
 
 
 @pytest.fixture(scope="module")
 def runner(ray_slots):
-    with RayPassRunner(devices=2) as runner:
+    with RayPassRunner(devices=2, job=JOB) as runner:
         yield runner
 
 
@@ -35,6 +44,8 @@ PASSES = [
     make_pass("optimizer"),
     make_pass("optimizer", head="scalar", tp=2),
     make_pass("gradient_reduction", dp=2),
+    make_pass("experience", sequences=8, tokens=11),
+    make_pass("experience", sequences=4, tokens=11, dp=2, head="scalar"),
     make_pass("weight_sync"),
     make_pass("weight_sync", tp=2),
     make_pass("call", tokens=100_000),
@@ -44,11 +55,12 @@ PASSES = [
 @pytest.mark.parametrize("model_pass", PASSES, ids=lambda p: f"{p.name}-{p.head}-tp{p.tp}-dp{p.dp}")
 def test_a_pass_gives_the_seconds_of_each_repeat(runner, model_pass):
     seconds = runner.run(model_pass, repeats=3)
-    # A pass of one rank is timed on both devices; one that ranks run together, or a call, once; so
+    # A pass of one rank, or a call, is timed on both devices; one that ranks run together once; so
     # is one replica's generation, beside which the other device stands idle.
-    by_both = (
-        model_pass.tp * model_pass.dp == 1 and model_pass.name in ("infer", "train", "optimizer")
-    ) or (model_pass.name in ("prefill", "decode") and model_pass.dp == 2)
+    alone = ("infer", "train", "optimizer", "experience", "call")
+    by_both = (model_pass.tp * model_pass.dp == 1 and model_pass.name in alone) or (
+        model_pass.name in ("prefill", "decode") and model_pass.dp == 2
+    )
     assert len(seconds) == (6 if by_both else 3)
     assert all(0 < each < 5 for each in seconds)
 
@@ -67,3 +79,11 @@ def test_longer_work_takes_longer(runner):
 def test_a_pass_on_more_devices_than_were_started_is_refused(runner):
     with pytest.raises(PlanError, match="needs more than the 2 devices"):
         runner.run(make_pass("infer", tp=4), repeats=1)
+
+
+def test_handing_a_call_over_leaves_the_work_of_calls_out(runner):
+    seconds = runner.run(make_pass("call", tokens=2_000), repeats=8)
+    # Both ranks work a while in each call; what is handed over beside it takes less than that work
+    # would if it counted in.
+    assert len(seconds) == 16
+    assert 0 < min(seconds) < WORK_SECONDS

@@ -70,11 +70,23 @@ def test_four_roles_of_one_architecture_are_measured_with_two_heads():
         ("weight_sync", "lm"),
         ("optimizer", "lm"),
         ("gradient_reduction", "lm"),
+        ("experience", "lm"),
         ("infer", "scalar"),
         ("train", "scalar"),
         ("optimizer", "scalar"),
         ("gradient_reduction", "scalar"),
+        ("experience", "scalar"),
     }
+
+
+def test_experience_is_made_of_what_a_rank_has_of_whole_mini_batches():
+    job = job_of(PPO.models, prompts=12, updates=3)
+    made = of(passes_of(job, settings_for(4)), name="experience", head="lm", tp=1)
+    # Four ranks would have three rows each, one of every mini-batch; eight would cut rows.
+    assert [(each.dp, each.sequences) for each in made] == [(1, 12), (2, 6), (4, 3)]
+    uneven = job_of(PPO.models, prompts=12, updates=4)
+    made = of(passes_of(uneven, settings_for(4)), name="experience", head="lm", tp=1)
+    assert [(each.dp, each.sequences) for each in made] == [(1, 12)]
 
 
 def test_micro_batches_are_powers_of_two_up_to_the_mini_batch_of_one_rank():
@@ -152,8 +164,8 @@ def test_a_model_that_does_not_fit_a_device_is_left_out():
 def test_the_set_of_a_small_ppo_job_stays_small_and_a_quick_one_smaller():
     whole = len(passes_of(PPO, settings_for(2)))
     quick = len(passes_of(PPO, settings_for(2, quick=True)))
-    assert whole == 138
-    assert quick == 92
+    assert whole == 144
+    assert quick == 98
 
 
 def test_passes_of_one_model_and_layout_stand_together():
@@ -214,4 +226,6 @@ def test_every_pass_is_asked_for_once_and_fits_the_devices(prompts, updates, dev
     keys = [tuple(model_pass_keys(each).values()) for each in passes]
     assert len(keys) == len(set(keys))
     assert all(each.tp * each.dp <= devices for each in passes)
-    assert all(1 <= each.sequences <= min(prompts, 256) for each in passes)
+    # Experience is made of a rank's whole share, however large.
+    batches = [each for each in passes if each.name != "experience"]
+    assert all(1 <= each.sequences <= min(prompts, 256) for each in batches)

@@ -42,6 +42,7 @@ MEASURED = {
     pass_of("train", sequences=1, tokens=16): 0.040,
     pass_of("optimizer"): 0.007,
     pass_of("gradient_reduction", dp=2): 0.005,
+    pass_of("experience", dp=2, sequences=8, tokens=16): 0.003,
     pass_of("prefill", sequences=4, tokens=8): 0.020,
     pass_of("prefill", sequences=2, tokens=8): 0.011,
     pass_of("decode", sequences=4, tokens=8): 0.010,
@@ -85,11 +86,18 @@ def test_an_update_counts_passes_reduction_and_optimizer_of_every_epoch(facts):
     parts, _ = parts_of("actor.update", layout(dp=2, micro_batch=3), facts)
     # 3 epochs of 2 updates; each has 4 sequences on each rank: 3 + 1.
     assert parts == {
+        "experience": pytest.approx(0.003),
         "forward and backward": pytest.approx(6 * (0.100 + 0.040)),
         "gradient reduction": pytest.approx(6 * 0.005),
         "optimizer": pytest.approx(6 * 0.007),
         "call overhead": pytest.approx(CALL_SECONDS),
     }
+
+
+def test_experience_that_was_not_measured_counts_as_the_engines_host_work(facts):
+    parts, total = parts_of("actor.update", layout(dp=1, micro_batch=3), facts)
+    assert parts["experience"] == facts.engine("torch-tp-dp").step_seconds
+    assert total.source == Source.DATASHEET
 
 
 def test_one_rank_reduces_no_gradients(facts):

@@ -207,10 +207,10 @@ def test_a_known_layout_costs_less_than_a_millisecond():
     ]
     for each in chosen:
         cost_of(UPDATE, each)
-    start = time.perf_counter()
+    start = time.process_time()
     for each in chosen:
         cost_of(UPDATE, replace(each, zero=1))
-    assert (time.perf_counter() - start) / len(chosen) < 0.001
+    assert (time.process_time() - start) / len(chosen) < 0.001
 
 
 def test_a_trace_of_thousands_of_lengths_costs_no_more():
@@ -223,6 +223,6 @@ def test_a_trace_of_thousands_of_lengths_costs_no_more():
     chosen = layout(tp=4, dp=4)
     site = site_of(job, 16)
     task_cost(UPDATE, chosen, site, job, FACTS)
-    start = time.perf_counter()
+    start = time.process_time()
     task_cost(UPDATE, chosen, site, job, FACTS)
-    assert time.perf_counter() - start < 0.002
+    assert time.process_time() - start < 0.002
