@@ -4,7 +4,8 @@ Queries, keys and values of a packed row are spread over one row per sequence, p
 causal attention needs no mask then, and fused kernels apply. Context-parallel ranks each have some
 of the queries; they gather all keys and values, and a mask says which of them a query comes after:
 block by block of queries, each with the keys that any of its queries sees.
-With a key-value cache the layers pass a plain mask on instead.
+With a key-value cache the layers pass a plain mask on instead, or none: on a CPU a decode step is two
+plain products then.
 """
 
 from typing import Any
@@ -48,6 +49,9 @@ def packed_attention(
     )
 
     if not isinstance(attention_mask, SequenceSlots):
+        one_query = query.shape[2] == 1 and query.device.type == "cpu"
+        if one_query and attention_mask is None:
+            return attention_of_one_query(query, key, value, settings["scaling"]), None
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     slots = attention_mask
     if slots.stripe is not None:
@@ -72,6 +76,24 @@ def packed_attention(
         output, _ = sdpa_attention_forward(module, queries, keys, values, None, **settings)
     together = output.reshape(1, slots.count * slots.width, *output.shape[2:])
     return (together if slots.dense else together[:, slots.places]), None
+
+
+def attention_of_one_query(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    """Return the attention's output (B, 1, heads, head_dim) of one query a sequence, to all its keys.
+
+    The heads that share keys and values are the rows of one product with them. Fused kernels on CPUs
+    take rows by blocks, of which one query fills little, and repeat shared keys.
+
+    Args:
+        query: Shape (B, heads, 1, head_dim).
+        key: Shape (B, key-value heads, T, head_dim).
+        value: Shape (B, key-value heads, T, head_dim).
+    """
+    batch, heads, _, width = query.shape
+    together = key.shape[1]
+    queries = query.reshape(batch, together, heads // together, width) * scaling
+    weights = (queries @ key.transpose(2, 3)).softmax(dim=-1, dtype=torch.float32)
+    return (weights.to(value.dtype) @ value).reshape(batch, 1, heads, width)
 
 
 def recomputed_attention(

@@ -103,18 +103,19 @@ def parts_of(shard):
 
 def greedy_tokens(shard):
     generator = torch.Generator().manual_seed(3)
-    prompts = torch.randint(1, TINY.vocab_size, (5, 6), generator=generator)
+    # Two prompts, with two and with four samples, of which the last one is in a wave of its own.
+    prompts = torch.randint(1, TINY.vocab_size, (2, 6), generator=generator)[[0, 0, 1, 1, 1, 1]]
     present = torch.ones_like(prompts, dtype=torch.bool)
-    present[1, :3] = False
+    present[2:, :3] = False
     made = generate(
         shard,
         prompts,
         present,
-        torch.tensor([7, 3, 7, 5, 7]),
-        torch.arange(5),
+        torch.tensor([7, 3, 7, 5, 7, 6]),
+        torch.arange(6),
         7,
         GenerateSettings(
-            max_running=3, temperature=1.0, seed=1, iteration=0, eos_id=-1, greedy=True
+            max_running=5, temperature=1.0, seed=1, iteration=0, eos_id=-1, greedy=True
         ),
     )
     return made.tokens.numpy(), made.log_probs.numpy()
