@@ -39,7 +39,7 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "GLOO_SOCKET_IFNAME": LOOPBACK,
     # glibc asks Linux for huge pages: what workers compute walks through megabytes of weights and
-    # keys, and finds their addresses faster. An iteration takes some 6 % less.
+    # keys, and finds their addresses faster. Passes take a few per cent less time.
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
