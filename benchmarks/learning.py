@@ -66,11 +66,12 @@ def main() -> None:
 
 
 def small_task(algorithm: str) -> Job:
-    """Return the demo's job with another algorithm, and as many responses an iteration."""
+    """Return the demo's job with another algorithm, the rule `digits`, and as many responses an iteration."""
     job, chosen = load_job(DEMO), load_algorithm(algorithm)
     roles = [*chosen.required_roles, *(["reward"] if algorithm == "ppo" else [])]
     work, rewards = job.workload, job.rewards
     assert rewards is not None
+    rewards = replace(rewards, function="digits")
     if chosen.groups:
         prompts = work.prompts // SAMPLES
         work = replace(work, prompts=prompts, samples_per_prompt=SAMPLES)

@@ -5,7 +5,7 @@ from pathlib import Path
 from executor.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
 from executor.hugging_face import export_actor
 from executor.machine import machine_fingerprint
-from executor.metrics import METRICS_FILE, drop_iterations
+from executor.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.pools import running_ray
 from executor.run import Progress, Run, Saving
 from executor.runnable import check_runnable
@@ -74,6 +74,7 @@ def execute(
         if saving.export is not None:
             assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
             export_actor(run.checkpoint, saving.export, folder=folder)
+    warmup_iterations = min(first + warmup, iterations - 1)
     measured = MeasuredRun(
         plan=plan,
         trace=Trace(
@@ -81,12 +82,19 @@ def execute(
             spans=sorted_spans([span for record in run.finished for span in record.spans]),
             iterations=tuple(record.span for record in run.finished),
         ),
-        warmup_iterations=min(first + warmup, iterations - 1),
+        warmup_iterations=warmup_iterations,
         memory_peak_bytes=FrozenDict(run.peaks),
         machine=machine_fingerprint(gpu_names()),
+        response_tokens=_mean_response(out, warmup_iterations),
     )
     write_json(out / MEASURED_FILE, measured)
     return measured
+
+
+def _mean_response(out: Path, first: int) -> float:
+    """Return the mean tokens of a response in a run's iterations from the first one on."""
+    rows = [row for row in read_metrics(out) if row["iteration"] >= first]
+    return sum(row["response_tokens"] for row in rows) / len(rows)
 
 
 def _say_nothing(_: int, __: int, ___: str) -> None:

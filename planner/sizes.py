@@ -4,17 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt
-from typing import Literal
 
 from rlplan.dataflow import Algorithm
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
+from simulator.costs.layout_columns import Zero
 from simulator.costs.sharding import FULLY_SHARDED
-
-Zero = Literal[0, 1, 2, 3]
-
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
 # on a rank, its exchange of keys and values costs more than data or tensor parallelism's.

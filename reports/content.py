@@ -187,6 +187,7 @@ def _error_section(comparison: Comparison) -> Section:
         words=(
             wording.compared_iterations(comparison),
             "The error is (forecast \N{MINUS SIGN} measured) / measured.",
+            *([unlike] if (unlike := wording.other_lengths(comparison)) else []),
         ),
         parts=(Part(table=tables.error_table(comparison)),),
     )

@@ -17,6 +17,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 _SMALLEST_SHARE = 0.001
 _WHOLE_PERCENTS_FROM = 0.1
+# Mean lengths of responses that differ by less do not explain errors of several percent.
+SAME_LENGTH_FRACTION = 0.05
 
 _RECOMPUTE = {
     "none": "all activations kept",
@@ -103,6 +105,20 @@ def compared_iterations(comparison: Comparison) -> str:
     warmup = comparison.warmup_iterations
     left_out = f"; {counted(warmup, 'warm-up iteration')} left out" if warmup else ""
     return f"Medians over {counted(comparison.compared_iterations, 'iteration')}{left_out}."
+
+
+def other_lengths(comparison: Comparison) -> str | None:
+    """Return a warning where responses were longer or shorter than the forecast's; None if not."""
+    if comparison.response_tokens is None:
+        return None
+    forecast, measured = comparison.response_tokens
+    if abs(measured - forecast) <= SAME_LENGTH_FRACTION * forecast:
+        return None
+    kind = "shorter" if measured < forecast else "longer"
+    return (
+        f"Responses were {kind} than the forecast's: {measured:.1f} tokens on average, not"
+        f" {forecast:.1f}. The errors are of unlike work."
+    )
 
 
 def cluster(job: Job) -> str:

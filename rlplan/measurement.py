@@ -18,6 +18,7 @@ class MeasuredRun:
         warmup_iterations: First iterations, named and left out of comparisons.
         memory_peak_bytes: Largest measured peak of a device's process, by pool.
         machine: Fingerprint of the machine that ran it.
+        response_tokens: Mean tokens of a response after the warm-up; None in runs that did not note it.
     """
 
     version: int = RUN_VERSION
@@ -26,6 +27,7 @@ class MeasuredRun:
     warmup_iterations: int
     memory_peak_bytes: FrozenDict[str, int]
     machine: FrozenDict[str, str]
+    response_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +56,11 @@ class Comparison:
     Attributes:
         warmup_iterations: Iterations left out, from the first.
         compared_iterations: Iterations that the medians are over.
+        response_tokens: (forecast, measured) mean tokens of a response, where the run noted them.
     """
 
     rows: tuple[ComparisonRow, ...]
     iteration: ComparisonRow
     warmup_iterations: int
     compared_iterations: int
+    response_tokens: tuple[float, float] | None = None

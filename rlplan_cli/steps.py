@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rlplan_cli.terminal import progress_bar
+from rlplan_cli.terminal import print_table, progress_bar, say
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ TRACE_FILE = "trace.json"
 
 
 # Columns that the error table can spare on a narrow terminal, the last first.
-SPARE_OF_ERRORS = ("Source of the forecast", "Measured p10 to p90")
+_SPARE_OF_ERRORS = ("Source of the forecast", "Measured p10 to p90")
 
 
 def measure_machine(
@@ -187,6 +187,18 @@ def compare_run(out: Path, forecast: Forecast, run: MeasuredRun) -> Comparison:
     write_json(out / FORECAST_FILE, forecast)
     write_json(out / COMPARISON_FILE, comparison)
     return comparison
+
+
+def print_errors(comparison: Comparison) -> None:
+    """Print forecast against measurement, task by task, and what keeps them from being comparable."""
+    from reports.tables import error_table
+    from reports.wording import other_lengths
+
+    title = "Forecast against measurement"
+    print_table(title, error_table(comparison), spare=_SPARE_OF_ERRORS)
+    unlike = other_lengths(comparison)
+    if unlike:
+        say(unlike)
 
 
 def read_run(folder: Path) -> MeasuredRun:

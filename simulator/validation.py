@@ -7,6 +7,7 @@ import numpy as np
 from rlplan.errors import PlanError
 from rlplan.estimate import Source
 from rlplan.forecast import Forecast, TaskForecast
+from rlplan.lengths import mean_length
 from rlplan.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import Span
 
@@ -54,6 +55,9 @@ def compare(forecast: Forecast, run: MeasuredRun) -> Comparison:
         ),
         warmup_iterations=run.warmup_iterations,
         compared_iterations=len(iterations),
+        response_tokens=None
+        if run.response_tokens is None
+        else (mean_length(run.plan.job.workload.response_tokens), run.response_tokens),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
     from rlplan.searched import SearchResult
@@ -30,13 +30,12 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Profile this machine, plan a small PPO job, run it on Ray, and compare with the forecast."""
-    from reports.tables import error_table
     from rlplan.units import show_seconds
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import (
-        SPARE_OF_ERRORS,
         check_warmup,
         compare_run,
+        print_errors,
         report_run,
         require_execution,
         run_plan,
@@ -61,7 +60,7 @@ def command(
     if as_json:
         echo_json({"comparison": comparison, "report": str(page)})
         return
-    print_table("Forecast against measurement", error_table(comparison), spare=SPARE_OF_ERRORS)
+    print_errors(comparison)
     row = comparison.iteration
     say(
         f"iteration: forecast {show_seconds(row.forecast_seconds)}, measured "
@@ -100,11 +99,11 @@ def _plan(out: Path) -> SearchResult:
 
 
 def _copy_demo(out: Path) -> Path:
-    """Copy the demo's job and prompts into the folder, and return the job's path."""
+    """Copy the demo's job, prompts and reward into the folder, and return the job's path."""
     out.mkdir(parents=True, exist_ok=True)
     with as_file(files("rlplan_cli") / "demo_job") as source:
         for file in sorted(source.iterdir()):
-            if file.suffix in (".yaml", ".jsonl"):
+            if file.suffix in (".yaml", ".jsonl", ".py"):
                 shutil.copyfile(file, out / file.name)
     return out / JOB_FILE
 

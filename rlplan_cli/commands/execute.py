@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, say
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -56,15 +56,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
     from planner.completion import load_plan
-    from reports.tables import error_table
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import (
-        SPARE_OF_ERRORS,
         check_executable,
         check_new_run,
         check_rule_name,
         check_warmup,
         compare_run,
+        print_errors,
         require_execution,
         run_plan,
     )
@@ -95,5 +94,5 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if as_json:
         echo_json(comparison)
         return
-    print_table("Forecast against measurement", error_table(comparison), spare=SPARE_OF_ERRORS)
+    print_errors(comparison)
     say(f"run written to {out}")

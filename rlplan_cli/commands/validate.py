@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, say
 
 EXAMPLE = "Example: rlplan validate runs/first --profile profiles/mine"
 
@@ -17,12 +17,11 @@ def command(
 ) -> None:
     """Compare a run with the forecast stored in it, or with a new one from --profile."""
     from planner.completion import load_plan
-    from reports.tables import error_table
     from rlplan_cli.steps import (
         FORECAST_FILE,
         PLAN_FILE,
-        SPARE_OF_ERRORS,
         compare_run,
+        print_errors,
         read_forecast,
         read_run,
     )
@@ -37,7 +36,7 @@ def command(
     if as_json:
         echo_json(comparison)
         return
-    print_table("Forecast against measurement", error_table(comparison), spare=SPARE_OF_ERRORS)
+    print_errors(comparison)
     say(
         f"medians over {comparison.compared_iterations} iterations; the first "
         f"{comparison.warmup_iterations} (warm-up) are left out"

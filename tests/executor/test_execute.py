@@ -49,8 +49,10 @@ def test_a_run_leaves_its_plan_metrics_and_measurements(finished_run):
 
 @pytest.mark.ray
 def test_a_run_measures_every_task_of_every_iteration(finished_run):
-    plan, _, run, _ = finished_run
+    plan, out, run, _ = finished_run
     assert run.warmup_iterations == 1
+    noted = [row["response_tokens"] for row in read_metrics(out)[1:]]
+    assert run.response_tokens == pytest.approx(sum(noted) / len(noted))
     assert run.trace.origin == "measured"
     assert run.trace.iterations[0].start_seconds == 0
     for iteration in range(3):

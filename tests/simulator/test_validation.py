@@ -5,6 +5,7 @@ import pytest
 from rlplan.errors import PlanError
 from rlplan.forecast import Forecast, TaskForecast
 from rlplan.frozen import FrozenDict
+from rlplan.lengths import mean_length
 from rlplan.measurement import MeasuredRun
 from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
 from simulator.validation import compare
@@ -148,3 +149,12 @@ def test_a_run_of_another_plan_is_refused():
 def test_a_run_that_ended_in_its_warm_up_is_refused():
     with pytest.raises(PlanError, match="nothing is left to compare"):
         compare(forecast(forecast_task("a", 1.0)), run({"a": [1.0]}))
+
+
+def test_the_lengths_of_responses_stand_beside_the_errors():
+    measured = run({"actor.generate": [4.0, 8.0]})
+    made = forecast(forecast_task("actor.generate", 6.0))
+    assert compare(made, measured).response_tokens is None
+    noted = replace(measured, response_tokens=12.5)
+    expected = mean_length(measured.plan.job.workload.response_tokens)
+    assert compare(made, noted).response_tokens == (expected, 12.5)
