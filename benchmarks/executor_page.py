@@ -91,7 +91,23 @@ def throughput_section(compared: Mapping[str, Any]) -> list[str]:
         "",
         f"Median ratio: **{ratio:.2f}**; the bar is {BAR_RATIO:g}: {verdict(ratio >= BAR_RATIO, compared['load'])}.",
         "",
+        bound_of(compared),
+        "",
     ]
+
+
+def bound_of(compared: Mapping[str, Any]) -> str:
+    """Say how often TRL's iteration would hold one of ours that did nothing but its products."""
+    rate, flops = compared["flops_per_second"], compared["product_flops"]
+    least = flops / rate
+    ours = statistics.median(pair["seconds"] for pair in compared["pairs"])
+    theirs = statistics.median(pair["trl_seconds"] for pair in compared["pairs"])
+    return (
+        f"An iteration has {flops / 1e9:.0f} GFLOP of fp32 matrix products, attention's left out; the cores"
+        f" multiply large matrices at {rate / 1e9:.0f} GFLOP/s, so that products alone take {least:.2f} s"
+        f" of our {ours:.2f} s, and of TRL's {theirs:.2f} s: a ratio of {theirs / least:.2f} would leave no time"
+        " for anything else."
+    )
 
 
 def controller_section(costs: Mapping[str, Any]) -> list[str]:

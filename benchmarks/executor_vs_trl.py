@@ -28,12 +28,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from executor_page import cores_in_use, publish_throughput
 from trl_setting import (
     PROMPTS,
     RESPONSE_TOKENS,
     SAMPLES,
     planned,
+    product_flops,
     trl_setting,
     write_prompts,
     write_tokenizer,
@@ -46,6 +48,7 @@ from rlplan.plan import Plan
 ROOT = Path(__file__).parents[1]
 SIDE = Path(__file__).parent / "trl_side.py"
 TRL_VENV = ROOT / ".venv-trl"
+SIDE_OF_MATRIX, RATE_REPEATS = 2048, 10
 # TRL's last release with a PPO trainer; it borrows everything else from the environment.
 TRL_OF_PPO = TRL_VENV / "trl-ppo"
 
@@ -56,6 +59,8 @@ class Compared:
 
     Attributes:
         load: Cores that other processes used before.
+        product_flops: Operations of an iteration's matrix products.
+        flops_per_second: At which all cores multiplied large matrices, just before.
     """
 
     algorithm: str
@@ -65,6 +70,8 @@ class Compared:
     tokens: int
     turn: int
     load: float
+    product_flops: float
+    flops_per_second: float
     pairs: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -181,6 +188,7 @@ def compared(algorithm: str, options: argparse.Namespace, load: float) -> Compar
         write_tokenizer(folder / "tokenizer")
         plan = planned(algorithm, folder, options.cores)
         setting = trl_setting(plan.job, texts, folder, options.cores)
+        rate = multiplying_rate(options.cores)
         with TrlSide(setting, options.trl_python) as trl:
             turns = Alternation(trl, pairs=options.pairs, turn=options.turn, warmup=options.warmup)
             iterations = options.warmup + options.pairs * options.turn
@@ -195,8 +203,22 @@ def compared(algorithm: str, options: argparse.Namespace, load: float) -> Compar
                 tokens=PROMPTS * SAMPLES * RESPONSE_TOKENS,
                 turn=options.turn,
                 load=load,
+                product_flops=product_flops(algorithm),
+                flops_per_second=rate,
                 pairs=turns.pairs(),
             )
+
+
+def multiplying_rate(cores: int) -> float:
+    """Return the operations per second of fp32 products of large matrices on so many cores."""
+    torch.set_num_threads(cores)
+    left, right = torch.randn(2, SIDE_OF_MATRIX, SIDE_OF_MATRIX)
+    best = float("inf")
+    for _ in range(RATE_REPEATS):
+        start = time.perf_counter()
+        left @ right
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * SIDE_OF_MATRIX**3 / best
 
 
 def check_lengths(run: Path) -> None:

@@ -66,6 +66,21 @@ def planned(algorithm: str, folder: Path, cores: int) -> Plan:
     return search(job, load_facts(job)).plans[0].plan
 
 
+def product_flops(algorithm: str) -> float:
+    """Return the floating point operations of an iteration's matrix products, attention's left out.
+
+    Two for each weight of a matrix and token in a forward pass, and twice that again in a backward
+    pass. What samples of a prompt share is computed once.
+    """
+    forwards, updates = (1, 1) if algorithm == "grpo" else (3, 2)
+    sharing = SAMPLES if algorithm == "grpo" else 1
+    rows, prompts = PROMPTS * SAMPLES, PROMPTS * SAMPLES // sharing
+    generated = prompts * PROMPT_TOKENS + rows * (RESPONSE_TOKENS - 1)
+    packed = prompts * (PROMPT_TOKENS - 1) + rows * (RESPONSE_TOKENS + 1)
+    weights = MODEL.num_parameters("lm") - MODEL.vocab_size * MODEL.hidden_size
+    return 2.0 * weights * (generated + packed * (forwards + 3 * updates))
+
+
 def write_prompts(folder: Path) -> list[str]:
     """Write prompts of one length, some batches of them; return their texts."""
     drawn = random.Random(0)
