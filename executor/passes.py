@@ -7,7 +7,6 @@ from typing import Any
 import ray
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -107,7 +106,7 @@ class PassBench:
     def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> tuple[Run, Run]:
         """Return what sets a repeat up, unmeasured, and what is measured."""
         if model_pass.name in ("prefill", "decode"):
-            return _generation_runs(shard, model_pass, self._longest)
+            return _generation_runs(shard, model_pass)
         if model_pass.name == "optimizer":
             gradients = _flat(shard).gradients
             assert gradients is not None
@@ -136,11 +135,6 @@ class PassBench:
         loss = load_loss("ppo_policy" if model_pass.head == "lm" else "value")
         settings, tokens = Hyperparameters(), batch["response_mask"].sum().float()
         return _nothing, lambda: run_micro_batches(shard, [batch], loss, settings, tokens)
-
-    @property
-    def _longest(self) -> int:
-        """Return the tokens of a job's longest sequence; 0 where none is known."""
-        return self._job.workload.longest_sequence_tokens if self._job is not None else 0
 
     def _shard(self, model_pass: ModelPass) -> ModelShard | None:
         mesh = self._mesh(model_pass.dp, model_pass.tp)
@@ -223,23 +217,21 @@ def _batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
     return {name: column.to(shard.device) for name, column in batch.items()}
 
 
-def _generation_runs(shard: ModelShard, model_pass: ModelPass, longest: int) -> tuple[Run, Run]:
-    """Return the runs of a prefill, or of a decode step after `tokens` cached ones.
-
-    Args:
-        longest: Tokens for which the cache has room, as in a job: what lies between sequences takes
-            part of the time.
-    """
+def _generation_runs(shard: ModelShard, model_pass: ModelPass) -> tuple[Run, Run]:
+    """Return the runs of a prefill, or of a decode step after `tokens` cached ones."""
     rows, prompt = model_pass.sequences, model_pass.tokens
-    batch, room = _batch(shard, model_pass), max(2, longest - prompt)
-    tokens = F.pad(batch["tokens"], (0, room))
+    batch = _batch(shard, model_pass)
+    tokens = torch.cat(
+        [batch["tokens"], torch.zeros(rows, 2, dtype=torch.long, device=shard.device)], 1
+    )
     parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
     parts[:, prompt:] = PADDING
     sequences = Generation(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
     settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
-    lengths = torch.full((rows,), room, device=shard.device)
-    draws = uniform_draws(torch.arange(rows), room, settings)
-    wave = Wave(shard, sequences, lengths, draws, prompt, settings)
+    lengths = torch.full((rows,), 2, device=shard.device)
+    wave = Wave(
+        shard, sequences, lengths, uniform_draws(torch.arange(rows), 2, settings), prompt, settings
+    )
 
     def start() -> None:
         with torch.inference_mode(), shard.autocast():
