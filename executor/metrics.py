@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rlplan.errors import FileError
+from rlplan.errors import FileError, unreadable
 from rlplan.writing import write_text
 
 METRICS_FILE = "metrics.jsonl"
@@ -118,7 +118,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise FileError(str(file), f"cannot be read: {error.strerror or error}") from None
+        raise unreadable(str(file), error) from None
     whole_lines = text.split("\n")[:-1]
     return [
         _read_line(line, f"{file}: line {number}") for number, line in enumerate(whole_lines, 1)

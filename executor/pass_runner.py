@@ -92,7 +92,7 @@ class RayPassRunner:
 
     def held_bytes(self) -> int:
         """Return the most bytes that one of the workers has held on its device so far."""
-        return int(max(fetched(self._group.start("peak")).values()))
+        return int(max(self._group.call("peak")))
 
     def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
         """Return what a call takes beside its work, on each rank, where all of them are busy.

@@ -17,7 +17,7 @@ from executor.footprint import spare_collector
 from executor.infer import infer
 from executor.losses import load_loss
 from executor.meshes import RankMesh, reduce_sum_over_dp
-from executor.preparation_pass import preparation
+from executor.preparation_pass import half_responses, preparation
 from executor.protocols import train_positions
 from executor.reshard import Part, write_shard
 from executor.shard import ModelShard, build_shard
@@ -207,8 +207,7 @@ def _batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
     shape = (model_pass.sequences, model_pass.tokens)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, model_pass.model.vocab_size, shape, generator=generator)
-    parts = torch.full(shape, PROMPT, dtype=torch.int8)
-    parts[:, model_pass.tokens // 2 :] = RESPONSE
+    parts = half_responses(shape)
     numbers = {
         name: torch.randn(shape, generator=generator).mul_(0.1)
         for name in ("log_probs", "values", "reference_log_probs", "advantages", "returns")

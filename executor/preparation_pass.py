@@ -14,6 +14,13 @@ from rlplan.job import Job
 from rlplan.model import Head
 
 
+def half_responses(shape: tuple[int, int]) -> torch.Tensor:
+    """Return what stands where in sequences that are half prompt and half response. Shape (B, T)."""
+    parts = torch.full(shape, PROMPT, dtype=torch.int8)
+    parts[:, shape[1] // 2 :] = RESPONSE
+    return parts
+
+
 def preparation(
     job: Job, head: Head, shape: tuple[int, int], device: torch.device, reduce_sum: Reduce
 ) -> Callable[[], tuple[Batch, dict[str, float]]]:
@@ -35,9 +42,7 @@ def preparation(
 def _columns(task: Task, shape: tuple[int, int], device: torch.device) -> dict[str, torch.Tensor]:
     """Return random columns of everything that a task waits for."""
     drawn = torch.Generator().manual_seed(0)
-    parts = torch.full(shape, PROMPT, dtype=torch.int8)
-    parts[:, shape[1] // 2 :] = RESPONSE
-    sequences = {"tokens": torch.zeros(shape, dtype=torch.long), "parts": parts}
+    sequences = {"tokens": torch.zeros(shape, dtype=torch.long), "parts": half_responses(shape)}
     columns: dict[str, torch.Tensor] = {}
     for key in task.inputs:
         prefix = BASELINE if key.startswith(BASELINE) else ""

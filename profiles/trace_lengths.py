@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import FileError, nearest_name, unreadable
 from rlplan.lengths import Empirical, TraceFile
 
 # The csv module files surplus fields of a row under None.
@@ -32,7 +32,9 @@ def read_trace(trace: TraceFile, file: Path) -> Empirical:
         raise FileError(str(file), "is no trace", value=file.suffix, allowed=".csv, .jsonl")
     try:
         values = [_tokens(file, trace.column, line, row) for line, row in rows(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(str(file), error) from None
+    except csv.Error as error:
         raise FileError(str(file), f"cannot be read: {error}") from None
     if not values:
         raise FileError(str(file), "has no rows", field=trace.column)

@@ -18,7 +18,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 _SMALLEST_SHARE = 0.001
 _WHOLE_PERCENTS_FROM = 0.1
 # Mean lengths of responses that differ by less do not explain errors of several percent.
-SAME_LENGTH_FRACTION = 0.05
+_SAME_LENGTH_FRACTION = 0.05
 
 _RECOMPUTE = {
     "none": "all activations kept",
@@ -112,7 +112,7 @@ def other_lengths(comparison: Comparison) -> str | None:
     if comparison.response_tokens is None:
         return None
     forecast, measured = comparison.response_tokens
-    if abs(measured - forecast) <= SAME_LENGTH_FRACTION * forecast:
+    if abs(measured - forecast) <= _SAME_LENGTH_FRACTION * forecast:
         return None
     kind = "shorter" if measured < forecast else "longer"
     return (
