@@ -1,7 +1,9 @@
 """Run single passes of a model on this machine as a job would, for profiles."""
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
@@ -103,16 +105,19 @@ class RayPassRunner:
         payload = np.zeros(max(num_bytes, HANDED_BYTES_AT_LEAST), dtype=np.uint8)
         held = dict.fromkeys(range(self._devices), ray.put(payload))
         reports: dict[tuple[int, int], Any] = {}
-        for number in range(WARMUP_CALLS + repeats):
+        calls = range(1 + WARMUP_CALLS + repeats)
+        for number in calls:
             arguments = {rank: (reference,) for rank, reference in held.items()}
             made = self._group.send("hand_on", arguments, num_returns=2)
             held = {rank: values for rank, (values, _) in made.items()}
             reports |= {(rank, number): report for rank, (_, report) in made.items()}
-        ends = {place: report.end_seconds for place, report in fetched(reports).items()}
+        done = fetched(reports)
         return tuple(
-            ends[rank, number] - ends[rank, number - 1] - WORK_SECONDS
+            seconds
             for rank in range(self._devices)
-            for number in range(WARMUP_CALLS, WARMUP_CALLS + repeats)
+            for seconds in beside_work(
+                [done[rank, number].end_seconds for number in calls], WARMUP_CALLS
+            )
         )
 
     def _time_fetches(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
@@ -136,3 +141,12 @@ class RayPassRunner:
             requests.append((model_pass, [reference] if reference is not None else []))
         done = fetched(self._group.start("import_pass", requests))
         return float(max(done[rank] for rank in used) - min(exported[rank][1] for rank in used))
+
+
+def beside_work(end_seconds: Sequence[float], warmups: int) -> tuple[float, ...]:
+    """Return what calls that follow each other take beside their work, from when each one ended.
+
+    Args:
+        warmups: So many of the first calls that follow another one are left out.
+    """
+    return tuple(end - start - WORK_SECONDS for start, end in pairwise(end_seconds))[warmups:]

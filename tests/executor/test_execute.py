@@ -207,7 +207,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_half_written_file(
         os.killpg(process.pid, number)  # as a terminal does: to all processes of the group
     else:
         process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=90)
     assert process.returncode != 0
     assert marked_processes(mark) == []
     assert list(Path(temporary).glob("rlplan-ray-*")) == []

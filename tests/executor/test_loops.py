@@ -14,6 +14,7 @@ from executor.loops import (
     chosen_groups,
     groups_told_apart,
     one_batch,
+    one_step_off,
     sampled_again,
 )
 from rlplan.algorithms import load_algorithm
@@ -51,6 +52,16 @@ def test_one_batch_runs_every_task_once():
     turn = Table(3, {3: [0, 1]})
     one_batch(turn)
     assert turn.ran == [([*SAMPLE, "actor.update"], 3, ((0, 2),))]
+
+
+def test_the_next_batch_is_generated_before_the_batch_at_hand_is_learnt_from():
+    turn = Table(3, {3: [0, 1]})
+    _, *left = turn.tasks
+    judging = left[0]
+    batch = turn.prompts(3)
+    one_step_off(turn, batch, tuple(left), (judging,), lambda: turn.ran.append("the next batch"))
+    rest = [task.name for task in left[1:]]
+    assert turn.ran == [([judging.name], 3, ((0, 2),)), "the next batch", (rest, 3, ((0, 2),))]
 
 
 def test_a_round_in_which_all_groups_tell_apart_is_enough():

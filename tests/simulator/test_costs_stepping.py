@@ -1,7 +1,7 @@
 """Steps of generation engines: parts that add up, and constants that do what they say."""
 
-import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -17,6 +17,7 @@ from simulator.costs.grids import Grid, Note, nodes, worst_of
 from simulator.costs.stepping import engine_steps
 from simulator.replica import Chunks
 from simulator.site import Site
+from tests.effort import calls_of
 
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 
@@ -136,7 +137,7 @@ def test_twice_the_requests_take_about_twice_as_long():
     assert one.spread_seconds == pytest.approx(one.seconds * engine.forecast_spread)
 
 
-def test_a_stage_of_a_thousand_mixed_lengths_takes_less_than_20_milliseconds():
+def test_a_stage_of_a_thousand_mixed_lengths_is_a_small_effort():
     sheet = load_engine("vllm")
     layout = TaskPlan(pool="", engine="vllm")
     facts = ServedFacts(A100, sheet)
@@ -144,10 +145,11 @@ def test_a_stage_of_a_thousand_mixed_lengths_takes_less_than_20_milliseconds():
     prompts = sample_lengths(Lognormal(mean=256, std=200, max=1024), 1024, seed=1)
     responses = sample_lengths(Lognormal(mean=512, std=400, max=2048), 1024, seed=2)
     budget = budget_of(sheet, 256, 27000)  # what an A100 of 80 GB leaves to an 8B model
-    best = float("inf")
-    for shift in range(12):
+    efforts = []
+    for shift in range(3):
         share = (tuple(each + shift for each in prompts), responses)
-        start = time.process_time()
-        generated(steps, budget, share)
-        best = min(best, time.process_time() - start)
-    assert best < 0.02
+        efforts.append(calls_of(partial(generated, steps, budget, share)))
+    # The first one prices steps that those after it find priced. Token by token, the 512 steps of a
+    # thousand sequences would be half a million.
+    assert efforts[0] < 250_000
+    assert max(efforts[1:]) < 110_000

@@ -1,5 +1,4 @@
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -7,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.generation import Replica, generate
+from tests.effort import calls_of
 from tests.simulator import reference_generation as reference
 
 
@@ -169,14 +169,10 @@ def test_a_cache_too_small_for_one_sequence_says_by_how_many_blocks():
     assert generate(replica(kv_blocks=5, block_tokens=4), [10], [11]).missing_blocks == 0
 
 
-def test_a_thousand_mixed_sequences_take_less_than_20_milliseconds():
+def test_a_thousand_mixed_sequences_are_a_small_effort():
     generator = np.random.default_rng(0)
     prompts, responses = generator.integers(16, 1024, size=(2, 1024)).tolist()
     one = replica(max_running=256, kv_blocks=4000, block_tokens=16, max_batched_tokens=8192)
-    best = float("inf")
-    for _ in range(9):
-        start = time.process_time()
-        done = generate(one, prompts, responses)
-        best = min(best, time.process_time() - start)
+    done = generate(one, prompts, responses)
     assert done.num_preemptions > 0
-    assert best < 0.02
+    assert calls_of(lambda: generate(one, prompts, responses)) < 120_000

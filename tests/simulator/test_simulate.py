@@ -1,5 +1,4 @@
 import itertools
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from rlplan.errors import PlanError
 from rlplan.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.simulate import simulate
+from tests.effort import calls_of
 
 ROOT = Path(__file__).resolve().parents[2]
 A100 = "a100-80gb-sxm"
@@ -211,14 +211,9 @@ def test_a_plan_without_a_layout_for_a_task_is_refused():
 
 
 @pytest.mark.parametrize("nodes", [2, 16])
-def test_a_simulation_takes_less_than_50_milliseconds(nodes):
+def test_a_simulation_is_a_small_effort_on_any_number_of_nodes(nodes):
     half = nodes * 4
     chosen = plan([(half, ("actor", "reference")), (half, ("critic", "reward"))], nodes)
     facts = load_facts(chosen.job, None)
-    simulate(chosen, facts)
-    best = float("inf")
-    for _ in range(5):
-        start = time.process_time()
-        simulate(chosen, facts)
-        best = min(best, time.process_time() - start)
-    assert best < 0.05
+    assert calls_of(lambda: simulate(chosen, facts)) < 200_000
+    assert calls_of(lambda: simulate(chosen, facts)) < 20_000  # costs are remembered
