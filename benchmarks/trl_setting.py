@@ -81,14 +81,14 @@ def product_flops(algorithm: str) -> float:
     return 2.0 * weights * (generated + packed * (forwards + 3 * updates))
 
 
-def write_prompts(folder: Path) -> list[str]:
+def write_prompts(
+    folder: Path,
+    count: int = DATA_BATCHES * PROMPTS * SAMPLES,
+    tokens: int = PROMPT_TOKENS,
+) -> list[str]:
     """Write prompts of one length, some batches of them; return their texts."""
     drawn = random.Random(0)
-    letters = string.ascii_lowercase
-    texts = [
-        "".join(drawn.choices(letters, k=PROMPT_TOKENS))
-        for _ in range(DATA_BATCHES * PROMPTS * SAMPLES)
-    ]
+    texts = ["".join(drawn.choices(string.ascii_lowercase, k=tokens)) for _ in range(count)]
     lines = [json.dumps({"prompt": text}) + "\n" for text in texts]
     (folder / "prompts.jsonl").write_text("".join(lines), encoding="utf-8")
     return texts

@@ -79,17 +79,23 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
 
 
 def _init_ray(folder: str, devices: int, hosts: int) -> None:
-    ray.init(
-        num_cpus=1,
-        resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=folder,
-        _system_config={"max_direct_call_object_size": INLINE_BYTES},
-    )
+    try:
+        ray.init(
+            num_cpus=1,
+            resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+            _system_config={"max_direct_call_object_size": INLINE_BYTES},
+        )
+    # Ray's own waits end in a plain exception, as they do where a machine is overloaded.
+    except Exception as error:
+        raise RlplanError(
+            f"Ray did not start: {error} Try again when this machine has less to do."
+        ) from error
 
 
 def stop_ray(folder: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import ray
 
-from executor.pools import HOST, fetched, start_group
+from executor.pools import HOST, _init_ray, fetched, start_group
 from executor.rule_worker import RuleWorker
 from rlplan.errors import RlplanError
 
@@ -30,3 +30,12 @@ def test_a_worker_that_dies_ends_the_wait_with_an_error(ray_slots):
 def call_on(group):
     for _ in range(CALLS):
         fetched(group.start("peak"))
+
+
+def test_a_ray_that_does_not_start_is_one_message(monkeypatch, tmp_path):
+    def late(**_):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", late)
+    with pytest.raises(RlplanError, match=r"Ray did not start: .*timed out.* less to do"):
+        _init_ray(str(tmp_path), devices=2, hosts=1)

@@ -1,0 +1,286 @@
+"""Forecast, run and compare jobs that are unlike each other: other algorithms, models, lengths, batches.
+
+    python benchmarks/jobs.py [--jobs demo grpo ...] [--out reports/published] [--iterations 12]
+
+Each job is profiled, searched and executed as `rlplan profile`, `search` and `execute` do. The page
+`jobs.md` has a row for each task of each job, forecast beside measured, nothing left out. Nothing was
+fitted to these jobs: forecasts come from the profile that was measured for the job alone. Prompts
+have one length and the tokenizer's end token has an id that no model can say, so that responses are
+as long as forecast; the models hardly learn.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trl_setting import DATA_BATCHES, MODEL, write_prompts, write_tokenizer
+
+from executor.execute import execute
+from planner.search import search
+from profiles.catalog import load_model, resolve_job
+from profiles.facts import load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.frozen import FrozenDict
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.measurement import Comparison
+from rlplan.model import ModelArchitecture
+from rlplan.units import show_seconds
+from rlplan.writing import write_json, write_text
+from rlplan_cli.steps import measure_machine
+from simulator.simulate import simulate
+from simulator.validation import compare
+
+LEARNING_RATE = 1e-12
+DEVICES = 2
+WIDE = replace(MODEL, name="wide-384x2", hidden_size=384, num_layers=2, num_heads=6, num_kv_heads=2)
+WIDE = replace(WIDE, head_dim=64, ffn_size=1024)
+DEEP = replace(MODEL, name="deep-96x10", hidden_size=96, num_layers=10, num_heads=4, num_kv_heads=4)
+DEEP = replace(DEEP, head_dim=24, ffn_size=256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Describe a job by what its forecast depends on."""
+
+    name: str
+    algorithm: str
+    model: ModelArchitecture
+    prompts: int
+    prompt_tokens: int
+    response_tokens: int
+    samples: int = 1
+    updates: int = 1
+
+
+TINY = load_model("tiny")
+CASES = (
+    Case(
+        name="ppo-tiny-long-prompts",
+        algorithm="ppo",
+        model=TINY,
+        prompts=64,
+        prompt_tokens=96,
+        response_tokens=16,
+    ),
+    Case(
+        name="ppo-tiny-long-responses",
+        algorithm="ppo",
+        model=TINY,
+        prompts=48,
+        prompt_tokens=16,
+        response_tokens=160,
+        updates=2,
+    ),
+    Case(
+        name="ppo-wide",
+        algorithm="ppo",
+        model=WIDE,
+        prompts=32,
+        prompt_tokens=32,
+        response_tokens=48,
+        updates=2,
+    ),
+    Case(
+        name="grpo-256x4",
+        algorithm="grpo",
+        model=MODEL,
+        prompts=16,
+        prompt_tokens=16,
+        response_tokens=64,
+        samples=4,
+    ),
+    Case(
+        name="grpo-tiny-groups-of-16",
+        algorithm="grpo",
+        model=TINY,
+        prompts=12,
+        prompt_tokens=64,
+        response_tokens=48,
+        samples=16,
+        updates=2,
+    ),
+    Case(
+        name="rloo-deep",
+        algorithm="rloo",
+        model=DEEP,
+        prompts=16,
+        prompt_tokens=24,
+        response_tokens=40,
+        samples=4,
+        updates=4,
+    ),
+    Case(
+        name="remax-wide",
+        algorithm="remax",
+        model=WIDE,
+        prompts=40,
+        prompt_tokens=48,
+        response_tokens=24,
+    ),
+    Case(
+        name="reinforce-tiny",
+        algorithm="reinforce-plus-plus",
+        model=TINY,
+        prompts=256,
+        prompt_tokens=16,
+        response_tokens=24,
+        updates=4,
+    ),
+    Case(
+        name="safe-rlhf-tiny",
+        algorithm="safe-rlhf",
+        model=TINY,
+        prompts=64,
+        prompt_tokens=24,
+        response_tokens=40,
+        updates=2,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Hold what came of a job."""
+
+    case: Case
+    placement: str
+    profile_seconds: float
+    comparison: Comparison
+
+
+def main() -> None:
+    """Run the jobs, and publish the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", nargs="*", default=[case.name for case in CASES])
+    parser.add_argument("--out", type=Path, default=Path("reports/published"))
+    parser.add_argument("--iterations", type=int, default=12)
+    parser.add_argument("--warmup", type=int, default=3)
+    options = parser.parse_args()
+    outcomes = []
+    for case in CASES:
+        if case.name in options.jobs:
+            outcomes.append(outcome_of(case, options.iterations, options.warmup))
+            print("\n".join(rows_of(outcomes[-1])), flush=True)
+    publish(outcomes, options.out)
+
+
+def outcome_of(case: Case, iterations: int, warmup: int) -> Outcome:
+    """Profile, search, run and compare one job."""
+    with tempfile.TemporaryDirectory(prefix="rlplan-jobs-") as name:
+        folder = Path(name)
+        write_tokenizer(folder / "tokenizer")
+        write_prompts(folder, DATA_BATCHES * case.prompts, case.prompt_tokens)
+        job = job_of(case, folder)
+        start = time.monotonic()
+        measure_machine(
+            folder / "profile", job=job, folder=folder, device="cpu", devices=DEVICES, quick=True
+        )
+        profile_seconds = time.monotonic() - start
+        facts = load_facts(job, folder / "profile")
+        plan = search(job, facts).plans[0].plan
+        run = execute(
+            plan, folder / "run", iterations=iterations, warmup=warmup, seed=1, folder=folder
+        )
+        comparison = compare(simulate(plan, facts), run)
+    return Outcome(
+        case=case,
+        placement=plan.placement,
+        profile_seconds=profile_seconds,
+        comparison=comparison,
+    )
+
+
+def job_of(case: Case, folder: Path) -> Job:
+    """Return the job of a case, all of whose models have one architecture."""
+    algorithm = load_algorithm(case.algorithm)
+    roles = (*algorithm.required_roles, *(("reward",) if case.algorithm == "ppo" else ()))
+    job = Job(
+        name=case.name,
+        algorithm=case.algorithm,
+        models=FrozenDict(dict.fromkeys(roles, case.model)),
+        workload=Workload(
+            prompts=case.prompts,
+            samples_per_prompt=case.samples,
+            prompt_tokens=case.prompt_tokens,
+            response_tokens=case.response_tokens,
+            updates=case.updates,
+        ),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=DEVICES),),
+        rewards=Rewards(function="digits", cost_function="copy" if algorithm.constrained else None),
+        hyperparameters=Hyperparameters(
+            learning_rate=LEARNING_RATE, critic_learning_rate=LEARNING_RATE
+        ),
+        prompts_file="prompts.jsonl",
+        tokenizer="tokenizer",
+    )
+    return resolve_job(job, folder)
+
+
+def rows_of(outcome: Outcome) -> list[str]:
+    """Return the lines of a job's table: its tasks, and the iteration last."""
+    case, comparison = outcome.case, outcome.comparison
+    model, samples = case.model, f" x {case.samples} samples" if case.samples > 1 else ""
+    return [
+        f"## {case.name}",
+        "",
+        (
+            f"{case.algorithm}, models of hidden {model.hidden_size} and {model.num_layers} layers;"
+            f" {case.prompts} prompts{samples}, {case.prompt_tokens} + {case.response_tokens} tokens,"
+            f" {case.updates} updates. Plan: {outcome.placement}. The profile took"
+            f" {outcome.profile_seconds:.0f} s."
+        ),
+        "",
+        "| task | forecast | measured median | p10 to p90 | error |",
+        "|---|---:|---:|---:|---:|",
+        *(
+            f"| {row.name} | {show_seconds(row.forecast_seconds)} |"
+            f" {show_seconds(row.measured_median_seconds)} |"
+            f" {show_seconds(row.measured_interval_seconds[0])} to"
+            f" {show_seconds(row.measured_interval_seconds[1])} | {row.error_fraction:+.1%} |"
+            for row in (*comparison.rows, comparison.iteration)
+        ),
+        "",
+    ]
+
+
+def publish(outcomes: list[Outcome], out: Path) -> None:
+    """Write the page and its numbers."""
+    errors = [outcome.comparison.iteration.error_fraction for outcome in outcomes]
+    sizes = sorted(map(abs, errors))
+    lines = [
+        "# Jobs that are unlike each other, forecast and measured",
+        "",
+        (
+            "Made by `python benchmarks/jobs.py`: each job profiled (`--quick`), searched and run on this"
+            " project's executor, on two cores of a shared virtual machine. Nothing was fitted to these"
+            " jobs, and none is left out. Errors are of the forecast: + is slower than measured."
+        ),
+        "",
+        (
+            f"Iterations of {len(sizes)} jobs: median error {statistics.median(sizes):.1%}, largest"
+            f" {sizes[-1]:.1%}."
+        ),
+        "",
+        "| job | iteration, forecast | measured | error |",
+        "|---|---:|---:|---:|",
+        *(
+            f"| {each.case.name} | {show_seconds(each.comparison.iteration.forecast_seconds)} |"
+            f" {show_seconds(each.comparison.iteration.measured_median_seconds)} |"
+            f" {each.comparison.iteration.error_fraction:+.1%} |"
+            for each in outcomes
+        ),
+        "",
+        *(line for each in outcomes for line in rows_of(each)),
+    ]
+    write_json(
+        out / "jobs.json",
+        [{"job": each.case.name, "comparison": each.comparison} for each in outcomes],
+    )
+    write_text(out / "jobs.md", "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
