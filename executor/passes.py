@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -21,7 +23,13 @@ from executor.preparation_pass import half_responses, preparation
 from executor.protocols import train_positions
 from executor.reshard import Part, write_shard
 from executor.shard import ModelShard, build_shard
-from executor.train import clip_and_step, reduce_gradients, response_tokens, run_micro_batches
+from executor.train import (
+    clip_and_step,
+    micro_batches,
+    reduce_gradients,
+    response_tokens,
+    run_micro_batches,
+)
 from rlplan.job import Hyperparameters, Job
 from rlplan.probing import ModelPass
 
@@ -31,12 +39,34 @@ WARMUP_RUNS = 2
 # How long a rank computes before a pass that starts with its neighbours' data, in seconds of its
 # core. Ranks that come from computing take longer to meet than ranks that have just met.
 WORK_SECONDS = 0.01
-COMES_FROM_WORK = ("gradient_reduction", "experience")
+# Decode steps that are timed together. In a job they follow each other; a step before which
+# the ranks have met takes up to half as long again, if it is one of a millisecond.
+STEPS_TOGETHER = 8
 # Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
 LEARNING_RATE = 1e-6
 GRADIENT = 1e-3
 
 Run = Callable[[], Any]
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Hold what is timed, and how.
+
+    Attributes:
+        before: Sets it up again each time, before the ranks meet.
+        lead: What the rank does between their meeting and the clock's start.
+        passes: Of which it consists.
+    """
+
+    run: Run = _nothing
+    before: Run = _nothing
+    lead: Run = _nothing
+    passes: int = 1
 
 
 class PassBench:
@@ -58,23 +88,21 @@ class PassBench:
         The ranks start each repeat together, so that neighbours are busy with the same.
         """
         shard = None if self._stands_idle(model_pass) else self._shard(model_pass)
-        before, run = _nothing, _nothing
-        if shard is not None:
-            before, run = self._prepare(shard, model_pass)
+        timed = Timed() if shard is None else self._prepare(shard, model_pass)
         # A job comes to a pass from another one, with caches full of that; so does a probe that
         # comes back. Only what happens once (building, first allocations) is left out.
         warmups = 0 if model_pass in self._seen else WARMUP_RUNS
         self._seen.add(model_pass)
         seconds = []
         for _ in range(warmups + repeats):
-            before()
+            timed.before()
             self._together()
-            if model_pass.name in COMES_FROM_WORK:
-                work_a_while()
-            start = time.perf_counter()
-            run()
+            timed.lead()
             self._finish()
-            seconds.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            timed.run()
+            self._finish()
+            seconds.append((time.perf_counter() - start) / timed.passes)
         return tuple(seconds[warmups:]) if shard is not None else ()
 
     def _stands_idle(self, model_pass: ModelPass) -> bool:
@@ -103,38 +131,51 @@ class PassBench:
             self._finish()
         return time.time()
 
-    def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> tuple[Run, Run]:
-        """Return what sets a repeat up, unmeasured, and what is measured."""
+    def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> Timed:
         if model_pass.name in ("prefill", "decode"):
-            return _generation_runs(shard, model_pass)
+            return _generation(shard, model_pass, self._longest)
         if model_pass.name == "optimizer":
             gradients = _flat(shard).gradients
             assert gradients is not None
             norm = Hyperparameters().max_gradient_norm
-            return lambda: gradients.fill_(GRADIENT), lambda: clip_and_step(shard, norm).item()
+            return Timed(
+                lambda: clip_and_step(shard, norm).item(), lambda: gradients.fill_(GRADIENT)
+            )
         if model_pass.name == "gradient_reduction":
-            return _nothing, lambda: reduce_gradients(shard)
+            return Timed(lambda: reduce_gradients(shard), lead=work_a_while)
         if model_pass.name == "experience":
             assert self._job is not None, "experience is made for a job"
             shape = (model_pass.sequences, model_pass.tokens)
             reduce_sum = reduce_sum_over_dp(shard.mesh)
             make = preparation(self._job, model_pass.head, shape, self._device, reduce_sum)
-            return _nothing, lambda: response_tokens(shard, [make()[0]])
+            return Timed(lambda: response_tokens(shard, [make()[0]]), lead=work_a_while)
         batch = _batch(shard, model_pass)
         if model_pass.name == "infer":
             output = "log_probs" if model_pass.head == "lm" else "values"
-            return _nothing, lambda: infer(
-                shard,
-                batch["tokens"],
-                batch["parts"],
-                output,
-                micro_batch=model_pass.sequences,
-                temperature=1.0,
+            return Timed(
+                lambda: infer(
+                    shard,
+                    batch["tokens"],
+                    batch["parts"],
+                    output,
+                    micro_batch=model_pass.sequences,
+                    temperature=1.0,
+                )
             )
         assert model_pass.name == "train", model_pass.name
         loss = load_loss("ppo_policy" if model_pass.head == "lm" else "value")
         settings, tokens = Hyperparameters(), batch["response_mask"].sum().float()
-        return _nothing, lambda: run_micro_batches(shard, [batch], loss, settings, tokens)
+
+        def learn() -> None:
+            parts = micro_batches(shard, batch, model_pass.sequences)
+            run_micro_batches(shard, parts, loss, settings, tokens)
+
+        return Timed(learn)
+
+    @property
+    def _longest(self) -> int:
+        """Return the tokens of a job's longest sequence; 0 where none is known."""
+        return self._job.workload.longest_sequence_tokens if self._job is not None else 0
 
     def _shard(self, model_pass: ModelPass) -> ModelShard | None:
         mesh = self._mesh(model_pass.dp, model_pass.tp)
@@ -198,10 +239,6 @@ def work_a_while() -> None:
         pass
 
 
-def _nothing() -> None:
-    return None
-
-
 def _batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
     """Return a micro-batch of random tokens, half prompt and half response, on the device."""
     shape = (model_pass.sequences, model_pass.tokens)
@@ -216,33 +253,34 @@ def _batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
     return {name: column.to(shard.device) for name, column in batch.items()}
 
 
-def _generation_runs(shard: ModelShard, model_pass: ModelPass) -> tuple[Run, Run]:
-    """Return the runs of a prefill, or of a decode step after `tokens` cached ones."""
+def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed:
+    """Return a prefill, or some decode steps one after another, the first after `tokens` cached ones.
+
+    Args:
+        longest: Tokens for which the cache has room at the least, as in a job: what lies between
+            sequences takes part of a step's time.
+    """
     rows, prompt = model_pass.sequences, model_pass.tokens
-    batch = _batch(shard, model_pass)
-    tokens = torch.cat(
-        [batch["tokens"], torch.zeros(rows, 2, dtype=torch.long, device=shard.device)], 1
-    )
+    batch, room = _batch(shard, model_pass), max(STEPS_TOGETHER + 1, longest - prompt)
+    tokens = F.pad(batch["tokens"], (0, room))
     parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
     parts[:, prompt:] = PADDING
     sequences = Generation(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
     settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
-    lengths = torch.full((rows,), 2, device=shard.device)
-    wave = Wave(
-        shard, sequences, lengths, uniform_draws(torch.arange(rows), 2, settings), prompt, settings
-    )
+    lengths = torch.full((rows,), room, device=shard.device)
+    draws = uniform_draws(torch.arange(rows), room, settings)
+    wave = Wave(shard, sequences, lengths, draws, prompt, settings)
 
     def start() -> None:
         with torch.inference_mode(), shard.autocast():
             wave.start()
 
-    def step() -> None:
+    def steps() -> None:
         with torch.inference_mode(), shard.autocast():
-            wave.append()
-            wave.decode()
-            wave.rewind()
+            for _ in range(STEPS_TOGETHER):
+                wave.advance()
 
     if model_pass.name == "prefill":
-        return _nothing, start
+        return Timed(start)
     start()
-    return _nothing, step
+    return Timed(steps, wave.rewind, passes=STEPS_TOGETHER)

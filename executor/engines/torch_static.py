@@ -273,9 +273,8 @@ class Wave:
         self._under_way.append(work)
 
     def rewind(self) -> None:
-        """Forget the token drawn last, so that the same step can be timed again."""
-        self._step -= 1
-        self._cache.length -= 1
+        """Forget all tokens drawn, so that the same steps can be timed again."""
+        self._step, self._cache.length = 0, self._prompt_width - self._first
         self._running = self._lengths > 0
 
 

@@ -28,14 +28,21 @@ def measure_within_budget(measure: Callable[[int], tuple[float, ...]]) -> tuple[
 # a point and not the point, and between two rounds other models fill the caches, as in a job.
 ROUNDS: Final = 8
 ROUND_BUDGET_SECONDS: Final = 0.03
-FEWEST_ROUND_REPEATS: Final = 2
 MOST_ROUND_REPEATS: Final = 3
+# Beyond it a second repeat costs more than it tells: caches that were full of another model's data
+# slow no more than the first milliseconds.
+LONG_PASS_SECONDS: Final = 0.2
+
+
+def fewest_of_round(typical_seconds: float) -> int:
+    """Return the repeats that a round has at least, of a pass that takes so long."""
+    return 1 if typical_seconds >= LONG_PASS_SECONDS else 2
 
 
 def measure_round(
     measure: Callable[[int], tuple[float, ...]], known: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return the seconds of a point's repeats with one more round of 2 or 3 repeats.
+    """Return the seconds of a point's repeats with one more round: 2 or 3, or 1 of a long pass.
 
     Args:
         measure: Returns the seconds of as many repeats as it is asked for.
@@ -43,4 +50,4 @@ def measure_round(
     """
     typical_seconds = statistics.median(known) if known else ROUND_BUDGET_SECONDS
     repeats = int(ROUND_BUDGET_SECONDS / max(typical_seconds, 1e-6))
-    return known + measure(min(max(repeats, FEWEST_ROUND_REPEATS), MOST_ROUND_REPEATS))
+    return known + measure(min(max(repeats, fewest_of_round(typical_seconds)), MOST_ROUND_REPEATS))

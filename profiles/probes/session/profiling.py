@@ -17,7 +17,7 @@ from profiles.probes.bench.contract import (
 )
 from profiles.probes.bench.crew import Crew
 from profiles.probes.bench.repeats import (
-    FEWEST_ROUND_REPEATS,
+    fewest_of_round,
     measure_round,
     measure_within_budget,
 )
@@ -122,7 +122,7 @@ def _is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
     if point is None:
         return False
     rounds = probe.rounds if isinstance(probe, HostProbe) else 1
-    return rounds == 1 or point.repeats >= rounds * FEWEST_ROUND_REPEATS
+    return rounds == 1 or point.repeats >= rounds * fewest_of_round(point.seconds_mean)
 
 
 @dataclass
