@@ -99,5 +99,18 @@ def prompt_rows(job: Job, tokenizer: Tokenizer, folder: Path) -> list[dict[str, 
     return [{"prompt": _word(max(0, length - overhead), generator)} for length in lengths]
 
 
+def first_rows(job: Job, folder: Path, count: int) -> list[dict[str, Any]]:
+    """Return the first prompts that a job uses, as its rules are given them.
+
+    Raises:
+        FileError: The prompts cannot be read, or are too long.
+    """
+    tokenizer = load_tokenizer(job.tokenizer, folder)
+    rows = prompt_rows(job, tokenizer, folder)
+    if job.prompt_data is None or job.prompt_data.too_long != "drop":
+        rows = rows[:count]
+    return encode_prompts(rows, tokenizer, job.workload.prompt_tokens, job.prompt_data).rows[:count]
+
+
 def _word(letters: int, generator: np.random.Generator) -> str:
     return "".join(generator.choice(list("abcdefghijklmnopqrstuvwxyz"), size=letters))

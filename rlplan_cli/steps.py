@@ -13,6 +13,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from executor.rules import Rule
     from executor.run import Saving
+    from profiles.probes.bench.contract import JobRules
     from profiles.table import Profile
     from rlplan.forecast import Forecast
     from rlplan.job import Job
@@ -27,6 +28,9 @@ COMPARISON_FILE = "validation.json"
 SEARCH_FILE = "search.json"
 TRACE_FILE = "trace.json"
 
+
+# Prompts on which a profile times reward functions: enough to see short and long ones.
+ROWS_OF_RULES = 64
 
 # Columns that the error table can spare on a narrow terminal, the last first.
 _SPARE_OF_ERRORS = ("Source of the forecast", "Measured p10 to p90")
@@ -45,13 +49,13 @@ def measure_machine(
 
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("profile"))
-        runner = rule = None
+        runner = rules = None
         if job is not None:
             from executor.pass_runner import RayPassRunner
             from profiles.catalog import load_device
 
             kind = "cpu" if load_device(device).kind == "cpu" else "cuda"
-            rule = job_rule(job, folder)
+            rules = job_rules(job, folder)
             runner = stack.enter_context(RayPassRunner(devices, kind, job))
         return profile_machine(
             name=out.name,
@@ -62,21 +66,41 @@ def measure_machine(
             devices=devices,
             quick=quick,
             progress=progress,
-            rule=rule,
+            rules=rules,
         )
 
 
-def job_rule(job: Job, folder: Path) -> Rule | None:
-    """Return the rule that gives a job its rewards, None if it has none.
+def job_rules(job: Job, folder: Path) -> JobRules | None:
+    """Return the functions that judge a job's responses, with prompts to try them on.
+
+    None without any, or where the job gives their time and no prompts: a function may want more of a
+    row than prompts that are made up have.
 
     Raises:
-        UserError: There is no such rule, or its file cannot be imported.
+        UserError: There is no such function, its file cannot be imported, or the prompts cannot be read.
+    """
+    from executor.workload import first_rows
+    from profiles.probes.bench.contract import JobRules
+
+    functions = rule_functions(job, folder)
+    given = job.rewards is not None and job.rewards.function_seconds_per_sample is not None
+    if given and job.prompts_file is None:
+        return None
+    return JobRules(functions, first_rows(job, folder, ROWS_OF_RULES)) if functions else None
+
+
+def rule_functions(job: Job, folder: Path) -> dict[str, Rule]:
+    """Return the functions that judge a job's responses, by the names that the job has for them.
+
+    Raises:
+        UserError: There is no such function, or its file cannot be imported.
     """
     from executor.rules import load_rule
 
-    if job.rewards is None or job.rewards.function is None:
-        return None
-    return load_rule(job.rewards.function, folder)
+    if job.rewards is None:
+        return {}
+    names = (job.rewards.function, job.rewards.cost_function)
+    return {name: load_rule(name, folder) for name in names if name is not None}
 
 
 def check_rule_name(job: Job, file: Path) -> None:
@@ -139,13 +163,10 @@ def check_executable(plan: Plan, file: Path) -> None:
     Raises:
         UserError: Names the plan's file, the task and the field.
     """
-    from executor.rules import load_rule
     from executor.runnable import check_runnable
     from rlplan.errors import PlanError
 
-    job_rule(plan.job, file.parent)
-    if plan.job.rewards is not None and plan.job.rewards.cost_function is not None:
-        load_rule(plan.job.rewards.cost_function, file.parent)
+    rule_functions(plan.job, file.parent)
     try:
         check_runnable(plan)
     except PlanError as error:

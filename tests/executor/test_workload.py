@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from executor.loops import ROUND_STRIDE
-from executor.workload import PromptBatches
+from executor.workload import PromptBatches, first_rows
 from rlplan.errors import PlanError
 from rlplan.job import Pretrain, PromptData
 from tests.executor.plans import make_job
@@ -48,6 +48,9 @@ def test_chats_of_a_parquet_file_become_columns_and_long_ones_are_left_out(tmp_p
     }
     assert found == {(2, 3), (3,)}
     assert columns["prompt_tokens"].shape == (4, 2)  # both samples of both prompts
+    # As rules are given them; the one that is left out does not count.
+    found_rows = [(row["prompt"], row["answer"]) for row in first_rows(job, tmp_path, 2)]
+    assert found_rows == [("one two ", "3"), ("two ", "2")]
 
 
 def test_texts_stand_beside_the_prompts_of_a_job_that_mixes_them_in(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from profiles.points import ALLOWED_TEXT, TABLES, key_of
 from profiles.probes import load_probe, probe_names
-from profiles.probes.bench.contract import DeviceProbe, HostBench, HostProbe, Settings
+from profiles.probes.bench.contract import DeviceProbe, HostBench, HostProbe, JobRules, Settings
 from profiles.probes.bench.crew import Crew, ProbeError
 from profiles.probes.bench.repeats import MOST_REPEATS, measure_within_budget
 from profiles.sheets import load_model
@@ -22,7 +22,7 @@ SETTINGS = Settings(
     precision="fp32",
     memory_bytes=2**31,
     quick=True,
-    rule="exact",
+    rules=("exact", "longer"),
     passes=True,
 )
 
@@ -100,12 +100,25 @@ def test_every_host_probe_measures_positive_finite_seconds(name, job):
         job=job,
         settings=SETTINGS,
         runner=LinearRunner(),
-        rule=lambda prompt, response, row: float(prompt == response) + len(row),
+        rules=JobRules(
+            {
+                "exact": lambda prompt, response, row: float(prompt == response) + len(row),
+                "longer": lambda prompt, response, row: float(
+                    len(response) > len(prompt) + len(row)
+                ),
+            },
+            [{"prompt": f"copy {n}"} for n in range(5)],
+        ),
     )
     point = probe.points(job, SETTINGS)[0]
     seconds = probe.measure(bench, point, 2)
     assert len(seconds) == 2
     assert all(math.isfinite(each) and 0 < each < 10 for each in seconds)
+
+
+def test_every_function_of_a_job_is_a_point(job):
+    kinds = [point["kind"] for point in load_probe("rule").points(job, SETTINGS)]
+    assert kinds == ["rule:exact", "rule:longer"]
 
 
 def test_a_larger_product_takes_longer(crew):

@@ -17,6 +17,14 @@ DeviceKind = Literal["cpu", "gpu"]
 RewardRule = Callable[[str, str, dict[str, Any]], float]
 
 
+@dataclass(frozen=True, slots=True)
+class JobRules:
+    """Hold a job's reward and cost functions by name, and rows of its prompts, each with a `prompt`."""
+
+    functions: Mapping[str, RewardRule]
+    rows: Sequence[dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Say what to measure on, and how much of it.
@@ -27,7 +35,7 @@ class Settings:
         precision: Number format of operators and passes.
         memory_bytes: What one device has; no point takes more than a part of it.
         quick: Whether a coarse grid will do.
-        rule: Name of the reward rule that was handed in, if any.
+        rules: Names of the reward and cost functions that were handed in.
         passes: Whether a pass runner was handed in.
     """
 
@@ -36,7 +44,7 @@ class Settings:
     precision: Precision
     memory_bytes: int
     quick: bool = False
-    rule: str | None = None
+    rules: tuple[str, ...] = ()
     passes: bool = False
 
     @property
@@ -72,13 +80,13 @@ class HostBench:
 
     Attributes:
         runner: Runs passes of models; None when nobody handed one in.
-        rule: The job's reward function; None when it has none.
+        rules: The job's reward and cost functions; None when it has none.
     """
 
     job: Job | None
     settings: Settings
     runner: PassRunner | None = None
-    rule: RewardRule | None = None
+    rules: JobRules | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from profiles.probes.bench.contract import (
     DeviceProbe,
     HostBench,
     HostProbe,
+    JobRules,
     Keys,
     Probe,
-    RewardRule,
     Settings,
 )
 from profiles.probes.bench.crew import Crew
@@ -43,7 +43,7 @@ def profile_machine(  # noqa: PLR0913, the options of one command
     devices: int,
     quick: bool = False,
     progress: Progress | None = None,
-    rule: RewardRule | None = None,
+    rules: JobRules | None = None,
 ) -> Profile:
     """Measure this machine, and return its profile, which stands in the folder `out` as well.
 
@@ -56,7 +56,7 @@ def profile_machine(  # noqa: PLR0913, the options of one command
         runner: Runs passes of the job's models; None leaves them out.
         devices: Devices that work at the same time.
         quick: A coarse grid, in a fraction of the time.
-        rule: The job's reward function; None leaves it out.
+        rules: The job's reward and cost functions; None leaves them out.
 
     Raises:
         FileError: `out` holds a profile of another machine or device, or is no folder.
@@ -65,7 +65,7 @@ def profile_machine(  # noqa: PLR0913, the options of one command
     """
     if devices < 1:
         raise UserError(f"a profile needs at least one device, not {devices}")
-    settings = settings_of(device, job, devices, quick=quick, runner=runner, rule=rule)
+    settings = settings_of(device, job, devices, quick=quick, runner=runner, rules=rules)
     profile = open_profile(out, name, load_device(device).name, devices)
     session = _Session(profile, out, progress or _say_nothing)
     work = all_points(job, settings)
@@ -76,7 +76,7 @@ def profile_machine(  # noqa: PLR0913, the options of one command
         if runner is not None and not profile.header.context_bytes:
             profile.note_context(context_bytes(runner, settings))
         profile.write(out)
-        session.run(pending, HostBench(job=job, settings=settings, runner=runner, rule=rule))
+        session.run(pending, HostBench(job=job, settings=settings, runner=runner, rules=rules))
         profile.finish()
         profile.write(out)
     session.progress(session.total, session.total, "done")
@@ -90,7 +90,7 @@ def settings_of(
     *,
     quick: bool = False,
     runner: PassRunner | None = None,
-    rule: RewardRule | None = None,
+    rules: JobRules | None = None,
 ) -> Settings:
     """Return what to measure on a device, with the job's number format or the device's usual one.
 
@@ -98,14 +98,13 @@ def settings_of(
         UnknownNameError: No device sheet has that name.
     """
     sheet = load_device(device)
-    function = job.rewards.function if job is not None and job.rewards is not None else None
     return Settings(
         kind=sheet.kind,
         devices=devices,
         precision=(job.precision if job else None) or sheet.default_precision,
         memory_bytes=sheet.memory_bytes - sheet.reserved_bytes,
         quick=quick,
-        rule=function if rule is not None else None,
+        rules=tuple(rules.functions) if rules is not None else (),
         passes=runner is not None,
     )
 
