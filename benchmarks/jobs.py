@@ -281,8 +281,8 @@ def publish(outcomes: list[Outcome], out: Path) -> None:
             " project's executor, on two cores of a shared virtual machine. All were profiled before the"
             " first ran, and each ran in rounds, minutes apart: measured is the median iteration of each"
             " round, and what rounds differ by is the machine. Nothing was fitted to these jobs, and none"
-            " is left out. Errors are of the forecast against the rounds' median: + is slower than"
-            " measured."
+            " that ran is left out. Errors are of the forecast against the rounds' median: + is slower"
+            " than measured."
         ),
         "",
         (
