@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from placements import unlearning
 from trl_setting import DATA_BATCHES, MODEL, write_prompts, write_tokenizer
 
 from executor.execute import execute
@@ -24,7 +25,7 @@ from profiles.catalog import load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards, Workload
 from rlplan.measurement import Comparison
 from rlplan.model import ModelArchitecture
 from rlplan.searched import Candidate
@@ -33,7 +34,6 @@ from rlplan.writing import write_json, write_text
 from rlplan_cli.steps import measure_machine
 from simulator.validation import compare
 
-LEARNING_RATE = 1e-12
 DEVICES = 2
 WIDE = replace(MODEL, name="wide-384x2", hidden_size=384, num_layers=2, num_heads=6, num_kv_heads=2)
 WIDE = replace(WIDE, head_dim=64, ffn_size=1024)
@@ -239,13 +239,10 @@ def job_of(case: Case, folder: Path) -> Job:
         ),
         cluster=(NodeGroup(gpu="cpu", gpus_per_node=DEVICES),),
         rewards=Rewards(function="digits", cost_function="copy" if algorithm.constrained else None),
-        hyperparameters=Hyperparameters(
-            learning_rate=LEARNING_RATE, critic_learning_rate=LEARNING_RATE
-        ),
         prompts_file="prompts.jsonl",
         tokenizer="tokenizer",
     )
-    return resolve_job(job, folder)
+    return unlearning(resolve_job(job, folder))
 
 
 def rows_of(outcome: Outcome) -> list[str]:
