@@ -26,12 +26,12 @@ from pathlib import Path
 import ray
 from executor_page import cores_in_use, publish_controller
 
-from executor.calls import CallReport
-from executor.controller import Controller
-from executor.pools import running_ray
-from executor.runnable import check_runnable
-from executor.start import started_groups
-from executor.workload import PromptBatches
+from executor.control.calls import CallReport
+from executor.control.capabilities import check_runnable
+from executor.control.controller import Controller
+from executor.control.start import started_groups
+from executor.data.workload import PromptBatches
+from executor.workers.pools import running_ray
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlplan.writing import write_json, write_text
+from rlplan.files.writing import write_json, write_text
 
 BAR_RATIO, BAR_FRACTION = 2.0, 0.05
 BUSY_LOAD = 0.5  # cores; above it, other processes ran on the machine

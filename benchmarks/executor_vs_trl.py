@@ -41,8 +41,8 @@ from trl_setting import (
     write_tokenizer,
 )
 
+from executor.control.metrics import read_metrics
 from executor.execute import execute
-from executor.metrics import read_metrics
 from rlplan.plan import Plan
 
 ROOT = Path(__file__).parents[1]

@@ -3,12 +3,12 @@
     python benchmarks/fit_kernels.py PATH_TO_OPS [PART...]
 
 The tables are those of microsoft/vidur (MIT): folders `a100` and `h100` of `*_mlp.csv`,
-`attention_*.csv`, `all_reduce_*.csv` and `send_recv_*.csv`. The readers in `simulator/accuracy/`
+`attention_*.csv`, `all_reduce_*.csv` and `send_recv_*.csv`. The readers in `planner/evaluation/`
 say which rows the constants are fitted on; the others are held out, and give the spread. Beside
 that, every part is fitted once without a model (CodeLlama-34B) or a number of ranks (4), to say
 what a model or a size that no fit has seen may expect; those constants are not written. With names
 of parts (`gemm`, `norm`, ..., `decode`) only those are fitted. Files written:
-`profiles/kernels/<architecture>.yaml`.
+`profiles/kernels/constants/<architecture>.yaml`.
 """
 
 import sys
@@ -24,12 +24,12 @@ from kernel_parts import ROWS, Part, parts_of
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import qmc
 
+from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device
-from profiles.kernels import KERNELS_FOLDER, Kernels, load_kernels
-from profiles.roofline import Roofline
-from rlplan.frozen import FrozenDict
+from profiles.kernels.constants import KERNELS_FOLDER, Kernels, load_kernels
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import plain, write_yaml
 from rlplan.hardware import DeviceSheet
-from rlplan.writing import plain, write_yaml
 
 Floats = npt.NDArray[np.float64]
 

@@ -4,7 +4,7 @@
 
 Three constants: what the host takes to launch a layer of a decode step, its work on a micro-batch,
 and the rate of collectives inside a node. A chessboard of rows is fitted on (see
-`simulator/accuracy/realhf_iteration.py`), the others are printed as held back.
+`planner/evaluation/tables/realhf_iteration.py`), the others are printed as held back.
 """
 
 import csv
@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from profiles.catalog import load_engine
-from rlplan.hardware import EngineSheet
-from rlplan.writing import write_text
-from simulator.accuracy.pretraining import TrialFacts
-from simulator.accuracy.realhf_iteration import (
+from planner.evaluation.pretraining import TrialFacts
+from planner.evaluation.tables.realhf_iteration import (
     DEVICE,
     HEURISTIC,
     facts_of,
     is_fitted,
     plan_of,
 )
+from profiles.catalog import load_engine
+from rlplan.files.writing import write_text
+from rlplan.hardware import EngineSheet
 from simulator.simulate import simulate
 
 FOLDER = Path(__file__).parent.parent / "profiles" / "engines"

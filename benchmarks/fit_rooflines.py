@@ -19,13 +19,13 @@ import numpy.typing as npt
 from kernel_cases import LEFT_OUT_MODEL, records
 from scipy.optimize import least_squares
 
+from planner.evaluation.rows import Record
+from planner.evaluation.tables import ops_attention, ops_mlp
+from profiles.analytic.efficiencies import Efficiencies, load_efficiencies
+from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device
-from profiles.efficiencies import Efficiencies, load_efficiencies
-from profiles.roofline import Roofline
-from profiles.row_time import row_bytes
+from profiles.kernels.row_time import row_bytes
 from rlplan.units import seconds_from_ms
-from simulator.accuracy import ops_attention, ops_mlp
-from simulator.accuracy.rows import Record
 
 Floats = npt.NDArray[np.float64]
 # What the roofline says, the measured seconds, and whether it is fitted on.

@@ -3,7 +3,7 @@
     python benchmarks/fit_training.py PATH_TO_TRUTH [ENGINE ...] [--dry]
 
 Every table is read by its own reader; half of its rows, chosen by a hash of their settings
-(`simulator/accuracy/split.py`), are fitted by least squares on log ratios with a robust loss, the
+(`planner/evaluation/split.py`), are fitted by least squares on log ratios with a robust loss, the
 others are reported. `profiles/engines/*.yaml` get the values and the spread of the held-back rows.
 """
 
@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from profiles.catalog import load_engine
-from rlplan.hardware import EngineSheet, KernelRates
-from simulator.accuracy import (
+from planner.evaluation.pretraining import Pretraining, iteration_seconds
+from planner.evaluation.tables import (
     megatron_training,
     mosaicml_training,
     torchtitan_training,
     vtrain_training,
 )
-from simulator.accuracy.pretraining import Pretraining, iteration_seconds
+from profiles.catalog import load_engine
+from rlplan.hardware import EngineSheet, KernelRates
 
 ENGINES = Path(__file__).resolve().parents[1] / "profiles" / "engines"
 Floats = npt.NDArray[np.float64]

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from rlplan.frozen import FrozenDict
-from rlplan.transition import TransitionSheet
-from rlplan.writing import to_yaml, write_text
-from simulator.accuracy.hybridflow_transition_generation_search import (
+from planner.evaluation.tables.hybridflow_transition_generation_search import (
     TransitionRow,
     transition_rows,
 )
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import to_yaml, write_text
+from rlplan.transition import TransitionSheet
 
 FOLDER = Path(__file__).parent.parent / "profiles" / "transitions"
 PAPER = "HybridFlow (Sheng et al. 2025, EuroSys), Figures 14 and 15, A100-80GB"

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from profiles.catalog import load_engine, load_model, resolve_job
 from profiles.facts import load_facts
-from profiles.fingerprint import read_fingerprint
-from rlplan.frozen import FrozenDict
+from profiles.tables.fingerprint import read_fingerprint
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
 from rlplan.lengths import Lengths, Lognormal, Uniform, sample_lengths
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.units import gib_from_bytes
-from simulator.costs.generating import Budget, Steps, budget_of, clock_of, replica_of, steps_of
-from simulator.generation import generate
+from simulator.generation.generating import Budget, Steps, budget_of, clock_of, replica_of, steps_of
+from simulator.generation.playing import generate
 from simulator.simulate import simulate
 from simulator.site import Site
 

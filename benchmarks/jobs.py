@@ -24,13 +24,13 @@ from planner.search import search
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job, NodeGroup, Rewards, Workload
-from rlplan.measurement import Comparison
 from rlplan.model import ModelArchitecture
-from rlplan.searched import Candidate
+from rlplan.results.measurement import Comparison
+from rlplan.results.searched import Candidate
 from rlplan.units import show_seconds
-from rlplan.writing import write_json, write_text
 from rlplan_cli.steps import measure_machine
 from simulator.validation import compare
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.evaluation.rows import Record
+from planner.evaluation.tables import ops_attention, ops_collectives, ops_mlp
+from profiles.analytic.roofline import Roofline
 from profiles.facts import DeviceFacts
-from profiles.roofline import Roofline
 from rlplan.units import seconds_from_ms
-from simulator.accuracy import ops_attention, ops_collectives, ops_mlp
-from simulator.accuracy.rows import Record
 
 SMALLEST_MESSAGE_BYTES = 4096  # below it the tables jump between 10 and 60 us without a pattern
 LEFT_OUT_MODEL = (8192, 22016)  # CodeLlama-34B, by hidden size and MLP width

@@ -8,9 +8,9 @@ from typing import Any
 from kernel_cases import Case, attention_cases, layer_cases, link_cases
 
 from profiles.catalog import load_device
-from profiles.kernels import Kernels, LinkProtocol, RowKind, load_kernels
-from profiles.row_time import ROW_SHAPES
-from rlplan.frozen import FrozenDict
+from profiles.kernels.constants import Kernels, LinkProtocol, RowKind, load_kernels
+from profiles.kernels.row_time import ROW_SHAPES
+from rlplan.files.frozen import FrozenDict
 
 Values = Sequence[float]
 Build = Callable[[Kernels, Values], Kernels]

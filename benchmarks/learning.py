@@ -17,17 +17,17 @@ from pathlib import Path
 
 from safe_task import least_cost, most_reward
 
+from executor.control.metrics import read_metrics
 from executor.execute import execute
-from executor.metrics import read_metrics
-from executor.pools import running_ray
+from executor.workers.pools import running_ray
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts
-from reports.learning import plot_learning
+from reports.pictures.learning import plot_learning
 from rlplan.algorithms import algorithm_names, load_algorithm
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_json, write_text
 from rlplan.job import Constraint, DynamicSampling, Job, Rewards
-from rlplan.writing import write_json, write_text
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAFE_TASK = Path(__file__).parent / "safe_task.py"

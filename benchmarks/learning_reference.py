@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from executor.advantages import Terms, compute_advantages
-from executor.data import PromptStream, encode_prompts, load_prompts
-from executor.losses import load_loss
-from executor.rules import load_rule
-from executor.settings import effective_settings
-from executor.tokenizer import ByteTokenizer
+from executor.control.settings import effective_settings
+from executor.data.prompts import PromptStream, encode_prompts, load_prompts
+from executor.data.tokenizer import ByteTokenizer
+from executor.learning.advantages import Terms, compute_advantages
+from executor.learning.losses import load_loss
+from executor.learning.rules import load_rule
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.job import Hyperparameters, Rewards

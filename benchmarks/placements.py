@@ -18,10 +18,10 @@ from executor.execute import execute
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts
+from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
-from rlplan.searched import Candidate
+from rlplan.results.searched import Candidate
 from rlplan.units import show_seconds
-from rlplan.writing import write_json, write_text
 from rlplan_cli.steps import measure_machine
 
 LEARNING_RATE = 1e-12

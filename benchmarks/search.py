@@ -20,15 +20,22 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from planner.kept_fronts import SWITCH
+from planner.exact.kept_fronts import SWITCH
 from planner.search import search
 from profiles.catalog import load_job, load_model
 from profiles.facts import load_facts
-from reports.picture import write_figure
-from reports.style import PAGE_WIDTH, SERIES_COLOURS, canvas_axes, drawing, new_figure, panel_axes
-from rlplan.frozen import FrozenDict
+from reports.pictures.picture import write_figure
+from reports.pictures.style import (
+    PAGE_WIDTH,
+    SERIES_COLOURS,
+    canvas_axes,
+    drawing,
+    new_figure,
+    panel_axes,
+)
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_text
 from rlplan.job import Job
-from rlplan.writing import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "ppo-7b-16xa100.yaml"

@@ -15,14 +15,14 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from planner.objectives import load_objective, objective_names
+from planner.requests.objectives import load_objective, objective_names
 from planner.search import search
 from planner.searchers import annealing
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
+from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
-from rlplan.writing import write_json, write_text
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAME = "search_vs_annealing"

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from planner.search import search
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan

@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-from executor.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
-from executor.hugging_face import export_actor
-from executor.machine import machine_fingerprint
-from executor.metrics import METRICS_FILE, drop_iterations, read_metrics
-from executor.pools import running_ray
-from executor.run import Progress, Run, Saving
-from executor.runnable import check_runnable
-from executor.start import check_machine, gpu_names
-from executor.workload import PromptBatches
-from rlplan.frozen import FrozenDict
-from rlplan.measurement import MeasuredRun
+from executor.control.capabilities import check_runnable
+from executor.control.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
+from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
+from executor.control.run import Progress, Run, Saving
+from executor.control.start import check_machine, gpu_names
+from executor.data.workload import PromptBatches
+from executor.weights.hugging_face import export_actor
+from executor.workers.machine import machine_fingerprint
+from executor.workers.pools import running_ray
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_json, write_yaml
 from rlplan.plan import Plan
+from rlplan.results.measurement import MeasuredRun
 from rlplan.trace import Trace, sorted_spans
-from rlplan.writing import write_json, write_yaml
 
 PLAN_FILE = "plan.yaml"
 MEASURED_FILE = "measured.json"

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from planner.fixed import NOTHING_FIXED, Fixed
+from planner.requests.pinned import NOTHING_FIXED, Fixed
 from planner.searchers import load_searcher
 from planner.searchers.exact import Progress
 from profiles.facts import Facts
 from rlplan.job import Job
-from rlplan.searched import SearchResult
+from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
 
 DEFAULT_SEARCHER = "exact"
@@ -30,8 +30,8 @@ def search(
     """Return plans of a resolved job, best first.
 
     Args:
-        fixed: What the user fixed (`planner.fixing` reads it from a partial plan); the rest is searched.
-        objective: What to minimise (`planner.objectives`); None takes the job's.
+        fixed: What the user fixed (`planner.requests.pinning` reads it from a partial plan); the rest is searched.
+        objective: What to minimise (`planner.requests.objectives`); None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         options: Of the searcher, such as `seconds`.
 

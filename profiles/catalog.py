@@ -1,7 +1,7 @@
 """The catalog: models, devices and engines by name, and jobs that name them."""
 
-from profiles.hf_config import read_hf_config
-from profiles.resolve import load_job, resolve_job, usual_engines
+from profiles.jobs.hf_config import read_hf_config
+from profiles.jobs.resolve import load_job, resolve_job, usual_engines
 from profiles.sheets import (
     device_names,
     engine_names,

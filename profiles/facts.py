@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from profiles.analytic.host_calls import unmeasured_call
+from profiles.analytic.roofline import CollectiveKind, CopyDirection, Roofline
 from profiles.catalog import load_device, load_engine
-from profiles.host_calls import unmeasured_call
-from profiles.kernels import RowKind
-from profiles.lookup import Shape
-from profiles.measurements import Measurements
-from profiles.roofline import CollectiveKind, CopyDirection, Roofline
-from profiles.row_time import row_bytes
+from profiles.kernels.constants import RowKind
+from profiles.kernels.row_time import row_bytes
 from profiles.sheets import load_transition, sheet_names
-from profiles.table import Profile, read_profile
+from profiles.tables.lookup import Shape
+from profiles.tables.measurements import Measurements
+from profiles.tables.table import Profile, read_profile
 from rlplan.errors import FileError, UnknownNameError, nearest_name
 from rlplan.estimate import ZERO, Estimate, Source
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE

@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from rlplan.decoding import read_yaml
 from rlplan.errors import UnknownNameError
+from rlplan.files.decoding import read_yaml
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.model import ModelArchitecture
 from rlplan.transition import TransitionSheet

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Job, KlPlace, LossMean, Role
 
 Kind = Literal["generate", "infer", "train", "rule"]
@@ -23,7 +23,7 @@ class Task:
         inputs: Data keys that it waits for; those of `DATASET_KEYS` come from the data set.
         outputs: Data keys that it makes.
         head: Which output head the model has in this task.
-        loss: Name of the loss in `executor/losses/` (train only).
+        loss: Name of the loss in `executor/learning/losses/` (train only).
         batches: Global batches that pass through it in an iteration: 2 where a greedy baseline is
             made beside the samples, or where other sequences are mixed into an update; the expected
             number of rounds where groups are sampled again.

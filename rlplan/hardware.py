@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rlplan.frozen import FrozenDict
-from rlplan.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
 from rlplan.precision import Precision, TrainingPrecision
 
 
@@ -57,7 +57,7 @@ class KernelRates:
         score_bytes: Bytes that an unfused attention's softmax, mask and dropout move per score, the
             products' own traffic aside; 0 takes the roofline's few passes.
         elementwise_rate: Rate of norms, activations, residuals over the device's: below 1 where
-            they are not fused as `simulator/costs/operators.py` lists them.
+            they are not fused as `simulator/model/operators.py` lists them.
         logits_rate: The same for the loss over the vocabulary.
         layer_gap_seconds: Time per layer and forward pass in which the device waits between
             kernels; the backward pass has as much for each of its two halves.
@@ -132,7 +132,7 @@ class EngineSheet:
 
     Attributes:
         role: Whether it trains (and infers) or generates.
-        batching: How a generation engine forms batches (see `simulator.replica`).
+        batching: How a generation engine forms batches (see `simulator.generation.replica`).
         chunked_prefill: Whether mixed batching splits prompts to use a step's token budget up.
         reserves_whole: Whether a sequence gets all KV blocks that it may need on admission.
         max_pp: Largest pipeline size that it runs (0: no limit).

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
+from rlplan.files.tags import NotBool
 from rlplan.lengths import Lengths, longest
-from rlplan.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.model import ModelArchitecture
 from rlplan.precision import TrainingPrecision
 from rlplan.specs import NO_SPECS, ObjectiveName, Specs
-from rlplan.tags import NotBool
 
 JOB_VERSION = 1
 

@@ -5,8 +5,8 @@ import random
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from rlplan.limits import AtLeastOne, Positive
-from rlplan.tags import Tag
+from rlplan.files.limits import AtLeastOne, Positive
+from rlplan.files.tags import Tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import AtLeastOne, Fraction, NonNegativeInt
 from rlplan.job import Job, Role
-from rlplan.limits import AtLeastOne, Fraction, NonNegativeInt
 from rlplan.units import MIB
 
 PLAN_VERSION = 1

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
 
-from rlplan.limits import AtLeastOne, NonNegativeInt, Positive
-from rlplan.tags import NotBool
+from rlplan.files.limits import AtLeastOne, NonNegativeInt, Positive
+from rlplan.files.tags import NotBool
 
 ObjectiveName = Literal["throughput", "cost", "energy"]
 Headroom = Annotated[float, Ge(0), Lt(1), NotBool()]

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from rlplan.frozen import FrozenDict
-from rlplan.limits import NonNegative
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import NonNegative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

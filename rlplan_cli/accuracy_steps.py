@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlplan.accuracy import Row
+    from rlplan.results.accuracy import Row
     from rlplan_cli.terminal import Progress
 
 Found = dict[str, list["Row"]]
@@ -28,9 +28,8 @@ def forecast_tables(tables: Sequence[Path], device: str, progress: Progress) -> 
         FileError: A file is no table of a known schema.
         UnknownNameError: There is no such device.
     """
-    from planner.accuracy import readers
+    from planner.evaluation import held_tables, read_table
     from profiles.catalog import load_device
-    from simulator.accuracy import held_tables, read_table
 
     if device:
         device = load_device(device).name
@@ -39,7 +38,7 @@ def forecast_tables(tables: Sequence[Path], device: str, progress: Progress) -> 
     found: Found = {}
     for done, (path, name) in enumerate(zip(paths, names, strict=True)):
         progress(done, len(paths), name)
-        found[name] = read_table(path, device=device, name=name, more=readers())
+        found[name] = read_table(path, device=device, name=name)
     return found
 
 
@@ -60,7 +59,7 @@ def table_names(paths: Sequence[Path]) -> list[str]:
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write every row with its forecast as CSV."""
-    from rlplan.writing import write_text
+    from rlplan.files.writing import write_text
 
     text = io.StringIO()
     writer = csv.DictWriter(text, ROW_COLUMNS, lineterminator="\n")
@@ -91,9 +90,8 @@ def _cells(row: Row) -> Mapping[str, object]:
 
 def write_page(folder: Path, found: Mapping[str, Sequence[Row]], command: str) -> Path:
     """Write the accuracy page with its plots, and return its path."""
-    from planner.accuracy import readers
-    from reports.accuracy_page import write_accuracy_page
-    from simulator.accuracy import about, findings_of
+    from planner.evaluation import about, findings_of
+    from reports.pages.accuracy import write_accuracy_page
 
-    findings = [findings_of(name, rows, about(rows, readers())) for name, rows in found.items()]
+    findings = [findings_of(name, rows, about(rows)) for name, rows in found.items()]
     return write_accuracy_page(folder, findings, command)

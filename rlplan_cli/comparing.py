@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rlplan.job import Job
-    from rlplan.systems import SystemForecast, SystemsComparison
+    from rlplan.results.systems import SystemForecast, SystemsComparison
 
 DOCUMENT_FILE = "compare.json"
 PLAN_FOLDER = "plans"
@@ -20,7 +20,7 @@ def wanted_systems(text: str) -> list[str] | None:
         UnknownNameError: There is no system of a name.
         UserError: The option names nothing.
     """
-    from planner.baselines import load_baseline
+    from planner.systems.baselines import load_baseline
     from rlplan.errors import UserError
 
     if not text:
@@ -67,8 +67,8 @@ def _system(found: SystemsComparison, system: SystemForecast) -> dict[str, objec
 
 def write_comparison(out: Path, found: SystemsComparison, job: Job) -> Path:
     """Write the page, the document and every plan into a folder; return the page's path."""
-    from reports.systems_page import write_systems_page
-    from rlplan.writing import write_json, write_yaml
+    from reports.pages.systems import write_systems_page
+    from rlplan.files.writing import write_json, write_yaml
 
     for system in (found.ours, *found.systems):
         if system.plan is not None:

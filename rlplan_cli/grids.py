@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table as Grid
 
-    from reports.tables import Table
+    from reports.tables.plans import Table
 
 GAP = 2  # blanks between two columns
 

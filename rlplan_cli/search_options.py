@@ -122,7 +122,7 @@ def asked(
     Raises:
         UserError: A name is not known or a value is not allowed.
     """
-    from planner.objectives import load_objective
+    from planner.requests.objectives import load_objective
 
     name = load_objective(objective or job.objective, job).name
     given = dict(_pair(text) for text in specs or ())
@@ -148,7 +148,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _with(specs: Specs, given: dict[str, Any]) -> Specs:
-    from rlplan.decoding import decode
+    from rlplan.files.decoding import decode
     from rlplan.specs import Specs
 
     return decode(Specs, {**specs.given, **given}, "--spec")
@@ -160,7 +160,7 @@ def objectives_of(pareto: str) -> tuple[str, ...]:
     Raises:
         UserError: They are not two or three different objectives.
     """
-    from planner.frontier import check_names
+    from planner.requests.frontier import check_names
 
     names = tuple(name.strip() for name in pareto.split(","))
     check_names(names)

@@ -11,15 +11,15 @@ from rlplan_cli.terminal import print_table, progress_bar, say
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from executor.rules import Rule
-    from executor.run import Saving
+    from executor.control.run import Saving
+    from executor.learning.rules import Rule
     from profiles.probes.bench.contract import JobRules
-    from profiles.table import Profile
-    from rlplan.forecast import Forecast
+    from profiles.tables.table import Profile
     from rlplan.job import Job
-    from rlplan.measurement import Comparison, MeasuredRun
     from rlplan.plan import Plan
-    from rlplan.searched import SearchResult
+    from rlplan.results.forecast import Forecast
+    from rlplan.results.measurement import Comparison, MeasuredRun
+    from rlplan.results.searched import SearchResult
 
 PLAN_FILE = "plan.yaml"
 FORECAST_FILE = "forecast.json"
@@ -51,7 +51,7 @@ def measure_machine(
         progress = stack.enter_context(progress_bar("profile"))
         runner = rules = None
         if job is not None:
-            from executor.pass_runner import RayPassRunner
+            from executor.probing.pass_runner import RayPassRunner
             from profiles.catalog import load_device
 
             kind = "cpu" if load_device(device).kind == "cpu" else "cuda"
@@ -79,7 +79,7 @@ def job_rules(job: Job, folder: Path) -> JobRules | None:
     Raises:
         UserError: There is no such function, its file cannot be imported, or the prompts cannot be read.
     """
-    from executor.workload import first_rows
+    from executor.data.workload import first_rows
     from profiles.probes.bench.contract import JobRules
 
     functions = rule_functions(job, folder)
@@ -95,7 +95,7 @@ def rule_functions(job: Job, folder: Path) -> dict[str, Rule]:
     Raises:
         UserError: There is no such function, or its file cannot be imported.
     """
-    from executor.rules import load_rule
+    from executor.learning.rules import load_rule
 
     if job.rewards is None:
         return {}
@@ -109,7 +109,7 @@ def check_rule_name(job: Job, file: Path) -> None:
     Raises:
         FileError: Names the job's file, and the built-in rules.
     """
-    from executor.rules import rule_names
+    from executor.learning.rules import rule_names
     from rlplan.errors import FileError, nearest_name
 
     for field in ("function", "cost_function"):
@@ -163,7 +163,7 @@ def check_executable(plan: Plan, file: Path) -> None:
     Raises:
         UserError: Names the plan's file, the task and the field.
     """
-    from executor.runnable import check_runnable
+    from executor.control.capabilities import check_runnable
     from rlplan.errors import PlanError
 
     rule_functions(plan.job, file.parent)
@@ -201,7 +201,7 @@ def run_plan(
 
 def compare_run(out: Path, forecast: Forecast, run: MeasuredRun) -> Comparison:
     """Compare a run with its forecast and store both beside it."""
-    from rlplan.writing import write_json
+    from rlplan.files.writing import write_json
     from simulator.validation import compare
 
     comparison = compare(forecast, run)
@@ -212,8 +212,8 @@ def compare_run(out: Path, forecast: Forecast, run: MeasuredRun) -> Comparison:
 
 def print_errors(comparison: Comparison) -> None:
     """Print forecast against measurement, task by task, and what keeps them from being comparable."""
-    from reports.tables import error_table
-    from reports.wording import other_lengths
+    from reports.tables.plans import error_table
+    from reports.tables.wording import other_lengths
 
     title = "Forecast against measurement"
     print_table(title, error_table(comparison), spare=_SPARE_OF_ERRORS)
@@ -229,7 +229,7 @@ def read_run(folder: Path) -> MeasuredRun:
         FileError: The folder holds no run.
     """
     from rlplan.errors import FileError
-    from rlplan.measurement import RUN_VERSION, MeasuredRun
+    from rlplan.results.measurement import RUN_VERSION, MeasuredRun
 
     if folder.is_dir() and not (folder / MEASURED_FILE).exists():
         raise FileError(
@@ -246,7 +246,7 @@ def read_forecast(path: Path) -> Forecast:
     Raises:
         FileError: The file is missing or holds none.
     """
-    from rlplan.forecast import FORECAST_VERSION, Forecast
+    from rlplan.results.forecast import FORECAST_VERSION, Forecast
 
     return _read(Forecast, path, FORECAST_VERSION, "forecast")
 
@@ -259,9 +259,9 @@ def read_search(path: Path) -> SearchResult:
     """
     from dataclasses import fields
 
-    from rlplan.decoding import check_version, decode, load_json
-    from rlplan.forecast import Forecast
-    from rlplan.searched import SEARCH_VERSION, SearchResult
+    from rlplan.files.decoding import check_version, decode, load_json
+    from rlplan.results.forecast import Forecast
+    from rlplan.results.searched import SEARCH_VERSION, SearchResult
 
     data = load_json(path)
     check_version(data, SEARCH_VERSION, str(path), "search result")
@@ -277,13 +277,13 @@ def search_document(found: SearchResult) -> dict[str, object]:
 
     Who reads what `simulate --json` prints can read this too.
     """
-    from rlplan.writing import plain
+    from rlplan.files.writing import plain
 
     return {**plain(found.plans[0].forecast), **plain(found)}
 
 
 def _read(kind: type[T], path: Path, version: int, what: str) -> T:
-    from rlplan.decoding import check_version, decode, load_json
+    from rlplan.files.decoding import check_version, decode, load_json
 
     data = load_json(path)
     check_version(data, version, str(path), what)
@@ -294,12 +294,12 @@ def report_run(
     out: Path, plan: Plan, forecast: Forecast, run_folder: Path | None, search: SearchResult | None
 ) -> Path:
     """Write the report of a plan, and of its run if there is one; return the HTML's path."""
-    from reports.report import write_report
+    from reports.pages.report import write_report
 
     run = comparison = None
     metrics: list[dict[str, float]] = []
     if run_folder is not None:
-        from executor.metrics import read_metrics
+        from executor.control.metrics import read_metrics
         from simulator.validation import compare
 
         run = read_run(run_folder)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from reports.tables import Table
+    from reports.tables.plans import Table
 
 Progress = Callable[[int, int, str], None]
 
@@ -37,7 +37,7 @@ WIDTH_OF_FILES = 120
 
 def echo_json(value: object) -> None:
     """Print one of our types as JSON on stdout."""
-    from rlplan.writing import to_json
+    from rlplan.files.writing import to_json
 
     sys.stdout.write(to_json(value))
 

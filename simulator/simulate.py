@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from profiles.facts import Facts
 from rlplan.errors import PlanError
-from rlplan.forecast import Forecast
 from rlplan.plan import Mode, Plan
-from simulator.agenda import agenda_of
-from simulator.assemble import assemble, device_pools
-from simulator.engine import play
-from simulator.memory import pool_memory
+from rlplan.results.forecast import Forecast
+from simulator.memory.pool_memory import pool_memory
 from simulator.site import sites_of
-from simulator.steady import (
+from simulator.timeline.agenda import agenda_of
+from simulator.timeline.assemble import assemble, device_pools
+from simulator.timeline.engine import play
+from simulator.timeline.steady import (
     EMPTYING_ITERATIONS,
     ITERATIONS_PLAYED,
     cycle_of,

@@ -6,9 +6,9 @@ import numpy as np
 
 from rlplan.errors import PlanError
 from rlplan.estimate import Source
-from rlplan.forecast import Forecast, TaskForecast
 from rlplan.lengths import mean_length
-from rlplan.measurement import Comparison, ComparisonRow, MeasuredRun
+from rlplan.results.forecast import Forecast, TaskForecast
+from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import Span
 
 Row = tuple[str, str]

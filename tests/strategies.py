@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.layout import TrainLayout
 from rlplan.lengths import Empirical, Lognormal, Uniform

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlplan.errors import UnknownNameError
-from rlplan.searched import SearchResult
+from rlplan.results.searched import SearchResult
 
 
 def searcher_names() -> tuple[str, ...]:

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from planner.fixed import NOTHING_FIXED, Fixed
-from planner.neighbours import State, Walk
-from planner.objectives import Objective, load_objective
-from planner.specs import allowed_modes, violations
+from planner.placements.neighbours import State, Walk
+from planner.requests.objectives import Objective, load_objective
+from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.requests.specs import allowed_modes, violations
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
-from rlplan.forecast import Forecast
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.searched import Candidate, SearchResult
+from rlplan.results.forecast import Forecast
+from rlplan.results.searched import Candidate, SearchResult
 from rlplan.specs import Specs
 from simulator.simulate import simulate
 

@@ -14,19 +14,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.effort import Effort
-from planner.fixed import NOTHING_FIXED, Fixed
-from planner.misfits import misfit_reason
-from planner.placement_search import PlacementSearch
-from planner.placements import UnitPlacement, all_placements, show_placement
-from planner.space import Space
-from planner.specs import allowed_modes
+from planner.exact.effort import Effort
+from planner.exact.placement_search import PlacementSearch
+from planner.exact.space import Space
+from planner.placements.partitions import UnitPlacement, all_placements, show_placement
+from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.requests.shortages import misfit_reason
+from planner.requests.specs import allowed_modes
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
-from rlplan.forecast import Forecast
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.searched import Candidate, InfeasiblePlacement, SearchResult
+from rlplan.results.forecast import Forecast
+from rlplan.results.searched import Candidate, InfeasiblePlacement, SearchResult
 from rlplan.specs import Specs
 
 Progress = Callable[[int, int, str], None]

@@ -17,11 +17,11 @@ from typing import Final
 import pandas as pd
 
 from profiles.imports.importing import Imported, Source
-from profiles.points import TABLES
-from rlplan.decoding import read_yaml
+from profiles.tables.points import TABLES
 from rlplan.errors import FileError, nearest_name
-from rlplan.frozen import FrozenDict
-from rlplan.limits import Positive
+from rlplan.files.decoding import read_yaml
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import Positive
 
 VALUES: Final = ("seconds", "deviation", "repeats")
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from profiles import imports
 from profiles.catalog import load_device
-from profiles.points import ALLOWED_TEXT, Key, Point, key_of
-from profiles.table import Profile, new_profile
+from profiles.tables.points import ALLOWED_TEXT, Key, Point, key_of
+from profiles.tables.table import Profile, new_profile
 from rlplan.errors import FileError, UnknownNameError
 
 # Standard deviations between the median and the 10th or 90th percentile of a normal distribution.

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from profiles.points import architecture_digest, model_pass_keys
 from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
 from profiles.probes.bench.repeats import ROUNDS
 from profiles.probes.bench.shapes import (
@@ -20,9 +19,10 @@ from profiles.probes.bench.shapes import (
     sequence_tokens,
     tensor_parallel_sizes,
 )
+from profiles.tables.points import architecture_digest, model_pass_keys
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Kind, tasks_of
-from rlplan.frozen import FrozenDict, freeze
+from rlplan.files.frozen import FrozenDict, freeze
 from rlplan.job import Job
 from rlplan.model import Head, ModelArchitecture
 from rlplan.precision import PRECISIONS

@@ -41,11 +41,11 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every row of published tables, and print how far off the forecasts are."""
-    from reports.accuracy_tables import error_summary_table, skipped_table
-    from rlplan.writing import plain
+    from planner.evaluation import summarise
+    from reports.tables.accuracy import error_summary_table, skipped_table
+    from rlplan.files.writing import plain
     from rlplan_cli.accuracy_steps import forecast_tables, write_page, write_rows
     from rlplan_cli.outputs import check_files, check_folder
-    from simulator.accuracy import summarise
 
     check_files({"--rows": rows}, inputs=tables or [])
     check_folder("--report", report)

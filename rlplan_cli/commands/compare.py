@@ -10,7 +10,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
-    from rlplan.systems import SystemsComparison
+    from rlplan.results.systems import SystemsComparison
 
 EXAMPLE = (
     "Example: rlplan compare examples/ppo-7b-16xa100.yaml --systems deepspeed-chat,openrlhf-0.2"
@@ -37,7 +37,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare our best plan with what DeepSpeed-Chat, OpenRLHF, verl and others can run."""
-    from planner.comparing import compare_systems
+    from planner.systems.comparing import compare_systems
     from profiles.catalog import load_job
     from profiles.facts import load_facts
     from rlplan_cli.comparing import comparison_document, wanted_systems, write_comparison
@@ -61,8 +61,8 @@ def command(
 
 
 def _print(found: SystemsComparison) -> None:
-    from reports.systems_page import verdict
-    from reports.systems_tables import (
+    from reports.pages.systems import verdict
+    from reports.tables.systems import (
         misfits_table,
         stages_table,
         systems_memory_table,

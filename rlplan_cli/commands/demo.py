@@ -12,7 +12,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
-    from rlplan.searched import SearchResult
+    from rlplan.results.searched import SearchResult
 
 EXAMPLE = "Example: rlplan demo --out demo-out --iterations 30"
 
@@ -75,11 +75,11 @@ def _plan(out: Path) -> SearchResult:
     from planner.search import search
     from profiles.catalog import load_job
     from profiles.facts import load_facts
+    from rlplan.files.writing import write_json, write_yaml
     from rlplan.units import show_seconds
-    from rlplan.writing import write_json, write_yaml
     from rlplan_cli.steps import PLAN_FILE, SEARCH_FILE, TRACE_FILE, measure_machine
     from rlplan_cli.terminal import progress_bar
-    from simulator.perfetto import trace_events
+    from simulator.timeline.perfetto import trace_events
 
     job = load_job(_copy_demo(out))
     group = job.cluster[0]
@@ -109,7 +109,7 @@ def _copy_demo(out: Path) -> Path:
 
 
 def _learning(run_folder: Path) -> str:
-    from executor.metrics import read_metrics
+    from executor.control.metrics import read_metrics
 
     rewards = [row["rule_reward"] for row in read_metrics(run_folder)]
     fifth = max(1, len(rewards) // 5)

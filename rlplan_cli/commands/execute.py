@@ -55,7 +55,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
-    from planner.completion import load_plan
+    from planner.requests.completion import load_plan
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import (
         check_executable,
@@ -77,7 +77,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     require_execution()
     check_rule_name(complete.job, plan)
     check_executable(complete, plan)
-    from executor.run import Saving
+    from executor.control.run import Saving
 
     saving = Saving(every=checkpoint_every, keep=keep, resume=resume, export=export)
     forecast = simulate(complete, facts)

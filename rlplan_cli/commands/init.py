@@ -25,10 +25,10 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a job file with every part that a user usually changes, checked before it is written."""
-    from planner.starter import starter_job
+    from planner.requests.starter import starter_job
     from rlplan.algorithms import algorithm_names
     from rlplan.errors import FileError, nearest_name
-    from rlplan.writing import write_yaml
+    from rlplan.files.writing import write_yaml
     from rlplan_cli.outputs import check_files
 
     if algorithm not in algorithm_names():

@@ -11,8 +11,8 @@ import typer
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
-    from profiles.summary import TableSummary
-    from reports.tables import Table
+    from profiles.tables.summary import TableSummary
+    from reports.tables.plans import Table
 
 EXAMPLE = "Example: rlplan profile --job job.yaml --out profiles/mine --quick"
 
@@ -56,7 +56,7 @@ def measure(
     if context.invoked_subcommand is not None:
         return
     from profiles.catalog import load_job
-    from profiles.summary import summarize
+    from profiles.tables.summary import summarize
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import measure_machine, require_execution
 
@@ -89,8 +89,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a profile holds, table by table, and plot it."""
-    from profiles.summary import summarize
-    from profiles.table import read_profile
+    from profiles.tables.summary import summarize
+    from profiles.tables.table import read_profile
     from rlplan_cli.outputs import check_folder
 
     check_folder("--plots", plots)
@@ -99,7 +99,7 @@ def show(
     if plots is not None:
         from pandas import read_csv
 
-        from reports.profile_plots import plot_profile
+        from reports.pictures.profile_plots import plot_profile
 
         tables = {path.stem: read_csv(path) for path in sorted(profile.glob("*.csv"))}
         for drawn in plot_profile(tables, plots):
@@ -142,7 +142,7 @@ def import_(
 ) -> None:
     """Turn tables that others measured into a profile."""
     from profiles.imports import Source, import_profile
-    from profiles.summary import summarize
+    from profiles.tables.summary import summarize
 
     source = Source(path=path, device=device, column_map=column_map)
     profile, found = import_profile(format_name, source)
@@ -158,7 +158,7 @@ def import_(
 
 
 def _table(rows: Iterable[TableSummary]) -> Table:
-    from reports.tables import Table, columns
+    from reports.tables.plans import Table, columns
     from rlplan.units import show_seconds
 
     return Table(

@@ -21,9 +21,9 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every point of a published evaluation, and mark its claims as holding or failing."""
-    from planner.reproductions import load_reproduction
-    from reports.reproduction_page import write_reproduction_page
-    from reports.reproduction_tables import claims_table, series_table
+    from planner.evaluation.reproductions import load_reproduction
+    from reports.pages.reproduction import write_reproduction_page
+    from reports.tables.reproduction import claims_table, series_table
     from rlplan_cli.outputs import check_folder
 
     evaluation = load_reproduction(name)

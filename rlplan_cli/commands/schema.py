@@ -21,7 +21,7 @@ def command(
     name: Annotated[SchemaName, typer.Argument(help="Which file's schema to print.")],
 ) -> None:
     """Print the JSON Schema of job.yaml or plan.yaml, for editors and checkers."""
-    from rlplan.decoding import adapter
+    from rlplan.files.decoding import adapter
     from rlplan.job import Job
     from rlplan.plan import PlanDraft
 

@@ -23,11 +23,11 @@ from rlplan_cli.search_options import (
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
-    from planner.fixed import Fixed
+    from planner.requests.pinned import Fixed
     from profiles.facts import Facts
-    from rlplan.frontier import Frontier
     from rlplan.job import Job
-    from rlplan.searched import SearchResult
+    from rlplan.results.frontier import Frontier
+    from rlplan.results.searched import SearchResult
 
 EXAMPLE = (
     "Example: rlplan search examples/ppo-7b-16xa100.yaml --out plan.yaml; "
@@ -72,7 +72,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
-    from planner.fixing import load_request
+    from planner.requests.pinning import load_request
     from profiles.facts import load_facts
     from rlplan_cli.outputs import check_files
     from rlplan_cli.steps import check_rule_name
@@ -122,8 +122,8 @@ def _search(
     *,
     as_json: bool,
 ) -> None:
-    from planner.asking import best_plans
-    from rlplan.writing import write_json, write_yaml
+    from planner.requests.requested import best_plans
+    from rlplan.files.writing import write_json, write_yaml
     from rlplan_cli.steps import search_document
 
     with progress_bar("search") as progress:
@@ -148,9 +148,9 @@ def _search_front(
     *,
     as_json: bool,
 ) -> None:
-    from planner.asking import best_front
-    from reports.frontier_picture import frontier_picture
-    from rlplan.writing import write_json, write_text, write_yaml
+    from planner.requests.requested import best_front
+    from reports.pictures.frontier import frontier_picture
+    from rlplan.files.writing import write_json, write_text, write_yaml
 
     with progress_bar("front") as progress:
         found = best_front(job, facts, names, fixed=fixed, seconds=seconds, progress=progress)
@@ -167,7 +167,7 @@ def _search_front(
 
 
 def _print_front(found: Frontier) -> None:
-    from reports.frontier_tables import frontier_table
+    from reports.tables.frontier import frontier_table
     from rlplan.units import show_seconds
 
     named = " and ".join(found.objectives)
@@ -179,9 +179,9 @@ def _print_front(found: Frontier) -> None:
 
 
 def _print(found: SearchResult, job: Job) -> None:
-    from planner.objectives import load_objective
-    from reports.frontier_tables import value_words, worth_table
-    from reports.search_tables import infeasible_table, short_runners_up_table
+    from planner.requests.objectives import load_objective
+    from reports.tables.frontier import value_words, worth_table
+    from reports.tables.searches import infeasible_table, short_runners_up_table
     from rlplan.units import show_seconds
 
     best, objective = found.plans[0], load_objective(job.objective, job)

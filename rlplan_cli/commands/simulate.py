@@ -10,7 +10,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
-    from rlplan.forecast import Forecast
+    from rlplan.results.forecast import Forecast
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
@@ -40,13 +40,13 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings."""
-    from planner.completion import load_plan
-    from planner.explain import with_nearest_fit
-    from rlplan.writing import write_json, write_yaml
+    from planner.requests.completion import load_plan
+    from planner.requests.explain import with_nearest_fit
+    from rlplan.files.writing import write_json, write_yaml
     from rlplan_cli.outputs import check_files
     from rlplan_cli.steps import PLAN_FILE, check_rule_name
-    from simulator.perfetto import trace_events
     from simulator.simulate import simulate
+    from simulator.timeline.perfetto import trace_events
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
     complete, facts = load_plan(file, profile)
@@ -69,8 +69,8 @@ def command(
 
 
 def _print(forecast: Forecast) -> None:
-    from planner.explain import NEAREST
-    from reports.tables import memory_terms_table, task_table
+    from planner.requests.explain import NEAREST
+    from reports.tables.plans import memory_terms_table, task_table
     from rlplan.units import show_joules, show_seconds
 
     print_table("Tasks", task_table(forecast), spare=("Source", "Pool", "Stage"))

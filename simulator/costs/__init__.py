@@ -12,13 +12,13 @@ from rlplan.dataflow import Task
 from rlplan.job import Job
 from rlplan.plan import TaskPlan
 from simulator.costs.forward import infer_cost
-from simulator.costs.generating import generate_cost, with_length_spread
 from simulator.costs.measured import is_plain, measured_infer, measured_train
 from simulator.costs.rule import rule_cost
 from simulator.costs.taskcost import TaskCost, times, with_spread
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.costs.training import train_cost
 from simulator.costs.transition import transition_cost
+from simulator.generation.generating import generate_cost, with_length_spread
 from simulator.site import Site
 
 __all__ = [

@@ -9,17 +9,17 @@ from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from simulator.costs.pipeline import Slot, slot_of
 from simulator.costs.pricing import Direction, Setting, precision_of, setting_of
-from simulator.costs.sequences import (
+from simulator.costs.sharding import exposed, weight_gather_seconds
+from simulator.costs.taskcost import TaskCost, cost_of
+from simulator.costs.traffic import call_seconds, data_bytes
+from simulator.model.weights import largest_shard
+from simulator.site import Site
+from simulator.workload.sequences import (
     local_sequences,
     micro_batches,
     statistics_of,
 )
-from simulator.costs.sharding import exposed, weight_gather_seconds
-from simulator.costs.shared_prompts import computed_batch, waiting_fraction
-from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import call_seconds, data_bytes
-from simulator.costs.weights import largest_shard
-from simulator.site import Site
+from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 Slots = tuple[tuple[Slot, int], ...]
 

@@ -9,9 +9,9 @@ import numpy as np
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import Recompute, TaskPlan
 from simulator.costs.layout_columns import Floats, LayoutColumns, by_kind
-from simulator.costs.operators import Batch
 from simulator.costs.pipeline import layers_of_stages, send_seconds
 from simulator.costs.pricing import Direction, Setting, pass_seconds
+from simulator.model.operators import Batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)

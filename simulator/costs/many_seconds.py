@@ -18,13 +18,13 @@ from simulator.costs import task_cost
 from simulator.costs.layout_columns import Floats, Ints, LayoutColumns, by_kind
 from simulator.costs.many_passes import ManySlots, Pricing
 from simulator.costs.pricing import Setting, precision_of, setting_of
-from simulator.costs.sequences import local_sequences, statistics_of
 from simulator.costs.sharding import FULLY_SHARDED, gradient_seconds, weight_gather_seconds
-from simulator.costs.shared_prompts import computed_batch, waiting_fraction
 from simulator.costs.traffic import call_seconds, data_bytes
 from simulator.costs.training import optimizer_seconds
-from simulator.costs.weights import largest_shard
+from simulator.model.weights import largest_shard
 from simulator.site import Site
+from simulator.workload.sequences import local_sequences, statistics_of
+from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 MODEL_SIZES = ("tp", "pp", "ep")
 

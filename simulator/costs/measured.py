@@ -15,16 +15,16 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass, PassName
 from simulator.costs.forward import host_work
 from simulator.costs.pricing import precision_of
-from simulator.costs.sequences import (
+from simulator.costs.taskcost import TaskCost, cost_of
+from simulator.costs.traffic import call_seconds, data_bytes
+from simulator.site import Site
+from simulator.workload.sequences import (
     local_sequences,
     micro_batch_of,
     micro_batches,
     statistics_of,
 )
-from simulator.costs.shared_prompts import computed_batch, waiting_fraction
-from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import call_seconds, data_bytes
-from simulator.site import Site
+from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 
 class MeasuredPasses:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from rlplan.estimate import ZERO, Estimate, total
 from rlplan.model import Head, ModelArchitecture
-from simulator.costs.operators import Batch
 from simulator.costs.pricing import NOTHING, Direction, PassSeconds, Setting, pass_seconds
+from simulator.model.operators import Batch
 
 
 def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:

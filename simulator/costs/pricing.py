@@ -11,18 +11,18 @@ from rlplan.job import Job
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.derived import (
-    backward_operators,
-    gradient_accumulation,
-    kernels_of,
-    recomputed_operators,
-)
 from simulator.costs.kernels import (
     fallback_launch_seconds,
     fused_attention_seconds,
     unfused_attention_seconds,
 )
-from simulator.costs.operators import (
+from simulator.model.derived import (
+    backward_operators,
+    gradient_accumulation,
+    kernels_of,
+    recomputed_operators,
+)
+from simulator.model.operators import (
     Attention,
     Batch,
     Collective,

@@ -5,10 +5,10 @@ from rlplan.dataflow import Task
 from rlplan.estimate import ZERO
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
-from simulator.costs.sequences import local_sequences
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import data_bytes
 from simulator.site import Site
+from simulator.workload.sequences import local_sequences
 
 
 def rule_cost(task: Task, site: Site, job: Job, facts: Facts) -> TaskCost:

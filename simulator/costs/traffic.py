@@ -10,8 +10,8 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import HOST_DEVICE
 from rlplan.precision import Precision
 from rlplan.probing import ModelPass
-from simulator.costs.sequences import statistics_of
 from simulator.site import Site
+from simulator.workload.sequences import statistics_of
 
 
 def data_bytes(keys: Iterable[str], workload: Workload) -> int:

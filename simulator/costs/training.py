@@ -15,14 +15,14 @@ from simulator.costs.forward import (
     slots_of,
     uneven_lengths,
 )
-from simulator.costs.operators import FP32_BYTES
 from simulator.costs.pricing import Setting, precision_of, setting_of
-from simulator.costs.sequences import local_sequences
 from simulator.costs.sharding import FULLY_SHARDED, exposed, gradient_seconds
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_seconds, data_bytes
-from simulator.costs.weights import largest_shard
+from simulator.model.operators import FP32_BYTES
+from simulator.model.weights import largest_shard
 from simulator.site import Site
+from simulator.workload.sequences import local_sequences
 
 
 def train_cost(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> TaskCost:

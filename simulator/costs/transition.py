@@ -18,7 +18,7 @@ from rlplan.transition import TransitionSheet
 from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of, times
-from simulator.costs.weights import expert_parameters
+from simulator.model.weights import expert_parameters
 from simulator.site import Site
 
 

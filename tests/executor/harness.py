@@ -8,15 +8,15 @@ import ray
 import torch
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from executor.controller import Controller
-from executor.pools import DEVICE, HOST, WorkerGroup, start_group
-from executor.protocols import ALL_TO_ALL, ONE_TO_ALL, registered
-from executor.rule_worker import RuleWorker
-from executor.runnable import check_runnable
-from executor.start import join_all, prepare_groups
-from executor.summary import iteration_metrics
-from executor.worker import Worker
-from executor.workload import PromptBatches
+from executor.control.capabilities import check_runnable
+from executor.control.controller import Controller
+from executor.control.start import join_all, prepare_groups
+from executor.control.summary import iteration_metrics
+from executor.data.workload import PromptBatches
+from executor.workers.pools import DEVICE, HOST, WorkerGroup, start_group
+from executor.workers.protocols import ALL_TO_ALL, ONE_TO_ALL, registered
+from executor.workers.rule_worker import RuleWorker
+from executor.workers.worker import Worker
 
 # Workers to begin with; plans that need more get them when they come.
 DEVICES = 4

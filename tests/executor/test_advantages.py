@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.advantages import penalised_token_rewards
-from executor.estimators import gae, group_advantages, whiten
-from executor.tokenwise import response_mask
+from executor.learning.advantages import penalised_token_rewards
+from executor.learning.estimators import gae, group_advantages, whiten
+from executor.learning.tokenwise import response_mask
 from rlplan.errors import PlanError
 from rlplan.job import Hyperparameters, Rewards
 from tests.executor.advantage_cases import (

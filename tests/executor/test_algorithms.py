@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlplan.algorithms import algorithm_names, load_algorithm
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Constraint, DynamicSampling, Overlong, Pretrain
 from tests.executor.plans import make_job, make_plan
 from tests.executor.weights import whole

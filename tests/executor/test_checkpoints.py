@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from executor.checkpoints import (
+from executor.control.capabilities import check_runnable
+from executor.control.checkpoints import (
     CheckpointFolder,
     CheckpointState,
     check_continues,
     find_checkpoint,
     restore,
 )
-from executor.controller import Controller
-from executor.hugging_face import export_actor, hugging_face_model
-from executor.runnable import check_runnable
-from executor.start import prepare_groups
-from executor.stored_shards import whole_weights
-from executor.workload import PromptBatches
+from executor.control.controller import Controller
+from executor.control.start import prepare_groups
+from executor.data.workload import PromptBatches
+from executor.weights.hugging_face import export_actor, hugging_face_model
+from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_yaml
 from rlplan.job import Constraint, Pretrain
-from rlplan.writing import write_yaml
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.test_tokenizer import write_tokenizer
 

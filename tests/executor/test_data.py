@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from executor.data import PromptStream, encode_prompts, load_prompts
-from executor.tokenizer import ByteTokenizer, load_tokenizer
+from executor.data.prompts import PromptStream, encode_prompts, load_prompts
+from executor.data.tokenizer import ByteTokenizer, load_tokenizer
 from rlplan.errors import FileError
 from rlplan.job import PromptData
 from rlplan.lengths import Uniform

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from executor import worker
+from executor.workers import worker
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 pytestmark = pytest.mark.ray

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from executor.control.capabilities import check_runnable
+from executor.control.metrics import read_metrics
 from executor.execute import execute
-from executor.metrics import read_metrics
-from executor.runnable import check_runnable
-from rlplan.decoding import read_json, read_yaml
 from rlplan.errors import PlanError, UserError
-from rlplan.frozen import FrozenDict
+from rlplan.files.decoding import read_json, read_yaml
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
-from rlplan.measurement import MeasuredRun
 from rlplan.plan import Plan
+from rlplan.results.measurement import MeasuredRun
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 ROOT = Path(__file__).parents[2]

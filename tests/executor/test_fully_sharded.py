@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from executor.layouts import task_positions
-from executor.meshes import make_mesh
-from executor.shard import build_shard
-from executor.train import update_model
+from executor.learning.train import update_model
+from executor.parallel.generation_layouts import task_positions
+from executor.parallel.meshes import make_mesh
+from executor.weights.shard import build_shard
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
+from simulator.memory.task_memory import task_memory
 from simulator.site import Site
-from simulator.task_memory import task_memory
 from tests.executor.plans import make_job
 from tests.executor.test_parallel_models import QWEN3, UPDATES, batch_of, share_of
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from executor.engines.torch_static import GenerateSettings, generate
-from executor.flat import FlatParameters
-from executor.layouts import (
+from executor.model.building import EMBEDDING, HEAD
+from executor.parallel.generation_layouts import (
     generation_positions,
     shares_weights,
     task_positions,
     uses_micro_groups,
 )
-from executor.meshes import make_mesh
-from executor.models import EMBEDDING, HEAD
-from executor.shard import build_shard
-from executor.transition import PoolTransition
+from executor.parallel.meshes import make_mesh
+from executor.rollout.engines.torch_static import GenerateSettings, generate
+from executor.weights.flat import FlatParameters
+from executor.weights.shard import build_shard
+from executor.weights.transition import PoolTransition
 from simulator.costs.transition import lacking_expert_bytes
 from tests.executor.plans import TINY, make_job, make_plan
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.batches import Piece, count_rows, rows_at, shifted, split_rows, whole_blocks
-from executor.loops import (
+from executor.control.loops import (
     ROUND_STRIDE,
     Batch,
     chosen_groups,
@@ -17,6 +16,7 @@ from executor.loops import (
     one_step_off,
     sampled_again,
 )
+from executor.data.batches import Piece, count_rows, rows_at, shifted, split_rows, whole_blocks
 from rlplan.algorithms import load_algorithm
 from rlplan.job import DynamicSampling, Rewards
 from tests.executor.plans import make_job

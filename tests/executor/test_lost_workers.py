@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from executor.checkpoints import CheckpointFolder, CheckpointState, find_checkpoint
-from executor.controller import Controller
+from executor.control.capabilities import check_runnable
+from executor.control.checkpoints import CheckpointFolder, CheckpointState, find_checkpoint
+from executor.control.controller import Controller
+from executor.control.metrics import read_metrics
+from executor.control.run import Saving
+from executor.control.start import prepare_groups
+from executor.data.workload import PromptBatches
 from executor.execute import execute
-from executor.metrics import read_metrics
-from executor.run import Saving
-from executor.runnable import check_runnable
-from executor.start import prepare_groups
-from executor.workload import PromptBatches
 from rlplan.errors import WorkerLostError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.executor.test_checkpoints import SEED, assert_same, stored_weights

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from executor.metrics import MetricsWriter, read_metrics
+from executor.control.metrics import MetricsWriter, read_metrics
 from rlplan.errors import FileError
 
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from executor.checkpoints import find_checkpoint
+from executor.control.capabilities import check_runnable
+from executor.control.checkpoints import find_checkpoint
+from executor.control.metrics import read_metrics
+from executor.control.run import Saving
 from executor.execute import execute
-from executor.metrics import read_metrics
-from executor.run import Saving
-from executor.runnable import check_runnable
 from rlplan.errors import PlanError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.executor.test_checkpoints import assert_same, crew_run, stored_weights

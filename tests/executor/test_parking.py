@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from executor.meshes import make_mesh
-from executor.protocols import train_positions
-from executor.shard import build_shard
-from executor.train import clip_and_step
+from executor.learning.train import clip_and_step
+from executor.parallel.meshes import make_mesh
+from executor.weights.shard import build_shard
+from executor.workers.protocols import train_positions
 from rlplan.plan import TaskPlan
 from tests.executor.plans import TINY
 

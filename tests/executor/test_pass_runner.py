@@ -4,10 +4,10 @@ from itertools import accumulate
 
 import pytest
 
-from executor.pass_runner import RayPassRunner, beside_work
-from executor.passes import WORK_SECONDS
+from executor.probing.pass_runner import RayPassRunner, beside_work
+from executor.probing.passes import WORK_SECONDS
 from rlplan.errors import PlanError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.probing import ModelPass
 from tests.executor.plans import TINY

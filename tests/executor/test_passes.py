@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from executor import passes
-from executor.engines import torch_static
-from executor.engines.torch_static import Wave
-from executor.passes import STEPS_TOGETHER, PassBench
+from executor.probing import passes
+from executor.probing.passes import STEPS_TOGETHER, PassBench
+from executor.rollout.engines import torch_static
+from executor.rollout.engines.torch_static import Wave
 from rlplan.probing import ModelPass
 from tests.executor.plans import TINY, make_job
 

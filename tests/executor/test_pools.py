@@ -3,8 +3,8 @@
 import pytest
 import ray
 
-from executor.pools import HOST, _init_ray, fetched, start_group
-from executor.rule_worker import RuleWorker
+from executor.workers.pools import HOST, _init_ray, fetched, start_group
+from executor.workers.rule_worker import RuleWorker
 from rlplan.errors import RlplanError
 
 pytestmark = pytest.mark.ray

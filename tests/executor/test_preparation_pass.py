@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from executor.preparation_pass import preparation
+from executor.learning.preparation_pass import preparation
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
 from tests.executor.plans import TINY
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import ray
 
-from executor.loops import ROUND_STRIDE
-from executor.prompt_pieces import PromptPieces
+from executor.control.loops import ROUND_STRIDE
+from executor.data.prompt_pieces import PromptPieces
 
 pytestmark = pytest.mark.ray
 

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.batches import Piece, assemble, count_rows, joined_columns, overlapping, split_rows
-from executor.pools import WorkerGroup, fetched
-from executor.protocols import (
+from executor.data.batches import (
+    Piece,
+    assemble,
+    count_rows,
+    joined_columns,
+    overlapping,
+    split_rows,
+)
+from executor.workers.pools import WorkerGroup, fetched
+from executor.workers.protocols import (
     ALL_TO_ALL,
     DP_METRIC,
     DP_PROTO,
@@ -27,7 +34,7 @@ from executor.protocols import (
     registered,
     train_positions,
 )
-from executor.rule_worker import RuleWorker
+from executor.workers.rule_worker import RuleWorker
 from rlplan.layout import GenerateLayout, TrainLayout
 from tests.executor.harness import ReusedWorker
 

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from executor.buckets import (
+from executor.model.building import stage_layers
+from executor.parallel.generation_layouts import gather_groups, generation_positions
+from executor.weights.buckets import (
     Block,
     buckets_of,
     lent_slices,
@@ -18,11 +20,9 @@ from executor.buckets import (
     write_block,
     write_slice,
 )
-from executor.flat import Entry
-from executor.layouts import gather_groups, generation_positions
-from executor.models import stage_layers
-from executor.protocols import train_positions
-from executor.reshard import Holding, Part, overlap, wanted_entries, write_shard
+from executor.weights.flat import Entry
+from executor.weights.reshard import Holding, Part, overlap, wanted_entries, write_shard
+from executor.workers.protocols import train_positions
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionShape, transition_volume
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from executor.metrics import read_metrics
-from rlplan.decoding import read_json
-from rlplan.frozen import FrozenDict
-from rlplan.measurement import MeasuredRun
-from rlplan.writing import write_yaml
+from executor.control.metrics import read_metrics
+from rlplan.files.decoding import read_json
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_yaml
+from rlplan.results.measurement import MeasuredRun
 from rlplan_cli.main import run as run_cli
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 

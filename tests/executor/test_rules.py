@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import executor.rules
-from executor.rules import load_rule, rule_names
+import executor.learning.rules
+from executor.learning.rules import load_rule, rule_names
 from rlplan.errors import FileError, UnknownNameError, UserError
 
 HERE = Path()
@@ -58,7 +58,7 @@ def test_every_built_in_rule_rewards_between_zero_and_one(name, prompt, response
 
 
 def test_rules_are_the_files_of_their_folder():
-    files = Path(executor.rules.__file__).parent.glob("*.py")
+    files = Path(executor.learning.rules.__file__).parent.glob("*.py")
     assert list(rule_names()) == sorted(path.stem for path in files if path.stem != "__init__")
     assert {"digits", "copy", "exact_match"} <= set(rule_names())
 

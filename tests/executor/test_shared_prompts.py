@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.dealing import balanced_rows
-from executor.forward import policy_reader, read_scores, read_values, say
-from executor.meshes import RankGroup, make_mesh
-from executor.packing import pack, packed_tokens
-from executor.prompt_groups import prompt_leaders
-from executor.protocols import train_positions
-from executor.shard import build_shard
+from executor.data.packing import pack, packed_tokens
+from executor.data.prompt_groups import prompt_leaders
+from executor.data.token_balancing import balanced_rows
+from executor.model.forward import policy_reader, read_scores, read_values, say
+from executor.parallel.meshes import RankGroup, make_mesh
+from executor.weights.shard import build_shard
+from executor.workers.protocols import train_positions
 from tests.executor.plans import TINY
 
 PROMPT_WIDTH, RESPONSE_WIDTH = 6, 5

@@ -8,9 +8,9 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.attention import packed_attention
-from executor.meshes import RankGroup
-from executor.packing import BLOCK_QUERIES, pack
+from executor.data.packing import BLOCK_QUERIES, pack
+from executor.model.attention import packed_attention
+from executor.parallel.meshes import RankGroup
 
 HEADS, KV_HEADS, DIM = 4, 2, 8
 LAYER = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, is_causal=True, training=True)

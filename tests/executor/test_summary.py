@@ -2,8 +2,8 @@
 
 import pytest
 
-from executor.controller import Finished
-from executor.summary import VERL_NAMES, iteration_metrics, progress_line
+from executor.control.controller import Finished
+from executor.control.summary import VERL_NAMES, iteration_metrics, progress_line
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.trace import IterationSpan, Span

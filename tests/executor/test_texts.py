@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from executor.batches import PROMPT, RESPONSE
-from executor.experience import make_experience
-from executor.texts import TextBatches
-from executor.tokenizer import ByteTokenizer
+from executor.data.batches import PROMPT, RESPONSE
+from executor.data.texts import TextBatches
+from executor.data.tokenizer import ByteTokenizer
+from executor.learning.experience import make_experience
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError
 from rlplan.job import Pretrain

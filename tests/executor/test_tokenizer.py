@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.tokenizer import ByteTokenizer, load_tokenizer
+from executor.data.tokenizer import ByteTokenizer, load_tokenizer
 from rlplan.errors import FileError, UnknownNameError
 
 

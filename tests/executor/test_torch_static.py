@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from executor.engines.torch_static import GenerateSettings, generate
-from executor.meshes import make_mesh
-from executor.protocols import train_positions
-from executor.shard import build_shard
+from executor.parallel.meshes import make_mesh
+from executor.rollout.engines.torch_static import GenerateSettings, generate
+from executor.weights.shard import build_shard
+from executor.workers.protocols import train_positions
 from tests.executor.plans import TINY
 
 WIDTH = 6

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from executor.runnable import check_runnable
-from executor.start import check_machine
-from executor.vllm_limits import VERSIONS
+from executor.control.capabilities import check_runnable
+from executor.control.start import check_machine
+from executor.rollout.vllm_limits import VERSIONS
 from rlplan.errors import PlanError
 from tests.executor.plans import TINY, make_job, make_plan
 

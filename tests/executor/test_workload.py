@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from executor.loops import ROUND_STRIDE
-from executor.workload import PromptBatches, first_rows
+from executor.control.loops import ROUND_STRIDE
+from executor.data.workload import PromptBatches, first_rows
 from rlplan.errors import PlanError
 from rlplan.job import Pretrain, PromptData
 from tests.executor.plans import make_job

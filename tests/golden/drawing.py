@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from planner.checks import check_plan
-from planner.neighbours import Walk
+from planner.placements.neighbours import Walk
+from planner.requests.checks import check_plan
 from profiles.catalog import load_job, load_model
 from profiles.facts import Facts, load_facts
 from rlplan.errors import RlplanError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Lognormal, Uniform
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from planner.search import search
 from profiles.facts import load_facts
-from rlplan.accuracy import Row
-from rlplan.decoding import decode
 from rlplan.errors import InfeasibleError
+from rlplan.files.decoding import decode
+from rlplan.files.writing import plain
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.writing import plain
+from rlplan.results.accuracy import Row
 from simulator.simulate import simulate
 from tests.golden.drawing import drawn_plans, jobs
 
@@ -66,12 +66,11 @@ def kept_plans():
 
 def accuracy_rows():
     """Return the forecast of every row of the tables that rlplan holds."""
-    from planner.accuracy import readers
-    from simulator.accuracy import held_tables, read_table
+    from planner.evaluation import held_tables, read_table
 
     found = {}
     for path in held_tables():
-        rows: list[Row] = read_table(path, device="", name=path.stem, more=readers())
+        rows: list[Row] = read_table(path, device="", name=path.stem)
         found[path.stem] = plain(rows)
     return found
 

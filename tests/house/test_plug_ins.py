@@ -7,7 +7,7 @@ import pytest
 
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Algorithm
-from rlplan.decoding import read_yaml
+from rlplan.files.decoding import read_yaml
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.model import ModelArchitecture
 from rlplan.transfers import TransitionShape, transfer_names, transition_volume

@@ -5,21 +5,21 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from planner.allocations import allocations, sites_for
-from planner.layouts import generate_layouts, infer_layouts, train_layouts
-from planner.mappings import Mapping, plan_of
-from planner.placements import GENERATION, all_placements
-from planner.sizes import infer_sizes, train_sizes
-from planner.specs import allowed_modes
-from planner.transitions import transitions
+from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
+from planner.layouts.sizes import infer_sizes, train_sizes
+from planner.placements.allocations import allocations, sites_for
+from planner.placements.mappings import Mapping, plan_of
+from planner.placements.partitions import GENERATION, all_placements
+from planner.placements.transitions import transitions
+from planner.requests.specs import allowed_modes
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Uniform
-from simulator.memory import pool_memory
+from simulator.memory.pool_memory import pool_memory
 from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40

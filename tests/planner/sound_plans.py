@@ -1,6 +1,6 @@
 """Sound plans on a cluster of A100s, with layouts written out, for tests of what is refused or priced."""
 
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 
 A100 = "a100-80gb-sxm"

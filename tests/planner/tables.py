@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from planner.objectives import load_objective
-from planner.specs import violations
+from planner.requests.objectives import load_objective
+from planner.requests.specs import violations
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
-from rlplan.frozen import FrozenDict
-from rlplan.searched import Candidate, SearchResult
+from rlplan.files.frozen import FrozenDict
+from rlplan.results.searched import Candidate, SearchResult
 from simulator.simulate import simulate
 from tests.simulator.plans import priced_plan
 

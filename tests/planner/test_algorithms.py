@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from planner.checks import check_plan
+from planner.requests.checks import check_plan
 from planner.search import search
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import parents_of, tasks_of
-from rlplan.decoding import decode
-from rlplan.frozen import FrozenDict
+from rlplan.files.decoding import decode
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Job, Pretrain, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.simulate import simulate

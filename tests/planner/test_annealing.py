@@ -3,14 +3,14 @@ from random import Random
 
 import pytest
 
-from planner.checks import check_plan
-from planner.neighbours import Walk
+from planner.placements.neighbours import Walk
+from planner.requests.checks import check_plan
+from planner.requests.specs import spec_values
 from planner.searchers.annealing import search
-from planner.specs import spec_values
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.specs import Specs
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from planner.baselines import baseline_names, load_baseline, system_name
-from planner.checks import check_plan
-from planner.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
+from planner.requests.checks import check_plan
+from planner.systems.baselines import baseline_names, load_baseline, system_name
+from planner.systems.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from tests.house.tree import ROOT
 
@@ -56,7 +56,7 @@ def best_plan(name, job):
 
 
 def test_systems_are_the_files_of_their_folder():
-    files = [path.stem for path in (ROOT / "planner/baselines").glob("*.py")]
+    files = [path.stem for path in (ROOT / "planner/systems/baselines").glob("*.py")]
     assert sorted(baseline_names()) == sorted(
         system_name(stem) for stem in files if stem != "__init__"
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.candidates import CandidateTable
-from planner.space import Space
+from planner.exact.candidates import CandidateTable
+from planner.exact.space import Space
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.specs import NO_SPECS

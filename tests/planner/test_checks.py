@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.checks import check_plan
+from planner.requests.checks import check_plan
 from profiles.catalog import load_job
 from rlplan.errors import FileError
 from rlplan.plan import ResourcePool, TaskPlan

@@ -5,13 +5,13 @@ from functools import cache
 
 import pytest
 
-from planner.asking import best_front, best_plans
-from planner.checks import check_plan
-from planner.specs import violations
+from planner.requests.checks import check_plan
+from planner.requests.requested import best_front, best_plans
+from planner.requests.specs import violations
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.specs import Specs
 from simulator.simulate import simulate

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.checks import check_plan
-from planner.objectives import load_objective, objective_names
-from planner.placements import all_placements, placed_roles, show_placement
+from planner.placements.partitions import all_placements, placed_roles, show_placement
+from planner.placements.strategies import place, strategy_names
+from planner.requests.checks import check_plan
+from planner.requests.objectives import load_objective, objective_names
 from planner.search import search
-from planner.strategies import place, strategy_names
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError, UnknownNameError

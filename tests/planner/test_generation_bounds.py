@@ -3,20 +3,20 @@ import random
 import numpy as np
 import pytest
 
-from planner.generation_bounds import least_seconds, load_of
+from planner.exact.generation_bounds import least_seconds, load_of
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal, Uniform
 from rlplan.plan import TaskPlan
 from simulator.costs import task_cost
-from simulator.costs.generating import steps_of
-from simulator.costs.sequences import statistics_of
-from simulator.costs.shares import longest_shares, waits
+from simulator.generation.generating import steps_of
+from simulator.generation.shares import longest_shares, waits
+from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from simulator.site import site_at
-from simulator.task_memory import least_kv_bytes, useful_kv_bytes
+from simulator.workload.sequences import statistics_of
 
 A100 = "a100-80gb-sxm"
 GENERATE = load_algorithm("ppo").tasks[0]

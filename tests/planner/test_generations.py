@@ -4,17 +4,17 @@ from statistics import median
 
 import pytest
 
-from planner.transitions import transition_for
+from planner.placements.transitions import transition_for
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal, Uniform
 from rlplan.plan import TaskPlan
 from simulator.costs import task_cost
+from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from simulator.site import site_at
-from simulator.task_memory import least_kv_bytes, useful_kv_bytes
 
 A100 = "a100-80gb-sxm"
 GENERATE = load_algorithm("ppo").tasks[0]

@@ -5,17 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from planner.accuracy import readers
-from planner.accuracy.hybridflow_throughput import forecast_of
-from planner.hybridflow.claims import claims_of
-from planner.hybridflow.index import Points, near
-from planner.hybridflow.points import BEST, HYBRIDFLOW, plan_words, unfinished_points
-from planner.hybridflow.systems import PEERS, placed_forecast, placement_name, system_forecast
-from planner.reproductions import load_reproduction, reproduction_names
+from planner.evaluation import read_table
+from planner.evaluation.hybridflow.claims import claims_of
+from planner.evaluation.hybridflow.index import Points, near
+from planner.evaluation.hybridflow.points import BEST, HYBRIDFLOW, plan_words, unfinished_points
+from planner.evaluation.hybridflow.systems import (
+    PEERS,
+    placed_forecast,
+    placement_name,
+    system_forecast,
+)
+from planner.evaluation.hybridflow_plans import job_of
+from planner.evaluation.reproductions import load_reproduction, reproduction_names
+from planner.evaluation.tables.hybridflow_throughput import forecast_of
 from rlplan.errors import UnknownNameError
-from rlplan.reproduced import Point
-from simulator.accuracy import read_table
-from simulator.accuracy.hybridflow_plans import job_of
+from rlplan.results.reproduced import Point
 
 HEADER = "figure,algorithm,model,gpus,system_or_placement,tokens_per_s"
 
@@ -29,7 +33,7 @@ def test_rows_of_every_peer_are_forecast_within_the_bound_on_the_smallest_cluste
     measured = {"NeMo-Aligner": 688.0, "DS-Chat": 1827.0, "OpenRLHF": 2299.0}
     lines = [f"Fig9,PPO,7B,8,{system},{rate}" for system, rate in measured.items()]
     (tmp_path / "t.csv").write_text("\n".join((HEADER, *lines)) + "\n")
-    rows = read_table(tmp_path / "t.csv", more=readers())
+    rows = read_table(tmp_path / "t.csv")
     assert {row.schema for row in rows} == {"hybridflow_throughput"}
     assert [row.fitted for row in rows] == [True, False, False]
     assert all(abs(row.error_fraction) < 0.35 for row in rows)

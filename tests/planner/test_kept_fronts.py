@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from planner import kept_fronts as kept
-from planner.kept_fronts import MOST_FILES, KeptFront, kept_fronts
-from planner.role_fronts import RoleTable
+from planner.exact import kept_fronts as kept
+from planner.exact.kept_fronts import MOST_FILES, KeptFront, kept_fronts
+from planner.exact.space import Space
+from planner.layouts.role_fronts import RoleTable
 from planner.search import search
-from planner.space import Space
 from profiles.catalog import load_job
 from profiles.facts import DeviceFacts, Facts, load_facts
 from rlplan.plan import TaskDraft

@@ -3,8 +3,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.layouts import generate_layouts, infer_layouts, train_layouts
-from planner.sizes import divisors, infer_sizes, powers_of_two, train_sizes
+from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
+from planner.layouts.sizes import divisors, infer_sizes, powers_of_two, train_sizes
 from profiles.catalog import load_engine
 from rlplan.algorithms import load_algorithm
 from tests.planner.brute_force import small_jobs

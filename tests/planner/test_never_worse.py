@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.baselines import baseline_names, load_baseline
-from planner.objectives import load_objective, objective_names
+from planner.requests.objectives import load_objective, objective_names
 from planner.search import search
+from planner.systems.baselines import baseline_names, load_baseline
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.specs import Specs

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.objectives import load_objective, objective_names
+from planner.requests.objectives import load_objective, objective_names
 from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
-from simulator.expenses import PoolLoad, rates_of
 from simulator.simulate import simulate
+from simulator.timeline.expenses import PoolLoad, rates_of
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()

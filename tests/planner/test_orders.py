@@ -2,15 +2,15 @@
 
 import math
 
-from planner.effort import Effort
-from planner.orders import other_orders
-from planner.placement_search import PlacementSearch
-from planner.space import Space
+from planner.exact.effort import Effort
+from planner.exact.placement_search import PlacementSearch
+from planner.exact.space import Space
+from planner.placements.orders import other_orders
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from simulator.simulate import simulate
 from tests.planner.brute_force import every_order

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from planner.effort import Effort
-from planner.objectives import load_objective, objective_names
-from planner.placement_search import PlacementSearch
-from planner.placements import GENERATION, all_placements
+from planner.exact.effort import Effort
+from planner.exact.placement_search import PlacementSearch
+from planner.exact.space import Space
+from planner.placements.partitions import GENERATION, all_placements
+from planner.requests.objectives import load_objective, objective_names
 from planner.search import search
-from planner.space import Space
 from rlplan.errors import InfeasibleError
 from rlplan.job import NodeGroup
 from rlplan.specs import Specs

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.allocations import Share, allocations, pool_sizes
-from planner.placements import placements, show_placement
-from planner.strategies import place, strategy_names
-from rlplan.decoding import decode
+from planner.placements.allocations import Share, allocations, pool_sizes
+from planner.placements.partitions import placements, show_placement
+from planner.placements.strategies import place, strategy_names
 from rlplan.errors import UnknownNameError
+from rlplan.files.decoding import decode
 from rlplan.job import Job, NodeGroup
 
 PPO = ("actor", "critic", "reference", "reward")

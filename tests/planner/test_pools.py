@@ -1,10 +1,10 @@
 import numpy as np
 from hypothesis import given
 
-from planner.options import OptionTable
-from planner.pools import PoolTable
-from planner.role_options import home_of
-from planner.sizes import train_sizes
+from planner.layouts.options import OptionTable
+from planner.layouts.pool_options import PoolTable
+from planner.layouts.role_options import home_of
+from planner.layouts.sizes import train_sizes
 from profiles.catalog import load_device
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.specs import (
+from planner.requests.specs import (
     Violation,
     allowed_modes,
     exceeded_spec,
@@ -11,12 +11,12 @@ from planner.specs import (
     violations,
 )
 from profiles.facts import load_facts
-from rlplan.decoding import decode
 from rlplan.errors import FileError
+from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.specs import Specs
-from simulator.expenses import PoolLoad, PoolRates
 from simulator.simulate import simulate
+from simulator.timeline.expenses import PoolLoad, PoolRates
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()

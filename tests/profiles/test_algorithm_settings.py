@@ -3,8 +3,8 @@
 import pytest
 
 from profiles.catalog import resolve_job
-from rlplan.decoding import decode
 from rlplan.errors import FileError
+from rlplan.files.decoding import decode
 from rlplan.job import Job
 
 WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}

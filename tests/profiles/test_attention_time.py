@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device
-from profiles.roofline import Roofline
 
 A100 = Roofline(load_device("a100-80gb-sxm"))
 H100 = Roofline(load_device("h100-80gb-sxm"))

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.catalog import load_job, load_model, resolve_job
-from rlplan.decoding import decode
 from rlplan.errors import FileError
+from rlplan.files.decoding import decode
+from rlplan.files.writing import plain
 from rlplan.job import Engines, Job
 from rlplan.lengths import Empirical, Lognormal
-from rlplan.writing import plain
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

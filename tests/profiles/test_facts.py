@@ -6,14 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.analytic.efficiencies import (
+    FITS_FOLDER,
+    HOST_FILE,
+    load_efficiencies,
+    load_host_costs,
+)
+from profiles.analytic.roofline import Roofline
 from profiles.catalog import device_names, load_device
-from profiles.efficiencies import FITS_FOLDER, HOST_FILE, load_efficiencies, load_host_costs
 from profiles.facts import DeviceFacts, load_facts
-from profiles.roofline import Roofline
-from profiles.table import new_profile
+from profiles.tables.table import new_profile
 from rlplan.errors import FileError, MissingFactError, UnknownNameError
 from rlplan.estimate import Source
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.probing import ModelPass

@@ -8,7 +8,7 @@ import pytest
 from profiles.catalog import load_device
 from profiles.facts import DeviceFacts
 from profiles.imports import Source, format_names, import_profile
-from profiles.table import read_profile
+from profiles.tables.table import read_profile
 from rlplan.errors import FileError, UnknownNameError
 from rlplan.estimate import Source as Origin
 

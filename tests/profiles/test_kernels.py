@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.attention_time import split_parts
+from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device
-from profiles.kernels import KERNELS_FOLDER, load_kernels
-from profiles.roofline import Roofline
-from profiles.row_time import ROW_SHAPES
+from profiles.kernels.attention_time import split_parts
+from profiles.kernels.constants import KERNELS_FOLDER, load_kernels
+from profiles.kernels.row_time import ROW_SHAPES
 from rlplan.errors import UnknownNameError
 from rlplan.estimate import Source
 

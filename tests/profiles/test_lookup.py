@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.lookup import Line, Scatter, piecewise
-from profiles.passes import PassTable
-from profiles.points import Point, key_of, model_pass_keys
+from profiles.tables.lookup import Line, Scatter, piecewise
+from profiles.tables.passes import PassTable
+from profiles.tables.points import Point, key_of, model_pass_keys
 from rlplan.estimate import Source
 from rlplan.model import ModelArchitecture
 from rlplan.probing import ModelPass

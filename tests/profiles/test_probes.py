@@ -5,14 +5,14 @@ import math
 
 import pytest
 
-from profiles.points import ALLOWED_TEXT, TABLES, key_of
 from profiles.probes import load_probe, probe_names
 from profiles.probes.bench.contract import DeviceProbe, HostBench, HostProbe, JobRules, Settings
 from profiles.probes.bench.crew import Crew, ProbeError
 from profiles.probes.bench.repeats import MOST_REPEATS, measure_within_budget
 from profiles.sheets import load_model
+from profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
 from rlplan.errors import UnknownNameError, UserError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
 
 DEVICE_PROBES = [name for name in probe_names() if isinstance(load_probe(name), DeviceProbe)]

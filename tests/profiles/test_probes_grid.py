@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.points import model_pass_keys
 from profiles.probes import load_probe
 from profiles.probes.bench.contract import Settings
 from profiles.probes.bench.groups import group_sizes
@@ -19,7 +18,8 @@ from profiles.probes.bench.shapes import (
 )
 from profiles.probes.model_pass import passes_of
 from profiles.sheets import load_model
-from rlplan.frozen import FrozenDict
+from profiles.tables.points import model_pass_keys
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.lengths import Empirical, Lognormal, Uniform
 

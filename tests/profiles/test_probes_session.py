@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from profiles.fingerprint import (
+from profiles.probes.session import profile_machine
+from profiles.sheets import load_model
+from profiles.tables.fingerprint import (
     fingerprint_digest,
     matches,
     read_fingerprint,
     usable_cores,
 )
-from profiles.probes.session import profile_machine
-from profiles.sheets import load_model
-from profiles.table import TABLES, read_profile
+from profiles.tables.table import TABLES, read_profile
 from rlplan.errors import FileError, UnknownNameError, UserError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.table import TABLES, Profile, architecture_digest, new_profile, read_profile
+from profiles.tables.table import TABLES, Profile, architecture_digest, new_profile, read_profile
 from rlplan.errors import FileError
 from rlplan.model import ModelArchitecture
 

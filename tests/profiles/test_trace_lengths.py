@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from profiles.trace_lengths import MAX_VALUES, read_trace
+from profiles.jobs.trace_lengths import MAX_VALUES, read_trace
 from rlplan.errors import FileError
 from rlplan.lengths import TraceFile, longest, mean_length
 

@@ -4,11 +4,11 @@ import random
 import statistics
 from dataclasses import replace
 
-from rlplan.forecast import Forecast, MemoryForecast
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
-from rlplan.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import IterationSpan, Trace, sorted_spans
 from tests.reports.samples import (
     GENERATE_PARTS,

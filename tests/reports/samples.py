@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from rlplan.forecast import Forecast, MemoryForecast, TaskForecast
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from rlplan.searched import Candidate, InfeasiblePlacement, SearchResult
+from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
+from rlplan.results.searched import Candidate, InfeasiblePlacement, SearchResult
 from rlplan.trace import IterationSpan, Span, sorted_spans
 
 GIB = 1024**3

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.curves import curves_by_topic, curves_figure, topic_of
-from reports.memory_chart import memory_figure
-from reports.parts_chart import parts_figure
-from reports.plan_drawing import DrawnNode, drawn_nodes, plan_figure
-from reports.stacked_bars import Bar, piece_looks
-from reports.style import (
+from reports.pictures.curves import curves_by_topic, curves_figure, topic_of
+from reports.pictures.memory_chart import memory_figure
+from reports.pictures.parts_chart import parts_figure
+from reports.pictures.plan_drawing import DrawnNode, drawn_nodes, plan_figure
+from reports.pictures.stacked_bars import Bar, piece_looks
+from reports.pictures.style import (
     POOL_COLOURS,
     SERIES_COLOURS,
     TASK_COLOURS,
@@ -25,14 +25,14 @@ from reports.style import (
     relative_luminance,
     text_width,
 )
-from reports.timelines import (
+from reports.pictures.timelines import (
     forecast_panel,
     lanes,
     measured_panel,
     median_iteration,
     timelines_figure,
 )
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan.plan import ResourcePool
 from rlplan.trace import Span

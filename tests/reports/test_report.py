@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from reports.report import as_markdown, write_report
+from reports.pages.report import as_markdown, write_report
 from rlplan.errors import FileError
-from rlplan.forecast import Forecast
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool
+from rlplan.results.forecast import Forecast
 from tests.house.tree import ROOT
 from tests.reports.run_samples import cpu_report
 from tests.reports.samples import gpu_forecast, gpu_plan, gpu_report, gpu_search
@@ -265,7 +265,7 @@ def test_reporting_needs_no_torch_and_no_ray(tmp_path):
         "for blocked in ('torch', 'ray', 'transformers', 'pydantic', 'typer', 'rich'):\n"
         "    sys.modules[blocked] = None\n"
         "from pathlib import Path\n"
-        "from reports.report import write_report\n"
+        "from reports.pages.report import write_report\n"
         "from tests.reports.run_samples import cpu_report\n"
         f"write_report(Path({str(tmp_path)!r}), **cpu_report())\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
@@ -280,7 +280,7 @@ def test_reporting_needs_no_torch_and_no_ray(tmp_path):
 def test_tables_for_the_terminal_load_no_drawing_library():
     program = (
         "import sys\n"
-        "import reports.tables, reports.search_tables, reports.wording\n"
+        "import reports.tables.plans, reports.tables.searches, reports.tables.wording\n"
         "print([name for name in ('matplotlib', 'jinja2', 'pandas') if name in sys.modules])\n"
     )
     answer = subprocess.run(

@@ -1,9 +1,9 @@
 """The page of a reproduced evaluation: claims marked, published values beside forecasts."""
 
-from reports.reproduction_page import write_reproduction_page
-from reports.reproduction_plots import curves_of
-from reports.reproduction_tables import claims_table, points_table, series_table
-from rlplan.reproduced import Claim, Point, Reproduction
+from reports.pages.reproduction import write_reproduction_page
+from reports.pictures.reproduction import curves_of
+from reports.tables.reproduction import claims_table, points_table, series_table
+from rlplan.results.reproduced import Claim, Point, Reproduction
 
 
 def point(series, gpus, forecast, published=None, figure="Fig 9", **more):

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from reports.systems_page import systems_content, verdict, write_systems_page
-from reports.systems_tables import (
+from reports.pages.systems import systems_content, verdict, write_systems_page
+from reports.tables.systems import (
     about_table,
     misfits_table,
     stages_table,
@@ -11,8 +11,8 @@ from reports.systems_tables import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.frozen import FrozenDict
-from rlplan.systems import SystemForecast, SystemsComparison
+from rlplan.files.frozen import FrozenDict
+from rlplan.results.systems import SystemForecast, SystemsComparison
 from tests.reports.samples import gpu_forecast, gpu_plan
 
 STAGES = FrozenDict({"generation": 6.0, "preparation": 1.0, "training": 3.0})

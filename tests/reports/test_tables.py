@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from reports import search_tables, tables, wording
-from rlplan.frozen import FrozenDict
+from reports.tables import plans as tables
+from reports.tables import searches as search_tables
+from reports.tables import wording
+from rlplan.files.frozen import FrozenDict
 from rlplan.lengths import Empirical, Lognormal, Uniform
-from rlplan.measurement import Comparison, ComparisonRow
 from rlplan.plan import TaskPlan
+from rlplan.results.measurement import Comparison, ComparisonRow
 from tests.reports.run_samples import cpu_forecast, cpu_plan, cpu_run
 from tests.reports.samples import gpu_forecast, gpu_plan, gpu_search
 

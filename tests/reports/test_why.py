@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from reports.search_tables import best_of_placements, short_runners_up_table, why_table
-from rlplan.frozen import FrozenDict
+from reports.tables.searches import best_of_placements, short_runners_up_table, why_table
+from rlplan.files.frozen import FrozenDict
 from rlplan.plan import ResourcePool
-from rlplan.searched import Candidate
+from rlplan.results.searched import Candidate
 from tests.reports.samples import gpu_forecast, gpu_plan, gpu_search, task_forecast
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from reports import wording
-from rlplan.measurement import Comparison, ComparisonRow
+from reports.tables import wording
+from rlplan.results.measurement import Comparison, ComparisonRow
 
 ITERATION = ComparisonRow(
     name="iteration",

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.completion import load_plan
-from profiles.table import new_profile
-from rlplan.frozen import FrozenDict
-from rlplan.measurement import MeasuredRun
+from planner.requests.completion import load_plan
+from profiles.tables.table import new_profile
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_json, write_yaml
+from rlplan.results.measurement import MeasuredRun
 from rlplan.trace import Trace
-from rlplan.writing import write_json, write_yaml
 from rlplan_cli.main import run as run_cli
 from simulator.simulate import simulate
 

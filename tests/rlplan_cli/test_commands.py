@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
-from rlplan.decoding import adapter
-from rlplan.forecast import Forecast
+from rlplan.files.decoding import adapter
 from rlplan.plan import PlanDraft
+from rlplan.results.forecast import Forecast
 from rlplan_cli import commands
 from rlplan_cli.application import command_names
 from tests.house.tree import ROOT

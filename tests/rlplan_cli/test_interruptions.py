@@ -62,7 +62,7 @@ def test_an_interruption_while_rooms_are_imported_is_one_line_too(project, comma
         "from rlplan_cli.main import main\n"
         "plain = builtins.__import__\n"
         "def importing(name, *rest):\n"
-        "    if name.split('.')[0] in ('planner', 'rlplan.decoding', 'simulator', 'pydantic'):\n"
+        "    if name.split('.')[0] in ('planner', 'rlplan.files.decoding', 'simulator', 'pydantic'):\n"
         "        builtins.__import__ = plain\n"
         "        signal.raise_signal(signal.SIGINT)\n"
         "    return plain(name, *rest)\n"

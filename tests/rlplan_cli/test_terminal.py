@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from reports.tables import Table, columns
+from reports.tables.plans import Table, columns
 from rlplan.units import show_seconds
 from rlplan_cli.grids import grid_of
 

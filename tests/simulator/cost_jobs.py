@@ -5,7 +5,7 @@ from functools import cache
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from simulator.site import site_at
 

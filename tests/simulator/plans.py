@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan

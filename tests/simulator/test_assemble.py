@@ -2,13 +2,13 @@ import pytest
 
 from profiles.facts import load_facts
 from rlplan.estimate import Estimate, Source
-from rlplan.forecast import MemoryForecast
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
-from simulator.agenda import Entry
-from simulator.assemble import assemble
+from rlplan.results.forecast import MemoryForecast
 from simulator.costs import TaskCost
-from simulator.engine import Work, play
+from simulator.timeline.agenda import Entry
+from simulator.timeline.assemble import assemble
+from simulator.timeline.engine import Work, play
 from tests.simulator.plans import split_plan
 
 GIB = 1024**3

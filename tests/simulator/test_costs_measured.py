@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 
 from profiles.facts import load_facts
-from profiles.points import model_pass_keys
-from profiles.table import new_profile, read_profile
+from profiles.tables.points import model_pass_keys
+from profiles.tables.table import new_profile, read_profile
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Source
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from simulator.costs import task_cost, transition_cost
+from simulator.memory.task_memory import CONTEXT, task_memory
 from simulator.site import Site
-from simulator.task_memory import CONTEXT, task_memory
 from tests.simulator.plans import TINY
 
 TASKS = {task.name: task for task in load_algorithm("ppo").tasks}

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from profiles.catalog import load_model
 from rlplan.model import ModelArchitecture
-from simulator.costs.derived import (
+from simulator.model.derived import (
     backward_operators,
     flops_of,
     kernels_of,
     recomputed_operators,
 )
-from simulator.costs.operators import (
+from simulator.model.operators import (
     Attention,
     Batch,
     Collective,

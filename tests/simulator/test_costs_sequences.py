@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Uniform, mean_length
-from simulator.costs.sequences import (
+from simulator.workload.sequences import (
     LengthStatistics,
     local_sequences,
     micro_batch_of,

@@ -5,17 +5,17 @@ from functools import partial
 
 import pytest
 
+from planner.evaluation.serving import ServedFacts, Service, cache_bytes, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.estimate import Estimate, Source
 from rlplan.hardware import StepCosts
 from rlplan.lengths import Lognormal, sample_lengths
 from rlplan.plan import TaskPlan
-from simulator.accuracy.serving import ServedFacts, Service, cache_bytes, serve
-from simulator.costs.engine_clock import EngineClock
-from simulator.costs.generating import budget_of, generated, steps_of
-from simulator.costs.grids import Grid, Note, nodes, worst_of
-from simulator.costs.stepping import engine_steps
-from simulator.replica import Chunks
+from simulator.generation.engine_clock import EngineClock
+from simulator.generation.generating import budget_of, generated, steps_of
+from simulator.generation.grids import Grid, Note, nodes, worst_of
+from simulator.generation.replica import Chunks
+from simulator.generation.stepping import engine_steps
 from simulator.site import Site
 from tests.effort import calls_of
 

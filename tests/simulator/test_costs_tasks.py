@@ -12,8 +12,8 @@ from rlplan.job import Rewards, Workload
 from rlplan.lengths import Empirical, Lognormal
 from rlplan.plan import TaskPlan
 from simulator.costs import task_cost
-from simulator.costs.decoding import operator_steps
 from simulator.costs.pipeline import layers_of_stages
+from simulator.generation.decoding import operator_steps
 from simulator.site import Site
 from tests.effort import calls_of
 from tests.simulator.cost_jobs import GRPO, PPO, facts_of, job_of, site_of

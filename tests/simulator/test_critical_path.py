@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.critical_path import critical_path, idle_seconds, seconds_by_stage
-from simulator.engine import Work, play
+from simulator.timeline.critical_path import critical_path, idle_seconds, seconds_by_stage
+from simulator.timeline.engine import Work, play
 
 
 def task(name, pool, *after):

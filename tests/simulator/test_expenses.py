@@ -5,7 +5,7 @@ import pytest
 from profiles.facts import load_facts
 from rlplan.job import NodeGroup
 from rlplan.plan import ResourcePool
-from simulator.expenses import (
+from simulator.timeline.expenses import (
     PoolLoad,
     PoolRates,
     iteration_joules,

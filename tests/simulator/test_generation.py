@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.generation import Replica, generate
+from simulator.generation.playing import Replica, generate
 from tests.effort import calls_of
 from tests.simulator import reference_generation as reference
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.evaluation.serving import ServedFacts
 from profiles.catalog import engine_names, load_engine, load_model
 from rlplan.plan import TaskPlan
-from simulator.accuracy.serving import ServedFacts
-from simulator.costs.generating import budget_of, clock_of, replica_of, steps_of
-from simulator.generation import generate
+from simulator.generation.generating import budget_of, clock_of, replica_of, steps_of
+from simulator.generation.playing import generate
 from simulator.site import Site
 from tests.simulator import reference_generation as reference
 

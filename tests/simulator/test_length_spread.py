@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.evaluation.serving import ServedFacts
 from profiles.catalog import load_engine, load_model
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Lognormal, Uniform
 from rlplan.plan import TaskPlan
-from simulator.accuracy.serving import ServedFacts
 from simulator.costs import task_cost, with_length_spread
-from simulator.costs.generating import budget_of, clock_of, replica_of, steps_of
-from simulator.costs.length_spread import OTHER_BATCHES, length_spread
-from simulator.costs.sequences import LengthStatistics
-from simulator.costs.shares import longest_shares, other_shares, waits
-from simulator.generation import generate
+from simulator.generation.generating import budget_of, clock_of, replica_of, steps_of
+from simulator.generation.length_spread import OTHER_BATCHES, length_spread
+from simulator.generation.playing import generate
+from simulator.generation.shares import longest_shares, other_shares, waits
 from simulator.site import Site
+from simulator.workload.sequences import LengthStatistics
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 A100 = "a100-80gb-sxm"

@@ -7,16 +7,16 @@ from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal
 from rlplan.plan import TaskPlan
 from simulator.costs import task_cost
 from simulator.costs.layout_columns import ZEROS, columns_of
 from simulator.costs.many_seconds import many_task_seconds
-from simulator.many_memory import many_task_bytes
+from simulator.memory.many_memory import many_task_bytes
+from simulator.memory.task_memory import task_memory
 from simulator.site import site_at
-from simulator.task_memory import task_memory
 
 A100 = "a100-80gb-sxm"
 ENGINES = (

@@ -7,12 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.catalog import load_model
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from simulator.costs.activations import layer_activation_bytes, logits_bytes
-from simulator.costs.operators import Shard
-from simulator.costs.weights import cache_bytes_per_token, largest_shard, shard_parameters
-from simulator.memory import (
+from simulator.memory.pool_memory import (
     KEPT_FREE,
     generation_kv_bytes,
     kv_bytes_left,
@@ -21,6 +18,9 @@ from simulator.memory import (
     task_memory,
     transition_terms,
 )
+from simulator.model.activations import layer_activation_bytes, logits_bytes
+from simulator.model.operators import Shard
+from simulator.model.weights import cache_bytes_per_token, largest_shard, shard_parameters
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.test_costs_tasks import layouts
 from tests.strategies import architectures

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rlplan.plan import TaskPlan
-from simulator.costs.weights import largest_shard
-from simulator.memory import task_memory, transition_terms
+from simulator.memory.pool_memory import task_memory, transition_terms
+from simulator.model.weights import largest_shard
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 JOB = job_of(nodes=1)

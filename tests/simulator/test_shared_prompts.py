@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from profiles.catalog import engine_names, load_engine, load_model
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Uniform
-from simulator.costs.activations import layer_activation_bytes
-from simulator.costs.generating import budget_of
-from simulator.costs.operators import FP32_BYTES, Shard
-from simulator.costs.sequences import LengthStatistics, straggler_fraction
-from simulator.costs.shared_prompts import computed_batch, least_shared_tokens, waiting_fraction
-from simulator.generation import Replica, generate
-from simulator.waves import most_prompts, prompts_between
+from simulator.generation.generating import budget_of
+from simulator.generation.playing import Replica, generate
+from simulator.generation.waves import most_prompts, prompts_between
+from simulator.model.activations import layer_activation_bytes
+from simulator.model.operators import FP32_BYTES, Shard
+from simulator.workload.sequences import LengthStatistics, straggler_fraction
+from simulator.workload.shared_prompts import computed_batch, least_shared_tokens, waiting_fraction
 
 SHARES = replace(load_engine("torch-3d"), shares_prompts=True)
 REPEATS = replace(SHARES, shares_prompts=False)

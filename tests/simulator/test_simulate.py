@@ -7,7 +7,7 @@ import pytest
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.errors import PlanError
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.simulate import simulate
 from tests.effort import calls_of

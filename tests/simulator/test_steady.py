@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
 from rlplan.trace import IterationSpan, Trace
-from simulator.engine import Work, play
-from simulator.steady import cycle_of, first_of, one_step_off, shown, window_of
+from simulator.timeline.engine import Work, play
+from simulator.timeline.steady import cycle_of, first_of, one_step_off, shown, window_of
 
 TASKS = tuple(
     task

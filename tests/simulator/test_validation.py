@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import PlanError
-from rlplan.forecast import Forecast, TaskForecast
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.lengths import mean_length
-from rlplan.measurement import MeasuredRun
+from rlplan.results.forecast import Forecast, TaskForecast
+from rlplan.results.measurement import MeasuredRun
 from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
 from simulator.validation import compare
 from tests.simulator.plans import split_plan

@@ -11,7 +11,7 @@ test bounds it (docs/decisions/0006).
 import numpy as np
 import pytest
 
-from simulator.generation import Replica, generate
+from simulator.generation.playing import Replica, generate
 from tests.simulator import reference_generation as reference
 from tests.vllm.scheduler_alone import Case, serve, write_tiny_model
 

@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 import torch
 
-from executor.batches import PADDING, RESPONSE
-from executor.engines import start_engine
-from executor.infer import infer
+from executor.data.batches import PADDING, RESPONSE
+from executor.learning.infer import infer
+from executor.rollout.engines import start_engine
 from rlplan.errors import InfeasibleError, PlanError
 from tests.vllm.engine_alone import (
     LENGTHS,
@@ -137,7 +137,7 @@ def test_what_vllm_itself_refuses_is_said_of_the_plans_task():
 
 
 def test_a_build_of_vllm_for_other_devices_is_refused_by_name():
-    from executor.engines.vllm import check_build
+    from executor.rollout.engines.vllm import check_build
 
     here, other = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu", "cuda")
     check_build(here)

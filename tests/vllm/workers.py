@@ -3,7 +3,7 @@
 import gc
 import sys
 
-from executor.protocols import ALL_TO_ALL, registered
+from executor.workers.protocols import ALL_TO_ALL, registered
 from tests.executor.harness import ReusedWorker
 
 

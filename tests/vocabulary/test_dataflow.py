@@ -8,8 +8,8 @@ from rlplan.dataflow import (
     parents_of,
     tasks_of,
 )
-from rlplan.decoding import decode
 from rlplan.errors import UnknownNameError
+from rlplan.files.decoding import decode
 from rlplan.job import Job
 
 WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}

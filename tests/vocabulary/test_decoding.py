@@ -4,11 +4,11 @@ import pytest
 import yaml
 from hypothesis import given
 
-from rlplan.decoding import adapter, decode, load_yaml, read_json, read_yaml
 from rlplan.errors import FileError
+from rlplan.files.decoding import adapter, decode, load_yaml, read_json, read_yaml
+from rlplan.files.writing import to_json, to_yaml, write_json, write_text
 from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft
-from rlplan.writing import to_json, to_yaml, write_json, write_text
 from tests.strategies import jobs, plans
 
 GOOD = {

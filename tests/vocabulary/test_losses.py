@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from rlplan.forecast import TaskForecast
-from rlplan.frozen import FrozenDict
-from rlplan.losses import WAITING, losses
+from rlplan.files.frozen import FrozenDict
+from rlplan.results.forecast import TaskForecast
+from rlplan.results.lost_seconds import WAITING, losses
 from tests.reports.samples import gpu_forecast
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from profiles.points import architecture_digest
 from profiles.probes.bench.contract import Settings
+from profiles.tables.points import architecture_digest
 from rlplan.job import Job
 from rlplan.lengths import Empirical, Lengths, Uniform, longest, mean_length, sample_lengths
 from rlplan.model import ModelArchitecture

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from profiles.fingerprint import fingerprint_digest, matches, read_fingerprint
-from profiles.table import HEADER_FILE, Profile, new_profile, read_profile
+from profiles.tables.fingerprint import fingerprint_digest, matches, read_fingerprint
+from profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
 from rlplan.errors import FileError, UserError
 
 

@@ -24,7 +24,7 @@ from profiles.probes.bench.repeats import (
 from profiles.probes.session.context import context_bytes
 from profiles.probes.session.opening import open_profile, reopen
 from profiles.sheets import load_device
-from profiles.table import Profile
+from profiles.tables.table import Profile
 from rlplan.errors import UserError
 from rlplan.job import Job
 from rlplan.probing import PassRunner

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from profiles.catalog import load_model
-from rlplan.frozen import FrozenDict
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Lognormal, Uniform
 from rlplan.plan import Plan

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.checks import check_plan
+from planner.requests.checks import check_plan
 from profiles.facts import load_facts
-from rlplan.decoding import load_yaml
-from rlplan.writing import write_yaml
+from rlplan.files.decoding import load_yaml
+from rlplan.files.writing import write_yaml
 from simulator.simulate import simulate
 from tests.simulator.golden.plans import PLANS
 

@@ -1,0 +1,77 @@
+"""What the controller sends with a task's call, and what a rank reports beside its outputs."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from executor.data.batches import Columns, Rows, joined_columns
+from rlplan.dataflow import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCall:
+    """Ask a rank to run a task on its rows.
+
+    Attributes:
+        iteration: Number of the batch of prompts; sampling again draws others than iterations do.
+        rows: The rank's rows of the global batch.
+        inputs: By data key, the rows of the pieces that overlap them. The pieces' columns follow the
+            call as arguments of their own, in this order: Ray hands a call over when its arguments
+            are there, without a message per reference.
+        state: What the algorithm carries from iteration to iteration, by name.
+    """
+
+    task: Task
+    iteration: int
+    rows: Rows
+    inputs: Mapping[str, Sequence[Rows]]
+    state: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallReport:
+    """Say when a rank worked on a call, on the host's clock, and what it measured.
+
+    Attributes:
+        start_seconds: When all inputs were there and the rank began to work on them.
+        end_seconds: When its outputs were ready to be handed over.
+    """
+
+    start_seconds: float
+    end_seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+Outcome = tuple[Mapping[str, Columns], Mapping[str, float]]
+
+
+def run_task(
+    call: TaskCall,
+    pieces: Sequence[Columns],
+    compute: Callable[[Columns], Outcome],
+    *,
+    leads: bool,
+) -> Any:
+    """Join a call's inputs and compute, in measured time.
+
+    Args:
+        pieces: Columns of the call's inputs, in their order.
+
+    Returns:
+        The task's outputs in their order (None on ranks whose results do not count), then the
+        report; a task without outputs returns the report alone.
+    """
+    start = time.time()
+    outputs, metrics = compute(joined_columns(call.inputs, call.rows, pieces))
+    columns = [outputs[key] if leads else None for key in call.task.outputs]
+    report = CallReport(start_seconds=start, end_seconds=time.time(), metrics=metrics)
+    return (*columns, report) if columns else report
+
+
+def wait_for(references: Sequence[Any]) -> None:
+    """Wait until objects exist, without fetching them: waiting is not part of a task."""
+    if references:
+        ray.wait(list(references), num_returns=len(references), fetch_local=False)

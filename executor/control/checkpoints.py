@@ -1,0 +1,220 @@
+"""Checkpoints of a run: what is needed to go on as if it had never stopped, on any layout.
+
+A checkpoint is a folder that is written under another name and renamed when it is whole:
+`checkpoint.json` (where the run is), `plan.yaml` (what wrote it), a folder of each trained model,
+and `random/` with the random states of every rank. Models that are not trained come from the seed.
+Where iterations overlap, `generator/` holds the weights that the next batch is generated with, which
+are an update older: a run that goes on makes that batch again.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from executor.workers.pools import WorkerGroup, fetched
+from rlplan.errors import FileError
+from rlplan.files.decoding import check_version, decode, load_json, read_yaml
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_json, write_yaml
+from rlplan.job import Job
+from rlplan.plan import Plan
+
+CHECKPOINTS_FOLDER = "checkpoints"
+STATE_FILE = "checkpoint.json"
+PLAN_FILE = "plan.yaml"
+RANDOM_FOLDER = "random"
+GENERATOR_FOLDER = "generator"
+VERSION = 1
+# What a run that goes on must share with the one that it continues; layouts may differ.
+CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """Say where a run is.
+
+    Attributes:
+        iteration: Iterations that are done; the next one has this number.
+        next_prompt: Position in the stream of prompts at which the next iteration begins.
+        seed: Of the weights and the samples.
+        algorithm_state: What the algorithm carries from iteration to iteration, by name.
+    """
+
+    version: int = VERSION
+    iteration: int
+    next_prompt: int
+    seed: int
+    algorithm_state: FrozenDict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Hold a checkpoint's folder and where the run is in it."""
+
+    folder: Path
+    state: CheckpointState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCall:
+    """Ask a rank to write or read its part of a checkpoint.
+
+    Attributes:
+        seat: Pool and rank, a file's name.
+    """
+
+    folder: Path
+    seat: str
+
+    @property
+    def random_file(self) -> Path:
+        """Return where this rank's random states are."""
+        return self.folder / RANDOM_FOLDER / f"{self.seat}.json"
+
+
+class CheckpointFolder:
+    """Write checkpoints into a folder and keep the last ones.
+
+    Args:
+        keep: How many.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder, self._keep = folder.resolve(), keep
+
+    def save(
+        self, plan: Plan, groups: Mapping[str, WorkerGroup], state: CheckpointState
+    ) -> Checkpoint:
+        """Write a checkpoint, whole or not at all, then drop the oldest ones.
+
+        Raises:
+            FileError: The folder cannot be written.
+        """
+        target = self._folder / f"iteration-{state.iteration:06d}"
+        partial = target.with_name(f".{target.name}.partial")
+        try:
+            self._remove_left_overs()
+            (partial / RANDOM_FOLDER).mkdir(parents=True)
+        except OSError as error:
+            raise FileError(str(self._folder), f"cannot be written: {error.strerror}") from None
+        _on_all("save_checkpoint", partial, groups)
+        write_yaml(partial / PLAN_FILE, plan)
+        write_json(partial / STATE_FILE, state)
+        _discard(target)
+        partial.rename(target)
+        found = _complete(self._folder)
+        done = found.index(target) + 1
+        # Later ones are of a run that was given up where this one began.
+        for old in (*found[: max(0, done - self._keep)], *found[done:]):
+            _discard(old)
+        return Checkpoint(folder=target, state=state)
+
+    def _remove_left_overs(self) -> None:
+        for left in self._folder.glob(".iteration-*"):
+            shutil.rmtree(left)
+
+
+def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:
+    """Let the workers of all pools take over what a checkpoint holds for them.
+
+    Returns:
+        Whether those that generate now have the weights of the next batch, an update behind.
+
+    Raises:
+        FileError: It does not hold the models that they train.
+    """
+    return any(_on_all("load_checkpoint", checkpoint.folder, groups))
+
+
+def find_checkpoint(path: Path) -> Checkpoint:
+    """Return the checkpoint of a folder: itself, or the last one of a run.
+
+    Raises:
+        FileError: There is none, or it was written by another release.
+    """
+    found = [path] if (path / STATE_FILE).exists() else _complete(path / CHECKPOINTS_FOLDER)
+    found = found or _complete(path)
+    if not found:
+        allowed = "a checkpoint, or the folder of a run with `--checkpoint-every`"
+        raise FileError(str(path), "holds no checkpoint", allowed=allowed)
+    file = found[-1] / STATE_FILE
+    data = load_json(file)
+    check_version(data, VERSION, str(file), "checkpoint")
+    return Checkpoint(folder=found[-1].resolve(), state=decode(CheckpointState, data, str(file)))
+
+
+def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: int) -> None:
+    """Refuse to go on with another job, or where nothing is left to do.
+
+    Args:
+        iterations: Of the run in all, those before the checkpoint included.
+
+    Raises:
+        FileError: Names what differs.
+    """
+    file, state = str(checkpoint.folder), checkpoint.state
+    if state.seed != seed:
+        raise FileError(
+            file, "is of another seed", field="seed", value=seed, allowed=f"{state.seed}"
+        )
+    if state.iteration >= iterations:
+        allowed = f"more than {state.iteration} iterations in all (--iterations)"
+        raise FileError(file, "is done", value=iterations, allowed=allowed)
+    before, now = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job, plan.job
+    for field in CONTINUED:
+        if getattr(before, field) != getattr(now, field):
+            _refuse(file, f"job.{field}", getattr(now, field), getattr(before, field))
+    if before.workload.prompts != now.workload.prompts:
+        _refuse(file, "job.workload.prompts", now.workload.prompts, before.workload.prompts)
+
+
+def check_checkpoints_of(out: Path, start: Checkpoint | None) -> bool:
+    """Return whether a run goes on in the folder in which it was; refuse to mix it with another.
+
+    Args:
+        out: Folder of the run.
+        start: With which it begins.
+
+    Raises:
+        FileError: The folder holds checkpoints of another run.
+    """
+    folder = out.resolve() / CHECKPOINTS_FOLDER
+    if start is not None and start.folder.parent == folder:
+        return True
+    if _complete(folder):
+        allowed = f"--resume {out}, or another --out"
+        raise FileError(str(out), "holds checkpoints of an earlier run", allowed=allowed)
+    return False
+
+
+def prompts_before(job: Job, iteration: int) -> int:
+    """Return the position in the stream of prompts at which an iteration begins."""
+    return iteration * job.workload.prompts
+
+
+def _refuse(file: str, field: str, value: Any, before: Any) -> None:
+    raise FileError(file, "is of another job", field=field, value=value, allowed=f"{before!r}")
+
+
+def _on_all(method: str, folder: Path, groups: Mapping[str, WorkerGroup]) -> list[Any]:
+    waiting: dict[Any, Any] = {}
+    for pool, group in groups.items():
+        calls = {
+            rank: (StoreCall(folder=folder, seat=f"{pool}-{rank}"),) for rank in range(group.ranks)
+        }
+        waiting |= {(pool, rank): ref for rank, ref in group.send(method, calls).items()}
+    return list(fetched(waiting).values())
+
+
+def _complete(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob(f"iteration-*/{STATE_FILE}"))
+
+
+def _discard(folder: Path) -> None:
+    """Remove a checkpoint; one that is removed in part is none."""
+    if folder.exists():
+        hidden = folder.with_name(f".{folder.name}.old")
+        folder.rename(hidden)
+        shutil.rmtree(hidden)

@@ -1,0 +1,297 @@
+"""The single controller: it walks the dataflow, sends every call at once, and sees references only.
+
+A worker starts a task when it is the task's turn on its pool and the inputs are there, so a model
+on another pool starts as soon as its inputs exist, without a word from here.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from executor.control.calls import TaskCall
+from executor.control.loops import (
+    Batch,
+    beside_generation,
+    enough_groups,
+    generated,
+    left_to_do,
+    one_batch,
+    one_step_off,
+    sampled_again,
+)
+from executor.control.pending_calls import Outbox, Sent, metrics_by_task, reported_by, sending_order
+from executor.control.spans import Seat, measured_spans
+from executor.data.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
+from executor.data.prompt_pieces import PromptPieces
+from executor.learning.multiplier import initial_state, next_state
+from executor.parallel.generation_layouts import (
+    generation_positions,
+    shares_weights,
+    task_positions,
+)
+from executor.weights.weight_sync import send_weights
+from executor.workers.pools import WorkerGroup
+from executor.workers.protocols import DP_PROTO, RankPositions, train_positions
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, parents_of
+from rlplan.plan import Plan
+from rlplan.trace import IterationSpan, Span
+
+TRANSITION = "transition"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Hold an iteration that was sent off."""
+
+    iteration: int
+    start_seconds: float
+    calls: tuple[Sent, ...]
+    # Keeps the objects of the iteration alive until it is finished.
+    pieces: Mapping[str, tuple[Piece, ...]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Hold what an iteration measured: its spans, and by task the metrics of all its ranks.
+
+    Attributes:
+        state: What the algorithm went into it with, by name.
+    """
+
+    span: IterationSpan
+    spans: tuple[Span, ...]
+    metrics: Mapping[str, Mapping[str, float]]
+    state: Mapping[str, float] = field(default_factory=dict)
+
+
+class Controller:
+    """Run iterations of a plan on worker groups.
+
+    Args:
+        groups: By pool.
+        prompts: Returns the prompts of a batch as columns, and the texts that are mixed in.
+
+    Attributes:
+        prompts: Batches of prompts, as they are handed out.
+        state: What the algorithm carries from iteration to iteration, by name; it belongs into a
+            checkpoint.
+        generator_is_ready: Whether what generates has the weights for the next batch already, from a
+            checkpoint.
+        origin_seconds: From when spans are counted, on the host's clock; None: from the first
+            iteration that is sent.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        tasks: tuple[Task, ...],
+        groups: Mapping[str, WorkerGroup],
+        prompts: Callable[[int], Columns],
+    ) -> None:
+        self._plan, self._groups = plan, groups
+        self.prompts = PromptPieces(prompts, plan.job.workload.sequences)
+        self._order = sending_order(plan, tasks)
+        self._algorithm = load_algorithm(plan.job.algorithm)
+        self.state = initial_state(self._algorithm, plan.job)
+        self.generator_is_ready = False
+        self.origin_seconds: float | None = None
+        self._places = {task.name: self._positions(task) for task in self._order}
+        self._outbox = Outbox()
+        self._ahead: tuple[_Turn, Batch] | None = None
+        # What the ranks of another pool generate with, so that each gets just its part.
+        self._shards: list[Any] = []
+        train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+        # A pool that also trains gives the generate layout up after each task that generates.
+        self._lays_out_again = train.pool == generate.pool
+        if not self._lays_out_again:
+            self._shards = groups[generate.pool].call("holding")
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the tasks of an iteration in the order in which they are sent."""
+        return self._order
+
+    def send(self, iteration: int, *, is_last: bool = False) -> Running:
+        """Send all calls of an iteration, and where iterations overlap the next one's generation.
+
+        Args:
+            is_last: Whether none follows, so that nothing is generated for it.
+        """
+        start = self._outbox.begin()
+        if self.origin_seconds is None:
+            self.origin_seconds = start
+        if self._plan.mode == "one-step-off":
+            turn, batch = self._ahead or self._completed(*self._generated(iteration))
+            assert turn.iteration == iteration
+            self._learn_and_generate(turn, batch, None if is_last else iteration + 1)
+        else:
+            turn, resamples = _Turn(self, iteration), self._algorithm.resamples
+            batch = sampled_again(turn, self._plan.job) if resamples else one_batch(turn)
+        return Running(
+            iteration=iteration,
+            start_seconds=start,
+            calls=tuple(turn.calls),
+            pieces=batch.pieces,
+        )
+
+    def finish(self, running: Running) -> Finished:
+        """Wait for an iteration and return what it measured."""
+        self.prompts.make_next()
+        reported = reported_by(running.calls)
+        origin, state = self.origin_seconds, self.state
+        assert origin is not None
+        metrics = metrics_by_task(running.calls, reported)
+        self.state = next_state(self._algorithm, self._plan.job, state, metrics)
+        return Finished(
+            span=IterationSpan(
+                iteration=running.iteration,
+                start_seconds=running.start_seconds - origin,
+                end_seconds=time.time() - origin,
+            ),
+            spans=measured_spans(reported, running.iteration, origin),
+            metrics=metrics,
+            state=state,
+        )
+
+    def goes_on_sending(self) -> None:
+        """Note that what is sent from now on could not have been sent earlier."""
+        self._outbox.begin()
+
+    def send_tasks(self, tasks: tuple[Task, ...], batch: Batch) -> list[Sent]:
+        """Send tasks on a batch, and what brings the weights to those that generate."""
+        calls: list[Sent] = []
+        for task in self._order:
+            if task not in tasks:
+                continue
+            if task.kind == "generate" and (batch.is_first or self._lays_out_again):
+                calls += [] if self.generator_is_ready else self._send_transition()
+                self.generator_is_ready = False
+            calls.append(self._send_task(task, batch))
+        return calls
+
+    def _learn_and_generate(self, turn: "_Turn", batch: Batch, following: int | None) -> None:
+        """Send what is left to do on a batch, and what makes the next one beside it."""
+        left = left_to_do(self._order, judged=self._algorithm.resamples)
+        beside = beside_generation(left, self._plan)
+        one_step_off(turn, batch, left, beside, lambda: self._generate_ahead(following))
+        if self._ahead is not None:
+            self._ahead = self._completed(*self._ahead)
+
+    def _completed(self, turn: "_Turn", batch: Batch) -> tuple["_Turn", Batch]:
+        """Return a turn with the batch that it will learn from.
+
+        Where groups are sampled again this waits for their rewards, while the update that was sent
+        before goes on; all rounds are generated with the same weights.
+        """
+        if not self._algorithm.resamples:
+            return turn, batch
+        return turn, enough_groups(turn, self._plan.job, batch)
+
+    def _generated(self, iteration: int) -> tuple["_Turn", Batch]:
+        turn = _Turn(self, iteration)
+        return turn, generated(turn)
+
+    def _generate_ahead(self, iteration: int | None) -> None:
+        """Send the weights as they are, and what generates with them unless nothing follows."""
+        if iteration is None:
+            self._send_transition()  # for a checkpoint with which a longer run may go on
+        self._ahead = None if iteration is None else self._generated(iteration)
+
+    def _send_task(self, task: Task, batch: Batch) -> Sent:
+        """Send a task to the ranks of its pool and note where its outputs will be."""
+        pool, pieces = self._plan.tasks[task.name].pool, batch.pieces
+        group = self._groups[pool]
+        positions, protocol = self._places[task.name], group.protocol(task.kind)
+        shares = protocol.distribute(
+            positions, batch.rows, lambda whole, parts: self._split(task, whole, parts)
+        )
+        if protocol is DP_PROTO:
+            shares = {rank: share for rank, share in shares.items() if share}
+        calls: dict[int, tuple[Any, ...]] = {}
+        for rank, share in shares.items():
+            wanted = {key: overlapping(pieces[key], share) for key in task.inputs}
+            call = TaskCall(
+                task=task,
+                iteration=batch.number,
+                rows=share,
+                inputs={key: tuple(piece.rows for piece in found) for key, found in wanted.items()},
+                state=self.state,
+            )
+            calls[rank] = (call, *(piece.reference for found in wanted.values() for piece in found))
+        results = group.send(task.kind, calls, num_returns=len(task.outputs) + 1)
+        reports = results
+        if task.outputs:
+            reports = {rank: made[-1] for rank, made in results.items()}
+        for index, key in enumerate(task.outputs):
+            held = {rank: Piece(shares[rank], made[index]) for rank, made in results.items()}
+            pieces[key] = protocol.collect(positions, held, tuple)
+        parents = tuple(parent.name for parent in parents_of(task, self._order))
+        return self._outbox.note(task.name, pool, "task", positions, _seats(pool, reports), parents)
+
+    def _positions(self, task: Task) -> RankPositions:
+        if task.kind == "generate":
+            return generation_positions(self._plan)
+        layout = self._plan.tasks[task.name]
+        ranks = self._plan.pool_of(task.name).gpus
+        if task.kind == "rule":
+            return train_positions(1, ranks)
+        return task_positions(layout, ranks)
+
+    def _split(self, task: Task, rows: Rows, parts: int) -> tuple[Rows, ...]:
+        """Split rows so that the samples of one prompt stay together, and mini-batches stay equal."""
+        work = self._plan.job.workload
+        if task.kind != "train":
+            return split_rows(rows, parts, block=work.samples_per_prompt)
+        block = work.samples_per_prompt if self._algorithm.groups else 1
+        return split_rows(rows, parts, block=block, updates=work.updates)
+
+    def _send_transition(self) -> list[Sent]:
+        """Send what brings the actor's weights to the generate layout, if they are not there."""
+        if shares_weights(self._plan):
+            return []
+        train, generate = self._plan.tasks["actor.update"], self._plan.tasks["actor.generate"]
+        group, target = self._groups[train.pool], self._groups[generate.pool]
+        if train.pool == generate.pool:
+            reports = _seats(train.pool, group.start("reshard"))
+        else:
+            places = task_positions(train, group.ranks)
+            exports, imports = send_weights(
+                group, target, places.groups()[0], self._shards, self._plan.bucket_bytes
+            )
+            reports = _seats(train.pool, exports) | _seats(generate.pool, imports)
+        # One transition that holds both pools, noted on the one that receives.
+        positions = generation_positions(self._plan)
+        return [self._outbox.note(TRANSITION, generate.pool, "transition", positions, reports)]
+
+
+class _Turn:
+    """Carry out one iteration of a controller (`executor.control.loops.Turn`)."""
+
+    def __init__(self, controller: Controller, iteration: int) -> None:
+        self._controller, self.iteration = controller, iteration
+        self.tasks, self.calls = controller.tasks, list[Sent]()
+
+    def prompts(self, number: int) -> Batch:
+        return self._controller.prompts.batch(number)
+
+    def run(self, tasks: tuple[Task, ...], batch: Batch) -> None:
+        self.calls += self._controller.send_tasks(tasks, batch)
+
+    def fetch(self, batch: Batch, keys: tuple[str, ...]) -> Mapping[str, Array]:
+        found = {}
+        for key in keys:
+            pieces = batch.pieces.get(key, ())
+            if pieces:
+                columns = ray.get([piece.reference for piece in pieces])
+                held = [(p.rows, each) for p, each in zip(pieces, columns, strict=True)]
+                found[key] = assemble(batch.rows, held)[key]
+        self._controller.goes_on_sending()
+        return found
+
+
+def _seats(pool: str, by_rank: Mapping[int, Any]) -> dict[Seat, Any]:
+    return {(pool, rank): value for rank, value in by_rank.items()}

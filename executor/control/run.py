@@ -1,0 +1,196 @@
+"""A run: iteration after iteration, checkpoints between them, and new workers where some were lost."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ray.exceptions import RayError
+
+from executor.control.checkpoints import (
+    CHECKPOINTS_FOLDER,
+    Checkpoint,
+    CheckpointFolder,
+    CheckpointState,
+    prompts_before,
+    restore,
+)
+from executor.control.controller import Controller, Finished
+from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
+from executor.control.start import started_groups
+from executor.control.summary import iteration_metrics, progress_line
+from executor.data.workload import PromptBatches
+from executor.workers.pools import WorkerGroup
+from rlplan.dataflow import Task
+from rlplan.errors import RlplanError, UserError, WorkerLostError
+from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Plan
+
+# Called as progress(iterations done, iterations in all, what is done).
+Progress = Callable[[int, int, str], None]
+# A killed process shows at once; its neighbours' broken connections may show a little earlier.
+LOSS_SHOWS_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """Say what is kept of a run, and with what it begins.
+
+    Attributes:
+        every: Iterations between checkpoints; the last iteration has one too. None: none are written,
+            and a run that loses a worker ends.
+        keep: Checkpoints that are kept, the last ones.
+        retries: How often a run that lost workers goes on from its last checkpoint.
+        resume: A checkpoint, or a run whose last one it is, to begin with.
+        export: Folder for the actor at the end, as `transformers` reads it.
+    """
+
+    every: int | None = None
+    keep: int = 2
+    retries: int = 3
+    resume: Path | None = None
+    export: Path | None = None
+
+
+class Run:
+    """Carry out the iterations of a plan.
+
+    Args:
+        iterations: In all, those before `start` included.
+        start: Checkpoint with which it begins; None: it begins with new weights.
+
+    Attributes:
+        finished: What the iterations measured.
+        peaks: Largest bytes of a device's process, by pool.
+        checkpoint: The last one that was written or begun with.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that a run is made of
+        self,
+        plan: Plan,
+        tasks: tuple[Task, ...],
+        prompts: PromptBatches,
+        out: Path,
+        seed: int,
+        iterations: int,
+        saving: Saving,
+        start: Checkpoint | None,
+        tell: Progress,
+    ) -> None:
+        self._plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
+        self._seed, self._iterations, self._saving, self._tell = seed, iterations, saving, tell
+        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep)
+        self._first = start.state.iteration if start is not None else 0
+        self._origin_seconds: float | None = None
+        self.checkpoint = start
+        self.finished: list[Finished] = []
+        self.peaks: dict[str, int] = {}
+
+    def carry_out(self) -> None:
+        """Run all iterations; where workers are lost, go on with new ones from the last checkpoint.
+
+        Raises:
+            WorkerLostError: There are no checkpoints, or no retries left.
+        """
+        for retry in range(1, self._saving.retries + 2):
+            try:
+                self._attempt()
+            except WorkerLostError as error:
+                if self._saving.every is None or retry > self._saving.retries:
+                    raise
+                iteration = self._go_back()
+                self._tell(
+                    iteration,
+                    self._iterations,
+                    f"{error}; goes on after {iteration} iterations"
+                    f" (retry {retry} of {self._saving.retries})",
+                )
+            else:
+                return
+
+    def _attempt(self) -> None:
+        """Start workers and run what is left."""
+        begin = time.monotonic()
+        with started_groups(self._plan, self._tasks, self._prompts, self._seed) as groups:
+            seconds = time.monotonic() - begin
+            _log.info("workers started in %.1f s", seconds)
+            dropped = self._prompts.dropped
+            left_out = f"; {dropped} prompts left out for their length" if dropped else ""
+            said = f"workers started in {seconds:.1f} s{left_out}"
+            self._tell(self._first + len(self.finished), self._iterations, said)
+            try:
+                self._iterate(groups)
+            except UserError:
+                raise
+            except (RlplanError, RayError) as error:
+                lost = _lost(groups)
+                if not lost:
+                    raise
+                raise WorkerLostError(f"{lost} ended: killed, out of memory or crashed") from error
+
+    def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
+        """Run what is left; metrics of an iteration are written while workers do the next one."""
+        controller = Controller(self._plan, self._tasks, groups, self._prompts.columns)
+        controller.origin_seconds = self._origin_seconds
+        if self.checkpoint is not None:
+            controller.generator_is_ready = restore(self.checkpoint, groups)
+            controller.state = dict(self.checkpoint.state.algorithm_state)
+        unwritten: list[Finished] = []
+        with MetricsWriter(self._out) as writer:
+            for iteration in range(self._first + len(self.finished), self._iterations):
+                is_last = iteration + 1 == self._iterations
+                running = controller.send(iteration, is_last=is_last)
+                self._origin_seconds = controller.origin_seconds
+                self._write(writer, unwritten)
+                record = controller.finish(running)
+                self.finished.append(record)
+                unwritten.append(record)
+                if self._is_saved_after(iteration):
+                    self._write(writer, unwritten)
+                    self._save(groups, controller, iteration + 1)
+                metrics = iteration_metrics(self._plan, self._tasks, record)
+                self._tell(iteration + 1, self._iterations, progress_line(iteration, metrics))
+            self._write(writer, unwritten)
+        self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
+
+    def _is_saved_after(self, iteration: int) -> bool:
+        every = self._saving.every
+        if iteration + 1 == self._iterations:
+            return every is not None or self._saving.export is not None
+        return every is not None and (iteration + 1) % every == 0
+
+    def _save(
+        self, groups: Mapping[str, WorkerGroup], controller: Controller, iteration: int
+    ) -> None:
+        state = CheckpointState(
+            iteration=iteration,
+            next_prompt=prompts_before(self._plan.job, iteration),
+            seed=self._seed,
+            algorithm_state=FrozenDict(controller.state),
+        )
+        self.checkpoint = self._folder.save(self._plan, groups, state)
+
+    def _write(self, writer: MetricsWriter, records: list[Finished]) -> None:
+        for record in records:
+            metrics = iteration_metrics(self._plan, self._tasks, record)
+            writer.write(record.span.iteration, metrics)
+        records.clear()
+
+    def _go_back(self) -> int:
+        """Forget what was done after the last checkpoint; return the iterations that are left done."""
+        done = self.checkpoint.state.iteration if self.checkpoint is not None else 0
+        del self.finished[done - self._first :]
+        drop_iterations(self._out / METRICS_FILE, done)
+        return done
+
+
+def _lost(groups: Mapping[str, WorkerGroup]) -> str:
+    """Name the workers of the first pool that has lost some; empty where all are there."""
+    for pool, group in groups.items():
+        ranks = group.lost_ranks(LOSS_SHOWS_SECONDS)
+        if ranks:
+            return f"pool {pool}: {', '.join(f'worker {rank}' for rank in ranks)}"
+    return ""

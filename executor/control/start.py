@@ -1,0 +1,101 @@
+"""Start the worker groups of a plan's pools, all at once."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from executor.control.capabilities import CPU
+from executor.data.workload import PromptBatches
+from executor.rollout.vllm_limits import check_vllm_is_here
+from executor.workers.member import Membership
+from executor.workers.pools import DEVICE, HOST, WorkerGroup, fetched, start_group
+from executor.workers.residents import Duty
+from executor.workers.rule_worker import RuleWorker
+from executor.workers.worker import Worker
+from rlplan.dataflow import Task
+from rlplan.errors import PlanError
+from rlplan.plan import Plan
+
+
+def device_type(device: str) -> str:
+    """Return torch's name of a device sheet's kind: every sheet but the host's own core is a GPU."""
+    return CPU if device == CPU else "cuda"
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Return the names of this machine's GPUs, in their order."""
+    return tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+
+
+def check_machine(plan: Plan) -> None:
+    """Refuse a plan that wants more GPUs than this machine has, or an engine that it has not.
+
+    Raises:
+        PlanError: Says what is wanted and here.
+    """
+    check_vllm_is_here(plan)
+    wanted = sum(
+        pool.gpus for pool in plan.pools if not pool.is_host and device_type(pool.device) != CPU
+    )
+    if not wanted:
+        return
+    here = torch.cuda.device_count()
+    if wanted > here:
+        raise PlanError(f"pools want {wanted} GPUs, this machine has {here}; run a plan for `cpu`")
+
+
+@contextmanager
+def started_groups(
+    plan: Plan, tasks: tuple[Task, ...], prompts: PromptBatches, seed: int
+) -> Iterator[Mapping[str, WorkerGroup]]:
+    """Start the workers of all pools with their models; end them afterwards."""
+    groups: dict[str, WorkerGroup] = {}
+    try:
+        for pool in plan.pools:
+            worker = RuleWorker if pool.is_host else Worker
+            slot = HOST if pool.is_host else DEVICE
+            cuda = not pool.is_host and device_type(pool.device) != CPU
+            groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
+        prepare_groups(plan, tasks, prompts, seed, groups)
+        yield groups
+    finally:
+        for group in groups.values():
+            group.stop()
+
+
+def join_all(groups: Mapping[WorkerGroup, str]) -> None:
+    """Let the ranks of every group meet; `groups` maps each to its device type."""
+    points = fetched({group: group.start("meeting_point")[0] for group in groups})
+    waiting: dict[Any, Any] = {}
+    for group, device in groups.items():
+        members = [
+            Membership(rank=rank, ranks=group.ranks, address=points[group], device=device)
+            for rank in range(group.ranks)
+        ]
+        waiting |= {(group, rank): ref for rank, ref in group.start("join", members).items()}
+    fetched(waiting)
+
+
+def prepare_groups(
+    plan: Plan,
+    tasks: tuple[Task, ...],
+    prompts: PromptBatches,
+    seed: int,
+    groups: Mapping[str, WorkerGroup],
+) -> None:
+    """Let the workers of all pools meet and build their models."""
+    devices = {pool.name: device_type(pool.device) for pool in plan.pools if not pool.is_host}
+    join_all({groups[name]: device for name, device in devices.items()})
+    waiting: dict[Any, Any] = {}
+    for pool in plan.pools:
+        here = tuple(task for task in tasks if plan.tasks[task.name].pool == pool.name)
+        request: Any = Duty(
+            plan=plan, pool=pool.name, tasks=here, seed=seed, eos_id=prompts.tokenizer.eos_id
+        )
+        if pool.is_host:
+            request = (plan.job, prompts.rows, str(prompts.folder.resolve()))
+        references = groups[pool.name].start("prepare", request)
+        waiting |= {(pool.name, rank): reference for rank, reference in references.items()}
+    fetched(waiting)

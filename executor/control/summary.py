@@ -1,0 +1,126 @@
+"""An iteration's metrics, as `metrics.jsonl`, TensorBoard and the line on the terminal show them."""
+
+from collections.abc import Mapping
+
+from executor.control.controller import Finished
+from executor.learning.multiplier import MULTIPLIER
+from rlplan.dataflow import Task
+from rlplan.plan import Plan
+
+# Sums over the rows of an iteration, by the name that their mean has.
+MEANS_OF_SUMS = {
+    "reward_sum": "mean_reward",
+    "scores_sum": "model_score",
+    "rule_scores_sum": "rule_reward",
+    "cost_sum": "mean_cost",
+    "costs_sum": "model_cost",
+    "rule_costs_sum": "rule_cost",
+    "baseline_rewards_sum": "baseline_reward",
+}
+
+# What verl calls the time of a task (its `timing_s/...`); several tasks under one name add up.
+VERL_NAMES = {
+    "actor.generate": "gen",
+    "reference.compute_log_prob": "ref",
+    "critic.compute_values": "values",
+    "cost_critic.compute_values": "cost_values",
+    "reward.compute_reward": "reward",
+    "rule.compute_reward": "reward",
+    "cost.compute_cost": "cost",
+    "actor.update": "update_actor",
+    "critic.update": "update_critic",
+    "cost_critic.update": "update_cost_critic",
+    "transition": "update_weights",
+}
+
+
+def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> dict[str, float]:
+    """Return the numbers of one iteration by name.
+
+    `mean_reward`, `rule_reward`, `model_score`, `mean_cost` are means over the responses that were
+    trained on; `kl` is the mean of log(policy / reference) over their tokens; `response_tokens` is
+    the mean length of those that were generated; `tokens_per_second` counts prompt and response
+    tokens; `transition_received_bytes` are those of the rank that received most when weights went to
+    the generate layout, `transition_redundant_bytes` those that it then held twice, and
+    `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
+    prompts were sampled; `stage_seconds/...` reach from the first start to the last end of a
+    stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
+    """
+    generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
+    sequences = plan.job.workload.sequences
+    rounds = sum(span.name == "actor.generate" for span in record.spans)
+    metrics = {"seconds": record.span.seconds}
+    for name, mean_name in MEANS_OF_SUMS.items():
+        if name in update:
+            metrics[mean_name] = update[name] / sequences
+    if "kl_sum" in update:
+        metrics["kl"] = update["kl_sum"] / max(1.0, generated["response_tokens"] / rounds)
+    metrics["response_tokens"] = generated["response_tokens"] / (sequences * rounds)
+    metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
+    if rounds > 1:
+        metrics["rounds"] = float(rounds)
+    for name in ("received", "redundant", "buffer"):
+        moved = record.metrics.get("transition", {}).get(f"{name}_bytes_max")
+        if moved is not None:
+            metrics[f"transition_{name}_bytes"] = moved
+    metrics |= record.state
+    for task in tasks:
+        if task.kind == "train":
+            metrics |= _losses(task, record.metrics[task.name])
+    seconds = _span_seconds(record)
+    metrics |= _stage_seconds(tasks, record)
+    metrics |= {f"task_seconds/{name}": each for name, each in seconds.items()}
+    return metrics | _verl_seconds(seconds, record)
+
+
+def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
+    """Return an iteration in one line: reward, KL, lengths, tokens per second, seconds by stage."""
+    parts = [f"reward {metrics['mean_reward']:.4g}"]
+    if "mean_cost" in metrics:
+        parts.append(f"cost {metrics['mean_cost']:.4g}")
+    if MULTIPLIER in metrics:
+        parts.append(f"multiplier {metrics[MULTIPLIER]:.3g}")
+    if "kl" in metrics:
+        parts.append(f"KL {metrics['kl']:.3g}")
+    parts.append(f"{metrics['response_tokens']:.1f} tokens a response")
+    if "rounds" in metrics:
+        parts.append(f"{metrics['rounds']:.0f} rounds")
+    parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
+    stages = ", ".join(
+        f"{name.removeprefix('stage_seconds/')} {seconds:.2f}"
+        for name, seconds in metrics.items()
+        if name.startswith("stage_seconds/")
+    )
+    return f"iteration {iteration}: {', '.join(parts)}, {metrics['seconds']:.2f} s ({stages})"
+
+
+def _losses(task: Task, metrics: Mapping[str, float]) -> dict[str, float]:
+    named = {"gradient_norm_mean": f"{task.role}_gradient_norm"}
+    return {
+        named.get(name, name): value for name, value in metrics.items() if not name.endswith("_sum")
+    }
+
+
+def _stage_seconds(tasks: tuple[Task, ...], record: Finished) -> dict[str, float]:
+    stages = {task.name: task.stage for task in tasks}
+    bounds: dict[str, tuple[float, float]] = {}
+    for span in record.spans:
+        stage = stages.get(span.name, span.activity)
+        start, end = bounds.get(stage, (span.start_seconds, span.end_seconds))
+        bounds[stage] = (min(start, span.start_seconds), max(end, span.end_seconds))
+    return {f"stage_seconds/{stage}": end - start for stage, (start, end) in bounds.items()}
+
+
+def _span_seconds(record: Finished) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for span in record.spans:
+        seconds[span.name] = seconds.get(span.name, 0.0) + span.seconds
+    return seconds
+
+
+def _verl_seconds(seconds: Mapping[str, float], record: Finished) -> dict[str, float]:
+    found = {"timing_s/step": record.span.seconds}
+    for name, each in seconds.items():
+        verl = f"timing_s/{VERL_NAMES[name]}"
+        found[verl] = found.get(verl, 0.0) + each
+    return found

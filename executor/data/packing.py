@@ -1,0 +1,222 @@
+"""Whole sequences end to end in one row: linear layers see no padding, and micro-batches weigh alike.
+
+Sequences are padded on the left of the prompt and on the right of the response. A packed row holds
+their tokens one after another; attention sees them apart (`executor.model.attention`). What samples of one
+prompt have in common stands once, for all of them: their prompt without its last token.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from executor.data.batches import PADDING
+from executor.data.prompt_groups import prompt_leaders, shared_part
+from executor.parallel.context import gather_alike
+from executor.parallel.meshes import ALONE, RankGroup
+
+# Queries of a block under a mask. On a CPU 64 to 256 are equally fast: fewer are more calls, more
+# multiply more keys that they mask out.
+BLOCK_QUERIES = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceSlots:
+    """Say where the tokens of a packed row stand when every sequence has a row of its own.
+
+    Attributes:
+        count: Sequences, B.
+        width: Tokens of the longest one, W.
+        taken: Packed position of each of the B * W places, the same one where sequences share a
+            token; any token where a sequence is shorter.
+        places: Place of each packed token, in the first sequence that has it. Shape (L,).
+        dense: Whether both orders are the same, so that nothing need be moved.
+        stripe: Of the queries, where they are shared out over context-parallel ranks.
+    """
+
+    count: int
+    width: int
+    taken: Tensor
+    places: Tensor
+    dense: bool
+    stripe: "Stripe | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stripe:
+    """Say where this rank's tokens of a packed row stand among its sequences.
+
+    Attributes:
+        ranks: Who has the other tokens.
+        slots: Where this rank's stand when every sequence has a row of its own.
+        seen: True where such a query attends a key of its sequence. Shape (B, 1, its width, W).
+        blocks: Queries that are multiplied together, each with how many keys any of them sees.
+    """
+
+    ranks: RankGroup
+    slots: SequenceSlots
+    seen: Tensor
+    blocks: tuple[tuple[slice, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """Hold the tokens of a micro-batch in one row of L, filler at its end; or a rank's share of them.
+
+    Attributes:
+        tokens: This rank's. Shape (1, L / n).
+        next_tokens: What follows each of them in the row. Shape (L / n,).
+        positions: Position of each of them in its sequence. Shape (1, L / n).
+        slots: Which tokens attend to each other.
+        rows, columns: Where each of the n real tokens stands in the padded batch. Shape (n,).
+        found: Packed position of each of them, the same one where sequences share a token. (n,).
+        shape: (B, T) of the padded batch.
+        ranks: The n ranks that share the row.
+    """
+
+    tokens: Tensor
+    next_tokens: Tensor
+    positions: Tensor
+    slots: SequenceSlots
+    rows: Tensor
+    columns: Tensor
+    found: Tensor
+    shape: tuple[int, int]
+    ranks: RankGroup = ALONE
+
+    @property
+    def length(self) -> int:
+        """Return this rank's part of L, the filler included."""
+        return self.tokens.shape[1]
+
+    def whole(self, said: Tensor) -> Tensor:
+        """Return what all ranks say of their positions, in the row's order. Shape (L,).
+
+        Args:
+            said: Of this rank's positions. Shape (L / n,).
+        """
+        return gather_alike(said, self.ranks)
+
+    def predictions_at_tokens(self, said: Tensor) -> Tensor:
+        """Return what each position says of the next token, at that token's place. Shape (B, T).
+
+        The first token of a sequence is predicted by nothing: zero, as all padding.
+
+        Args:
+            said: What this rank's positions say of the tokens after them. Shape (L / n,).
+        """
+        before = self.whole(said).index_select(0, self.found[:-1])
+        follows = self.rows[1:] == self.rows[:-1]
+        kept = torch.where(follows, before, torch.zeros_like(said[:1]))
+        placed = said.new_zeros(self.shape)
+        return placed.index_put((self.rows[1:], self.columns[1:]), kept)
+
+    def last_positions(self) -> Tensor:
+        """Return the packed position of each sequence's last token. Shape (B,)."""
+        lengths = torch.bincount(self.rows, minlength=self.shape[0])
+        return self.found[lengths.cumsum(0) - 1]
+
+
+def pack(
+    tokens: Tensor, parts: Tensor, *, length: int = 0, multiple: int = 1, ranks: RankGroup = ALONE
+) -> Packed:
+    """Return the tokens of padded sequences in one row, or this rank's share of them.
+
+    Args:
+        tokens: Shape (B, T).
+        parts: What stands where. Shape (B, T).
+        length: Least L; the filler attends to no sequence.
+        multiple: Each rank's share is divisible by it.
+        ranks: Who shares the row; rank r of n has every n-th token, from its r-th on.
+    """
+    present = parts != PADDING
+    rows, columns = present.nonzero(as_tuple=True)
+    leaders = prompt_leaders(tokens, parts)
+    kept = _kept(parts, leaders)
+    held, _ = kept.nonzero(as_tuple=True)
+    filled = len(held)
+    step = multiple * ranks.size
+    total = -(-max(length, filled, 1) // step) * step
+    positions = tokens.new_zeros(total)
+    positions[:filled] = (present.cumsum(dim=1) - 1)[kept]
+    packed = tokens.new_zeros(total)
+    packed[:filled] = tokens[kept]
+    numbers = (kept.flatten().cumsum(0) - 1).view(kept.shape)
+    found = torch.where(kept, numbers, numbers[leaders])[present]
+    slots = _slots(present.sum(dim=1), found, held, positions)
+    mine = slice(ranks.position, None, ranks.size)
+    if ranks.size > 1:
+        slots = replace(slots, stripe=_stripe(slots, held[mine], positions[mine], ranks))
+    return Packed(
+        tokens=packed[None, mine],
+        next_tokens=packed.roll(-1)[mine],
+        positions=positions[None, mine],
+        slots=slots,
+        rows=rows,
+        columns=columns,
+        found=found,
+        shape=(tokens.shape[0], tokens.shape[1]),
+        ranks=ranks,
+    )
+
+
+def _stripe(slots: SequenceSlots, rows: Tensor, positions: Tensor, ranks: RankGroup) -> Stripe:
+    """Return where a rank's tokens stand.
+
+    Args:
+        rows: Sequence of each of its n tokens. Shape (n,).
+        positions: Their positions in them, then those of filler. Shape (L / n,).
+    """
+    lengths = torch.bincount(rows, minlength=slots.count)
+    ordinals = torch.zeros_like(positions)
+    places = torch.arange(len(rows), device=rows.device)
+    ordinals[: len(rows)] = places - (lengths.cumsum(0) - lengths)[rows]
+    mine = _slots(lengths, places, rows, ordinals)
+    reach = positions[mine.taken].view(slots.count, 1, mine.width, 1)
+    keys = torch.arange(slots.width, device=rows.device)
+    return Stripe(ranks, mine, keys <= reach, _blocks(reach.amax(dim=(0, 1, 3))))
+
+
+def _blocks(reach: Tensor) -> tuple[tuple[slice, int], ...]:
+    """Return blocks of queries, each with how many keys any of them sees.
+
+    Args:
+        reach: Position of the last key that a query of any sequence sees. Shape (queries,).
+    """
+    blocks = [
+        slice(start, min(start + BLOCK_QUERIES, len(reach)))
+        for start in range(0, len(reach), BLOCK_QUERIES)
+    ]
+    last = torch.stack([reach[queries].max() for queries in blocks]).tolist()
+    return tuple((queries, key + 1) for queries, key in zip(blocks, last, strict=True))
+
+
+def packed_tokens(tokens: Tensor, parts: Tensor) -> int:
+    """Return how many tokens padded sequences have between them, shared ones counted once."""
+    return int(_kept(parts, prompt_leaders(tokens, parts)).sum())
+
+
+def _kept(parts: Tensor, leaders: Tensor) -> Tensor:
+    """Return which tokens stand in a packed row: others stand there for a row's leader. (B, T)."""
+    leads = leaders == torch.arange(len(leaders), device=leaders.device)
+    return (parts != PADDING) & (leads[:, None] | ~shared_part(parts))
+
+
+def _slots(lengths: Tensor, found: Tensor, rows: Tensor, positions: Tensor) -> SequenceSlots:
+    """Return where tokens stand among their sequences.
+
+    Args:
+        lengths: Tokens of each sequence. Shape (B,).
+        found: Packed position of each token of each sequence. Shape (n,).
+        rows: First sequence of each packed token. Shape (filled,).
+        positions: Their positions in it, then those of filler. Shape (L,).
+    """
+    if lengths.numel() == 0:
+        lengths = positions.new_zeros(1)
+    width, filled = max(1, int(lengths.max())), len(rows)
+    places = positions.new_zeros(positions.shape)
+    places[:filled] = rows * width + positions[:filled]
+    inside = torch.arange(width, device=positions.device) < lengths[:, None]
+    taken = positions.new_zeros(inside.shape).masked_scatter(inside, found).flatten()
+    dense = taken.numel() == filled == positions.numel()
+    return SequenceSlots(lengths.numel(), width, taken, places, dense)

@@ -1,0 +1,116 @@
+"""The work of an iteration: its prompts, and how long responses may get."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from executor.data.batches import Columns
+from executor.data.prompts import PromptStream, encode_prompts, load_prompts
+from executor.data.texts import TextBatches
+from executor.data.tokenizer import Tokenizer, load_tokenizer
+from rlplan.errors import PlanError
+from rlplan.job import Job
+from rlplan.lengths import sample_lengths
+
+# Rows of made-up prompts of a job without a prompts file: enough that batches differ.
+MADE_UP_BATCHES = 4
+
+
+def response_lengths(job: Job, iteration: int) -> npt.NDArray[np.int64]:
+    """Return the most tokens of each response of an iteration. Shape (sequences,).
+
+    The simulator draws from the same distribution, so both mean the same work.
+    """
+    work = job.workload
+    drawn = sample_lengths(work.response_tokens, work.sequences, job.seed + iteration)
+    return np.array(drawn, dtype=np.int64)
+
+
+class PromptBatches:
+    """Give the prompts of each iteration, as rows (for rules) and as columns (for generation).
+
+    Args:
+        folder: What relative paths in the job are relative to.
+
+    Attributes:
+        rows: All prompts that the job uses, as texts.
+        dropped: How many were left out for their length.
+    """
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.folder = folder
+        self.tokenizer = load_tokenizer(job.tokenizer, folder)
+        vocab = job.architecture("actor").vocab_size
+        if self.tokenizer.vocab_size > vocab:
+            raise PlanError(
+                f"tokenizer {job.tokenizer} has {self.tokenizer.vocab_size} tokens: the actor's"
+                f" vocabulary holds {vocab}"
+            )
+        found = encode_prompts(
+            prompt_rows(job, self.tokenizer, folder),
+            self.tokenizer,
+            job.workload.prompt_tokens,
+            job.prompt_data,
+        )
+        self.rows, self.dropped = found.rows, found.dropped
+        self._encoded = {
+            id(row): tokens for row, tokens in zip(found.rows, found.tokens, strict=True)
+        }
+        self._job, self._stream = job, prompt_stream(job, self.rows)
+        self._texts = TextBatches(job, self.tokenizer, folder) if job.pretrain else None
+
+    def columns(self, iteration: int) -> Columns:
+        """Return left-padded `prompt_tokens` (rows, P) and where they are, `prompt_present`.
+
+        A row is a sequence: the samples of one prompt are consecutive. Where the job mixes texts
+        in, there are columns of them beside.
+        """
+        encoded = [self._encoded[id(row)] for row in self._stream.batch(iteration)]
+        width = max(map(len, encoded))
+        tokens = np.full((len(encoded), width), self.tokenizer.pad_id, dtype=np.int64)
+        present = np.zeros((len(encoded), width), dtype=bool)
+        for index, ids in enumerate(encoded):
+            tokens[index, width - len(ids) :] = ids
+            present[index, width - len(ids) :] = True
+        samples = self._job.workload.samples_per_prompt
+        columns = {
+            "prompt_tokens": tokens.repeat(samples, axis=0),
+            "prompt_present": present.repeat(samples, axis=0),
+        }
+        return columns if self._texts is None else columns | self._texts.columns(iteration)
+
+
+def prompt_stream(job: Job, rows: Sequence[dict[str, Any]]) -> PromptStream:
+    """Return the stream of a job's prompts; the same wherever it is built from the same rows."""
+    return PromptStream(rows, job.workload.prompts, job.seed)
+
+
+def prompt_rows(job: Job, tokenizer: Tokenizer, folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of the job's prompts file; without one, made-up words of the job's lengths."""
+    if job.prompts_file is not None:
+        return load_prompts(folder / job.prompts_file, job.prompt_data)
+    generator = np.random.default_rng(job.seed)
+    count = MADE_UP_BATCHES * job.workload.prompts
+    lengths = sample_lengths(job.workload.prompt_tokens, count, job.seed)
+    overhead = len(tokenizer.encode(""))
+    return [{"prompt": _word(max(0, length - overhead), generator)} for length in lengths]
+
+
+def first_rows(job: Job, folder: Path, count: int) -> list[dict[str, Any]]:
+    """Return the first prompts that a job uses, as its rules are given them.
+
+    Raises:
+        FileError: The prompts cannot be read, or are too long.
+    """
+    tokenizer = load_tokenizer(job.tokenizer, folder)
+    rows = prompt_rows(job, tokenizer, folder)
+    if job.prompt_data is None or job.prompt_data.too_long != "drop":
+        rows = rows[:count]
+    return encode_prompts(rows, tokenizer, job.workload.prompt_tokens, job.prompt_data).rows[:count]
+
+
+def _word(letters: int, generator: np.random.Generator) -> str:
+    return "".join(generator.choice(list("abcdefghijklmnopqrstuvwxyz"), size=letters))

@@ -1,0 +1,192 @@
+"""Rewards and advantages of a batch of responses, by the estimator that the algorithm names.
+
+Every tensor of shape (B, T) is aligned with `tokens`: entry t speaks of the token at t and of the
+state before it (the tokens before t). So `log_probs[:, t]` and `values[:, t]` are what the models
+give out at position t - 1, and `values[:, t]` knows nothing of the token at t.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from executor.data.columns import BASELINE
+from executor.learning.estimators import (
+    gae,
+    group_advantages,
+    leave_one_out_advantages,
+    rewards_to_go,
+    whiten,
+)
+from executor.learning.rewards import (
+    at_last_token,
+    combined_costs,
+    combined_rewards,
+    token_penalties,
+)
+from executor.learning.tokenwise import masked, response_mask
+from rlplan.dataflow import Advantage
+from rlplan.job import Hyperparameters, Rewards
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Hold what estimators need beside the batch.
+
+    Attributes:
+        settings: With the algorithm's defaults filled in: takes `kl_coefficient`, `kl_in`,
+            `discount` and `gae_lambda`.
+        samples_per_prompt: Size of a group; the samples of one prompt are consecutive rows.
+        rewards: The job's weights.
+        multiplier: Lagrange multiplier of the cost (Safe-RLHF).
+        reduce_sum: Returns the sum of a tensor over the data-parallel ranks (one process: identity).
+    """
+
+    settings: Hyperparameters
+    samples_per_prompt: int = 1
+    rewards: Rewards = field(default_factory=Rewards)
+    multiplier: float = 0.0
+    reduce_sum: Callable[[Tensor], Tensor] = lambda tensor: tensor
+
+    @property
+    def reward_kl_coefficient(self) -> float:
+        """Return the weight of the KL penalty in the rewards; 0 where it is a term of the loss."""
+        return self.settings.kl_coefficient if self.settings.kl_in == "reward" else 0.0
+
+
+def compute_advantages(estimator: Advantage, batch: Batch, terms: Terms) -> Batch:
+    """Return the batch with `rewards` (B,), `advantages` (B, T) and, for critics, their `returns`.
+
+    Call it once on a rank's whole share of the global batch, before it is cut into updates.
+
+    Args:
+        batch: `response_mask` (B, T), `scores` and `rule_scores` (either or both, (B,)),
+            `log_probs`, and what the estimator needs: `reference_log_probs`, `values` (B, T), ...
+            `rewards` may be there already, penalties of samples included.
+
+    Raises:
+        PlanError: There is nothing to take rewards from, or a group has only one sample.
+    """
+    batch = {**batch}
+    if "rewards" not in batch:
+        batch["rewards"] = combined_rewards(batch, terms.rewards)
+    return batch | ESTIMATORS[estimator](batch, terms)
+
+
+def penalised_token_rewards(batch: Batch, terms: Terms) -> Tensor:
+    """Return the KL penalty at every response token, and the reward at the last one. Shape (B, T)."""
+    mask = response_mask(batch)
+    penalties = token_penalties(batch, mask, terms.reward_kl_coefficient)
+    return at_last_token(batch["rewards"], mask, penalties)
+
+
+def _gae(batch: Batch, terms: Terms) -> Batch:
+    """PPO (Schulman et al. 2017; Ouyang et al. 2022): GAE of the penalised rewards, whitened."""
+    mask = response_mask(batch)
+    values = masked(batch["values"], mask)
+    advantages = _gae_of(penalised_token_rewards(batch, terms), values, mask, terms)
+    return {
+        "returns": advantages + values,
+        "advantages": whiten(advantages, mask, terms.reduce_sum),
+    }
+
+
+def _constrained_gae(batch: Batch, terms: Terms) -> Batch:
+    """Safe-RLHF: (A_r - m A_c) / (1 + m) with multiplier m, whitened.
+
+    Dai et al. 2023, arXiv:2310.12773, section 3.3 and appendix B: the KL penalty goes in halves
+    to the reward and, with the other sign, to the cost. With one critic for both, its value is that
+    of the combined reward, whose GAE is the combination of both, since GAE is linear.
+    """
+    mask, multiplier = response_mask(batch), terms.multiplier
+    half = token_penalties(batch, mask, terms.reward_kl_coefficient / 2)
+    rewarded = at_last_token(batch["rewards"], mask, half)
+    charged = at_last_token(combined_costs(batch), mask, -half)
+    values = masked(batch["values"], mask)
+    made: Batch = {}
+    if "cost_values" in batch:
+        cost_values = masked(batch["cost_values"], mask)
+        rewards, costs = (
+            _gae_of(rewarded, values, mask, terms),
+            _gae_of(charged, cost_values, mask, terms),
+        )
+        advantages = (rewards - multiplier * costs) / (1 + multiplier)
+        made = {"returns": rewards + values, "cost_returns": costs + cost_values}
+    else:
+        combined = (rewarded - multiplier * charged) / (1 + multiplier)
+        advantages = _gae_of(combined, values, mask, terms)
+        made = {"returns": advantages + values}
+    return made | {"advantages": whiten(advantages, mask, terms.reduce_sum)}
+
+
+def _gae_of(token_rewards: Tensor, values: Tensor, mask: Tensor, terms: Terms) -> Tensor:
+    settings = terms.settings
+    return gae(token_rewards, values, mask, settings.discount, settings.gae_lambda)
+
+
+def _group(batch: Batch, terms: Terms) -> Batch:
+    """GRPO and DAPO: each sample relative to its group (Shao et al. 2024, section 4.1.2)."""
+    relative = group_advantages(_penalised_samples(batch, terms), terms.samples_per_prompt)
+    return {"advantages": _on_every_token(relative, batch)}
+
+
+def _leave_one_out(batch: Batch, terms: Terms) -> Batch:
+    """RLOO: each sample less the mean of the others; the whole response is one action."""
+    penalised = _penalised_samples(batch, terms)
+    relative = leave_one_out_advantages(penalised, terms.samples_per_prompt)
+    return {"advantages": _on_every_token(relative, batch)}
+
+
+def _greedy_baseline(batch: Batch, terms: Terms) -> Batch:
+    """ReMax: the rewards to go less the return of the greedy response.
+
+    Li et al. 2024, arXiv:2310.10505, algorithm 1, where the reward comes at the last token; a KL
+    penalty in the rewards makes them differ by token.
+    """
+    mask, discount = response_mask(batch), terms.settings.discount
+    sampled = rewards_to_go(penalised_token_rewards(batch, terms), mask, discount)
+    greedy = {
+        key.removeprefix(BASELINE): column
+        for key, column in batch.items()
+        if key.startswith(BASELINE)
+    }
+    greedy["rewards"] = combined_rewards(greedy, terms.rewards)
+    greedy_mask = response_mask(greedy)
+    returns = rewards_to_go(penalised_token_rewards(greedy, terms), greedy_mask, discount)
+    first = greedy_mask.int().argmax(dim=1, keepdim=True)
+    baseline = returns.gather(1, first)
+    return {
+        "baseline_rewards": greedy["rewards"],
+        "advantages": masked(sampled - baseline, mask),
+    }
+
+
+def _whitened_returns(batch: Batch, terms: Terms) -> Batch:
+    """REINFORCE++: penalised rewards to go, whitened over the global batch (Hu 2025, section 3)."""
+    mask = response_mask(batch)
+    returns = rewards_to_go(penalised_token_rewards(batch, terms), mask, terms.settings.discount)
+    return {"advantages": whiten(returns, mask, terms.reduce_sum)}
+
+
+def _penalised_samples(batch: Batch, terms: Terms) -> Tensor:
+    """Return each sample's reward with the KL penalties of all its tokens. Shape (B,)."""
+    penalties = token_penalties(batch, response_mask(batch), terms.reward_kl_coefficient)
+    rewards: Tensor = batch["rewards"] + penalties.sum(dim=1)
+    return rewards
+
+
+def _on_every_token(relative: Tensor, batch: Batch) -> Tensor:
+    mask = response_mask(batch)
+    return masked(relative[:, None].expand(mask.shape), mask)
+
+
+ESTIMATORS: dict[Advantage, Callable[[Batch, Terms], Batch]] = {
+    "gae": _gae,
+    "constrained-gae": _constrained_gae,
+    "group": _group,
+    "leave-one-out": _leave_one_out,
+    "greedy-baseline": _greedy_baseline,
+    "whitened-returns": _whitened_returns,
+}

@@ -1,0 +1,125 @@
+"""What an update learns from: the columns of a rank's rows, with rewards, advantages and weights."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812  # torch's own name for it
+from torch import Tensor
+
+from executor.control.settings import effective_settings
+from executor.data.batches import PADDING, PROMPT, RESPONSE
+from executor.learning.advantages import Terms, compute_advantages
+from executor.learning.multiplier import MULTIPLIER
+from executor.learning.rewards import combined_costs, combined_rewards, overlong_penalties
+from executor.learning.token_weights import sequence_weights, text_weights
+from rlplan.dataflow import Algorithm
+from rlplan.job import Job, Rewards
+from rlplan.lengths import longest
+
+Batch = dict[str, Tensor]
+Reduce = Callable[[Tensor], Tensor]
+
+
+def make_experience(
+    job: Job,
+    algorithm: Algorithm,
+    columns: Mapping[str, Tensor],
+    state: Mapping[str, float],
+    reduce_sum: Reduce,
+) -> tuple[Batch, dict[str, float]]:
+    """Return the rows of an update, token columns only (B, T), and sums over this rank's responses.
+
+    Args:
+        columns: Of a rank's whole share of the global batch, the shares of the updates one after
+            another.
+        state: What the algorithm carries from iteration to iteration.
+        reduce_sum: Returns the sum of a tensor over the data-parallel ranks.
+    """
+    settings = effective_settings(algorithm, job.hyperparameters)
+    batch = {**columns, "response_mask": columns["parts"] == RESPONSE}
+    if "baseline_parts" in batch:
+        batch["baseline_response_mask"] = batch["baseline_parts"] == RESPONSE
+    mask, updates = batch["response_mask"], job.workload.updates
+    batch["rewards"] = _sample_rewards(job, batch)
+    batch = compute_advantages(
+        algorithm.advantage,
+        batch,
+        Terms(
+            settings=settings,
+            samples_per_prompt=job.workload.samples_per_prompt,
+            rewards=job.rewards or Rewards(),
+            multiplier=state.get(MULTIPLIER, 0.0),
+            reduce_sum=reduce_sum,
+        ),
+    )
+    if settings.loss_mean == "sequence":
+        batch["loss_weights"] = sequence_weights(mask, updates, reduce_sum)
+    rows = {
+        name: column
+        for name, column in batch.items()
+        if column.dim() == mask.dim() and not name.startswith(("baseline_", "pretrain_"))
+    }
+    if "pretrain_tokens" in batch and job.pretrain is not None:
+        rows = _with_texts(rows, batch, job.pretrain.coefficient, updates, reduce_sum)
+    return rows, _sums(batch)
+
+
+def _sample_rewards(job: Job, batch: Batch) -> Tensor:
+    """Return each response's reward, the penalty for its length included. Shape (B,)."""
+    rewards = combined_rewards(batch, job.rewards or Rewards())
+    if job.overlong is None:
+        return rewards
+    most = longest(job.workload.response_tokens)
+    return rewards + overlong_penalties(batch["response_mask"], job.overlong, most)
+
+
+def _with_texts(
+    rows: Batch, batch: Batch, coefficient: float, updates: int, reduce_sum: Reduce
+) -> Batch:
+    """Return the rows with each update's texts after its responses; columns of theirs are zero.
+
+    To a policy's loss their tokens are prompts: only `text_weights` tells them from padding.
+    """
+    tokens, present = batch["pretrain_tokens"], batch["pretrain_parts"] != PADDING
+    predicted = present.clone()
+    predicted[:, 0] = False  # nothing comes before the first token
+    weights = coefficient * text_weights(predicted, rows["response_mask"], updates, reduce_sum)
+    texts = {
+        "tokens": tokens,
+        "parts": present.to(rows["parts"].dtype) * PROMPT,
+        "text_weights": weights,
+    }
+    rows = {**rows, "text_weights": torch.zeros_like(rows["tokens"], dtype=weights.dtype)}
+    width = max(tokens.shape[1], rows["tokens"].shape[1])
+    return {
+        name: _update_by_update(
+            _widened(column, width),
+            _widened(texts.get(name, column.new_zeros(tokens.shape)), width),
+            updates,
+        )
+        for name, column in rows.items()
+    }
+
+
+def _widened(column: Tensor, width: int) -> Tensor:
+    return F.pad(column, (0, width - column.shape[1]))
+
+
+def _update_by_update(first: Tensor, second: Tensor, updates: int) -> Tensor:
+    shares = [column.view(updates, -1, column.shape[1]) for column in (first, second)]
+    return torch.cat(shares, dim=1).flatten(0, 1)
+
+
+def _sums(batch: Batch) -> dict[str, float]:
+    """Return sums over this rank's rows that say how the policy does."""
+    sums = {"reward_sum": batch["rewards"].sum()}
+    for name in ("scores", "rule_scores", "costs", "rule_costs", "baseline_rewards"):
+        if name in batch:
+            sums[f"{name}_sum"] = batch[name].sum()
+    if "costs" in batch or "rule_costs" in batch:
+        sums["cost_sum"] = combined_costs(batch).sum()
+    if "reference_log_probs" in batch:
+        log_ratios = batch["log_probs"] - batch["reference_log_probs"]
+        sums["kl_sum"] = (log_ratios * batch["response_mask"]).sum()
+    values = torch.stack([value.float() for value in sums.values()]).tolist()
+    return dict(zip(sums, values, strict=True))

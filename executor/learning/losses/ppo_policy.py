@@ -1,0 +1,76 @@
+"""PPO's clipped surrogate, with what later algorithms made of it by settings.
+
+Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9. With `clip_ratio_high` it is DAPO's clip-higher
+(Yu et al. 2025, arXiv:2503.14476, eq. 8); with `kl_in: loss` and every sequence weighing the same it
+is GRPO's objective (Shao et al. 2024, arXiv:2402.03300, eq. 3). At the policy that generated, where
+the ratio is 1, its gradient is that of REINFORCE, -A grad log p, which is ReMax's (Li et al. 2024,
+arXiv:2310.10505, algorithm 1), RLOO's (Ahmadian et al. 2024, arXiv:2402.14740, section 2.3) and
+REINFORCE++'s (Hu 2025, arXiv:2501.03262, which clips as PPO does).
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from executor.learning.tokenwise import k3_divergence, log_ratio, masked, response_mask
+from rlplan.job import Hyperparameters
+
+
+def loss(
+    outputs: Mapping[str, Tensor],
+    batch: Mapping[str, Tensor],
+    settings: Hyperparameters,
+    normalizer: Tensor,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return -min(r A, clip(r, 1-e, 1+h) A) + b KL - c S, summed over response tokens and normalised.
+
+    r is the probability ratio to the policy that generated (eq. 7); S is the entropy, with weight
+    c = `entropy_coefficient` (eq. 9; the value loss has a file and a model of its own). KL to the
+    reference, estimated by k3 (GRPO, eq. 4), has weight b = `kl_coefficient` where `kl_in` is `loss`.
+
+    Args:
+        outputs: `log_probs` of the policy in training, and its `entropy` if it was computed. (B, T).
+        batch: `response_mask`, the generating policy's `log_probs`, and `advantages`; where they
+            are needed `reference_log_probs`, and `loss_weights` by which tokens weigh. (B, T).
+        settings: Takes `clip_ratio`, `clip_ratio_high`, `entropy_coefficient`, `kl_in` and
+            `kl_coefficient`.
+        normalizer: Response tokens of the whole optimizer step, over all ranks and micro-batches.
+
+    Returns:
+        The loss, and sums that are normalised alike: `policy_loss`, `clip_fraction`, `approx_kl`
+        (KL from the generating policy), `reference_kl` if it is a term, `entropy` if it was computed.
+    """
+    mask = response_mask(batch)
+    new, old = outputs["log_probs"], batch["log_probs"]
+
+    def mean(values: Tensor) -> Tensor:
+        own = masked(values, mask)
+        if "loss_weights" in batch:
+            own = own * masked(batch["loss_weights"], mask)
+        return own.sum() / normalizer
+
+    advantages = masked(batch["advantages"], mask)
+    ratio = log_ratio(new, old, mask).exp()
+    high = settings.clip_ratio if settings.clip_ratio_high is None else settings.clip_ratio_high
+    clipped = ratio.clamp(1.0 - settings.clip_ratio, 1.0 + high)
+    policy_loss = -mean(torch.minimum(ratio * advantages, clipped * advantages))
+
+    total = policy_loss
+    metrics = {
+        "policy_loss": policy_loss.detach(),
+        "clip_fraction": mean((clipped != ratio).float()).detach(),
+        "approx_kl": mean(k3_divergence(old, new, mask)).detach(),
+    }
+    if settings.kl_in == "loss":
+        reference_kl = mean(k3_divergence(new, batch["reference_log_probs"], mask))
+        metrics["reference_kl"] = reference_kl.detach()
+        total = total + settings.kl_coefficient * reference_kl
+    if "entropy" in outputs:
+        entropy = mean(outputs["entropy"])
+        metrics["entropy"] = entropy.detach()
+        if settings.entropy_coefficient > 0:
+            total = total - settings.entropy_coefficient * entropy
+    else:
+        assert settings.entropy_coefficient == 0, "the entropy bonus needs outputs['entropy']"
+    return total, metrics

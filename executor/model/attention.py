@@ -1,0 +1,142 @@
+"""Causal attention over packed sequences, as transformers' layers call it.
+
+Queries, keys and values of a packed row are spread over one row per sequence, padded on the right:
+causal attention needs no mask then, and fused kernels apply. Context-parallel ranks each have some
+of the queries; they gather all keys and values, and a mask says which of them a query comes after:
+block by block of queries, each with the keys that any of its queries sees.
+With a key-value cache the layers pass a plain mask on instead, or none: on a CPU a decode step is two
+plain products then.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from executor.data.packing import SequenceSlots
+from executor.parallel.context import gather_rows
+from executor.parallel.meshes import RankGroup
+
+KEPT, RECOMPUTED = "rlplan", "rlplan-recomputed"
+
+
+def register_attention() -> None:
+    """Make both kinds of attention known to transformers, whose configs name them."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415  # slow import
+
+    ALL_ATTENTION_FUNCTIONS.register(KEPT, packed_attention)
+    ALL_ATTENTION_FUNCTIONS.register(RECOMPUTED, recomputed_attention)
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | SequenceSlots | None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Return the attention's output (1, L, heads, head_dim), or (B, T, ...) under a plain mask.
+
+    Args:
+        query: Shape (1, heads, L, head_dim), or (B, heads, T, head_dim).
+        attention_mask: The packed sequences, or True where a query attends a key.
+        settings: The layer's scaling and what else it passes on.
+    """
+    from transformers.integrations.sdpa_attention import (  # noqa: PLC0415  # slow import
+        sdpa_attention_forward,
+    )
+
+    if not isinstance(attention_mask, SequenceSlots):
+        one_query = query.shape[2] == 1 and query.device.type == "cpu"
+        if one_query and attention_mask is None:
+            return attention_of_one_query(query, key, value, settings["scaling"]), None
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    slots = attention_mask
+    if slots.stripe is not None:
+        stripe = slots.stripe
+        keys, values = _gathered(key, value, slots, stripe.ranks)
+        slots = stripe.slots
+        queries = _spread(query, slots)
+        blocks = [
+            sdpa_attention_forward(
+                module,
+                queries[:, :, rows],
+                keys[:, :, :reach],
+                values[:, :, :reach],
+                stripe.seen[:, :, rows, :reach],
+                **settings,
+            )[0]
+            for rows, reach in stripe.blocks
+        ]
+        output = torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]
+    else:
+        queries, keys, values = (_spread(part, slots) for part in (query, key, value))
+        output, _ = sdpa_attention_forward(module, queries, keys, values, None, **settings)
+    together = output.reshape(1, slots.count * slots.width, *output.shape[2:])
+    return (together if slots.dense else together[:, slots.places]), None
+
+
+def attention_of_one_query(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    """Return the attention's output (B, 1, heads, head_dim) of one query a sequence, to all its keys.
+
+    The heads that share keys and values are the rows of one product with them. Fused kernels on CPUs
+    take rows by blocks, of which one query fills little, and repeat shared keys.
+
+    Args:
+        query: Shape (B, heads, 1, head_dim).
+        key: Shape (B, key-value heads, T, head_dim).
+        value: Shape (B, key-value heads, T, head_dim).
+    """
+    batch, heads, _, width = query.shape
+    together = key.shape[1]
+    queries = query.reshape(batch, together, heads // together, width) * scaling
+    weights = (queries @ key.transpose(2, 3)).softmax(dim=-1, dtype=torch.float32)
+    return (weights.to(value.dtype) @ value).reshape(batch, 1, heads, width)
+
+
+def recomputed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | SequenceSlots | None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Return the same as `packed_attention`, computed again in the backward pass.
+
+    Selective recomputation: what is large for its arithmetic (Korthikanti et al. 2022,
+    arXiv:2205.05198, section 5).
+    """
+    if not torch.is_grad_enabled():
+        return packed_attention(module, query, key, value, attention_mask, **settings)
+    result: tuple[Tensor, None] = checkpoint(
+        packed_attention,
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        use_reentrant=False,
+        preserve_rng_state=False,
+        **settings,
+    )
+    return result
+
+
+def _gathered(
+    key: Tensor, value: Tensor, slots: SequenceSlots, ranks: RankGroup
+) -> tuple[Tensor, Tensor]:
+    """Return the keys and values of all context-parallel ranks, in one exchange. (B, heads, W, head_dim)."""
+    mine = torch.cat([key, value], dim=1)[0].transpose(0, 1)
+    together = _spread(gather_rows(mine, ranks).transpose(0, 1)[None], slots)
+    keys, values = together.chunk(2, dim=1)
+    return keys, values
+
+
+def _spread(packed: Tensor, slots: SequenceSlots) -> Tensor:
+    """Return (1, heads, L, head_dim) as (B, heads, W, head_dim)."""
+    rows = packed.transpose(1, 2)[0]
+    taken = rows if slots.dense else rows[slots.taken]
+    return taken.view(slots.count, slots.width, *rows.shape[1:]).transpose(1, 2)

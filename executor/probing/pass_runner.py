@@ -1,0 +1,152 @@
+"""Run single passes of a model on this machine as a job would, for profiles."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import ray
+
+from executor.control.capabilities import CPU
+from executor.control.start import join_all
+from executor.probing.passes import WORK_SECONDS
+from executor.workers.pools import DEVICE, INLINE_BYTES, fetched, running_ray, start_group
+from executor.workers.worker import Worker
+from rlplan.errors import PlanError
+from rlplan.job import Job
+from rlplan.probing import ModelPass
+
+WARMUP_CALLS = 2
+HANDED_BYTES_AT_LEAST = INLINE_BYTES + 1  # smaller results go through the controller
+
+
+class RayPassRunner:
+    """Start workers as a job's pool does, and time passes on all of them at once.
+
+    A context manager. While a pass of one rank runs, every device runs a copy of its own, so what
+    is measured is a machine whose devices are all busy.
+
+    Args:
+        devices: Workers to start; on `cpu` each is one process on one core.
+        device: `cpu` or `cuda`.
+        job: Whose experience passes make; None where none of them is asked for.
+    """
+
+    def __init__(self, devices: int, device: str = CPU, job: Job | None = None) -> None:
+        self._devices, self._device, self._job = devices, device, job
+        self._stack = ExitStack()
+        self.start_seconds = 0.0
+
+    def __enter__(self) -> Self:
+        begin = time.monotonic()
+        try:
+            self._stack.enter_context(running_ray(self._devices))
+            cuda = self._device != CPU
+            self._group = start_group(Worker, self._devices, DEVICE, cuda=cuda)
+            self._stack.callback(self._group.stop)
+            join_all({self._group: self._device})
+            if self._job is not None:
+                self._group.call("measure_for", self._job)
+        except BaseException:
+            self._stack.close()
+            raise
+        self.start_seconds = time.monotonic() - begin
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def run(self, model_pass: ModelPass, repeats: int) -> tuple[float, ...]:
+        """Return the seconds of each repeat after a warm-up: of every rank, or the slowest of a group.
+
+        Raises:
+            PlanError: The pass needs more devices than there are.
+        """
+        if model_pass.tp * model_pass.dp > self._devices:
+            raise PlanError(
+                f"pass {model_pass.name} of tp {model_pass.tp} x dp {model_pass.dp} needs more than"
+                f" the {self._devices} devices that were started"
+            )
+        if model_pass.name == "call":
+            return self._time_calls(model_pass.tokens, repeats)
+        if model_pass.name == "fetch":
+            return self._time_fetches(model_pass.tokens, repeats)
+        if model_pass.name == "weight_sync":
+            runs = [self._sync_weights(model_pass) for _ in range(WARMUP_CALLS + repeats)]
+            return tuple(runs[WARMUP_CALLS:])
+        generates = model_pass.name in ("prefill", "decode")
+        by_rank = [
+            seconds for seconds in self._group.call("run_pass", (model_pass, repeats)) if seconds
+        ]
+        alone = model_pass.tp == 1 and (model_pass.dp == 1 or generates)
+        if not alone:  # the ranks wait for each other: the slowest counts
+            return tuple(max(slowest) for slowest in zip(*by_rank, strict=True))
+        # Each rank runs by itself, as in a task, where what delays one pass evens out over many.
+        return tuple(seconds for rank in by_rank for seconds in rank)
+
+    def held_bytes(self) -> int:
+        """Return the most bytes that one of the workers has held on its device so far."""
+        return int(max(self._group.call("peak")))
+
+    def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
+        """Return what a call takes beside its work, on each rank, where all of them are busy.
+
+        All calls are sent at once, each with what its rank's call before it makes, as a colocated
+        pool's tasks are: what counts is from one call's end to the next one's, less its work.
+        """
+        payload = np.zeros(max(num_bytes, HANDED_BYTES_AT_LEAST), dtype=np.uint8)
+        held = dict.fromkeys(range(self._devices), ray.put(payload))
+        reports: dict[tuple[int, int], Any] = {}
+        calls = range(1 + WARMUP_CALLS + repeats)
+        for number in calls:
+            arguments = {rank: (reference,) for rank, reference in held.items()}
+            made = self._group.send("hand_on", arguments, num_returns=2)
+            held = {rank: values for rank, (values, _) in made.items()}
+            reports |= {(rank, number): report for rank, (_, report) in made.items()}
+        done = fetched(reports)
+        return tuple(
+            seconds
+            for rank in range(self._devices)
+            for seconds in beside_work(
+                [done[rank, number].end_seconds for number in calls], WARMUP_CALLS
+            )
+        )
+
+    def _time_fetches(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
+        """Return the seconds in which a worker gets a payload that another one has put."""
+        last = self._devices - 1
+        seconds: list[float] = []
+        for _ in range(WARMUP_CALLS + repeats):
+            (holder,) = fetched(self._group.send("give", {0: (num_bytes,)})).values()
+            seconds.extend(fetched(self._group.send("fetch", {last: (holder,)})).values())
+        return tuple(seconds[WARMUP_CALLS:])
+
+    def _sync_weights(self, model_pass: ModelPass) -> float:
+        """Return the seconds in which every rank takes over its shard from another process."""
+        exported = fetched(self._group.start("export_pass", model_pass))
+        used = [rank for rank in sorted(exported) if exported[rank][0]]
+        requests = []
+        for rank in range(self._devices):
+            # From the next copy of the model, where there is one: the shard of the same position.
+            source = used[(used.index(rank) + model_pass.tp) % len(used)] if rank in used else None
+            reference = exported[source][0][0] if source is not None else None
+            requests.append((model_pass, [reference] if reference is not None else []))
+        done = fetched(self._group.start("import_pass", requests))
+        return float(max(done[rank] for rank in used) - min(exported[rank][1] for rank in used))
+
+
+def beside_work(end_seconds: Sequence[float], warmups: int) -> tuple[float, ...]:
+    """Return what calls that follow each other take beside their work, from when each one ended.
+
+    Args:
+        warmups: So many of the first calls that follow another one are left out.
+    """
+    return tuple(end - start - WORK_SECONDS for start, end in pairwise(end_seconds))[warmups:]

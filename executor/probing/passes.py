@@ -1,0 +1,286 @@
+"""Time single passes of a model on a worker, through the functions that tasks run."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812  # torch's own name for it
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from executor.data.batches import PADDING, PROMPT, RESPONSE
+from executor.learning.infer import infer
+from executor.learning.losses import load_loss
+from executor.learning.preparation_pass import half_responses, preparation
+from executor.learning.train import (
+    clip_and_step,
+    micro_batches,
+    reduce_gradients,
+    response_tokens,
+    run_micro_batches,
+)
+from executor.parallel.meshes import RankMesh, reduce_sum_over_dp
+from executor.rollout.engines.torch_static import GenerateSettings, Generation, Wave, uniform_draws
+from executor.weights.flat import FlatParameters
+from executor.weights.reshard import Part, write_shard
+from executor.weights.shard import ModelShard, build_shard
+from executor.workers.footprint import spare_collector
+from executor.workers.protocols import train_positions
+from rlplan.job import Hyperparameters, Job
+from rlplan.probing import ModelPass
+
+# Models kept between passes, since probes come back to each of them: two heads in a few layouts.
+KEPT_SHARDS = 8
+WARMUP_RUNS = 2
+# How long a rank computes before a pass that starts with its neighbours' data, in seconds of its
+# core. Ranks that come from computing take longer to meet than ranks that have just met.
+WORK_SECONDS = 0.01
+# Decode steps that are timed together. In a job they follow each other; a step before which
+# the ranks have met takes up to half as long again, if it is one of a millisecond.
+STEPS_TOGETHER = 8
+# Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
+LEARNING_RATE = 1e-6
+GRADIENT = 1e-3
+
+Run = Callable[[], Any]
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Hold what is timed, and how.
+
+    Attributes:
+        before: Sets it up again each time, before the ranks meet.
+        lead: What the rank does between their meeting and the clock's start.
+        passes: Of which it consists.
+    """
+
+    run: Run = _nothing
+    before: Run = _nothing
+    lead: Run = _nothing
+    passes: int = 1
+
+
+class PassBench:
+    """Time passes on one rank of a worker group; all ranks are asked for the same pass.
+
+    Args:
+        job: Whose experience is made; None where nobody asks for that.
+    """
+
+    def __init__(self, rank: int, ranks: int, device: torch.device, job: Job | None = None) -> None:
+        self._rank, self._ranks, self._device, self._job = rank, ranks, device, job
+        self._meshes: dict[tuple[int, int], RankMesh | None] = {}
+        self._shards: dict[tuple[Any, ...], ModelShard] = {}
+        self._seen: set[ModelPass] = set()
+
+    def run(self, model_pass: ModelPass, repeats: int) -> tuple[float, ...]:
+        """Return the seconds of each repeat; none on a rank that is left over.
+
+        The ranks start each repeat together, so that neighbours are busy with the same.
+        """
+        shard = None if self._stands_idle(model_pass) else self._shard(model_pass)
+        timed = Timed() if shard is None else self._prepare(shard, model_pass)
+        # A job comes to a pass from another one, with caches full of that; so does a probe that
+        # comes back. Only what happens once (building, first allocations) is left out.
+        warmups = 0 if model_pass in self._seen else WARMUP_RUNS
+        self._seen.add(model_pass)
+        seconds = []
+        for _ in range(warmups + repeats):
+            timed.before()
+            self._together()
+            timed.lead()
+            self._finish()
+            start = time.perf_counter()
+            timed.run()
+            self._finish()
+            seconds.append((time.perf_counter() - start) / timed.passes)
+        return tuple(seconds[warmups:]) if shard is not None else ()
+
+    def _stands_idle(self, model_pass: ModelPass) -> bool:
+        """Tell whether this rank has nothing to do: other pools wait while one generates."""
+        generates = model_pass.name in ("prefill", "decode")
+        return generates and self._rank >= model_pass.dp * model_pass.tp
+
+    def export_weights(self, model_pass: ModelPass) -> tuple[list[Any], float]:
+        """Put the shard's weights into the object store; return the reference and when it began."""
+        shard = self._shard(model_pass)
+        start = time.time()
+        if shard is None:
+            return [], start
+        values = _flat(shard).values.detach().cpu().numpy()
+        return [ray.put({"flat": values, "entries": shard.flat.entries})], start
+
+    def import_weights(self, model_pass: ModelPass, holder: list[Any]) -> float:
+        """Write the shard from another rank's weights; return when it was done."""
+        shard = self._shard(model_pass)
+        if shard is not None:
+            held = ray.get(holder[0])
+            flat = torch.tensor(held["flat"], device=self._device)
+            with torch.no_grad():
+                part = Part(held["entries"], shard.mesh.tp, flat)
+                write_shard(shard.flat.entries, _flat(shard).values, shard.mesh.tp, [part])
+            self._finish()
+        return time.time()
+
+    def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> Timed:
+        if model_pass.name in ("prefill", "decode"):
+            return _generation(shard, model_pass, self._longest)
+        if model_pass.name == "optimizer":
+            gradients = _flat(shard).gradients
+            assert gradients is not None
+            norm = Hyperparameters().max_gradient_norm
+            return Timed(
+                lambda: clip_and_step(shard, norm).item(), lambda: gradients.fill_(GRADIENT)
+            )
+        if model_pass.name == "gradient_reduction":
+            return Timed(lambda: reduce_gradients(shard), lead=work_a_while)
+        if model_pass.name == "experience":
+            assert self._job is not None, "experience is made for a job"
+            shape = (model_pass.sequences, model_pass.tokens)
+            reduce_sum = reduce_sum_over_dp(shard.mesh)
+            make = preparation(self._job, model_pass.head, shape, self._device, reduce_sum)
+            return Timed(lambda: response_tokens(shard, [make()[0]]), lead=work_a_while)
+        batch = _batch(shard, model_pass)
+        if model_pass.name == "infer":
+            output = "log_probs" if model_pass.head == "lm" else "values"
+            return Timed(
+                lambda: infer(
+                    shard,
+                    batch["tokens"],
+                    batch["parts"],
+                    output,
+                    micro_batch=model_pass.sequences,
+                    temperature=1.0,
+                )
+            )
+        assert model_pass.name == "train", model_pass.name
+        loss = load_loss("ppo_policy" if model_pass.head == "lm" else "value")
+        settings, tokens = Hyperparameters(), batch["response_mask"].sum().float()
+
+        def learn() -> None:
+            parts = micro_batches(shard, batch, model_pass.sequences)
+            run_micro_batches(shard, parts, loss, settings, tokens)
+
+        return Timed(learn)
+
+    @property
+    def _longest(self) -> int:
+        """Return the tokens of a job's longest sequence; 0 where none is known."""
+        return self._job.workload.longest_sequence_tokens if self._job is not None else 0
+
+    def _shard(self, model_pass: ModelPass) -> ModelShard | None:
+        mesh = self._mesh(model_pass.dp, model_pass.tp)
+        if mesh is None:
+            return None
+        key = (
+            model_pass.model,
+            model_pass.head,
+            model_pass.precision,
+            model_pass.dp,
+            model_pass.tp,
+        )
+        if key not in self._shards:
+            while len(self._shards) >= KEPT_SHARDS:
+                self._shards.pop(next(iter(self._shards)))
+            self._shards[key] = build_shard(
+                model_pass.model,
+                model_pass.head,
+                mesh,
+                role="actor" if model_pass.head == "lm" else "critic",
+                seed=0,
+                precision=model_pass.precision,
+                learning_rate=LEARNING_RATE,
+            )
+            spare_collector()
+        return self._shards[key]
+
+    def _mesh(self, dp: int, tp: int) -> RankMesh | None:
+        """Return this rank's mesh in one of as many copies of the layout as there is room for."""
+        if (dp, tp) not in self._meshes:
+            copies, inside = self._ranks // (dp * tp), self._rank % (dp * tp)
+            mesh = None
+            if dp * tp > 1:
+                grid = torch.arange(copies * dp * tp).view(copies, dp, tp)
+                mesh = DeviceMesh(self._device.type, grid, mesh_dim_names=("bench", "copies", "tp"))
+            member = self._rank < copies * dp * tp
+            here = mesh["copies", "tp"] if mesh is not None and member else None
+            positions = train_positions(tp, dp * tp)
+            made = RankMesh(positions, inside, self._device, here) if member else None
+            self._meshes[dp, tp] = made
+        return self._meshes[dp, tp]
+
+    def _together(self) -> None:
+        if self._ranks > 1:
+            dist.barrier()
+
+    def _finish(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def _flat(shard: ModelShard) -> FlatParameters:
+    assert isinstance(shard.flat, FlatParameters), "probes shard nothing over data-parallel ranks"
+    return shard.flat
+
+
+def work_a_while() -> None:
+    """Compute for `WORK_SECONDS` of this thread's time."""
+    until = time.thread_time() + WORK_SECONDS
+    while time.thread_time() < until:
+        pass
+
+
+def _batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
+    """Return a micro-batch of random tokens, half prompt and half response, on the device."""
+    shape = (model_pass.sequences, model_pass.tokens)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, model_pass.model.vocab_size, shape, generator=generator)
+    parts = half_responses(shape)
+    numbers = {
+        name: torch.randn(shape, generator=generator).mul_(0.1)
+        for name in ("log_probs", "values", "reference_log_probs", "advantages", "returns")
+    }
+    batch = {"tokens": tokens, "parts": parts, "response_mask": parts == RESPONSE, **numbers}
+    return {name: column.to(shard.device) for name, column in batch.items()}
+
+
+def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed:
+    """Return a prefill, or some decode steps one after another, the first after `tokens` cached ones.
+
+    Args:
+        longest: Tokens for which the cache has room at the least, as in a job: what lies between
+            sequences takes part of a step's time.
+    """
+    rows, prompt = model_pass.sequences, model_pass.tokens
+    batch, room = _batch(shard, model_pass), max(STEPS_TOGETHER + 1, longest - prompt)
+    tokens = F.pad(batch["tokens"], (0, room))
+    parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
+    parts[:, prompt:] = PADDING
+    sequences = Generation(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
+    settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
+    lengths = torch.full((rows,), room, device=shard.device)
+    draws = uniform_draws(torch.arange(rows), room, settings)
+    wave = Wave(shard, sequences, lengths, draws, prompt, settings)
+
+    def start() -> None:
+        with torch.inference_mode(), shard.autocast():
+            wave.start()
+
+    def steps() -> None:
+        with torch.inference_mode(), shard.autocast():
+            for _ in range(STEPS_TOGETHER):
+                wave.advance()
+
+    if model_pass.name == "prefill":
+        return Timed(start)
+    start()
+    return Timed(steps, wave.rewind, passes=STEPS_TOGETHER)

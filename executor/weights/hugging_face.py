@@ -1,0 +1,65 @@
+"""The trained actor as a Hugging Face folder: weights, config, and the tokenizer where there is one."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from executor.control.checkpoints import PLAN_FILE, Checkpoint
+from executor.model.building import EMBEDDING, HEAD, causal_lm_class, family_config
+from executor.weights.stored_shards import whole_weights
+from rlplan.errors import FileError
+from rlplan.files.decoding import read_yaml
+from rlplan.model import ModelArchitecture
+from rlplan.plan import Plan
+
+
+def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = None) -> None:
+    """Write the actor of a checkpoint as a folder that `transformers` loads, in fp32.
+
+    Args:
+        out: Folder that is written: `config.json`, safetensors, tokenizer files.
+        folder: What a relative tokenizer of the job is relative to; None: where the process runs.
+
+    Raises:
+        FileError: The checkpoint is broken, or the folder cannot be written.
+    """
+    job = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job
+    model = hugging_face_model(
+        job.architecture("actor"), whole_weights(checkpoint.folder / "actor")
+    )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(out)
+    except OSError as error:
+        raise FileError(str(out), f"cannot be written: {error.strerror or error}") from None
+    if job.tokenizer != "bytes":
+        auto: Any = importlib.import_module("transformers").AutoTokenizer
+        source = (folder or Path()) / job.tokenizer
+        auto.from_pretrained(source, local_files_only=True).save_pretrained(out)
+
+
+def hugging_face_model(architecture: ModelArchitecture, weights: dict[str, Tensor]) -> Any:
+    """Return a language model of `transformers` with weights as `whole_weights` names them."""
+    model = causal_lm_class(architecture)(family_config(architecture)).float()
+    wanted = model.state_dict()
+    held = {_their_name(name): values for name, values in weights.items()}
+    if architecture.tied_embeddings:
+        held[_their_name(HEAD)] = weights[EMBEDDING]
+    # Experts are stacked here with gate and up apart, there with both as one matrix.
+    model.load_state_dict(
+        {
+            name: held[name].reshape(like.shape) if name in held else like
+            for name, like in wanted.items()
+        }
+    )
+    missing = set(held) ^ set(wanted)
+    assert not missing, f"names differ: {sorted(missing)}"
+    return model
+
+
+def _their_name(name: str) -> str:
+    if name == HEAD:
+        return "lm_head.weight"
+    return name.replace("backbone.", "model.", 1)

@@ -1,0 +1,115 @@
+"""Which parts of weights make up a shard of another layout, and how they are written into it.
+
+Pure functions over entries and flat tensors: no process is needed to hold them to their laws.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from executor.model.building import EMBEDDING, HEAD
+from executor.weights.flat import Entry
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Hold what one rank has of a model's weights.
+
+    Attributes:
+        entries: Where parameters lie in `flat`.
+        tp: The rank's tensor-parallel position.
+        flat: Their values, in one tensor; what was not fetched of it is never read.
+    """
+
+    entries: Sequence[Entry]
+    tp: int
+    flat: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Say what a rank has of a model's weights, without the values.
+
+    Attributes:
+        pp: The rank's pipeline position.
+    """
+
+    rank: int
+    pp: int
+    tp: int
+    entries: tuple[Entry, ...]
+
+
+def write_shard(target: Sequence[Entry], flat: Tensor, tp: int, parts: Iterable[Part]) -> None:
+    """Write a shard out of parts of other layouts, bit for bit.
+
+    Args:
+        target: Where parameters lie in `flat`, which is written.
+        tp: The shard's tensor-parallel position.
+        parts: Hold all of the shard's weights between them.
+    """
+    sources: dict[str, list[tuple[int, Entry, Tensor]]] = {}
+    for part in parts:
+        for entry in part.entries:
+            sources.setdefault(entry.name, []).append((part.tp, entry, part.flat))
+    for entry in target:
+        view = flat[entry.start : entry.stop].view(entry.shape)
+        for source_tp, source, values in sources[source_name(entry.name, sources)]:
+            copied = overlap(source, source_tp, entry, tp)
+            if copied is None:
+                continue
+            dimension, here, there, width = copied
+            held = values[source.start : source.stop].view(source.shape)
+            view.narrow(dimension, there, width).copy_(held.narrow(dimension, here, width))
+
+
+def source_name(name: str, held: Mapping[str, object] | Iterable[str]) -> str:
+    """Return the name under which weights are held: a tied head may be there as the embedding only."""
+    tied = {HEAD: EMBEDDING, EMBEDDING: HEAD}
+    return name if name in held else tied[name]
+
+
+def overlap(
+    source: Entry, source_tp: int, target: Entry, target_tp: int
+) -> tuple[int, int, int, int] | None:
+    """Return (dimension, start in source, start in target, width) of what both hold; None: nothing."""
+    dimension = target.dimension if target.dimension is not None else source.dimension
+    if dimension is None:
+        return 0, 0, 0, target.shape[0]
+    first, other = (
+        entry.shape[dimension] * tp if entry.dimension is not None else 0
+        for entry, tp in ((source, source_tp), (target, target_tp))
+    )
+    start = max(first, other)
+    stop = min(first + source.shape[dimension], other + target.shape[dimension])
+    return (dimension, start - first, start - other, stop - start) if start < stop else None
+
+
+def wanted_entries(
+    receiver: Holding, sender: Holding, members: Sequence[Holding], names: frozenset[str]
+) -> tuple[Entry, ...]:
+    """Return what a rank has to receive from another one of its group.
+
+    Cut parameters come from everybody, whole ones from one rank of each other stage.
+
+    Args:
+        members: All ranks of the group, in their order.
+        names: Parameters that the receiver needs.
+    """
+    if sender.rank == receiver.rank:
+        return ()
+    same_stage = [member for member in members if member.pp == sender.pp]
+    lends_whole = sender.pp != receiver.pp and sender == _lender(receiver, same_stage)
+    return tuple(
+        entry
+        for entry in sender.entries
+        if entry.name in names and (entry.dimension is not None or lends_whole)
+    )
+
+
+def _lender(receiver: Holding, same_stage: Sequence[Holding]) -> Holding:
+    """Return who of a stage gives a receiver what its ranks all hold: lenders take turns."""
+    return same_stage[receiver.tp % len(same_stage)]

@@ -1,0 +1,243 @@
+"""One rank's part of one model: its stages, flat weights and, where it is trained, its optimizer."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from math import lcm
+from typing import TypedDict
+
+import torch
+
+from executor.learning.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
+from executor.model.building import EMBEDDING, HEAD, StageModel, build_stages
+from executor.model.experts import cut_experts, is_expert
+from executor.parallel.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
+from executor.parallel.generation_layouts import cuts_sequences
+from executor.parallel.meshes import RankGroup, RankMesh
+from executor.parallel.tensor_parallel import apply_tensor_parallelism
+from executor.weights.borrowed_shard import LentParameters
+from executor.weights.flat import FlatParameters
+from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
+from executor.weights.offloading import HostParking
+from rlplan.model import Head, ModelArchitecture
+from rlplan.plan import TaskPlan
+from rlplan.precision import Precision
+
+Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters | LentParameters
+Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
+
+# Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
+# starts as a copy of the actor: same stream.
+ROLE_STREAMS = {"actor": 0, "reference": 0, "critic": 1, "reward": 2, "cost": 3, "cost_critic": 4}
+NUM_STREAMS = 5
+WEIGHTS_SHARDED = 3  # the ZeRO stage in which weights rest in shards
+CRITICS = ("critic", "cost_critic")
+
+
+@dataclass(slots=True, eq=False)
+class ModelShard:
+    """Hold one rank's part of one model.
+
+    Attributes:
+        stages: This rank's pipeline stages, first ones first; several where they interleave.
+        flat: Its weights: whole ones in one flat tensor, fully sharded ones, or lent ones.
+        trainer: Reduces gradients and steps; None where the model is not trained.
+        parking: Keeps optimizer states, or the weights of a model that is not trained, on the host
+            between uses; None: they stay on the device.
+        tokens_multiple: Packed rows divide by it; hidden states between stages are so much shorter,
+            where sequence parallelism cuts them along the tokens.
+        precision: What matrices are multiplied in; weights and optimizer states are fp32.
+    """
+
+    stages: tuple[StageModel, ...]
+    flat: Weights
+    mesh: RankMesh
+    head: Head
+    precision: Precision
+    trainer: ShardOptimizer | None = None
+    parking: HostParking | None = None
+    tokens_multiple: int = 1
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the shard lives."""
+        return self.mesh.device
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """Return torch's optimizer of what this rank steps; None where the model is not trained."""
+        return self.trainer.adam if self.trainer is not None else None
+
+    @property
+    def num_layers(self) -> int:
+        """Return the layers that this rank holds."""
+        return sum(len(stage.layers) for stage in self.stages)
+
+    def weights_on_device(self) -> AbstractContextManager[None]:
+        """Return the context of a forward pass: weights that live on the host are there inside it."""
+        return self._fetched() if self.trainer is None else nullcontext()
+
+    def states_on_device(self) -> AbstractContextManager[None]:
+        """Return the context of an update: optimizer states that live on the host are there inside it."""
+        return self._fetched() if self.trainer is not None else nullcontext()
+
+    def _fetched(self) -> AbstractContextManager[None]:
+        return self.parking.on_device() if self.parking is not None else nullcontext()
+
+    def park(self) -> None:
+        """Keep what is not needed between uses on the host from now on."""
+        trainer, flat = self.trainer, self.flat
+        if trainer is not None:
+            self.parking = HostParking(trainer.states)
+        else:
+            self.parking = HostParking(flat.stored)
+        self.parking.park()
+
+    @property
+    def fully_sharded(self) -> FullyShardedParameters | None:
+        """Return what holds weights that FSDP gathers for each pass; None: there are none."""
+        flat = self.flat.parts[0] if isinstance(self.flat, ExpertParallelParameters) else self.flat
+        return flat if isinstance(flat, FullyShardedParameters) else None
+
+    def without_gradients(self) -> AbstractContextManager[None]:
+        """Return the context of a pass without a backward pass."""
+        # FSDP counts the versions of what it gathers, which inference mode does not keep.
+        context: AbstractContextManager[None] = (
+            torch.no_grad() if self.fully_sharded is not None else torch.inference_mode()
+        )
+        return context
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return the context of a pass: bf16 products with fp32 weights, or plain fp32."""
+        if self.precision == "fp32":
+            return nullcontext()
+        context: AbstractContextManager[None] = torch.autocast(self.device.type, torch.bfloat16)
+        return context
+
+
+def build_shard(  # noqa: PLR0913 -- all that a shard depends on
+    architecture: ModelArchitecture,
+    head: Head,
+    mesh: RankMesh,
+    *,
+    role: str,
+    seed: int,
+    precision: Precision,
+    learning_rate: float | None = None,
+    layout: TaskPlan | None = None,
+    vocabulary_parts: int = 1,
+) -> ModelShard:
+    """Return a rank's shard of the model that `seed` gives, the same weights on any layout.
+
+    The whole model is drawn on the host and then cut.
+
+    Args:
+        role: Chooses the stream of the seed, and how a scalar head starts.
+        learning_rate: Of AdamW; None for a model that is not trained.
+        layout: Says how stages interleave, what is recomputed and sharded; None: nothing of it.
+        vocabulary_parts: A vocabulary that does not divide by it is held whole, as is one that does
+            not divide by the tensor-parallel size.
+    """
+    stream = seed * NUM_STREAMS + ROLE_STREAMS[role]
+    trained = layout if learning_rate is not None else None
+    chunks = trained.chunks if trained is not None and mesh.pp_size > 1 else 1
+    stages = build_stages(
+        architecture,
+        head,
+        stream,
+        random_head=role not in CRITICS,
+        stages=chunks * mesh.pp_size,
+        held=[chunk * mesh.pp_size + mesh.pp for chunk in range(chunks)],
+        recompute=trained.recompute if trained is not None else "none",
+    )
+    tied = head == "lm" and architecture.tied_embeddings
+    split = head == "lm" and architecture.vocab_size % lcm(mesh.tp_size, vocabulary_parts) == 0
+    cuts_tokens = layout is not None and cuts_sequences(layout) and mesh.tp_size > 1
+    for stage in stages:
+        stage.to(mesh.device)
+        cut_experts(stage, mesh)
+        if mesh.tp_size > 1:
+            apply_tensor_parallelism(
+                stage, mesh, split_vocabulary=split, sequence_parallel=cuts_tokens
+            )
+            if tied and stage.first and stage.last:
+                stage.head.weight = stage.backbone.embed_tokens.weight  # type: ignore[union-attr, assignment]
+    shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
+    shard.tokens_multiple = mesh.tp_size if cuts_tokens else 1
+    return shard
+
+
+def _with_weights(
+    stages: tuple[StageModel, ...],
+    mesh: RankMesh,
+    head: Head,
+    precision: Precision,
+    learning_rate: float | None,
+    layout: TaskPlan | None,
+    *,
+    tied: bool,
+) -> ModelShard:
+    """Return the shard of stages whose weights are laid out, and its trainer, as the layout says."""
+    rate, zero = learning_rate, layout.zero if layout is not None else 0
+    shared = _shared_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
+    ends: Shared = {"shared": shared, "owner": shared != HEAD}
+    parts: list[Part]
+    if zero > 1 and mesh.copies.size > 1:
+        stays_whole = zero < WEIGHTS_SHARDED and rate is not None
+        sharded = FullyShardedParameters(stages, mesh, stays_whole=stays_whole, **ends)
+        trainer = FullyShardedOptimizer(sharded, mesh, rate) if rate is not None else None
+        parts = [(sharded, trainer)]
+    elif mesh.experts.size == 1:
+        parts = [_flat_part(stages, mesh, mesh.copies, rate, zero, None, ends)]
+    else:
+        no_ends: Shared = {"shared": "", "owner": True}
+        parts = [
+            _flat_part(stages, mesh, mesh.copies, rate, zero, _is_no_expert, ends),
+            _flat_part(stages, mesh, mesh.expert_copies, rate, zero, is_expert, no_ends),
+        ]
+    if mesh.experts.size == 1:
+        ((weights, optimizer),) = parts
+        return ModelShard(stages, weights, mesh, head, precision, optimizer)
+    joined = ExpertParallelParameters([weights for weights, _ in parts], mesh)
+    optimizers = [optimizer for _, optimizer in parts if optimizer is not None]
+    both = ExpertParallelOptimizer(joined, optimizers, mesh) if optimizers else None
+    return ModelShard(stages, joined, mesh, head, precision, both)
+
+
+def _flat_part(
+    stages: tuple[StageModel, ...],
+    mesh: RankMesh,
+    copies: RankGroup,
+    rate: float | None,
+    zero: int,
+    keeps: Callable[[str], bool] | None,
+    ends: "Shared",
+) -> "Part":
+    """Return flat weights that so many ranks have copies of, and what steps them."""
+    slices = copies.size if rate is not None and zero else 1
+    trainable = rate is not None
+    flat = FlatParameters(
+        stages, mesh.device, trainable=trainable, multiple=slices, keeps=keeps, **ends
+    )
+    if rate is None:
+        return flat, None
+    kind = ShardedOptimizer if zero else ReplicatedOptimizer
+    return flat, kind(flat, mesh, copies, rate)
+
+
+def _is_no_expert(name: str) -> bool:
+    return not is_expert(name)
+
+
+class Shared(TypedDict):
+    """Name the parameter of which another pipeline stage has a copy, and say whose is the original."""
+
+    shared: str
+    owner: bool
+
+
+def _shared_name(stages: Sequence[StageModel], mesh: RankMesh) -> str:
+    mesh.tie_ends()
+    if stages[0].first:
+        return EMBEDDING
+    return HEAD if stages[-1].last else ""

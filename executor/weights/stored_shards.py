@@ -1,0 +1,150 @@
+"""Shards of a trained model in a folder of torch's distributed checkpoint.
+
+Each parameter and each state of its optimizer is stored under the parameter's name as one tensor of
+the whole model, of which ranks write and read the parts that they hold. So what one layout wrote
+any other reads: tensor-parallel parts are cut anew, stages take the layers that are theirs.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor, Shard
+
+from executor.learning.optimizers import MOMENTS
+from executor.model.building import EMBEDDING, HEAD
+from executor.parallel.meshes import RankMesh
+from executor.weights.borrowed_shard import LentParameters
+from executor.weights.flat import Entry
+from executor.weights.shard import ModelShard
+from rlplan.errors import FileError
+
+WEIGHTS = "weights"
+STEPS = "steps"
+
+
+def save_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
+    """Write a rank's part of a trained model; all ranks of the pool write together.
+
+    Args:
+        folder: Of this model alone.
+        tied: Whether the model's head is its embedding, which then is stored once.
+    """
+    assert shard.trainer is not None, "a model that is not trained is drawn from the seed"
+    flats = {WEIGHTS: shard.flat.whole_values(), **shard.trainer.whole_moments()}
+    _save(_states(shard, flats, tied=tied) | {STEPS: torch.tensor(shard.trainer.steps)}, folder)
+
+
+def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
+    """Take over a rank's part of what any layout wrote; all ranks of the pool read together.
+
+    Raises:
+        FileError: The folder does not hold this model.
+    """
+    assert shard.trainer is not None, "a model that is not trained is drawn from the seed"
+    size = shard.flat.entries[-1].stop
+    kinds = stored_kinds(folder)
+    flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
+    steps = torch.tensor(0)
+    _load(_states(shard, flats, tied=tied) | {STEPS: steps}, folder)
+    assert not isinstance(shard.flat, LentParameters), "what is trained lends, and borrows nothing"
+    shard.flat.write_values(flats.pop(WEIGHTS))
+    shard.trainer.write_moments(flats, int(steps))
+
+
+def save_weights(shard: ModelShard, folder: Path, *, tied: bool) -> None:
+    """Write a rank's part of a model without states of an optimizer; arguments as `save_shard` has them."""
+    _save(_states(shard, {WEIGHTS: shard.flat.whole_values()}, tied=tied), folder)
+
+
+def load_weights(shard: ModelShard, folder: Path, *, tied: bool) -> None:
+    """Take over a rank's part of the weights that any layout wrote, states of an optimizer left alone.
+
+    Raises:
+        FileError: The folder does not hold this model.
+    """
+    flat = torch.empty(shard.flat.entries[-1].stop, device=shard.device)
+    _load(_states(shard, {WEIGHTS: flat}, tied=tied), folder)
+    assert not isinstance(shard.flat, LentParameters), "what borrows weights has none of its own"
+    shard.flat.write_values(flat)
+
+
+def stored_kinds(folder: Path) -> tuple[str, ...]:
+    """Return what is stored of each parameter: its weights, and states once there was a step.
+
+    Raises:
+        FileError: The folder holds no checkpoint of a model.
+    """
+    names = _names(folder)
+    return (WEIGHTS, *(kind for kind in MOMENTS if any(n.startswith(f"{kind}/") for n in names)))
+
+
+def whole_weights(folder: Path) -> dict[str, Tensor]:
+    """Return all weights of a stored model on the host, by name; stacked matrices as they are stacked.
+
+    Raises:
+        FileError: The folder holds no checkpoint of a model.
+    """
+    prefix = f"{WEIGHTS}/"
+    found = {
+        name: torch.empty(size) for name, size in _names(folder).items() if name.startswith(prefix)
+    }
+    _load(dict(found), folder, alone=True)
+    return {name.removeprefix(prefix): found[name] for name in sorted(found)}
+
+
+def _names(folder: Path) -> dict[str, torch.Size]:
+    try:
+        metadata = FileSystemReader(folder).read_metadata()
+    except (OSError, EOFError, ValueError) as error:
+        raise FileError(str(folder), f"holds no checkpoint of a model: {error}") from None
+    held = metadata.state_dict_metadata.items()
+    return {name: about.size for name, about in held if hasattr(about, "size")}
+
+
+def _save(states: dict[str, Tensor], folder: Path) -> None:
+    save(states, storage_writer=FileSystemWriter(folder), no_dist=not dist.is_initialized())
+
+
+def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> None:
+    try:
+        with warnings.catch_warnings():
+            # One process reads alone because it is told to; torch says that it supposes so.
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            load(
+                states,
+                storage_reader=FileSystemReader(folder),
+                no_dist=alone or not dist.is_initialized(),
+            )
+    except CheckpointException as error:
+        said = "; ".join(str(failure[0]) for failure in error.failures.values())
+        raise FileError(str(folder), f"does not hold this model: {said}") from None
+
+
+def _states(shard: ModelShard, flats: Mapping[str, Tensor], *, tied: bool) -> dict[str, Tensor]:
+    """Return views of flat tensors, each as a part of the whole model's tensor, by what it is called."""
+    return {
+        f"{kind}/{EMBEDDING if tied and entry.name == HEAD else entry.name}": part
+        for kind, flat in flats.items()
+        for entry, part in _parts(flat, shard.flat.entries, shard.mesh)
+    }
+
+
+def _parts(
+    flat: Tensor, entries: Iterable[Entry], mesh: RankMesh
+) -> Iterable[tuple[Entry, Tensor]]:
+    for entry in entries:
+        part = flat[entry.start : entry.stop].view(entry.shape)
+        if entry.dimension is None or mesh.tp_size == 1:
+            yield entry, part
+            continue
+        assert mesh.mesh is not None, "what is cut has ranks that it is cut over"
+        # The executor refuses layouts that do not divide, so a whole is so many equal parts.
+        yield entry, DTensor.from_local(part, mesh.mesh["tp"], [Shard(entry.dimension)])

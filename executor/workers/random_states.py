@@ -1,0 +1,52 @@
+"""The states of a process's random generators, in a file: Python's, numpy's and torch's."""
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlplan.files.decoding import load_json
+from rlplan.files.writing import write_text
+
+
+def write_random_states(path: Path) -> None:
+    """Write the states of this process's generators; torch's where this process has loaded it."""
+    version, inner, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    states: dict[str, Any] = {
+        "python": [version, list(inner), gauss],
+        "numpy": [name, keys.tolist(), position, has_gauss, cached],  # type: ignore[union-attr]
+    }
+    torch = sys.modules.get("torch")  # workers of host pools do without it
+    if torch is not None:
+        states["torch"] = bytes(torch.get_rng_state().tolist()).hex()
+        if torch.cuda.is_available():
+            states["cuda"] = bytes(torch.cuda.get_rng_state().tolist()).hex()
+    write_text(path, json.dumps(states) + "\n")
+
+
+def read_random_states(path: Path) -> None:
+    """Set this process's generators to what a file holds.
+
+    Raises:
+        FileError: The file is missing or broken.
+    """
+    states = load_json(path)
+    version, inner, gauss = states["python"]
+    random.setstate((version, tuple(inner), gauss))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    if "torch" in states:
+        torch.set_rng_state(_as_bytes(torch, states["torch"]))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(_as_bytes(torch, states["cuda"]))
+
+
+def _as_bytes(torch: Any, text: str) -> Any:
+    return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)

@@ -1,0 +1,126 @@
+"""Find the reader of a table by its columns, and let it forecast the rows."""
+
+import csv
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from planner.evaluation import tables
+from planner.evaluation.rows import Record, TableReader
+from profiles.catalog import device_names, load_device
+from rlplan.errors import FileError
+from rlplan.results.accuracy import Row
+
+HELD = Path(__file__).parent / "held"
+
+
+@cache
+def readers() -> tuple[TableReader, ...]:
+    """Return the readers of all schemas, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(tables.__path__))
+    modules = [importlib.import_module(f"{tables.__name__}.{name}") for name in names]
+    return tuple(module.READER for module in modules)
+
+
+def reader_names() -> tuple[str, ...]:
+    """Return the names of all schemas, sorted."""
+    return tuple(reader.name for reader in readers())
+
+
+def about(rows: Sequence[Row]) -> str:
+    """Return what the table of these rows measures, in one line for people."""
+    schemas = {row.schema for row in rows}
+    return next((reader.about for reader in readers() if reader.name in schemas), "")
+
+
+def held_tables() -> tuple[Path, ...]:
+    """Return the tables that the project holds, by name."""
+    return tuple(sorted(HELD.glob("*.csv")))
+
+
+def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
+    """Return the rows of a table, each forecast or skipped with a reason.
+
+    Args:
+        device: Device sheet for tables that do not name the device that they were measured on;
+            empty takes it from the names of the folders in the path.
+        name: What the rows' `table` says; empty takes the file's name.
+
+    Raises:
+        FileError: The file is no table, no schema has its columns, or a cell is not what its
+            column holds.
+    """
+    columns, records = _load(path)
+    reader = _reader_of(path, columns, readers())
+    device = device or _device_in(path)
+    filled = [{"device": device, **record} for record in records]
+    table = name or path.stem
+    try:
+        return [
+            dataclasses.replace(row, table=table, schema=reader.name) for row in reader.rows(filled)
+        ]
+    except (ValueError, KeyError, ZeroDivisionError):
+        raise _cell_error(path, reader, filled) from None
+
+
+def _load(path: Path) -> tuple[list[str], list[Record]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            table = csv.DictReader(stream, strict=True)
+            columns = [column.strip() for column in table.fieldnames or []]
+            table.fieldnames = columns
+            records = list(table)
+    except FileNotFoundError:
+        raise FileError(str(path), "no such file") from None
+    except IsADirectoryError:
+        raise FileError(str(path), "is a folder, not a table") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FileError(str(path), f"is not a CSV table: {error}") from None
+    if not columns:
+        raise FileError(str(path), "is empty", allowed="a CSV table with a header line")
+    for line, record in enumerate(records, start=2):
+        if None in record or None in record.values():
+            raise FileError(
+                str(path), "does not have as many cells as the header", field=f"line {line}"
+            )
+    return columns, [{key: value.strip() for key, value in record.items()} for record in records]
+
+
+def _reader_of(path: Path, columns: list[str], known: Sequence[TableReader]) -> TableReader:
+    found = [reader for reader in known if reader.matches(frozenset(columns))]
+    if not found:
+        raise FileError(
+            str(path),
+            "has the columns of no table that rlplan knows",
+            field="header",
+            value=", ".join(columns)[:200],
+            allowed=f"the columns of: {', '.join(sorted(reader.name for reader in known))}",
+        )
+    assert len(found) == 1, f"{[reader.name for reader in found]} all claim {path}"
+    return found[0]
+
+
+def _device_in(path: Path) -> str:
+    """Return the device sheet that the path's names start with ("h100" for h100-80gb-sxm)."""
+    for part in reversed(path.resolve().parts):
+        words = part.lower().replace("_", "-").removesuffix(".csv").split("-")
+        for word in words:
+            known = [name for name in device_names() if name.split("-")[0] == word]
+            if known:
+                # Of a family's cards, the one with the most memory is the one that tables are of.
+                return max(known, key=lambda name: load_device(name).memory_bytes)
+    return ""
+
+
+def _cell_error(path: Path, reader: TableReader, records: Sequence[Record]) -> FileError:
+    """Name the first row that the reader cannot read."""
+    for line, record in enumerate(records, start=2):
+        try:
+            list(reader.rows([record]))
+        except (ValueError, KeyError, ZeroDivisionError) as error:
+            problem = f"cannot be read as {reader.name}: {type(error).__name__}: {error}"
+            return FileError(str(path), problem, field=f"line {line}")
+    return FileError(str(path), f"cannot be read as {reader.name}")

@@ -1,0 +1,119 @@
+"""Forecast an engine that has a replica's GPUs for itself and a queue of equal requests."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from profiles.catalog import load_device
+from profiles.facts import DeviceFacts, Facts
+from rlplan.estimate import Estimate
+from rlplan.hardware import EngineSheet
+from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskPlan
+from rlplan.precision import PRECISIONS, Precision
+from simulator.costs.pricing import shard_of
+from simulator.generation.generating import Budget, budget_of, generated
+from simulator.generation.stepping import cache_value_bytes, engine_steps, wide
+from simulator.model.activations import layer_activation_bytes, logits_bytes
+from simulator.model.weights import cache_bytes_per_token, largest_shard
+from simulator.site import Site
+
+# Replicas of these tables lie inside one node; the network plays no part.
+NO_NETWORK = 1e9
+
+
+class ServedFacts(Facts):
+    """Answer as the project's facts do, but for one engine's sheet."""
+
+    def __init__(self, device: str, engine: EngineSheet) -> None:
+        super().__init__({device: device_facts(device)}, "datasheet")
+        self._engine = engine
+
+    def engine(self, name: str) -> EngineSheet:
+        """Return the one engine's sheet."""
+        assert name == self._engine.name
+        return self._engine
+
+
+@cache
+def device_facts(name: str) -> DeviceFacts:
+    """Return the facts of a device without a profile, remembered among tables."""
+    return DeviceFacts(load_device(name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Describe a measured service: one replica, and requests that all wait from the start.
+
+    Attributes:
+        prompt_tokens: Of each request.
+        response_tokens: Of each request.
+        max_batched_tokens: Most tokens of a step; 0 is the engine's usual number.
+    """
+
+    device: str
+    model: ModelArchitecture
+    precision: Precision
+    tp: int
+    requests: int
+    prompt_tokens: int
+    response_tokens: int
+    max_running: int
+    max_batched_tokens: int = 0
+
+
+def serve(service: Service, engine: EngineSheet) -> Estimate:
+    """Return the seconds from the first request to the last response."""
+    facts = ServedFacts(service.device, engine)
+    sheet = facts.device(service.device).sheet
+    site = Site(service.device, service.tp, max(service.tp, sheet.gpus_per_node), NO_NETWORK)
+    layout = TaskPlan(pool="", tp=service.tp, engine=engine.name)
+    steps = engine_steps(service.model, layout, site, service.precision, facts)
+    count = service.requests
+    share = ((service.prompt_tokens,) * count, (service.response_tokens,) * count)
+    prefill, decode = generated(steps, budget(service, engine), share)
+    return prefill + decode
+
+
+def budget(service: Service, engine: EngineSheet) -> Budget:
+    """Return how the engine batches these requests."""
+    tokens = engine.kv_block_tokens
+    value_bytes = cache_value_bytes(engine, service.precision)
+    token_bytes = cache_bytes_per_token(service.model, service.tp, 1, value_bytes)
+    return budget_of(
+        engine,
+        service.max_running,
+        int(cache_bytes(service, engine) // (tokens * token_bytes)),
+        max_batched_tokens=service.max_batched_tokens,
+    )
+
+
+def cache_bytes(service: Service, engine: EngineSheet) -> float:
+    """Return the bytes of each GPU that the engine gives to its KV cache."""
+    sheet = load_device(service.device)
+    taken = weight_bytes(service.model, service.tp, service.precision) + sheet.reserved_bytes
+    taken += _working_bytes(service, engine)
+    if engine.cache_of_free:
+        return engine.memory_fraction * max(0.0, sheet.memory_bytes - taken)
+    return max(0.0, engine.memory_fraction * sheet.memory_bytes - taken)
+
+
+def weight_bytes(model: ModelArchitecture, tp: int, precision: Precision) -> float:
+    """Return the bytes of a replica's weights on each GPU; fp8 leaves both ends in 16 bits."""
+    ends = -(-(model.embedding_parameters + model.head_parameters("lm")) // tp)
+    layers = largest_shard(model, "lm", tp, 1) - ends
+    return (
+        layers * PRECISIONS[precision].weight_bytes
+        + ends * PRECISIONS[wide(precision)].weight_bytes
+    )
+
+
+def _working_bytes(service: Service, engine: EngineSheet) -> float:
+    """Return the bytes of one layer's activations and of all running sequences' logits."""
+    tokens = service.max_batched_tokens or engine.max_batched_tokens
+    shard = shard_of(TaskPlan(pool="", tp=service.tp), wide(service.precision), engine)
+    activations = layer_activation_bytes(
+        service.model, shard, 1, tokens, "none", fused_attention=engine.fused_attention
+    )
+    running = min(service.max_running, service.requests)
+    logits = logits_bytes(service.model, service.tp, running, shard.value_bytes, backward=False)
+    return activations + logits

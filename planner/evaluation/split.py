@@ -1,0 +1,20 @@
+"""Which rows constants are fitted on: half of them, by a hash of what was measured.
+
+The hash is over the settings of a row (never its measured value), so that a row keeps its side
+whatever file it stands in, and fits and reports agree without a list of rows.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+from planner.evaluation.rows import Record
+
+
+def row_key(record: Record, columns: Sequence[str]) -> str:
+    """Return the text that identifies a record: its values in these columns."""
+    return "|".join(record[column].strip() for column in columns)
+
+
+def fitted_on(key: str, *, share: float = 0.5) -> bool:
+    """Tell whether the row of that key belongs to the share of rows that constants are fitted on."""
+    return zlib.crc32(key.encode()) / 2**32 < share

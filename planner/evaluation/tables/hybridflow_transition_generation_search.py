@@ -1,0 +1,233 @@
+"""Transitions and generation of HybridFlow (Sheng et al. 2025, EuroSys), Figures 14 to 16.
+
+Rows of Figure 14 name the engine and both tensor-parallel sizes; its training layout is t-p with DP
+over what is left. Figure 15 gives generation and transition of one training layout, 1-8-2.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from planner.evaluation.hybridflow_plans import (
+    DEVICE,
+    MODELS,
+    NETWORK_GBPS,
+    NODE_GPUS,
+    colocated,
+    job_of,
+)
+from planner.evaluation.pretraining import TrialFacts
+from planner.evaluation.rows import Record, forecast_row, skipped_row
+from profiles.catalog import load_model
+from profiles.facts import Facts, load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.estimate import Estimate
+from rlplan.hardware import EngineSheet
+from rlplan.plan import TaskPlan
+from rlplan.precision import PRECISIONS
+from rlplan.results.accuracy import Row
+from simulator.costs import task_cost, transition_cost
+from simulator.costs.transition import volume_of
+from simulator.memory.pool_memory import kv_bytes_left
+from simulator.site import Site, sites_of
+
+TRANSITIONS = {
+    "HybridFlow": "hybridflow",
+    "HybridFlow-V": "hybridflow-v",
+    "DS-Chat": "all-gather",
+    "OpenRLHF": "two-copies",
+}
+FIGURE_14 = re.compile(r"Tg(\d+) Pg(\d+) T(\d+) P(\d+)")
+FIGURE_15 = re.compile(r"train (\d+)-(\d+)-(\d+), tg=(\d+) pg=(\d+)")
+# The prompts are those of Dahoas/full-hh-rlhf, which is Anthropic/hh-rlhf: its reformatted copy gives
+# 651 bytes a prompt (3 x + 2 y = 3187 bytes a row with prompt and answers apart, 2 x + y = 1919 in the
+# original), at about 4 bytes a token. They are padded to 1,024 tokens; vLLM is given them without.
+PROMPT_TOKENS = 163
+COLOCATED = (
+    "all four models share the GPUs, vLLM 0.3 has the memory that they leave; prompts without "
+    f"their padding, which is {PROMPT_TOKENS} tokens on average in the data set used"
+)
+MICRO_BATCH = 8
+# Generation rows that the engine's launch time is fitted on.
+FITTED_TP = (2, 8)
+HALVES = "two copies: half of the GPUs are taken to train, half to generate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionRow:
+    """Hold a row about a transition, with what its software's constants are multiplied with.
+
+    Attributes:
+        model_bytes: Bytes of the whole model.
+        received_bytes: What each GPU receives.
+        nodes: Nodes of the job.
+        fitted: Whether the constants are fitted on it.
+    """
+
+    index: int
+    label: str
+    model: str
+    gpus: int
+    transition: str
+    train: TaskPlan
+    generate: TaskPlan
+    seconds: float
+    model_bytes: float
+    received_bytes: float
+    nodes: int
+    fitted: bool
+
+
+@dataclass(frozen=True)
+class HybridFlowFigures:
+    """Forecast transitions by engine and generation by layout; the mapping's run time is skipped."""
+
+    name: str = "hybridflow_transition_generation_search"
+    about: str = (
+        "Transition seconds by engine, and generation seconds by generation TP, on A100-80GB nodes "
+        "of 8. Given: model, GPUs, both layouts, the engine."
+    )
+
+    def matches(self, columns: frozenset[str]) -> bool:
+        """Tell whether a table has HybridFlow's figures with their series and seconds."""
+        return {"figure", "model", "gpus", "series", "config", "seconds"} <= columns
+
+    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
+        """Yield a forecast for every transition and generation."""
+        transitions = {row.index: row for row in transition_rows(records)}
+        for index, record in enumerate(records):
+            if index in transitions:
+                yield self._transition(transitions[index])
+            else:
+                yield self._other(index, record)
+
+    def _transition(self, row: TransitionRow) -> Row:
+        note = HALVES if row.transition == "two-copies" else ""
+        return forecast_row(
+            self, row.index, row.label, row.seconds, transition_seconds(row),
+            kind=f"transition {row.transition}", fitted=row.fitted, note=note,
+        )  # fmt: skip
+
+    def _other(self, index: int, record: Record) -> Row:
+        label = f"{record['model']}, {record['gpus']} GPUs, {record['config']}"
+        measured = float(record["seconds"])
+        if record["series"] == "generation":
+            estimate = generation_seconds(record)
+            fitted = generation_tp(record) in FITTED_TP
+            return forecast_row(
+                self, index, label, measured, estimate,
+                kind="generation", fitted=fitted, note=COLOCATED,
+            )  # fmt: skip
+        if measured == 0:
+            reason = "nothing was measured: both layouts are the same"
+        else:
+            reason = "the run time of another planner's search is not forecast"
+        return skipped_row(
+            self, index, label, reason, kind=record["series"], measured_seconds=measured
+        )
+
+
+READER = HybridFlowFigures()
+
+
+def transition_rows(records: Sequence[Record]) -> list[TransitionRow]:
+    """Return the rows about transitions that took time."""
+    found = []
+    for index, record in enumerate(records):
+        series, _, system = record["series"].partition(":")
+        if series != "transition" or float(record["seconds"]) == 0:
+            continue
+        found.append(_transition_row(index, record, TRANSITIONS[system or "HybridFlow"]))
+    return found
+
+
+def _transition_row(index: int, record: Record, transition: str) -> TransitionRow:
+    train, generate = _layouts(record, transition)
+    model = load_model(MODELS[record["model"]])
+    model_bytes = model.num_parameters() * PRECISIONS["bf16"].weight_bytes
+    gpus = int(record["gpus"])
+    return TransitionRow(
+        index=index,
+        label=f"{record['model']}, {gpus} GPUs, {record['config']}",
+        model=record["model"],
+        gpus=gpus,
+        transition=transition,
+        train=train,
+        generate=generate,
+        seconds=float(record["seconds"]),
+        model_bytes=model_bytes,
+        received_bytes=volume_of(transition, model_bytes, train, generate).received_bytes,
+        nodes=-(-gpus // NODE_GPUS),
+        fitted=_is_fitted(gpus, generate),
+    )
+
+
+def _is_fitted(gpus: int, generate: TaskPlan) -> bool:
+    """Tell whether constants are fitted on a row: the generation groups are an even power of two.
+
+    So both sides of the split cover all sizes of clusters, which a hash of so few rows does not.
+    """
+    return round(math.log2(gpus / (generate.tp * generate.pp))) % 2 == 0
+
+
+def _layouts(record: Record, transition: str) -> tuple[TaskPlan, TaskPlan]:
+    """Return the train and the generate layout; DP takes the GPUs that TP and PP leave."""
+    gpus = int(record["gpus"])
+    if found := FIGURE_14.search(record["config"]):
+        tp_gen, pp_gen, tp, pp = map(int, found.groups())
+    elif found := FIGURE_15.search(record["config"]):
+        pp, tp, _, tp_gen, pp_gen = map(int, found.groups())
+    else:
+        raise ValueError(f"no layouts in {record['config']!r}")
+    if transition == "two-copies":
+        gpus = max(1, gpus // 2)
+    train = TaskPlan(pool="p0", tp=tp, pp=pp, dp=max(1, gpus // (tp * pp)), engine="megatron-core")
+    dp_gen = max(1, gpus // (tp_gen * pp_gen))
+    generate = TaskPlan(pool="p0", tp=tp_gen, pp=pp_gen, dp=dp_gen, engine="vllm-0.3")
+    return train, generate
+
+
+def transition_seconds(row: TransitionRow) -> Estimate:
+    """Return the forecast of a transition."""
+    job = job_of(row.model, row.gpus)
+    same_pool = row.transition != "two-copies"
+    gpus = row.gpus if same_pool else max(1, row.gpus // 2)
+    site = Site(DEVICE, gpus, NODE_GPUS, NETWORK_GBPS * 1e9 / 8 / NODE_GPUS)
+    return transition_cost(
+        row.transition, load_model(MODELS[row.model]), row.train, row.generate, site, site,
+        same_pool, job, facts_of(row.model, row.gpus),
+    ).total  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def facts_of(model: str, gpus: int) -> Facts:
+    """Return the facts of a job's cluster."""
+    return load_facts(job_of(model, gpus))
+
+
+def generation_tp(record: Record) -> int:
+    """Return the tensor-parallel size of a row's generation."""
+    return _layouts(record, "hybridflow")[1].tp
+
+
+def generation_seconds(record: Record, engine: EngineSheet | None = None) -> Estimate:
+    """Return the forecast of a row's generation, with the KV cache in what memory is left.
+
+    Args:
+        engine: A sheet that takes the place of the catalog's, while its constants are fitted.
+    """
+    train, generate = _layouts(record, "hybridflow")
+    model, gpus = record["model"], int(record["gpus"])
+    plan = colocated(model, gpus, (train.tp, train.pp), (generate.tp, generate.pp), MICRO_BATCH)
+    facts = facts_of(model, gpus)
+    if engine is not None:
+        facts = TrialFacts(facts, DEVICE, {engine.name: engine})
+    task = next(each for each in load_algorithm("ppo").tasks if each.name == "actor.generate")
+    workload = replace(plan.job.workload, prompt_tokens=PROMPT_TOKENS)
+    job = replace(plan.job, workload=workload)
+    kv_bytes = max(0.0, kv_bytes_left(plan, facts))
+    layout = plan.tasks[task.name]
+    site = sites_of(plan, facts)[layout.pool]
+    return task_cost(task, layout, site, job, facts, kv_bytes=kv_bytes).total

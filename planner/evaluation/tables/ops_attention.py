@@ -1,0 +1,76 @@
+"""Times of attention over a paged cache, prefill and decode (microsoft/vidur, MIT)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.split import fitted_on, row_key
+from planner.evaluation.tables.ops_mlp import NO_DEVICE, PRECISION
+from profiles.catalog import load_device
+from profiles.facts import DeviceFacts
+from rlplan.estimate import Estimate
+from rlplan.results.accuracy import Row
+from rlplan.units import seconds_from_ms
+
+SETTINGS = ("n_q_head", "n_kv_head", "num_tensor_parallel_workers", "batch_size",
+            "prefill_chunk_size", "kv_cache_size", "is_prefill")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PagedAttention:
+    """Forecast every prefill chunk and decode step."""
+
+    name: str = "ops_attention"
+    about: str = (
+        "Times of the attention of one layer over a paged cache. Half of the rows are fitted on."
+    )
+
+    def matches(self, columns: frozenset[str]) -> bool:
+        """Tell whether a table has attention by chunk and cached length."""
+        return {"time_stats.attn_decode.median", "prefill_chunk_size", "kv_cache_size"} <= columns
+
+    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
+        """Yield a forecast for every record."""
+        for index, record in enumerate(records):
+            kind = "prefill" if is_prefill(record) else "decode"
+            shape = f"{record['batch_size']} x {record['prefill_chunk_size']} new tokens"
+            label = f"{kind}, {shape}, {record['kv_cache_size']} cached"
+            if not record["device"]:
+                yield skipped_row(self, index, label, NO_DEVICE, kind=kind)
+                continue
+            seconds = seconds_from_ms(float(record[f"time_stats.attn_{kind}.median"]))
+            device = DeviceFacts(load_device(record["device"]))
+            yield forecast_row(
+                self, index, label, seconds, forecast_of(device, record), kind=kind,
+                fitted=is_fitted_on(record),
+            )  # fmt: skip
+
+
+READER = PagedAttention()
+
+
+def is_prefill(record: Record) -> bool:
+    """Tell whether a record is of a prefill chunk and not of a decode step."""
+    return record["is_prefill"].lower() == "true"
+
+
+def is_fitted_on(record: Record) -> bool:
+    """Tell whether the attention's constants were fitted on a record."""
+    return fitted_on(row_key(record, SETTINGS))
+
+
+def forecast_of(device: DeviceFacts, record: Record) -> Estimate:
+    """Return what the attention of a record takes on a device."""
+    tp = int(record["num_tensor_parallel_workers"])
+    heads = int(record["n_q_head"])
+    return device.attention(
+        batch=int(record["batch_size"]),
+        query_tokens=int(record["prefill_chunk_size"]) if is_prefill(record) else 1,
+        cached_tokens=int(record["kv_cache_size"]),
+        q_heads=heads // tp,
+        kv_heads=max(1, int(record["n_kv_head"]) // tp),
+        head_dim=int(record["n_embd"]) // heads,
+        precision=PRECISION,
+        paged=True,
+        table_tokens=int(record.get("max_model_len") or 0),
+    )

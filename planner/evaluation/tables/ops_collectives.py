@@ -1,0 +1,79 @@
+"""Times of NCCL's collectives by size and ranks on nodes with NVSwitch (microsoft/vidur, MIT)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.split import fitted_on, row_key
+from planner.evaluation.tables.ops_mlp import NO_DEVICE
+from profiles.analytic.roofline import CollectiveKind
+from profiles.catalog import load_device
+from profiles.facts import DeviceFacts
+from rlplan.results.accuracy import Row
+from rlplan.units import seconds_from_ms
+
+ACROSS: Final = "the rate of the network between its nodes is not given"
+KINDS: Final[dict[str, CollectiveKind]] = {"all_reduce": "all_reduce", "send_recv": "send_recv"}
+
+# The all-reduces that `benchmarks/fit_kernels.py` fits on.
+FITTED_RANKS: Final = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Forecast collectives inside a node."""
+
+    name: str = "ops_collectives"
+    about: str = (
+        "Times of single collectives. Given: ranks and bytes. All-reduces of 2, 4 and 8 ranks and "
+        "half of the sends are fitted on."
+    )
+
+    def matches(self, columns: frozenset[str]) -> bool:
+        """Tell whether a table has a collective's time by workers and size."""
+        return {"collective", "num_workers", "devices_per_node", "size"} <= columns
+
+    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
+        """Yield a forecast for every record inside a node."""
+        for index, record in enumerate(records):
+            collective = record["collective"]
+            ranks, per_node = int(record["num_workers"]), int(record["devices_per_node"])
+            size = int(record["size"])
+            label = f"{collective}, {ranks} ranks, {per_node} a node, {size} bytes"
+            measured = seconds_from_ms(float(record[f"time_stats.{collective}.median"]))
+            reason = _reason(record, ranks, per_node, measured)
+            if reason:
+                yield skipped_row(self, index, label, reason, kind=collective)
+                continue
+            forecast = DeviceFacts(load_device(record["device"])).collective(
+                KINDS[collective],
+                size,
+                ranks,
+                ranks_per_node=per_node,
+                inter_node_bytes_per_second=1.0,
+            )
+            yield forecast_row(
+                self, index, label, measured, forecast, kind=collective,
+                fitted=is_fitted_on(record),
+            )  # fmt: skip
+
+
+READER = Collectives()
+
+
+def _reason(record: Record, ranks: int, per_node: int, measured: float) -> str | None:
+    if not record["device"]:
+        return NO_DEVICE
+    if record["collective"] not in KINDS:
+        return f"collectives known: {', '.join(KINDS)}"
+    if per_node < ranks:
+        return ACROSS
+    return None if measured > 0 else "shorter than the profiler's resolution"
+
+
+def is_fitted_on(record: Record) -> bool:
+    """Tell whether the links' constants were fitted on a record."""
+    if record["collective"] == "all_reduce":
+        return int(record["num_workers"]) in FITTED_RANKS
+    return fitted_on(row_key(record, ("num_workers", "size")))

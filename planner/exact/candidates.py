@@ -1,0 +1,265 @@
+"""Ways to generate with what else the generating pool does: the rows that level 2 chooses from."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.exact.generations import Move, Replicas
+from planner.exact.space import Space, generates_alone
+from planner.layouts.pareto import Rows
+from planner.layouts.pool_rows import PoolRows
+from planner.placements.allocations import Share
+from planner.placements.partitions import UnitSet
+from rlplan.dataflow import Task
+from rlplan.plan import TaskPlan
+from simulator.costs.layout_columns import Flags, Floats, Ints
+from simulator.site import Site
+
+Part = tuple[Share, Site, PoolRows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """Hold one layout of generation with the transition to it, on one share."""
+
+    share: Share
+    site: Site
+    rows: PoolRows
+    replicas: Replicas
+    move: Move
+
+
+@dataclass(slots=True, eq=False)
+class Candidates:
+    """Hold choices of a way to generate and of layouts for the rest of the pool, one row each.
+
+    Attributes:
+        way: Places in `ways`.
+        row: Rows of the way's `PoolRows`.
+        cache: Bytes of KV cache on each GPU.
+        generate: Seconds of transition and generation, or a bound on them.
+        is_exact: Whether generation was played.
+        prepare, train: Seconds of the pool's own tasks.
+        used: GPUs by device; shape (rows, devices).
+        joules: Energy of the pool's work, idle power aside; of generation too.
+    """
+
+    ways: list[Way]
+    way: Ints
+    row: Ints
+    cache: Floats
+    generate: Floats
+    is_exact: Flags
+    prepare: Floats
+    train: Floats
+    used: Ints
+    joules: Floats
+
+    def __len__(self) -> int:
+        return len(self.way)
+
+    def raise_bound(self, place: int, space: Space) -> bool:
+        """Raise a candidate's bound by what was played already; tell whether it was raised."""
+        way = self.ways[self.way[place]]
+        seconds = space.generations.known_bound(way.replicas, float(self.cache[place]))
+        if way.move.seconds + seconds <= self.generate[place]:
+            return False
+        self._set_generate(place, way.move.seconds + seconds, space)
+        return True
+
+    def tighten(self, place: int, space: Space) -> None:
+        """Raise a candidate's bound by playing its generation, exactly or with a larger cache."""
+        way = self.ways[self.way[place]]
+        seconds, exact = space.generations.tighter(way.replicas, float(self.cache[place]))
+        if exact:
+            self._set_generate(place, way.move.seconds + seconds, space)
+            self.is_exact[place] = True
+        else:
+            raised = max(float(self.generate[place]), way.move.seconds + seconds)
+            self._set_generate(place, raised, space)
+
+    def play(self, place: int, space: Space) -> Hashable:
+        """Make a candidate's generation exact; return what candidates with the same one share."""
+        way, generations = self.ways[self.way[place]], space.generations
+        cache = float(self.cache[place])
+        seconds = generations.seconds(way.replicas, cache)
+        self._set_generate(place, way.move.seconds + seconds, space)
+        self.is_exact[place] = True
+        return generations.key(way.replicas, cache)
+
+    def _set_generate(self, place: int, seconds: float, space: Space) -> None:
+        way = self.ways[self.way[place]]
+        watts = space.score.moving_watts[space.device(way.share)] * way.share.gpus
+        self.joules[place] += watts * (seconds - self.generate[place])
+        self.generate[place] = seconds
+
+
+# A way with the rows that leave room for it, their caches, and bounds on transition and generation.
+Listed = tuple[Way, Ints, Floats, Floats]
+
+
+class CandidateTable:
+    """Make the candidates of one generating set."""
+
+    def __init__(self, space: Space, members: UnitSet) -> None:
+        self.space, self.members = space, members
+        self.apart = generates_alone(members)
+
+    def least_seconds(self, site: Site) -> float:
+        """Return what no way to generate on a site can beat, transition included."""
+        known, key = self.space.least_generations, (self.apart, site)
+        if key not in known:
+            found = (
+                each.bound_seconds + (self._sync_seconds(each, site) if self.apart else 0.0)
+                for each in self.space.generations.replicas(site)
+            )
+            known[key] = min(found, default=np.inf)
+        return known[key]
+
+    def candidates(
+        self, parts: list[Part], limits_seconds: list[float], most_ways: float = np.inf
+    ) -> Candidates:
+        """Return all candidates of shares' rows whose pool alone takes less than its limit.
+
+        Args:
+            most_ways: Ways to generate on each share after which the others, whose bounds are
+                higher, are left out.
+        """
+        some = zip(parts, limits_seconds, strict=True)
+        found = [self._known_ways(part, limit, most_ways) for part, limit in some]
+        return self._stacked([each for of_part in found for each in of_part])
+
+    def _known_ways(self, part: Part, limit_seconds: float, most_ways: float) -> list[Listed]:
+        """Return the ways of one share, which placements that differ in their other sets ask for too."""
+        if limit_seconds < np.inf:
+            return list(self._ways(part, limit_seconds, most_ways))
+        known, key = self.space.ways, (self.apart, most_ways, part)
+        if key not in known:
+            known[key] = list(self._ways(part, limit_seconds, most_ways))
+        return known[key]
+
+    def _ways(self, part: Part, limit_seconds: float, most_ways: float) -> Iterator[Listed]:
+        """Yield ways to generate on a share with the rows that leave room for them."""
+        share, site, rows = part
+        count = 0
+        for replicas, home, places in self._promising(rows, site, limit_seconds):
+            if count >= most_ways:
+                return
+            for move in self._moves(home, replicas, site, rows):
+                way = Way(share, site, rows, replicas, move)
+                found = self._of_way(way, places, limit_seconds)
+                if found is not None:
+                    yield way, *found
+                    count += 1
+
+    def _promising(
+        self, rows: PoolRows, site: Site, worth: float
+    ) -> Iterator[tuple[Replicas, int, Ints]]:
+        """Yield layouts of generation with rows of one home, the lowest bound first."""
+        whole = rows.prepare + rows.train
+        homes = [(int(home), np.flatnonzero(rows.home == home)) for home in np.unique(rows.home)]
+        pairs = [
+            (each.bound_seconds + float(whole[places].min()), number, home)
+            for number, each in enumerate(self.space.generations.replicas(site))
+            for home, places in homes
+        ]
+        known = dict(homes)
+        for bound, number, home in sorted(pairs):
+            if bound >= worth:
+                return
+            replicas = self.space.generations.replicas(site)[number]
+            places = known[home]
+            yield replicas, home, places[whole[places] + replicas.bound_seconds < worth]
+
+    def _moves(self, home: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
+        if self.apart:
+            copy = replicas.weight_bytes
+            return [Move("two-copies", self._sync_seconds(replicas, site), copy, copy)]
+        where = rows.homes[home]
+        train = TaskPlan(
+            pool="",
+            engine=self.space.options.engine_of(self._update),
+            tp=where.tp,
+            pp=where.pp,
+            cp=where.cp,
+            ep=where.ep,
+            dp=site.gpus // (where.tp * where.pp * where.cp),
+            zero=where.sharded,
+        )
+        return self.space.generations.moves(train, replicas)
+
+    @property
+    def _update(self) -> Task:
+        return next(t for t in self.space.tasks if t.kind == "train" and t.role == "actor")
+
+    def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
+        """Return the least seconds of bringing weights from any layout on the smallest of pools."""
+        layout = replicas.layout
+        key = (layout.tp, layout.pp, layout.dp, layout.ep, site)
+        if key not in self.space.syncs:
+            self.space.syncs[key] = self._least_sync(replicas, site)
+        return self.space.syncs[key]
+
+    def _least_sync(self, replicas: Replicas, site: Site) -> float:
+        device = self.space.facts.device(site.device)
+        if device.profile is not None:
+            return 0.0
+        train = TaskPlan(pool="", engine=self.space.options.engine_of(self._update))
+        homes = self.space.set_shares(("actor",))
+        if not homes:  # of what the user fixed, no share that others may get too can hold it
+            return 0.0
+        smallest = self.space.site(homes[0])
+        fastest = max(
+            s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
+        )
+        source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
+        return self.space.generations.sync_seconds(train, replicas.layout, source, site)
+
+    def _of_way(self, way: Way, places: Ints, worth: float) -> tuple[Ints, Floats, Floats] | None:
+        generations = self.space.generations
+        resident = way.rows.resident[places].astype(np.float64)
+        fits = generations.fits(way.replicas, resident, way.move)
+        if self.apart:
+            usable = self.space.options.capacity_bytes(way.site)
+            fits &= resident + way.rows.transient[places] + way.move.extra_bytes <= usable
+        places = places[fits]
+        if not len(places):
+            return None
+        resident = way.rows.resident[places].astype(np.float64)
+        cache = generations.cache_bytes(way.replicas, resident, way.move.extra_bytes)
+        bounds = generations.bounds(way.replicas, cache) + way.move.seconds
+        kept = bounds + way.rows.prepare[places] + way.rows.train[places] < worth
+        if not kept.any():
+            return None
+        return places[kept], cache[kept], bounds[kept]
+
+    def _stacked(self, listed: list[Listed]) -> Candidates:
+        devices, score = len(self.space.devices), self.space.score
+        ways = [way for way, *_ in listed]
+        counts = [len(rows) for _, rows, _, _ in listed]
+        way = np.repeat(np.arange(len(ways)), counts)
+        table = np.zeros((len(ways), devices), dtype=np.int64)
+        for place, each in enumerate(ways):
+            table[place, self.space.device(each.share)] = each.share.gpus
+        used = table[way]
+        prepare = _joined([way.rows.prepare[rows] for way, rows, _, _ in listed])
+        train = _joined([way.rows.train[rows] for way, rows, _, _ in listed])
+        generate = _joined([bounds for _, _, _, bounds in listed])
+        joules = (used @ score.computing_watts) * (prepare + train)
+        return Candidates(
+            ways,
+            way,
+            _joined([rows for _, rows, _, _ in listed]).astype(np.int64),
+            _joined([cache for _, _, cache, _ in listed]),
+            generate,
+            np.zeros(len(way), dtype=bool),
+            prepare,
+            train,
+            used,
+            joules + (used @ score.moving_watts) * generate,
+        )
+
+
+def _joined(columns: list[Rows]) -> Rows:
+    return np.concatenate(columns) if columns else np.zeros(0)

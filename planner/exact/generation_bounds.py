@@ -1,0 +1,184 @@
+"""Seconds that no generation of a replica can beat, in closed form: nothing is played.
+
+Every step of a replica of p stages takes p times the slowest stage's parts. Each part lies above straight
+lines a + b x, x being the tokens of a stage's batch, which over all steps add up to a S + b X: X are the
+tokens that must pass, and S a number of steps that no schedule undercuts:
+
+- a step gives a sequence one token at most: S >= the longest response;
+- a step decodes `max_running` sequences at most: S >= decoded tokens / max_running;
+- the sequences of a step fit into the cache: S >= the sum of cached tokens / the cache's tokens.
+
+Where slots and cache are ample, prompts fill up whole steps, so that steps with prompts are few, and a
+steeper line holds for those. Preemption only adds: prompts are computed again. The best pair of lines
+gives the bound. Decision 7 has the argument in full.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from rlplan.estimate import Estimate
+from simulator.costs.layout_columns import Floats
+from simulator.generation.grids import NODES, Known
+from simulator.generation.replica import blocks_of
+from simulator.generation.stepping import EngineSteps
+
+Line = tuple[float, float]  # seconds at no tokens, seconds for each
+
+# Where the rate of reading the cache is probed; it is the same everywhere.
+PROBED_SEQUENCES, PROBED_TOKENS = 64, 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Hold what the sequences of one replica ask for, all together.
+
+    Attributes:
+        steps: Steps that the longest response takes.
+        decoded_tokens: Tokens that decode steps give.
+        cached_tokens: Cached tokens that these read, summed over steps.
+    """
+
+    sequences: int
+    prompt_tokens: int
+    longest_prompt_tokens: int
+    longest_tokens: int
+    steps: int
+    decoded_tokens: int
+    cached_tokens: float
+
+
+def load_of(prompts: tuple[int, ...], responses: tuple[int, ...]) -> Load:
+    """Return the load of a replica's sequences."""
+    prompt, response = np.array(prompts), np.array(responses)
+    decoded = response - 1
+    # A sequence's k-th decode step reads its prompt and k - 1 tokens more.
+    cached = decoded * prompt + decoded * (decoded - 1) / 2
+    return Load(
+        sequences=len(prompts),
+        prompt_tokens=int(prompt.sum()),
+        longest_prompt_tokens=int(prompt.max()),
+        longest_tokens=int((prompt + response).max()),
+        steps=int(response.max()),
+        decoded_tokens=int(decoded.sum()),
+        cached_tokens=float(cached.sum()),
+    )
+
+
+def least_seconds(steps: EngineSteps, load: Load, max_running: int, kv_blocks: Floats) -> Floats:
+    """Return the bounds for caches of several sizes, in seconds. Shape as `kv_blocks`."""
+    engine, stages = steps.engine, steps.setting.pp
+    widest = max(engine.max_batched_tokens, load.longest_prompt_tokens) // stages + 1
+    block = engine.kv_block_tokens
+    running = min(max_running, load.sequences)
+    # With so many blocks nobody is ever preempted, and if all may run, nobody waits.
+    preempts = kv_blocks < running * blocks_of(load.longest_tokens, block)
+    waits = preempts | (running < load.sequences)
+    by_cache = load.cached_tokens / (block * np.maximum(kv_blocks, 1.0))
+    num_steps = np.maximum(by_cache, max(load.steps, load.decoded_tokens / running))
+    tokens = (load.prompt_tokens + load.decoded_tokens) / stages
+    heads = (load.sequences + load.decoded_tokens) / stages
+    read = _cache_seconds(steps)
+    base, slope, steeper = _dense_lines(steps, load, widest)[:, :, None]
+    # A preempted sequence's next token reads no cache, but as many tokens pass once more.
+    reading = np.where(preempts, np.minimum(read, slope), read) * load.cached_tokens / stages
+    dense = base * num_steps + slope * tokens + reading + np.where(waits, 0.0, steeper)
+    base, slope = _head_lines(steps, load.sequences // stages + 1)[:, :, None]
+    head = base * num_steps + slope * heads
+    device = (dense.max(axis=0) + head.max(axis=0)) * stages
+    first = steps.host_seconds(0)
+    each = steps.host_seconds(1) - first
+    host = first * num_steps + each * (load.sequences + load.decoded_tokens)
+    longer = np.maximum(device, host)
+    return np.asarray(longer if engine.steps.host_overlap else device + host)
+
+
+@lru_cache(maxsize=16384)
+def _dense_lines(steps: EngineSteps, load: Load, widest: int) -> Floats:
+    """Return bases, slopes, and what steps with prompts take beyond each line. Shape (3, lines)."""
+    lines = _lines(steps, "dense", widest)
+    return np.array([(*line, _steeper(steps, load, line, lines)) for line in lines]).T
+
+
+@lru_cache(maxsize=16384)
+def _head_lines(steps: EngineSteps, most: int) -> Floats:
+    """Return bases and slopes under the output head's seconds. Shape (2, lines)."""
+    return np.array(_lines(steps, "head", most)).T
+
+
+def _steeper(steps: EngineSteps, load: Load, line: Line, lines: tuple[Line, ...]) -> float:
+    """Return what a stage's steps with prompts take beyond a line, by the best of steeper ones.
+
+    Every one of them but the last is filled up to the budget of tokens.
+    """
+    engine = steps.engine
+    filled = engine.max_batched_tokens
+    if engine.batching == "mixed":
+        filled -= load.sequences  # each that runs takes one
+    if engine.batching != "mixed" or not engine.chunked_prefill:
+        filled -= load.longest_prompt_tokens  # the next prompt did not fit
+    if filled <= 0:
+        return 0.0
+    most = load.prompt_tokens // filled + 1
+    base, slope = line
+    gains = (
+        (steep - slope) * load.prompt_tokens / steps.setting.pp - (base - low) * most
+        for low, steep in lines
+        if steep > slope and low < base
+    )
+    return max(0.0, max(gains, default=0.0))
+
+
+@lru_cache(maxsize=4096)
+def _cache_seconds(steps: EngineSteps) -> float:
+    """Return the seconds of reading one cached token in all layers of a stage, 0 if it varies.
+
+    Engines whose cache is read at a share of the memory's rate read it in proportion to its tokens.
+    """
+    if not steps.engine.steps.cache_read_efficiency:
+        return 0.0
+    most = steps.decode_attention(PROBED_SEQUENCES, PROBED_TOKENS).seconds
+    least = steps.decode_attention(PROBED_SEQUENCES, 0).seconds
+    return (most - least) / (PROBED_SEQUENCES * PROBED_TOKENS)
+
+
+def _lines(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
+    """Return lines that a part's seconds lie above for 0 to `most` tokens of a stage."""
+    return _hull(steps, part, 1 << (most - 1).bit_length())
+
+
+@lru_cache(maxsize=16384)
+def _hull(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
+    """Return the rising sides of the convex hull under a part's nodes, and its lowest point's level."""
+    known, cost = (
+        (steps.dense_known, steps.dense) if part == "dense" else (steps.head_known, steps.head)
+    )
+    last = next(place for place, node in enumerate(NODES) if node >= most)
+    tokens = NODES[: last + 1]
+    seconds = [_priced(known, cost, node) for node in tokens]
+    corners: list[tuple[int, float]] = []
+    for point in zip(tokens, seconds, strict=True):
+        while len(corners) > 1 and _slope(corners[-2], corners[-1]) >= _slope(corners[-1], point):
+            corners.pop()
+        corners.append(point)
+    lines = [(min(seconds), 0.0)]
+    for left, right in pairwise(corners):
+        slope = _slope(left, right)
+        if slope > 0:
+            lines.append((left[1] - slope * left[0], slope))
+    return tuple(lines)
+
+
+def _priced(known: Known, cost: Callable[[int], Estimate], node: int) -> float:
+    """Return a part's seconds at a node, and let generations that are played know them too."""
+    estimate = known.get((node,))
+    if estimate is None:
+        estimate = known[node,] = cost(node)
+    return estimate.seconds
+
+
+def _slope(left: tuple[int, float], right: tuple[int, float]) -> float:
+    return (right[1] - left[1]) / (right[0] - left[0])

@@ -1,0 +1,293 @@
+"""How a pool can generate: in which layout, after which transition, with how much KV cache.
+
+What generation takes depends on a replica, its share of the sequences and its cache; exact seconds are
+remembered by these. A bound in closed form comes first, and only what can still win is played.
+"""
+
+import bisect
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.exact.generation_bounds import Load, least_seconds, load_of
+from planner.layouts.options import OptionTable
+from planner.layouts.pareto import front_rows
+from planner.layouts.role_options import Home, home_of
+from planner.placements.transitions import transitions
+from rlplan.plan import TaskPlan, TransitionName
+from simulator.costs import task_cost, transition_cost
+from simulator.costs.layout_columns import Flags, Floats
+from simulator.costs.pricing import precision_of
+from simulator.generation.generating import steps_of
+from simulator.generation.shares import longest_shares, waits
+from simulator.generation.stepping import EngineSteps, cache_value_bytes
+from simulator.memory.pool_memory import extra_weight_bytes, transition_terms
+from simulator.memory.task_memory import (
+    generation_terms,
+    generation_weight_bytes,
+    least_kv_bytes,
+    useful_kv_bytes,
+)
+from simulator.model.weights import cache_bytes_per_token
+from simulator.site import Site
+from simulator.workload.sequences import local_sequences, statistics_of
+
+ACTOR = "actor"
+
+# A smaller cache is as good as never faster. Where sequences are preempted it can be, since who is thrown
+# out when is decided step by step: in 0.6 % of 1,650 pairs of sizes, by 0.6 % of generation's seconds in
+# the median and 1.7 % at most (tests/planner/test_generations.py repeats the count). Bounds from larger
+# caches leave that much.
+PREEMPTION_NOISE_FRACTION = 0.02
+
+# Bounds for many sizes of cache are taken from generations played at few: so far apart, as a ratio.
+CACHE_STEP = 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Hold what it takes to bring weights from where they train to a generation layout.
+
+    Attributes:
+        extra_bytes: Weights that generation adds to the pool's residents.
+        peak_bytes: What the transition takes of each GPU beside the pool's residents.
+    """
+
+    transition: TransitionName
+    seconds: float
+    extra_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Hold one generation layout on one site with its memory.
+
+    Attributes:
+        working_bytes: What the engine holds beside weights and cache.
+        weight_bytes: A whole copy of a GPU's weights.
+        least_bytes: With less cache, not one sequence runs.
+        useful_bytes: More cache is of no use.
+        block_bytes: One block of the cache on one GPU.
+        bound_seconds: Nothing is faster, however large the cache.
+    """
+
+    layout: TaskPlan
+    site: Site
+    working_bytes: int
+    weight_bytes: int
+    least_bytes: float
+    useful_bytes: float
+    block_bytes: float
+    bound_seconds: float
+
+
+class GenerationTable:
+    """Cost generation on sites, each layout and size of cache once.
+
+    Args:
+        transition: The only one on one pool, if the user fixed it.
+    """
+
+    def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
+        self.options, self.transition = options, transition
+        self.job, self.facts = options.job, options.facts
+        self.task = options.generate_task()
+        self.engine = self.facts.engine(options.engine_of(self.task))
+        self.played = 0
+        self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
+        self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
+        self._replicas: dict[Site, list[Replicas]] = {}
+        self._moves: dict[tuple[Home, int, int, int, int, Site], list[Move]] = {}
+        self._bare_sites: dict[Site, Site] = {}
+        self._loads: dict[tuple[int, int], list[Load]] = {}
+
+    def replicas(self, site: Site) -> list[Replicas]:
+        """Return the generation layouts of a site."""
+        if site not in self._replicas:
+            layouts = self.options.generate_options(site)
+            self._replicas[site] = [self._described(layout, site) for layout in layouts]
+        return self._replicas[site]
+
+    def moves(self, train: TaskPlan, replicas: Replicas) -> list[Move]:
+        """Return the transitions on one pool that no other beats in time and memory."""
+        layout = replicas.layout
+        key = (home_of(train), layout.tp, layout.pp, layout.dp, layout.ep, replicas.site)
+        if key not in self._moves:
+            names = transitions(train, layout)
+            if self.transition is not None:
+                names = tuple(name for name in names if name == self.transition)
+            found = [self._move(name, train, layout, replicas.site) for name in names]
+            keys = [(each.seconds, each.extra_bytes, each.peak_bytes) for each in found]
+            kept = front_rows(np.array(keys).reshape(len(keys), 3))
+            self._moves[key] = [found[place] for place in kept]
+        return self._moves[key]
+
+    def sync_seconds(
+        self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
+    ) -> float:
+        """Return the seconds of bringing weights to a copy on another pool."""
+        return self._transition_seconds("two-copies", train, generate, train_site, site)
+
+    def cache_bytes(self, replicas: Replicas, resident_bytes: Floats, extra_bytes: int) -> Floats:
+        """Return the cache that residents leave on each GPU, in bytes, as far as it is of use.
+
+        Args:
+            resident_bytes: Of the pool, without the weights that generation adds.
+        """
+        capacity = self.facts.device(replicas.site.device).sheet.memory_bytes
+        taken = resident_bytes + replicas.working_bytes + extra_bytes
+        share = replicas.layout.memory_fraction
+        if self.engine.cache_of_free:
+            left = share * np.maximum(0.0, capacity - taken)
+        else:
+            left = np.maximum(0.0, share * capacity - taken)
+        return np.minimum(left, replicas.useful_bytes)
+
+    def fits(self, replicas: Replicas, resident_bytes: Floats, move: Move) -> Flags:
+        """Tell which residents leave room for a transition, and for generation at its fullest."""
+        usable = self.options.capacity_bytes(replicas.site)
+        cache = self.cache_bytes(replicas, resident_bytes, move.extra_bytes)
+        full = resident_bytes + replicas.working_bytes + move.extra_bytes + np.rint(cache)
+        moving = resident_bytes + move.peak_bytes
+        return np.asarray((cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable))
+
+    def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
+        """Return seconds that generation cannot beat with caches of these sizes."""
+        steps = self._steps(replicas)
+        if not isinstance(steps, EngineSteps):
+            return np.array([self.seconds(replicas, each) for each in cache_bytes])
+        local = local_sequences(self.job, replicas.layout.dp)
+        running = min(replicas.layout.max_running, local, self._most_running)
+        blocks = np.floor(cache_bytes / replicas.block_bytes)
+        loads = self._loads_of(replicas.layout.dp, running)
+        each = [least_seconds(steps, load, running, blocks) for load in loads]
+        return np.asarray(np.max(each, axis=0) * self.task.batches)
+
+    def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:
+        """Return a tighter bound on what generation takes, and whether it is exact.
+
+        It comes from a cache that is a little larger, until one so near was played.
+        """
+        whole = replicas.useful_bytes
+        if not isinstance(self._steps(replicas), EngineSteps) or cache_bytes >= whole:
+            return self.seconds(replicas, cache_bytes), True
+        power = math.floor(math.log(whole / cache_bytes) / math.log(CACHE_STEP))
+        near = whole / CACHE_STEP**power
+        played = self._larger(replicas, cache_bytes)
+        if played is None or played[0] > self._blocks(replicas, near):
+            return self.seconds(replicas, near) * (1 - PREEMPTION_NOISE_FRACTION), False
+        return self.seconds(replicas, cache_bytes), True
+
+    def known_bound(self, replicas: Replicas, cache_bytes: float) -> float:
+        """Return the bound that generations with larger caches give; 0 if none was played."""
+        played = self._larger(replicas, cache_bytes)
+        return played[1] * (1 - PREEMPTION_NOISE_FRACTION) if played else 0.0
+
+    def _larger(self, replicas: Replicas, cache_bytes: float) -> tuple[int, float] | None:
+        """Return the blocks and seconds of the smallest cache played that is no smaller."""
+        sizes = self._sizes.get((replicas.layout, self._bare(replicas.site)), [])
+        place = bisect.bisect_left(sizes, (self._blocks(replicas, cache_bytes), 0.0))
+        return sizes[place] if place < len(sizes) else None
+
+    def _blocks(self, replicas: Replicas, cache_bytes: float) -> int:
+        return int(cache_bytes // replicas.block_bytes) if replicas.block_bytes else 0
+
+    def key(self, replicas: Replicas, cache_bytes: float) -> tuple[TaskPlan, Site, int]:
+        """Return what generation's seconds depend on: with equal keys it is played once."""
+        return replicas.layout, self._bare(replicas.site), self._blocks(replicas, cache_bytes)
+
+    def seconds(self, replicas: Replicas, cache_bytes: float) -> float:
+        """Return what generation takes with a cache of this size."""
+        key = self.key(replicas, cache_bytes)
+        if key not in self._seconds:
+            self.played += 1
+            cost = task_cost(
+                self.task,
+                replicas.layout,
+                replicas.site,
+                self.job,
+                self.facts,
+                kv_bytes=cache_bytes,
+            )
+            self._seconds[key] = cost.total.seconds
+            bisect.insort(self._sizes.setdefault(key[:2], []), (key[2], cost.total.seconds))
+        return self._seconds[key]
+
+    def _described(self, layout: TaskPlan, site: Site) -> Replicas:
+        place = (ACTOR, layout, self.job, self.facts)
+        value_bytes = cache_value_bytes(self.engine, precision_of(self.job))
+        model = self.job.architecture(ACTOR)
+        token_bytes = cache_bytes_per_token(model, layout.tp, layout.pp, value_bytes)
+        useful = useful_kv_bytes(*place)
+        found = Replicas(
+            layout=layout,
+            site=site,
+            working_bytes=sum(generation_terms(ACTOR, layout, site, self.job, self.facts).values()),
+            weight_bytes=generation_weight_bytes(*place),
+            least_bytes=least_kv_bytes(*place),
+            useful_bytes=useful,
+            block_bytes=token_bytes * self.engine.kv_block_tokens,
+            bound_seconds=0.0,
+        )
+        # What does not fit in an empty pool need not be bounded.
+        alone = self.cache_bytes(found, np.zeros(1), 0)
+        if alone[0] < found.least_bytes:
+            return replace(found, bound_seconds=np.inf)
+        return replace(found, bound_seconds=float(self.bounds(found, np.array([useful]))[0]))
+
+    def _move(self, name: TransitionName, train: TaskPlan, layout: TaskPlan, site: Site) -> Move:
+        peak = transition_terms(ACTOR, name, train, layout, site, self.job, self.facts)
+        return Move(
+            transition=name,
+            seconds=self._transition_seconds(name, train, layout, site, site),
+            extra_bytes=extra_weight_bytes(ACTOR, name, train, layout, self.job, self.facts),
+            peak_bytes=sum(peak.values()),
+        )
+
+    def _transition_seconds(
+        self, name: str, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
+    ) -> float:
+        return transition_cost(
+            name,
+            self.job.architecture(ACTOR),
+            train,
+            generate,
+            train_site,
+            site,
+            same_pool=name != "two-copies",
+            job=self.job,
+            facts=self.facts,
+        ).total.seconds
+
+    def _steps(self, replicas: Replicas) -> object:
+        return steps_of(
+            self.job.architecture(ACTOR),
+            replicas.layout,
+            self._bare(replicas.site),
+            precision_of(self.job),
+            self.facts,
+        )
+
+    def _bare(self, site: Site) -> Site:
+        """Return a site without its size, which matters to engines that gather weights over it."""
+        if site not in self._bare_sites:
+            whole = self.engine.gathers_weights
+            self._bare_sites[site] = site if whole else replace(site, gpus=site.gpus_per_node)
+        return self._bare_sites[site]
+
+    def _loads_of(self, replicas: int, running: int) -> list[Load]:
+        wave = running if waits(self.engine.batching) else 0
+        if (replicas, wave) not in self._loads:
+            statistics = statistics_of(self.job.workload)
+            together = self.job.workload.samples_per_prompt
+            shares = longest_shares(statistics, replicas, together, wave)
+            self._loads[replicas, wave] = [load_of(*share) for share in shares]
+        return self._loads[replicas, wave]
+
+    @property
+    def _most_running(self) -> int:
+        """Return the sequences of which each takes a token of a step's budget."""
+        limited = self.engine.batching == "mixed"
+        return self.engine.max_batched_tokens if limited else self.job.workload.sequences

@@ -1,0 +1,216 @@
+"""Level 2 of the search: what no plan of one placement can beat.
+
+Stages bound iterations, and iterations bound values: see decision 7.
+"""
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from planner.exact.arrangements import Arrangements, joined, no_sets, stacked
+from planner.exact.candidates import CandidateTable
+from planner.exact.set_limits import Place, SetLimits
+from planner.exact.space import Space
+from planner.placements.allocations import Share
+from planner.placements.partitions import UnitPlacement, UnitSet, generating_set
+from rlplan.plan import Mode
+from simulator.costs.layout_columns import Floats, Ints
+
+
+class PlacementBounds:
+    """Bound the plans of one placement in one mode.
+
+    Args:
+        fixed: For each set its share and site, where they are given.
+
+    Attributes:
+        generating: Place of the set that generates.
+        others: Places of the other sets.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        placement: UnitPlacement,
+        mode: Mode = "sync",
+        fixed: tuple[Place, ...] | None = None,
+    ) -> None:
+        self.space, self.placement, self.mode, self.fixed = space, placement, mode, fixed
+        self.generating = generating_set(placement)
+        self.others = tuple(place for place in range(len(placement)) if place != self.generating)
+        self.table = CandidateTable(space, placement[self.generating])
+
+    @property
+    def is_fixed(self) -> bool:
+        """Tell whether every set's site is given."""
+        return self.fixed is not None
+
+    @cached_property
+    def places(self) -> tuple[list[Place], ...]:
+        """Return for each set where it may be."""
+        if self.fixed is not None:
+            return tuple([place] for place in self.fixed)
+        space = self.space
+        return tuple(
+            [(share, space.site(share)) for share in space.set_shares(members)]
+            for members in self.placement
+        )
+
+    def _iteration(
+        self,
+        generate: Floats,
+        own: tuple[Floats, Floats],
+        stages: tuple[Floats, Floats],
+        move: Floats,
+        sender: tuple[Floats, Floats],
+    ) -> Floats:
+        """Return bounds on the seconds of iterations.
+
+        Args:
+            generate: Transition and generation.
+            own: Preparation and training of the generating pool.
+            stages: Until the slowest pool has prepared, has trained.
+            move: Transition, part of `generate`; between two pools it holds both.
+            sender: Preparation and training of the pool that sends new weights to a copy.
+        """
+        if self.mode == "sync":
+            return generate + stages[0] + stages[1]
+        held = np.maximum(own[0], sender[0]) + np.maximum(own[1], sender[1])
+        alone = np.maximum(generate + own[0] + own[1], stages[0] + stages[1])
+        return np.asarray(np.maximum(alone, move + held))
+
+    @cached_property
+    def limits(self) -> SetLimits:
+        """Return how long the sets may work."""
+        return SetLimits(
+            self.space,
+            self.placement,
+            self.places,
+            self.generating,
+            {site: self.table.least_seconds(site) for _, site in self.places[self.generating]},
+            self.least_generation,
+        )
+
+    @cached_property
+    def least_generation(self) -> float:
+        """Return the seconds that every plan generates before its other sets begin."""
+        if self.mode != "sync":
+            return 0.0
+        sites = (site for _, site in self.places[self.generating])
+        return min(map(self.table.least_seconds, sites), default=math.inf)
+
+    @property
+    def least_value(self) -> float:
+        """Return a bound on all plans: every role at its best, each by itself."""
+        return min((value for value, _ in self._least_values), default=math.inf)
+
+    def promising(self, most: int) -> tuple[list[Place], ...]:
+        """Return for each set where it is in the arrangements of the lowest bounds.
+
+        Args:
+            most: How many places of the generating set, each with its best arrangement, are looked at.
+        """
+        ranked = sorted(self._least_values, key=lambda each: each[0])[:most]
+        chosen = [sorted(set(column)) for column in zip(*(each for _, each in ranked), strict=True)]
+        return tuple(
+            [places[number] for number in numbers]
+            for places, numbers in zip(self.places, chosen, strict=True)
+        )
+
+    @cached_property
+    def _least_values(self) -> list[tuple[float, tuple[int, ...]]]:
+        """Return for each place of the generating set a bound, and where all sets are who reach it."""
+        pools, arranged = self.space.pools, self._least_arrangements()
+        found: list[tuple[float, tuple[int, ...]]] = []
+        members = self.placement[self.generating]
+        for number, (share, site) in enumerate(self.places[self.generating]):
+            least = pools.least(members, site)
+            own = (np.array([least.prepare_seconds]), np.array([least.train_seconds]))
+            generate = np.array([self.table.least_seconds(site)])
+            joules = self._joules(share, least.whole_seconds, float(generate[0]))
+            used = self.used(share)[None]
+            values = self.values(generate, own, used, joules, np.zeros(1), arranged)[0]
+            if not len(values):
+                continue
+            best = int(np.argmin(values))
+            where = dict(zip(self.others, arranged.picks[best, :, 0].tolist(), strict=True))
+            where[self.generating] = number
+            places = tuple(where[index] for index in range(len(self.placement)))
+            if math.isfinite(values[best]):
+                found.append((float(values[best]), places))
+        return found
+
+    def _least_arrangements(self) -> Arrangements:
+        """Return how the other sets can share the cluster, every role at its best."""
+        pools, devices = self.space.pools, len(self.space.devices)
+        arranged = no_sets(devices)
+        for index in self.others:
+            members, rows = self.placement[index], []
+            for place, (share, site) in enumerate(self.places[index]):
+                least = pools.least(members, site)
+                seconds = np.array([[least.prepare_seconds, least.train_seconds]])
+                rows.append(self.arranged(members, share, seconds, place))
+            arranged = joined(
+                arranged,
+                stacked(rows, devices, 1),
+                self.space.limits,
+                self.least_generation,
+                math.inf,
+                self.space.score,
+            )
+        return arranged
+
+    def arranged(self, members: UnitSet, share: Share, seconds: Floats, place: int) -> Arrangements:
+        """Return one set's rows on a share as arrangements, from when its data may have arrived."""
+        count = len(seconds)
+        used = np.repeat(self.used(share)[None], count, axis=0)
+        prepares = seconds[:, 0] > 0
+        arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
+        sends = self.mode != "sync" and "actor" in members
+        sender = seconds if sends else np.zeros_like(seconds)
+        watts = self.space.score.computing_watts[self.space.device(share)] * share.gpus
+        picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
+        joules = watts * seconds.sum(axis=1)
+        prepare = seconds[:, 0] + arrival
+        return Arrangements(used, prepare, seconds[:, 1], sender[:, 0], sender[:, 1], joules, picks)
+
+    def _joules(self, share: Share, work_seconds: float, generation_seconds: float) -> Floats:
+        """Return the energy of the generating set's work on a share, idle power aside. Shape (1,)."""
+        score, device = self.space.score, self.space.device(share)
+        watts = score.computing_watts[device], score.moving_watts[device]
+        return np.array([watts[0] * work_seconds + watts[1] * generation_seconds]) * share.gpus
+
+    def _arrival(self, seconds: float) -> float:
+        """Return what data's way takes of preparation, in seconds.
+
+        Where generation runs ahead, the data may be there long before the last training ends.
+        """
+        return seconds if self.mode == "sync" else 0.0
+
+    def used(self, share: Share) -> Ints:
+        """Return the GPUs of a share by device."""
+        used = np.zeros(len(self.space.devices), dtype=np.int64)
+        used[self.space.device(share)] = share.gpus
+        return used
+
+    def values(
+        self,
+        generate: Floats,
+        own: tuple[Floats, Floats],
+        used: Ints,
+        joules: Floats,
+        move: Floats,
+        others: Arrangements,
+    ) -> Floats:
+        """Return bounds on the values of candidates with arrangements: (candidates, arrangements)."""
+        rule = self.space.rule_seconds + self._arrival(self.space.rule_arrival_seconds)
+        prepare = np.maximum(np.maximum(own[0], rule)[:, None], others.prepare)
+        train = np.maximum(own[1][:, None], others.train)
+        alone = (own[0][:, None], own[1][:, None])
+        sender = (others.sender_prepare, others.sender_train)
+        stages = (prepare, train)
+        seconds = self._iteration(generate[:, None], alone, stages, move[:, None], sender)
+        both = used[:, None] + others.used
+        values = self.space.score.values(seconds, both, joules[:, None] + others.joules)
+        return np.where(np.all(both <= self.space.limits, axis=-1), values, np.inf)

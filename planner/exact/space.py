@@ -1,0 +1,254 @@
+"""What a search looks through: a job's units, the shares that they can get, tables of costs."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.exact.arrangements import Score
+from planner.exact.generations import GenerationTable
+from planner.exact.kept_fronts import kept_fronts
+from planner.layouts.options import OptionTable
+from planner.layouts.pool_options import PoolTable
+from planner.layouts.pool_rows import roles_of
+from planner.layouts.role_options import Tally
+from planner.placements.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
+from planner.placements.host import HOST_POOL, RULE_TASK, has_rule, host_pool
+from planner.placements.partitions import GENERATION, UnitSet
+from planner.requests.objectives import load_objective
+from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.requests.specs import usable_fraction
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import ResourcePool, TaskDraft, TaskPlan, TransitionName
+from rlplan.specs import NO_SPECS, Specs
+from simulator.costs import data_bytes, task_cost, transfer_cost
+from simulator.site import Site, host_site
+
+if TYPE_CHECKING:
+    from planner.exact.candidates import Listed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Hold what roles, sets and generations of a job cost; the facts are kept, so is their identity."""
+
+    facts: Facts
+    options: OptionTable
+    pools: PoolTable
+    generations: GenerationTable
+
+
+# Fronts over several objectives and limits search one job again and again.
+REMEMBERED_JOBS = 4
+_remembered: OrderedDict[Hashable, Tables] = OrderedDict()
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Hold a job's space of plans with the tables of what their parts cost.
+
+    Attributes:
+        drafts: Parts of tasks' layouts that the user fixed.
+        specs: Limits that plans must keep.
+        transition: The only one on one pool, if the user fixed it.
+        fixed: What else the user fixed: pools.
+    """
+
+    job: Job
+    facts: Facts
+    drafts: Mapping[str, TaskDraft]
+    objective: str
+    specs: Specs
+    transition: TransitionName | None = None
+    fixed: Fixed = NOTHING_FIXED
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the job's tasks."""
+        return tasks_of(load_algorithm(self.job.algorithm), self.job)
+
+    @cached_property
+    def tally(self) -> Tally:
+        """Return the counts of what was looked at and dropped."""
+        return Tally()
+
+    @cached_property
+    def _tables(self) -> "Tables":
+        """Return the tables of costs, which searches of one job share whatever they minimise."""
+        usable = usable_fraction(self.specs)
+        job = replace(self.job, objective="throughput", specs=NO_SPECS)
+        key = (id(self.facts), job, FrozenDict(self.drafts), usable, self.transition)
+        if key not in _remembered:
+            algorithm = load_algorithm(job.algorithm)
+            drafts = dict(self.drafts)
+            options = OptionTable(
+                job,
+                algorithm,
+                self.tasks,
+                self.facts,
+                drafts,
+                usable_fraction=usable,
+                kept=kept_fronts(job, self.facts, drafts, usable),
+            )
+            generations = GenerationTable(options, self.transition)
+            _remembered[key] = Tables(self.facts, options, PoolTable(options), generations)
+            if len(_remembered) > REMEMBERED_JOBS:
+                _remembered.popitem(last=False)
+        return _remembered[key]
+
+    @property
+    def options(self) -> OptionTable:
+        """Return what roles can do."""
+        return self._tables.options
+
+    @property
+    def pools(self) -> PoolTable:
+        """Return what sets can do."""
+        return self._tables.pools
+
+    @property
+    def generations(self) -> GenerationTable:
+        """Return how pools can generate."""
+        return self._tables.generations
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Return the cluster's devices."""
+        return devices_of(self.job)
+
+    @cached_property
+    def limits(self) -> "np.typing.NDArray[np.int64]":
+        """Return how many GPUs of each device there are."""
+        return np.array(gpus_of(self.job), dtype=np.int64)
+
+    @cached_property
+    def score(self) -> Score:
+        """Return what iterations are worth."""
+        workers = self.host.gpus if has_rule(task.name for task in self.tasks) else 0
+        return Score(
+            self.job,
+            self.facts,
+            load_objective(self.objective, self.job),
+            self.specs,
+            self.devices,
+            workers,
+            self.rule_seconds,
+        )
+
+    @property
+    def host(self) -> ResourcePool:
+        """Return the pool of reward functions."""
+        return self.fixed.host or host_pool(self.job)
+
+    @cached_property
+    def rule_seconds(self) -> float:
+        """Return the seconds of the reward function on its workers; 0 if the job has none."""
+        rule = next((task for task in self.tasks if task.name == RULE_TASK), None)
+        if rule is None:
+            return 0.0
+        workers = self.host.gpus
+        layout = TaskPlan(pool=HOST_POOL, dp=workers, engine="python")
+        site = host_site(self.job, workers)
+        return task_cost(rule, layout, site, self.job, self.facts).total.seconds
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        """Return every share that a set may get."""
+        return shares_of(self.job)
+
+    def device(self, share: Share) -> int:
+        """Return the place of a share's device among the cluster's."""
+        return self.devices.index(self.job.cluster[share.group].gpu)
+
+    def site(self, share: Share) -> Site:
+        """Return the site of a share at its best."""
+        if share not in self._sites:
+            self._sites[share] = ideal_site(self.job, share)
+        return self._sites[share]
+
+    @cached_property
+    def _sites(self) -> dict[Share, Site]:
+        return {}
+
+    def open_shares(self, members: UnitSet) -> tuple[Share, ...]:
+        """Return the shares that the user leaves to a set, whether it fits there or not."""
+        return self.fixed.shares(members, self.shares, self.job)
+
+    def set_shares(self, members: UnitSet) -> tuple[Share, ...]:
+        """Return the shares on which each role of a set can be laid out and may fit."""
+        if members not in self._set_shares:
+            self._set_shares[members] = tuple(
+                share
+                for share in self.open_shares(members)
+                if self.pools.least(members, self.site(share)).fits
+            )
+        return self._set_shares[members]
+
+    @cached_property
+    def _set_shares(self) -> dict[UnitSet, tuple[Share, ...]]:
+        return {}
+
+    @cached_property
+    def syncs(self) -> dict[tuple[int, int, int, int, Site], float]:
+        """Return what is remembered of bringing weights to copies, by sizes and site."""
+        return {}
+
+    @cached_property
+    def least_generations(self) -> dict[tuple[bool, Site], float]:
+        """Return what is remembered of the least seconds of generation, by where weights train."""
+        return {}
+
+    @cached_property
+    def ways(self) -> dict[Hashable, "list[Listed]"]:
+        """Return what is remembered of ways to generate on a share with the rest of a pool."""
+        return {}
+
+    def arrival_seconds(self, members: UnitSet) -> float:
+        """Return the least seconds until a set beside the generating one has its first data.
+
+        Transfers into a pool go one after another, and no task begins before all its inputs are there.
+        """
+        names = set(roles_of(members))
+        preparing = [t for t in self.tasks if t.role in names and t.stage == "preparation"]
+        return min((self._fetch_seconds(task) for task in preparing), default=0.0)
+
+    @cached_property
+    def rule_arrival_seconds(self) -> float:
+        """Return the least seconds until the reward function has its data; it always runs elsewhere."""
+        rule = next((task for task in self.tasks if task.name == RULE_TASK), None)
+        return self._fetch_seconds(rule) if rule else 0.0
+
+    def _fetch_seconds(self, task: Task) -> float:
+        made = self.generations.task.outputs
+        keys = [key for key in task.inputs if key in made]
+        return sum(self.fetch_seconds(key) for key in keys)
+
+    def fetch_seconds(self, key: str) -> float:
+        """Return the least seconds of bringing a key's data from one pool to another."""
+        if key not in self._fetches:
+            self._fetches[key] = self._least_fetch(key)
+        return self._fetches[key]
+
+    @cached_property
+    def _fetches(self) -> dict[str, float]:
+        return {}
+
+    def _least_fetch(self, key: str) -> float:
+        one = [Site(device, 1, 1, np.inf) for device in self.devices]
+        num_bytes = data_bytes((key,), self.job.workload)
+        return min(
+            transfer_cost(num_bytes, site, site, same_pool=False, facts=self.facts).seconds
+            for site in one
+        )
+
+
+def generates_alone(members: UnitSet) -> bool:
+    """Tell whether a set holds a copy that generates, whose weights are trained elsewhere."""
+    return GENERATION in members

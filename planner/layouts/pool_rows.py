@@ -1,0 +1,260 @@
+"""Joining what roles can do on one pool: times and residents add up, the largest transient counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.layouts.options import OptionTable
+from planner.layouts.pareto import Places, front_of_groups
+from planner.layouts.role_options import Home, RoleOption
+from planner.placements.partitions import GENERATION, UnitSet
+from rlplan.job import Role
+from rlplan.plan import TaskPlan
+from simulator.costs.layout_columns import Flags, Floats, Ints
+from simulator.site import Site
+
+# How dear memory is for quick choices, in shares of (a pool's least seconds) / (a GPU's memory): from
+# nothing to everything. They only decide how good the first plan is, not what is found in the end.
+MEMORY_PRICES = (0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 20.0, 1e6)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolRows:
+    """Hold what a set can do on a site, one row each.
+
+    Attributes:
+        members: Roles whose tasks are laid out, generation aside.
+        options: By role, what `picks` are places of.
+        prepare, train: Seconds of the stages.
+        resident: Bytes that stay on each GPU.
+        home: Places in `homes`, -1 without a role that generates.
+        picks: Shape (rows, members).
+    """
+
+    members: tuple[Role, ...]
+    options: tuple[list[RoleOption], ...]
+    homes: tuple[Home, ...]
+    prepare: Floats
+    train: Floats
+    resident: Ints
+    transient: Ints
+    home: Ints
+    picks: Ints
+
+    def __len__(self) -> int:
+        return len(self.prepare)
+
+    def layouts(self, row: int) -> dict[str, TaskPlan]:
+        """Return a row's layouts by task name."""
+        found: dict[str, TaskPlan] = {}
+        for options, pick in zip(self.options, self.picks[row], strict=True):
+            found |= dict(options[int(pick)].layouts)
+        return found
+
+    def rows(self, chosen: Places) -> "PoolRows":
+        """Return the chosen rows."""
+        return PoolRows(
+            self.members,
+            self.options,
+            self.homes,
+            self.prepare[chosen],
+            self.train[chosen],
+            self.resident[chosen],
+            self.transient[chosen],
+            self.home[chosen],
+            self.picks[chosen],
+        )
+
+
+def roles_of(members: UnitSet) -> tuple[Role, ...]:
+    """Return the roles of a set whose tasks need a home there, a copy for generation aside."""
+    return tuple(member for member in members if member != GENERATION)
+
+
+class Join:
+    """Join the options of a set's roles on one site."""
+
+    def __init__(self, table: OptionTable, members: UnitSet, site: Site) -> None:
+        self.roles = roles_of(members)
+        self.capacity = table.capacity_bytes(site)
+        self.apart = GENERATION in members
+        self.generates = self.apart or table.generate_task().role in members
+        self.options = tuple(table.role_options(role, site) for role in self.roles)
+        homes = {each.home for some in self.options for each in some if each.home is not None}
+        self.homes = tuple(sorted(homes))
+        self.parts = [self._part(place) for place in range(len(self.roles))]
+
+    def quick(self) -> PoolRows:
+        """Return rows chosen at several prices of memory, for every home, as far as they fit."""
+        if not self.roles or not all(self.options):
+            return self._nothing() if not self.roles else self._empty()
+        found = [self._priced(home) for home in (range(len(self.homes)) or (-1,))]
+        picks = np.unique(np.concatenate(found), axis=0)
+        rows = self._rows(picks)
+        return self._front(rows.rows(np.flatnonzero(self._fits(rows))))
+
+    def exact(self, limit_seconds: float) -> PoolRows:
+        """Return the front of all rows that fit and take less than the limit."""
+        if not self.roles or not all(self.options):
+            return self._nothing() if not self.roles else self._empty()
+        whole = [part.prepare + part.train for part in self.parts]
+        slack = limit_seconds - sum(float(each.min()) for each in whole)
+        lean = [int(part.resident.min()) for part in self.parts]
+        joined: PoolRows | None = None
+        for place, part in enumerate(self.parts):
+            spared = np.flatnonzero(whole[place] - whole[place].min() < slack)
+            some = part.rows(spared)
+            joined = some if joined is None else self._pairs(joined, some, slack)
+            fits = joined.resident + joined.transient + sum(lean[place + 1 :]) <= self.capacity
+            joined = joined.rows(np.flatnonzero(fits))
+            last = place + 1 == len(self.parts)
+            joined = self._front(joined) if last else joined.rows(_four(joined))
+        assert joined is not None, "there are roles"
+        return joined
+
+    def _pairs(self, left: PoolRows, right: PoolRows, slack: float) -> PoolRows:
+        """Return all pairs of rows whose seconds exceed the least ones' by less than the slack."""
+        if not len(left) or not len(right):
+            return self._empty(left.members + right.members)
+        excess = left.prepare + left.train
+        other = right.prepare + right.train
+        order = np.argsort(other, kind="stable")
+        room = slack - (excess - excess.min()) + other.min()
+        counts = np.searchsorted(other[order], room, side="left")
+        first = np.repeat(np.arange(len(left)), counts)
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        second = order[np.arange(len(first)) - starts]
+        fits = (
+            left.resident[first]
+            + right.resident[second]
+            + np.maximum(left.transient[first], right.transient[second])
+            <= self.capacity
+        )
+        first, second = first[fits], second[fits]
+        return PoolRows(
+            left.members + right.members,
+            left.options + right.options,
+            self.homes,
+            left.prepare[first] + right.prepare[second],
+            left.train[first] + right.train[second],
+            left.resident[first] + right.resident[second],
+            np.maximum(left.transient[first], right.transient[second]),
+            np.maximum(left.home[first], right.home[second]),
+            np.concatenate([left.picks[first], right.picks[second]], axis=1),
+        )
+
+    def _priced(self, home: int) -> Ints:
+        """Return picks for one home at every price of memory, once transients fit beside residents."""
+        least = sum(float((part.prepare + part.train).min()) for part in self.parts)
+        prices = np.array(MEMORY_PRICES) * (least or 1.0) / self.capacity
+        room = np.full(len(prices), float(self.capacity))
+        picks = np.zeros((len(prices), len(self.parts)), dtype=np.int64)
+        for _ in range(3):
+            for place, part in enumerate(self.parts):
+                costs = (part.prepare + part.train) + prices[:, None] * part.resident
+                costs = costs + np.where(part.transient > room[:, None], np.inf, 0.0)
+                if home >= 0 and part.home.max() >= 0:
+                    costs = costs + np.where(part.home != home, np.inf, 0.0)
+                picks[:, place] = np.argmin(costs, axis=1)
+            chosen = [part.resident[picks[:, place]] for place, part in enumerate(self.parts)]
+            room = self.capacity - np.sum(chosen, axis=0).astype(float)
+        return np.concatenate([picks, self._leanest(home)])
+
+    def _leanest(self, home: int) -> Ints:
+        """Return the picks of fewest resident bytes whose transients fit beside them.
+
+        Beside a copy that generates, all picks of fewest resident bytes under a limit on transients.
+        """
+        limits = np.unique(np.concatenate([part.transient for part in self.parts]))
+        picks, resident = [], np.zeros(len(limits))
+        for part in self.parts:
+            allowed = np.arange(len(part))
+            if home >= 0 and part.home.max() >= 0:
+                allowed = np.flatnonzero(part.home == home)
+            order = allowed[np.argsort(part.transient[allowed], kind="stable")]
+            ranked = part.resident[order].astype(np.float64)
+            leanest = np.minimum.accumulate(ranked)
+            first = np.searchsorted(-leanest, -leanest, side="left")  # of the leanest so far
+            last = np.searchsorted(part.transient[order], limits, side="right") - 1
+            picks.append(order[first[last]])
+            resident += np.where(last < 0, np.inf, leanest[last])
+        kept = np.flatnonzero(resident + limits <= self.capacity)
+        if not self.apart and len(kept):
+            kept = kept[[int(np.argmin(resident[kept]))]]
+        return np.stack(picks, axis=1)[kept]
+
+    def _part(self, place: int) -> PoolRows:
+        some = self.options[place]
+        table = np.array(
+            [(o.preparation_seconds, o.training_seconds) for o in some], dtype=np.float64
+        ).reshape(len(some), 2)
+        sizes = np.array(
+            [
+                (
+                    o.resident_bytes,
+                    o.transient_bytes,
+                    -1 if o.home is None else self.homes.index(o.home),
+                )
+                for o in some
+            ],
+            dtype=np.int64,
+        ).reshape(len(some), 3)
+        return PoolRows(
+            self.roles[place : place + 1],
+            self.options[place : place + 1],
+            self.homes,
+            table[:, 0],
+            table[:, 1],
+            sizes[:, 0],
+            sizes[:, 1],
+            sizes[:, 2],
+            np.arange(len(some))[:, None],
+        )
+
+    def _rows(self, picks: Ints) -> PoolRows:
+        columns = list(zip(self.parts, picks.T, strict=True))
+        return PoolRows(
+            self.roles,
+            self.options,
+            self.homes,
+            np.sum([part.prepare[pick] for part, pick in columns], axis=0),
+            np.sum([part.train[pick] for part, pick in columns], axis=0),
+            np.sum([part.resident[pick] for part, pick in columns], axis=0),
+            np.max([part.transient[pick] for part, pick in columns], axis=0),
+            np.max([part.home[pick] for part, pick in columns], axis=0),
+            picks,
+        )
+
+    def _fits(self, rows: PoolRows) -> Flags:
+        fits: Flags = rows.resident + rows.transient <= self.capacity
+        return fits
+
+    def _front(self, rows: PoolRows) -> PoolRows:
+        """Return what no row beats: in time, and on a pool that generates in residents too."""
+        keys = [rows.prepare, rows.train]
+        if self.generates:
+            keys.append(rows.resident.astype(np.float64))
+        if self.apart:  # beside a copy's weights, transients may be what does not fit
+            keys.append(rows.transient.astype(np.float64))
+        return rows.rows(front_of_groups(np.stack(keys, axis=1), rows.home))
+
+    def _nothing(self) -> PoolRows:
+        """Return the one row of a set without tasks of its own: a copy that generates."""
+        zero = np.zeros(1, dtype=np.int64)
+        picks = np.zeros((1, 0), dtype=np.int64)
+        seconds = np.zeros(1)
+        return PoolRows((), (), (), seconds, seconds, zero, zero, zero - 1, picks)
+
+    def _empty(self, members: Sequence[Role] | None = None) -> PoolRows:
+        none = np.zeros(0, dtype=np.int64)
+        roles = self.roles if members is None else tuple(members)
+        picks = np.zeros((0, len(roles)), dtype=np.int64)
+        seconds = np.zeros(0)
+        return PoolRows(roles, self.options, self.homes, seconds, seconds, none, none, none, picks)
+
+
+def _four(rows: PoolRows) -> Places:
+    """Return what no row of the same home beats in time and in memory."""
+    keys = np.stack([rows.prepare, rows.train, rows.resident, rows.transient], axis=1)
+    return front_of_groups(keys, rows.home)

@@ -1,0 +1,212 @@
+"""All layouts of one role on one site, costed together and reduced to those that no other beats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.layouts.pareto import Rows, front_of_groups
+from planner.layouts.role_options import RoleOption, Tally, home_of
+from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
+from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, infers_on, train_sizes
+from rlplan.dataflow import Stage, Task
+from rlplan.job import Role
+from rlplan.plan import TaskDraft
+from simulator.costs.layout_columns import (
+    COLUMNS,
+    RECOMPUTES,
+    Flags,
+    Floats,
+    Ints,
+    LayoutColumns,
+)
+from simulator.costs.many_seconds import many_task_seconds
+from simulator.costs.sharding import FULLY_SHARDED
+from simulator.memory.many_memory import many_task_bytes
+from simulator.site import Site
+
+if TYPE_CHECKING:
+    from planner.layouts.options import OptionTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TaskRows:
+    """Hold one task's layouts that fit, a front for each cut of its role, with what they cost."""
+
+    task: Task
+    columns: LayoutColumns
+    cut: Ints
+    seconds: Floats
+    weights: Ints
+    resident: Ints
+    transient: Ints
+
+
+Joint = list[tuple[_TaskRows, Ints]]
+
+
+class RoleTable:
+    """Cost all layouts of one role on one site.
+
+    Args:
+        tally: Counts what is looked at and dropped.
+
+    Attributes:
+        least: Resident and transient bytes of the leanest layout of the role's hungriest task.
+    """
+
+    def __init__(self, table: OptionTable, role: Role, site: Site, tally: Tally) -> None:
+        self.table, self.role, self.site, self.tally = table, role, site, tally
+        self.least: tuple[int, int] | None = None
+        own = [task for task in table.tasks if task.role == role]
+        self.tasks = [task for task in own if task.kind not in ("generate", "rule")]
+        self.generates = any(task.kind == "generate" for task in own)
+        self.trains = any(task.kind == "train" for task in own)
+        self.model = table.job.architecture(role)
+        self.cuts = list(self._cuts()) if self.tasks else []
+
+    def front(self) -> list[RoleOption]:
+        """Return the options that no other beats in time and memory."""
+        tally = self.tally
+        joined = self._joined()
+        if joined is None:
+            return []
+        rows, (prepare, train, resident, transient) = joined
+        fits = resident + transient <= self.table.capacity_bytes(self.site)
+        tally.prune("a role alone does not fit", int(np.sum(~fits)))
+        places = np.flatnonzero(fits)
+        keys = np.stack([prepare, train, resident, transient], axis=1)[places]
+        homes = self._home_numbers(rows)[places]
+        kept = front_of_groups(keys, homes)
+        tally.prune("another layout is better in time and memory", len(places) - len(kept))
+        return [self._option(rows, keys, int(place), int(places[place])) for place in kept]
+
+    def _cuts(self) -> Iterator[Sizes]:
+        """Yield the cuts that suit all tasks of the role."""
+        job, place = self.table.job, (self.site.gpus, self.site.gpus_per_node)
+        trained = [task for task in self.tasks if task.kind == "train"]
+        engine = self.table.facts.engine(self.table.engine_of((trained or self.tasks)[0]))
+        if not trained:
+            yield from infer_sizes(self.model, engine, job, *place)
+            return
+        for sizes in train_sizes(self.model, engine, job, self.table.algorithm, *place):
+            if len(trained) == len(self.tasks) or infers_on(job, sizes.dp):
+                yield sizes
+
+    def _joined(
+        self,
+    ) -> tuple[Joint, tuple[Floats, Floats, Ints, Ints]] | None:
+        """Return every choice of one layout a task within a cut, with its times and bytes."""
+        tables = [self._task_rows(task) for task in self.tasks]
+        if not tables or any(not len(each.cut) for each in tables):
+            return None
+        chosen = [(tables[0], np.arange(len(tables[0].cut)))]
+        for each in tables[1:]:
+            left, right = _pairs(chosen[0][0].cut[chosen[0][1]], each.cut)
+            chosen = [(rows, places[left]) for rows, places in chosen] + [(each, right)]
+        if not len(chosen[0][1]):
+            return None
+        prepare, train = self._stage(chosen, "preparation"), self._stage(chosen, "training")
+        weights = np.max([rows.weights[places] for rows, places in chosen], axis=0)
+        beside = sum(rows.resident[places] - rows.weights[places] for rows, places in chosen)
+        transient = np.max([rows.transient[places] for rows, places in chosen], axis=0)
+        return chosen, (prepare, train, weights + beside, transient)
+
+    def _stage(self, chosen: Joint, stage: Stage) -> Floats:
+        seconds = np.zeros(len(chosen[0][1]))
+        for rows, places in chosen:
+            if rows.task.stage == stage:
+                seconds = seconds + rows.seconds[places]
+        return seconds
+
+    def _task_rows(self, task: Task) -> _TaskRows:
+        """Cost all layouts of one task that fit, and keep a front for each cut."""
+        table, tally = self.table, self.tally
+        columns, cut = self._columns(task)
+        sizes = many_task_bytes(task, columns, self.site, table.job, table.facts)
+        fits = sizes.resident + sizes.transient <= table.capacity_bytes(self.site)
+        if len(fits):
+            whole = sizes.resident + sizes.transient
+            leanest = int(np.argmin(whole))
+            if self.least is None or whole[leanest] > sum(self.least):
+                self.least = int(sizes.resident[leanest]), int(sizes.transient[leanest])
+        tally.consider("layouts of tasks", len(columns))
+        tally.prune("a task alone does not fit", int(np.sum(~fits)))
+        places = np.flatnonzero(fits)
+        columns, cut = columns.rows(places), cut[places]
+        seconds = many_task_seconds(task, columns, self.site, table.job, table.facts)
+        resident, transient = sizes.resident[places], sizes.transient[places]
+        kept = front_of_groups(np.stack([seconds, resident, transient], axis=1), cut)
+        tally.prune("another layout of the task is better in time and memory", len(cut) - len(kept))
+        return _TaskRows(
+            task,
+            columns.rows(kept),
+            cut[kept],
+            seconds[kept],
+            sizes.weights[places][kept],
+            resident[kept],
+            transient[kept],
+        )
+
+    def _columns(self, task: Task) -> tuple[LayoutColumns, Ints]:
+        """Return a task's layouts in every cut, with the place of the cut."""
+        table, draft = self.table, self.table.drafts.get(task.name)
+        engine = table.facts.engine(table.engine_of(task))
+        groups: list[tuple[Sizes, tuple[Setting, ...]]] = []
+        for sizes in self.cuts:
+            if task.kind == "train":
+                settings = train_settings(sizes, self.model, engine, table.job, draft)
+                groups.append((sizes, settings))
+            else:
+                settings = infer_settings(sizes, engine, table.job, draft, trains=self.trains)
+                groups.append((infer_cut(sizes), settings))
+        columns = columns_for(engine, groups)
+        cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
+        if draft is None:
+            return columns, cut
+        kept = np.flatnonzero(_kept_rows(columns, draft))
+        self.tally.prune("fixed by the user", len(columns) - len(kept))
+        return columns.rows(kept), cut[kept]
+
+    def _home_numbers(self, chosen: Joint) -> Ints:
+        """Return equal numbers for options of one home; one number for roles that do not generate."""
+        trained = next((each for each in chosen if each[0].task.kind == "train"), None)
+        if not self.generates or trained is None:
+            return np.zeros(len(chosen[0][1]), dtype=np.int64)
+        columns, places = trained[0].columns, trained[1]
+        sharded = columns.zero == FULLY_SHARDED
+        number = ((columns.tp * 4096 + columns.pp) * 4096 + columns.cp) * 4096 + columns.ep
+        return np.asarray((number * 2 + sharded)[places])
+
+    def _option(self, chosen: Joint, keys: Rows, row: int, place: int) -> RoleOption:
+        layouts = tuple(
+            (rows.task.name, rows.columns.layout(int(places[place]))) for rows, places in chosen
+        )
+        home = None
+        if self.generates and self.trains:
+            update = next(layout for name, layout in layouts if name == f"{self.role}.update")
+            home = home_of(update)
+        prepare, train, resident, transient = keys[row]
+        return RoleOption(
+            layouts, float(prepare), float(train), int(resident), int(transient), home
+        )
+
+
+def _kept_rows(columns: LayoutColumns, draft: TaskDraft) -> Flags:
+    """Tell which rows have the sizes that the user fixed."""
+    kept = np.ones(len(columns), dtype=bool)
+    for name in COLUMNS:
+        value = getattr(draft, name)
+        if value is not None:
+            number = RECOMPUTES.index(value) if name == "recompute" else int(value)
+            kept &= getattr(columns, name) == number
+    return kept
+
+
+def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Return the places of all pairs with equal values."""
+    first, second = np.nonzero(left[:, None] == right[None, :])
+    return first, second

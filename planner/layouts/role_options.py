@@ -1,0 +1,77 @@
+"""What a role can do on a pool, and counts of what a search looked at."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rlplan.plan import TaskPlan
+from simulator.costs.layout_columns import Zero
+from simulator.memory.task_memory import GRADIENTS_SHARDED
+
+
+class Home(NamedTuple):
+    """Say how the weights of a role that generates lie where it trains.
+
+    It decides what bringing them to generation costs and keeps, so that only options of one home
+    compare.
+    """
+
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    sharded: Zero
+
+
+Chosen = tuple[tuple[str, TaskPlan], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleOption:
+    """Hold the layouts of all tasks of one role with what they cost.
+
+    Attributes:
+        layouts: By task name.
+        preparation_seconds: Sum over its inference tasks.
+        training_seconds: Sum over its training tasks.
+        resident_bytes: What stays on each GPU while other roles of the pool run.
+        transient_bytes: What the hungriest of its tasks takes on top.
+        home: Of a role that generates; None for other roles.
+    """
+
+    layouts: Chosen
+    preparation_seconds: float
+    training_seconds: float
+    resident_bytes: int
+    transient_bytes: int
+    home: Home | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Count what a search looked at and what it dropped, by rule."""
+
+    considered: dict[str, int] = field(default_factory=dict)
+    pruned: dict[str, int] = field(default_factory=dict)
+
+    def consider(self, what: str, count: int = 1) -> None:
+        """Count candidates of one level."""
+        self.considered[what] = self.considered.get(what, 0) + count
+
+    def prune(self, rule: str, count: int = 1) -> None:
+        """Count candidates dropped by one rule."""
+        if count:
+            self.pruned[rule] = self.pruned.get(rule, 0) + count
+
+    def add(self, other: "Tally") -> None:
+        """Count what another one counted too."""
+        for what, count in other.considered.items():
+            self.consider(what, count)
+        for rule, count in other.pruned.items():
+            self.prune(rule, count)
+
+
+def home_of(train: TaskPlan) -> Home:
+    """Return how weights lie that train in a layout."""
+    # Optimizer states do not move; gradients that are sharded leave weights in shards as well.
+    sharded = train.zero if train.zero >= GRADIENTS_SHARDED else 0
+    return Home(train.tp, train.pp, train.cp, train.ep, sharded)

@@ -1,0 +1,210 @@
+"""Layouts that a task can have on a pool: parallel sizes and batch settings, before any cost.
+
+This is the space that is searched. `TaskPlan`s are for tests and single plans; a search takes the same
+layouts as columns (`simulator.costs.layout_columns`).
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.layouts.sizes import Sizes, infer_cut, infers_on, powers_of_two, splits
+from rlplan.hardware import EngineSheet
+from rlplan.job import Job
+from rlplan.lengths import longest
+from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskDraft, TaskPlan
+from simulator.costs.layout_columns import RECOMPUTES, LayoutColumns
+
+# vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
+# preemptions where the KV cache is small, and larger ones are worth a try where it is not.
+RUNNING_LIMITS = (64, 256, 1024)
+
+
+# Chunks of layers that interleaved pipeline schedules are tried with, as Narayanan et al. 2021
+# (arXiv:2104.04473, section 5.3.2) do; each doubling halves the bubble and doubles the sends.
+CHUNK_NUMBERS = (1, 2, 4, 8)
+
+
+class Setting(NamedTuple):
+    """Hold what a layout has beside its sizes; `recompute` is a place in `RECOMPUTES`."""
+
+    micro_batch: int
+    chunks: int = 1
+    recompute: int = 0
+    offload: int = 0
+
+
+def train_settings(
+    sizes: Sizes,
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    draft: TaskDraft | None = None,
+) -> tuple[Setting, ...]:
+    """Return micro-batches, chunks, recomputation modes and offloading for a training layout."""
+    local = job.workload.sequences // job.workload.updates // sizes.dp
+    recomputes = tuple(RECOMPUTES.index(mode) for mode in engine.recompute_modes)
+    offloads = (0, 1) if "optimizer" in engine.offloads else (0,)
+    most = _most_chunks(sizes, model, engine)
+    draft = draft or TaskDraft()
+    return _train_settings(
+        _given(draft.micro_batch, micro_batches(local), local),
+        local,
+        sizes.pp,
+        most,
+        recomputes,
+        offloads if draft.offload is None else (int(draft.offload),),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _train_settings(
+    sizes: tuple[int, ...],
+    local: int,
+    stages: int,
+    most_chunks: int,
+    recomputes: tuple[int, ...],
+    offloads: tuple[int, ...],
+) -> tuple[Setting, ...]:
+    return tuple(
+        Setting(size, chunks, recompute, offload)
+        for size in sizes
+        for chunks in CHUNK_NUMBERS
+        # An interleaved schedule takes micro-batches by rounds of all stages (section 2.2.2).
+        if chunks == 1 or (most_chunks % chunks == 0 and local // size % stages == 0)
+        for recompute in recomputes
+        for offload in offloads
+    )
+
+
+def _most_chunks(sizes: Sizes, model: ModelArchitecture, engine: EngineSheet) -> int:
+    """Return the layers of a stage, which chunks divide; 1 where schedules do not interleave."""
+    if not engine.interleaves or sizes.pp == 1:
+        return 1
+    return model.num_layers // sizes.pp
+
+
+def infer_settings(
+    sizes: Sizes,
+    engine: EngineSheet,
+    job: Job,
+    draft: TaskDraft | None = None,
+    *,
+    trains: bool = False,
+) -> tuple[Setting, ...]:
+    """Return micro-batches and offloading for an inference layout.
+
+    Args:
+        trains: Whether the role trains too: its weights then stay where they are trained.
+    """
+    local = job.workload.sequences // sizes.dp
+    offloads = (0, 1) if "weights" in engine.offloads and not trains else (0,)
+    draft = draft or TaskDraft()
+    sizes_tried = _given(draft.micro_batch, micro_batches(local), local)
+    kept = offloads if draft.offload is None else (int(draft.offload),)
+    return tuple(Setting(size, offload=offload) for size in sizes_tried for offload in kept)
+
+
+def _given(wanted: int | None, tried: tuple[int, ...], local: int) -> tuple[int, ...]:
+    """Return the user's own micro-batch, which need not be among those to try, or those."""
+    if wanted is None:
+        return tried
+    return () if local % wanted else (wanted,)
+
+
+@lru_cache(maxsize=4096)
+def micro_batches(local: int) -> tuple[int, ...]:
+    """Return the micro-batches to try for a rank's sequences: powers of two that divide, and all."""
+    return tuple(size for size in powers_of_two(local) if local % size == 0)
+
+
+def columns_for(
+    engine: EngineSheet, groups: Sequence[tuple[Sizes, tuple[Setting, ...]]]
+) -> LayoutColumns:
+    """Return the layouts of all groups of one size, each with its settings, as columns."""
+    counts = [len(settings) for _, settings in groups]
+    cuts = np.array(
+        [(sizes.tp, sizes.pp, sizes.dp, sizes.cp, sizes.ep, sizes.zero) for sizes, _ in groups],
+        dtype=np.int64,
+    ).reshape(len(groups), 6)
+    cuts = np.repeat(cuts, counts, axis=0)
+    blocks = [_block(settings) for _, settings in groups]
+    rest = np.concatenate(blocks) if blocks else np.zeros((0, 4), dtype=np.int64)
+    tp, pp, dp, cp, ep, zero = cuts.T
+    micro_batch, chunks, recompute, offload = rest.T
+    return LayoutColumns(
+        engine=engine.name,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=ep,
+        zero=zero,
+        micro_batch=micro_batch,
+        chunks=chunks,
+        recompute=recompute,
+        offload=offload,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _block(settings: tuple[Setting, ...]) -> "np.typing.NDArray[np.int64]":
+    return np.array(settings, dtype=np.int64).reshape(len(settings), 4)
+
+
+def train_layouts(
+    sizes: Sizes, engine: EngineSheet, job: Job, model: ModelArchitecture
+) -> Iterator[TaskPlan]:
+    """Yield the layouts of a training task with these sizes."""
+    columns = columns_for(engine, [(sizes, train_settings(sizes, model, engine, job))])
+    yield from map(columns.layout, range(len(columns)))
+
+
+def infer_layouts(
+    sizes: Sizes, engine: EngineSheet, job: Job, *, trains: bool = False
+) -> Iterator[TaskPlan]:
+    """Yield the layouts of an inference task, whose weights lie as training left them."""
+    held = infer_cut(sizes)
+    columns = columns_for(engine, [(held, infer_settings(sizes, engine, job, trains=trains))])
+    yield from map(columns.layout, range(len(columns)))
+
+
+def generate_layouts(
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    gpus: int,
+    gpus_per_node: int,
+    draft: TaskDraft | None = None,
+) -> Iterator[TaskPlan]:
+    """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
+    tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
+    if tokens > model.max_positions:
+        return
+    draft = draft or TaskDraft()
+    for sizes in splits(model, engine, job, gpus, gpus_per_node):
+        if not infers_on(job, sizes.dp):
+            continue
+        local = job.workload.sequences // sizes.dp
+        for running in (
+            _running_limits(local) if draft.max_running is None else (draft.max_running,)
+        ):
+            yield TaskPlan(
+                pool="",
+                tp=sizes.tp,
+                pp=sizes.pp,
+                dp=sizes.dp,
+                cp=sizes.cp,
+                ep=sizes.ep,
+                engine=engine.name,
+                max_running=running,
+                memory_fraction=draft.memory_fraction or engine.memory_fraction,
+            )
+
+
+def _running_limits(local: int) -> tuple[int, ...]:
+    limits = sorted({local, *(limit for limit in RUNNING_LIMITS if limit < local)})
+    return tuple(limit for limit in limits if limit <= max(RUNNING_LIMITS))

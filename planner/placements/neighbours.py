@@ -1,0 +1,284 @@
+"""Plans one change away from a plan, drawn at random: the moves of local search."""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
+from planner.layouts.sizes import Sizes, infer_sizes, infers_on, train_sizes
+from planner.placements.allocations import Share, pool_sizes
+from planner.placements.mappings import HOST_POOL, RULE_TASK, has_rule, host_pool
+from planner.placements.partitions import placed_roles
+from planner.placements.transitions import transition_for
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, Role
+from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
+from simulator.site import Site, site_at
+
+GENERATION = "generation"
+ACTOR = "actor"
+
+# A unit is what can be put on a pool by itself: a role, or the copy of the actor that generates.
+Unit = str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Hold a complete choice.
+
+    Attributes:
+        pools: A share of the cluster and the units on it, for every pool.
+        layouts: By task name; of no pool yet.
+        priority: Task names in the order in which they get their pools; what comes first is first.
+    """
+
+    pools: tuple[tuple[Share, tuple[Unit, ...]], ...]
+    layouts: FrozenDict[str, TaskPlan]
+    priority: tuple[str, ...]
+    mode: Mode = "sync"
+
+    def pool_of(self, unit: Unit) -> int:
+        """Return the place of the pool that holds a unit."""
+        return next(index for index, (_, units) in enumerate(self.pools) if unit in units)
+
+
+class Walk:
+    """Draw first plans of a job and neighbours of plans.
+
+    Args:
+        modes: Modes in which plans may run.
+    """
+
+    def __init__(self, job: Job, facts: Facts, random: Random, modes: tuple[Mode, ...]) -> None:
+        self.job, self.facts, self.random, self.modes = job, facts, random, modes
+        self.algorithm = load_algorithm(job.algorithm)
+        self.tasks = tasks_of(self.algorithm, job)
+        self._names = tuple(task.name for task in self.tasks)
+        self.units: tuple[Unit, ...] = (*placed_roles(job), GENERATION)
+        self._cuts: dict[tuple[Unit, Site], list[Sizes]] = {}
+
+    def first(self) -> State | None:
+        """Return a plan with everything on one pool; None if no layout is on the pool drawn."""
+        share = self.random.choice(self._shares())
+        everywhere = State(((share, self.units),), FrozenDict(), self._names)
+        return self._laid_out(everywhere, self.units)
+
+    def neighbour(self, state: State) -> State | None:
+        """Return a plan one change away; None if the change drawn is not possible."""
+        moves = (
+            self._retune,
+            self._cut_anew,
+            self._resize,
+            self._rehome,
+            self._change_mode,
+            self._reorder,
+        )
+        return self.random.choices(moves, weights=(4, 6, 4, 4, 2, 1))[0](state)
+
+    def plan(self, state: State, made_by: str) -> Plan:
+        """Return the plan that a state stands for."""
+        pools: list[ResourcePool] = []
+        home: dict[Unit, str] = {}
+        for number, index in enumerate(_packing(state)):
+            share, units = state.pools[index]
+            roles = tuple(dict.fromkeys(_role(unit) for unit in units))
+            device = self.job.cluster[share.group].gpu
+            pool = ResourcePool(name=f"p{number}", device=device, gpus=share.gpus, roles=roles)
+            pools.append(pool)
+            home |= dict.fromkeys(units, pool.name)
+        layouts = {
+            task.name: replace(state.layouts[task.name], pool=home[_unit(task)])
+            for task in self.tasks
+            if task.kind != "rule"
+        }
+        if has_rule(tuple(task.name for task in self.tasks)):
+            pools.append(host_pool(self.job))
+            layouts[RULE_TASK] = TaskPlan(pool=HOST_POOL, dp=pools[-1].gpus, engine="python")
+        ordered = {task.name: layouts[task.name] for task in self.tasks}
+        train, generate = layouts["actor.update"], layouts["actor.generate"]
+        same = train.pool == generate.pool
+        return Plan(
+            job=self.job,
+            pools=tuple(pools),
+            tasks=FrozenDict(ordered),
+            order=FrozenDict(
+                {
+                    pool.name: tuple(n for n in state.priority if layouts[n].pool == pool.name)
+                    for pool in pools
+                }
+            ),
+            mode=state.mode,
+            staleness=0 if state.mode == "sync" else 1,
+            transition=transition_for(train, generate) if same else "two-copies",
+            made_by=made_by,
+        )
+
+    def _retune(self, state: State) -> State | None:
+        """Draw another setting of one task, its cut as it is."""
+        task = self.random.choice([task for task in self.tasks if task.kind != "rule"])
+        old, sites = state.layouts[task.name], self._sites(state)
+        assert sites is not None, "a state's pools fit the cluster"
+        cut = Sizes(old.tp, old.pp, old.dp, old.zero, old.cp, old.ep)
+        choices = self._settings(task, cut, sites[state.pool_of(_unit(task))])
+        return replace(
+            state, layouts=state.layouts.with_item(task.name, self.random.choice(choices))
+        )
+
+    def _cut_anew(self, state: State) -> State | None:
+        """Draw another cut of one unit."""
+        unit = self.random.choice(self.units)
+        kept = {
+            task.name: state.layouts[task.name]
+            for task in self.tasks
+            if task.kind != "rule" and _unit(task) != unit
+        }
+        return self._laid_out(replace(state, layouts=FrozenDict(kept)), (unit,))
+
+    def _resize(self, state: State) -> State | None:
+        """Draw another share of the cluster for one pool."""
+        at = self.random.randrange(len(state.pools))
+        units = state.pools[at][1]
+        pools = (*state.pools[:at], (self.random.choice(self._shares()), units))
+        return self._laid_out(replace(state, pools=(*pools, *state.pools[at + 1 :])), units)
+
+    def _rehome(self, state: State) -> State | None:
+        """Put one unit on another pool, or on one of its own."""
+        unit = self.random.choice(self.units)
+        new = (self.random.choice(self._shares()), ())
+        pools = [
+            (share, tuple(each for each in units if each != unit))
+            for share, units in (*state.pools, new)
+        ]
+        target = self.random.randrange(len(pools))
+        share, units = pools[target]
+        pools[target] = (share, tuple(each for each in self.units if each in (*units, unit)))
+        return self._laid_out(replace(state, pools=tuple(pools)), (unit,))
+
+    def _change_mode(self, state: State) -> State | None:
+        if state.pool_of(GENERATION) == state.pool_of(ACTOR):
+            return None
+        return replace(state, mode=self.random.choice(self.modes))
+
+    def _reorder(self, state: State) -> State:
+        """Let two tasks of a stage change places in the order in which they get their pools."""
+        one, other = self.random.choice(self.tasks), self.random.choice(self.tasks)
+        if one.stage != other.stage:
+            return state
+        swapped = {one.name: other.name, other.name: one.name}
+        return replace(state, priority=tuple(swapped.get(n, n) for n in state.priority))
+
+    def _shares(self) -> list[Share]:
+        return [
+            Share(index, size)
+            for index, group in enumerate(self.job.cluster)
+            for size in pool_sizes(group)
+        ]
+
+    def _laid_out(self, state: State, units: tuple[Unit, ...]) -> State | None:
+        """Return a state in which units have layouts for their pools, like the ones that they had."""
+        state = replace(state, pools=tuple(pool for pool in state.pools if pool[1]))
+        if state.pool_of(GENERATION) == state.pool_of(ACTOR):
+            state = replace(state, mode="sync")
+        sites = self._sites(state)
+        if sites is None:
+            return None
+        found = dict(state.layouts)
+        for unit in units:
+            chosen = self._layouts(unit, sites[state.pool_of(unit)], found)
+            if chosen is None:
+                return None
+            found |= chosen
+        return replace(state, layouts=FrozenDict(found))
+
+    def _sites(self, state: State) -> list[Site] | None:
+        taken: dict[str, int] = {}
+        sites: dict[int, Site] = {}
+        for index in _packing(state):
+            share = state.pools[index][0]
+            device = self.job.cluster[share.group].gpu
+            site = site_at(self.job, device, taken.get(device, 0), share.gpus)
+            if site is None:
+                return None
+            taken[device] = taken.get(device, 0) + share.gpus
+            sites[index] = site
+        return [sites[index] for index in range(len(sites))]
+
+    def _layouts(
+        self, unit: Unit, site: Site, before: dict[str, TaskPlan]
+    ) -> dict[str, TaskPlan] | None:
+        """Return layouts of a unit's tasks: cut and set as before where that can be, else at random."""
+        cuts = self._cuts_on(unit, site)
+        if not cuts:
+            return None
+        tasks = [task for task in self.tasks if _unit(task) == unit and task.kind != "rule"]
+        tasks.sort(key=lambda task: task.kind != "train")  # its cut says how weights are sharded
+        old = next((before[task.name] for task in tasks if task.name in before), None)
+        alike = [cut for cut in cuts if old and (cut.tp, cut.pp, cut.zero) == _cut(old)]
+        cut = self.random.choice(alike or cuts)
+        return {
+            task.name: self._setting(self._settings(task, cut, site), before.get(task.name))
+            for task in tasks
+        }
+
+    def _setting(self, choices: list[TaskPlan], before: TaskPlan | None) -> TaskPlan:
+        kept = [
+            each
+            for each in choices
+            if before
+            and (each.micro_batch, each.recompute, each.max_running)
+            == (before.micro_batch, before.recompute, before.max_running)
+        ]
+        return self.random.choice(kept or choices)
+
+    def _settings(self, task: Task, cut: Sizes, site: Site) -> list[TaskPlan]:
+        """Return the layouts of a task in one cut."""
+        engines = self.job.engines
+        if task.kind == "generate":
+            engine = self.facts.engine(engines.generate or "")
+            model, place = self.job.architecture(task.role), (site.gpus, site.gpus_per_node)
+            every = generate_layouts(model, engine, self.job, *place)
+            return [each for each in every if (each.tp, each.pp) == (cut.tp, cut.pp)]
+        engine, model = self.facts.engine(engines.train or ""), self.job.architecture(task.role)
+        if task.kind == "train":
+            return list(train_layouts(cut, engine, self.job, model))
+        trains = any(each.kind == "train" and each.role == task.role for each in self.tasks)
+        return list(infer_layouts(cut, engine, self.job, trains=trains))
+
+    def _cuts_on(self, unit: Unit, site: Site) -> list[Sizes]:
+        if (unit, site) not in self._cuts:
+            self._cuts[unit, site] = self._find_cuts(unit, site)
+        return self._cuts[unit, site]
+
+    def _find_cuts(self, unit: Unit, site: Site) -> list[Sizes]:
+        model = self.job.architecture(_role(unit))
+        engines, place = self.job.engines, (site.gpus, site.gpus_per_node)
+        if unit == GENERATION:
+            engine = self.facts.engine(engines.generate or "")
+            every = generate_layouts(model, engine, self.job, *place)
+            return list(dict.fromkeys(Sizes(each.tp, each.pp, each.dp) for each in every))
+        kinds = {task.kind for task in self.tasks if _unit(task) == unit}
+        engine = self.facts.engine(engines.train or "")
+        if "train" not in kinds:
+            return list(infer_sizes(model, engine, self.job, *place))
+        cuts = train_sizes(model, engine, self.job, self.algorithm, *place)
+        return [cut for cut in cuts if "infer" not in kinds or infers_on(self.job, cut.dp)]
+
+
+def _unit(task: Task) -> Unit:
+    return GENERATION if task.kind == "generate" else task.role
+
+
+def _role(unit: Unit) -> Role:
+    return ACTOR if unit == GENERATION else unit  # type: ignore[return-value]
+
+
+def _cut(layout: TaskPlan) -> tuple[int, int, int]:
+    return (layout.tp, layout.pp, layout.zero)
+
+
+def _packing(state: State) -> list[int]:
+    """Return the order in which pools take GPUs: by group, then the largest first."""
+    shares = [share for share, _ in state.pools]
+    return sorted(range(len(shares)), key=lambda i: (shares[i].group, -shares[i].gpus, i))

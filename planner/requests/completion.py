@@ -1,0 +1,186 @@
+"""Fill what a user's plan leaves open: the best layouts, or pools, that keep what is fixed."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from planner.exact.effort import Effort
+from planner.exact.placement_search import PlacementSearch
+from planner.exact.space import Space
+from planner.placements.allocations import Share
+from planner.placements.host import RULE_TASK, host_pool
+from planner.placements.mappings import plan_of
+from planner.placements.partitions import GENERATION, placed_roles
+from planner.placements.transitions import transition_for
+from planner.requests.checks import STALENESS, check_plan
+from planner.requests.pinned import Fixed
+from planner.requests.pinning import fixed_of, named, read_draft
+from planner.requests.shortages import pool_misfit_reason
+from planner.search import search
+from profiles.facts import Facts, load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.errors import FileError
+from rlplan.files.decoding import load_yaml
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.specs import NO_SPECS
+from simulator.site import sites_of
+
+
+def load_plan(path: Path, profile: Path | None = None) -> tuple[Plan, Facts]:
+    """Return a plan file's plan, completed and checked, with the facts for its devices.
+
+    Raises:
+        FileError: The plan or its job is wrong; the message names file and field.
+    """
+    draft, job = read_draft(load_yaml(path), path)
+    facts = load_facts(job, profile)
+    return complete(draft, job, facts, str(path)), facts
+
+
+def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Plan:
+    """Return a plan in which everything is chosen; what the user fixed stays as it is.
+
+    Raises:
+        FileError: The fixed parts contradict each other, or no layout keeps them.
+    """
+    draft = named(draft, job)
+    fixed = fixed_of(draft, job, file)
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    names = tuple(task.name for task in tasks)
+    pools = _whole_pools(draft)
+    placed = {role for each in fixed.pools for role in each.members if role != GENERATION}
+    if pools is None or placed != set(placed_roles(job)):
+        plan = _searched(draft, fixed, job, facts)
+    else:
+        if RULE_TASK in names and fixed.host is None:
+            pools = (*pools, host_pool(job))
+        written = _as_written(draft, pools, job, names)
+        plan = written or _chosen(draft, pools, fixed, job, facts, names, file)
+    check_plan(plan, file)
+    return plan
+
+
+def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
+    """Return a draft's pools if their devices and sizes are all fixed."""
+    found = []
+    for pool in draft.pools:
+        gpus = pool.gpus or (1 if pool.device == HOST_DEVICE else None)
+        if pool.name is None or pool.device is None or gpus is None:
+            return None
+        found.append(ResourcePool(name=pool.name, device=pool.device, gpus=gpus, roles=pool.roles))
+    return tuple(found)
+
+
+def _searched(draft: PlanDraft, fixed: Fixed, job: Job, facts: Facts) -> Plan:
+    """Choose what is open, pools included, for the fewest seconds."""
+    fixed = replace(fixed, mode=draft.mode or "sync")
+    plan = search(job, facts, fixed=fixed, objective="throughput", specs=NO_SPECS).plans[0].plan
+    return plan if draft.staleness is None else replace(plan, staleness=draft.staleness)
+
+
+def _as_written(
+    draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job, names: tuple[str, ...]
+) -> Plan | None:
+    """Return the plan if its file leaves nothing open that a search would have to choose."""
+    sizes = ("pool", "tp", "pp", "dp")
+    layouts = {}
+    for name in names:
+        task = draft.tasks.get(name)
+        if task is None and name == RULE_TASK:
+            task = _rule_draft(pools)
+        if task is None or any(getattr(task, size) is None for size in sizes):
+            return None
+        layouts[name] = _layout(task, name, job)
+    return _plan(draft, pools, job, FrozenDict(layouts), names)
+
+
+def _layout(task: TaskDraft, name: str, job: Job) -> TaskPlan:
+    given = {item.name: getattr(task, item.name) for item in fields(task)}
+    if task.engine is None:
+        generates = name.endswith(".generate")
+        given["engine"] = job.engines.generate if generates else job.engines.train
+    return TaskPlan(**{key: value for key, value in given.items() if value is not None})
+
+
+def _rule_draft(pools: tuple[ResourcePool, ...]) -> TaskDraft | None:
+    host = next((pool for pool in pools if pool.is_host), None)
+    return TaskDraft(pool=host.name, tp=1, pp=1, dp=host.gpus, engine="python") if host else None
+
+
+def _plan(
+    draft: PlanDraft,
+    pools: tuple[ResourcePool, ...],
+    job: Job,
+    layouts: FrozenDict[str, TaskPlan],
+    names: tuple[str, ...],
+) -> Plan:
+    mode = draft.mode or "sync"
+    order = dict(draft.order)
+    for pool in pools:
+        there = tuple(name for name in names if name in layouts and layouts[name].pool == pool.name)
+        order.setdefault(pool.name, there)
+    train, generate = layouts.get("actor.update"), layouts.get("actor.generate")
+    transition = draft.transition
+    if transition is None and train is not None and generate is not None:
+        same = train.pool == generate.pool
+        transition = transition_for(train, generate) if same else "two-copies"
+    return Plan(
+        job=job,
+        pools=pools,
+        tasks=layouts,
+        order=FrozenDict(order),
+        mode=mode,
+        transition=transition or "none",
+        staleness=STALENESS.get(mode, 0) if draft.staleness is None else draft.staleness,
+        bucket_bytes=draft.bucket_bytes,
+        made_by=draft.made_by,
+    )
+
+
+def _chosen(
+    draft: PlanDraft,
+    pools: tuple[ResourcePool, ...],
+    fixed: Fixed,
+    job: Job,
+    facts: Facts,
+    names: tuple[str, ...],
+    file: str,
+) -> Plan:
+    """Choose the layouts of the fewest seconds for the draft's own pools, where they stand."""
+    gpu_pools = [pool for pool in pools if not pool.is_host]
+    placement = tuple(pool.members for pool in fixed.pools)
+    own = draft.transition if draft.transition != "two-copies" else None
+    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, own, fixed)
+    skeleton = Plan(job=job, pools=pools, tasks=FrozenDict(), order=FrozenDict())
+    sites = sites_of(skeleton, facts)
+    places = []
+    for pool, members in zip(gpu_pools, placement, strict=True):
+        site = sites[pool.name]
+        if not len(space.pools.quick(members, site)):
+            reason = pool_misfit_reason(members, site, space)
+            problem = f"no layout that keeps what is fixed fits: {reason}"
+            raise FileError(file, problem, field=f"pools.{pool.name}")
+        group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
+        places.append((Share(group, pool.gpus), site))
+    search = PlacementSearch(space, placement, draft.mode or "sync", tuple(places))
+    search.quick()
+    search.exact(search.found.value, Effort())
+    chosen = search.found.mapping
+    if chosen is None:
+        generating = search.bounds.generating
+        pool, site = gpu_pools[generating], places[generating][1]
+        reason = pool_misfit_reason(placement[generating], site, space)
+        problem = f"no layout that keeps what is fixed fits: {reason}"
+        raise FileError(file, problem, field=f"pools.{pool.name}")
+    chosen = replace(chosen, transition=draft.transition or chosen.transition)
+    return _in_place(plan_of(chosen, job, names, draft.made_by, fixed), pools)
+
+
+def _in_place(plan: Plan, pools: tuple[ResourcePool, ...]) -> Plan:
+    """Return a plan whose pools stand in the order of the draft's."""
+    places = {pool.name: place for place, pool in enumerate(pools)}
+    ordered = tuple(sorted(plan.pools, key=lambda pool: places[pool.name]))
+    roles = {pool.name: pool.roles for pool in pools}
+    return replace(plan, pools=tuple(replace(pool, roles=roles[pool.name]) for pool in ordered))

@@ -1,0 +1,92 @@
+"""What a user fixed of a plan, as a search reads it: pools, parts of layouts, mode and transition."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from planner.placements.allocations import Share
+from planner.placements.partitions import GENERATION, UnitPlacement, UnitSet
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import Mode, ResourcePool, TaskDraft, TransitionName
+
+POOL_NAME = "p{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedPool:
+    """Hold a set that has a pool of its own, and what is fixed of the pool.
+
+    Attributes:
+        members: The whole colocated set.
+        order: Its tasks in the order in which they get the pool.
+    """
+
+    members: UnitSet
+    name: str | None = None
+    device: str | None = None
+    gpus: int | None = None
+    order: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """Hold what a user fixed; everything else is searched.
+
+    Attributes:
+        tasks: Parts of layouts by task.
+        pools: Sets that every placement has.
+        host: The pool of reward functions.
+    """
+
+    tasks: FrozenDict[str, TaskDraft] = field(default_factory=FrozenDict)
+    pools: tuple[FixedPool, ...] = ()
+    host: ResourcePool | None = None
+    mode: Mode | None = None
+    transition: TransitionName | None = None
+
+    def allows(self, placement: UnitPlacement) -> bool:
+        """Tell whether a placement has the fixed sets, and generates where it is fixed to."""
+        if any(pool.members not in placement for pool in self.pools):
+            return False
+        apart = any(GENERATION in members for members in placement)
+        homes = [pool for pool in self.pools if "actor" in pool.members]
+        copies = [pool for pool in self.pools if GENERATION in pool.members]
+        if apart and homes and not copies:
+            return False
+        return self.transition is None or apart == (self.transition == "two-copies")
+
+    def allows_mode(self, mode: Mode) -> bool:
+        """Tell whether plans may run in a mode."""
+        return self.mode in {None, mode}
+
+    def pool(self, members: UnitSet) -> FixedPool | None:
+        """Return what is fixed of a set's pool; None if it is no set that the user named."""
+        return next((pool for pool in self.pools if pool.members == members), None)
+
+    def shares(self, members: UnitSet, shares: tuple[Share, ...], job: Job) -> tuple[Share, ...]:
+        """Return the shares that a set may get, of those that any set may get."""
+        pool = self.pool(members)
+        if pool is None:
+            return shares
+        found = [share for share in shares if pool.device in {None, job.cluster[share.group].gpu}]
+        if pool.gpus is None:
+            return tuple(found)
+        limits: Counter[int] = Counter()
+        for group in job.cluster:
+            first = next(i for i, each in enumerate(job.cluster) if each.gpu == group.gpu)
+            limits[first] += group.gpus
+        groups = dict.fromkeys(share.group for share in found)
+        return tuple(Share(group, pool.gpus) for group in groups if pool.gpus <= limits[group])
+
+    def names(self, sets: tuple[UnitSet, ...]) -> list[str]:
+        """Return the names of pools: the user's own, and free numbers for the others."""
+        given = [pool.name if (pool := self.pool(members)) else None for members in sets]
+        free = (
+            name
+            for number in range(len(sets) + len(self.pools))
+            if (name := POOL_NAME.format(number)) not in {pool.name for pool in self.pools}
+        )
+        return [name or next(free) for name in given]
+
+
+NOTHING_FIXED = Fixed()

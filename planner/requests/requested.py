@@ -1,0 +1,73 @@
+"""Search for what a user asks: an objective under specs, or a front; and say which specs bind."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from planner.requests.binding_specs import binding_error
+from planner.requests.frontier import Progress, Solve, find_frontier
+from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.search import search
+from profiles.facts import Facts
+from rlplan.errors import InfeasibleError
+from rlplan.job import Job
+from rlplan.results.frontier import Frontier
+from rlplan.results.searched import SearchResult
+from rlplan.specs import Specs
+
+
+def best_plans(
+    job: Job,
+    facts: Facts,
+    *,
+    fixed: Fixed = NOTHING_FIXED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Return plans of a resolved job by its objective under its specs, best first.
+
+    Args:
+        fixed: What the user fixed.
+        seconds: When to stop with the best plan so far; None searches to the end.
+
+    Raises:
+        InfeasibleError: No plan fits and keeps the specs; the message says which spec binds and what
+            the nearest value is that a plan can keep.
+    """
+    try:
+        return search(job, facts, fixed=fixed, seconds=seconds, progress=progress)
+    except InfeasibleError as error:
+        raise binding_error(job, job.specs, _solver(job, facts, seconds, fixed), error) from None
+
+
+def best_front(
+    job: Job,
+    facts: Facts,
+    names: Sequence[str],
+    *,
+    fixed: Fixed = NOTHING_FIXED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Return the Pareto front of a resolved job over two or three objectives, under its specs.
+
+    Args:
+        fixed: What the user fixed.
+        seconds: When to stop each of the searches with the best plan so far; None searches to the end.
+
+    Raises:
+        UserError: The names are not two or three different objectives.
+        InfeasibleError: As `best_plans`.
+    """
+    solve = _solver(job, facts, seconds, fixed)
+    try:
+        return find_frontier(job, solve, names, specs=job.specs, progress=progress)
+    except InfeasibleError as error:
+        raise binding_error(job, job.specs, solve, error) from None
+
+
+def _solver(job: Job, facts: Facts, seconds: float | None, fixed: Fixed) -> Solve:
+    @cache
+    def solve(objective: str, specs: Specs) -> SearchResult:
+        return search(job, facts, fixed=fixed, objective=objective, specs=specs, seconds=seconds)
+
+    return solve

@@ -1,0 +1,114 @@
+"""Say why something does not fit: what comes nearest, and what it is short of."""
+
+from dataclasses import dataclass
+
+from planner.exact.space import Space, generates_alone
+from planner.layouts.pool_rows import roles_of
+from planner.placements.allocations import Share, devices_of, gpus_of
+from planner.placements.partitions import UnitPlacement, UnitSet
+from rlplan.units import show_bytes
+from simulator.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Hold a set on a site that it does not fit, and by how much it does not.
+
+    Attributes:
+        needed_bytes: Least bytes that one GPU needs.
+        capacity_bytes: What plans may fill of it.
+    """
+
+    members: UnitSet
+    site: Site
+    needed_bytes: int
+    capacity_bytes: int
+
+    @property
+    def overflow_bytes(self) -> int:
+        """Return the bytes that are too many; below one where only a KV cache has no room."""
+        return self.needed_bytes - self.capacity_bytes
+
+    @property
+    def words(self) -> str:
+        """Return the misfit for people."""
+        site = self.site
+        pool = f"{{{', '.join(self.members)}}} on {site.gpus} x {site.device}"
+        if self.overflow_bytes <= 0:
+            return f"{pool} leaves no room for the KV cache of one sequence"
+        return (
+            f"{pool} needs at least {show_bytes(self.needed_bytes)} of "
+            f"{show_bytes(self.capacity_bytes)} a GPU, {show_bytes(self.overflow_bytes)} too many"
+        )
+
+
+def misfit_reason(placement: UnitPlacement, space: Space) -> str:
+    """Say why no plan of a placement fits: the allocation whose fullest pool overflows least."""
+    choices = [_misfits(members, space) for members in placement]
+    overflows = sorted({each.overflow_bytes for some in choices for each in some.values()})
+    for most in overflows:
+        chosen = [_smallest(some, most) for some in choices]
+        found = [each for each in chosen if each is not None]
+        if len(found) == len(choices) and _divides(found, space):
+            shares = zip(choices, found, strict=True)
+            return max((some[share] for some, share in shares), key=_overflow).words
+    gpus = space.job.gpus
+    if gpus < len(placement):
+        return f"{len(placement)} pools are more than the cluster's {gpus} GPUs"
+    return f"the cluster's {gpus} GPUs cannot be divided so that every batch and head divides"
+
+
+def pool_misfit_reason(members: UnitSet, site: Site, space: Space) -> str:
+    """Say why no layout of a colocated set fits a pool."""
+    misfit = misfit_of(members, site, space)
+    if misfit is None:
+        options = space.options
+        stuck = [role for role in roles_of(members) if options.least_bytes(role, site) is None]
+        return f"{', '.join(stuck)} cannot be laid out on {site.gpus} x {site.device}"
+    return misfit.words
+
+
+def misfit_of(members: UnitSet, site: Site, space: Space) -> Misfit | None:
+    """Return the least bytes that a set needs on a site; None if it cannot be laid out there."""
+    least = [space.options.least_bytes(role, site) for role in roles_of(members)]
+    known = [each for each in least if each is not None]
+    if len(known) < len(least):
+        return None
+    resident = sum(each[0] for each in known)
+    transient = max((each[1] for each in known), default=0)
+    if generates_alone(members):
+        copies = [
+            (each.weight_bytes, each.working_bytes + int(each.least_bytes))
+            for each in space.generations.replicas(site)
+        ]
+        if not copies:
+            return None
+        weights, working = min(copies, key=sum)
+        resident, transient = resident + weights, max(transient, working)
+    return Misfit(members, site, resident + transient, space.options.capacity_bytes(site))
+
+
+def _misfits(members: UnitSet, space: Space) -> dict[Share, Misfit]:
+    """Return what a set is short of on every share on which it can be laid out."""
+    found = {
+        share: misfit_of(members, space.site(share), space) for share in space.open_shares(members)
+    }
+    return {share: misfit for share, misfit in found.items() if misfit is not None}
+
+
+def _smallest(misfits: dict[Share, Misfit], most_bytes: int) -> Share | None:
+    """Return the smallest share on which a set overflows by no more."""
+    enough = (share for share, each in misfits.items() if each.overflow_bytes <= most_bytes)
+    return min(enough, key=lambda share: (share.gpus, share.group), default=None)
+
+
+def _divides(shares: list[Share], space: Space) -> bool:
+    """Tell whether the cluster has these shares."""
+    limits = dict(zip(devices_of(space.job), gpus_of(space.job), strict=True))
+    for share in shares:
+        limits[space.job.cluster[share.group].gpu] -= share.gpus
+    return min(limits.values()) >= 0
+
+
+def _overflow(misfit: Misfit) -> int:
+    return misfit.overflow_bytes

@@ -1,9 +1,0 @@
-"""Every model has GPUs of its own, as OpenRLHF placed them in 2024."""
-
-from planner.placements import Placement
-from rlplan.job import Role
-
-
-def place(roles: tuple[Role, ...]) -> Placement:
-    """Return one set for each role."""
-    return tuple((role,) for role in roles)

@@ -1,0 +1,103 @@
+"""OpenRLHF 0.2 (early 2024): every model on GPUs of its own, ZeRO stage 3, vLLM beside them.
+
+Sources: Hu et al. 2024, OpenRLHF, arXiv:2405.11143, section 3; Sheng et al. 2025, HybridFlow, table 1
+and section 8.1 (standalone, two copies of the actor); `train_ppo_llama_ray.sh` and its 70B variant
+among OpenRLHF's examples (micro-batches of up to 16 in rollout, 8 in training, gradient
+checkpointing, for 7B). Tuned: the GPUs of every model and of vLLM, vLLM's tensor parallelism, the
+micro-batches. An actor rank hands its rollout micro-batch to one vLLM engine and waits, so that there
+are no more engines than actor ranks.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+
+from planner.placements.partitions import ColocatedSet
+from planner.systems.system_plans import (
+    Offer,
+    batch_by_width,
+    choices_of,
+    largest_group,
+    local_batch,
+    micro_batches,
+    powers_up_to,
+    roles_of,
+    splits,
+)
+from planner.systems.tuning import best_of
+from profiles.facts import Facts
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.results.systems import SystemForecast
+
+ABOUT = (
+    "every model on GPUs of its own, trained by ZeRO stage 3, vLLM with a second copy of the actor on "
+    "further GPUs, fed one micro-batch of every actor rank at a time"
+)
+TRAIN, GENERATE = "deepspeed-zero3", "vllm-0.3-calls"
+ENGINES = "vllm"
+SCORERS = frozenset({"reward", "cost"})  # one server can hold several (`--remote_rm_url`)
+ROLLOUT_OF_7B, TRAINING_OF_7B = 16, 8  # sequences of a micro-batch, as its scripts have them
+# Shares that differ more than so many times are no good tuning of models that take turns.
+LARGEST_SHARE_RATIO = 16
+
+
+def best_plan(job: Job, facts: Facts) -> SystemForecast:
+    """Return its best plan, or why none fits."""
+    return best_of("openrlhf-0.2", ABOUT, job, facts, _offers(job))
+
+
+def _offers(job: Job) -> Iterator[Offer]:
+    alone: list[ColocatedSet] = [(role,) for role in roles_of(job)]
+    served: list[ColocatedSet] = [(role,) for role in roles_of(job) if role not in SCORERS]
+    scorers = tuple(role for role in roles_of(job) if role in SCORERS)
+    for sets in (alone, [*served, scorers]) if len(scorers) > 1 else (alone,):
+        for sizes in _shares(largest_group(job).gpus, len(sets) + 1):
+            yield _offer(job, sets, sizes)
+
+
+def _shares(gpus: int, pools: int) -> Iterator[tuple[int, ...]]:
+    """Yield powers of two that fill the GPUs so far that none can double."""
+    sizes = [size for size in powers_up_to(gpus) if size * LARGEST_SHARE_RATIO >= gpus]
+    for shares in product(sizes, repeat=pools):
+        left = gpus - sum(shares)
+        if 0 <= left < min(shares):
+            yield shares
+
+
+def _offer(job: Job, sets: list[ColocatedSet], sizes: tuple[int, ...]) -> Offer:
+    device = largest_group(job).gpu
+    pools = [
+        ResourcePool(name=members[0], device=device, gpus=gpus, roles=members)
+        for members, gpus in zip(sets, sizes, strict=False)
+    ]
+    homes = {role: pool for pool in pools for role in pool.roles}
+    engines = ResourcePool(name=ENGINES, device=device, gpus=sizes[-1], roles=("actor",))
+
+    def layouts(task: Task) -> Iterator[TaskPlan]:
+        home = homes[task.role]
+        if task.kind == "generate":
+            yield from _engines(job, task, engines.gpus, ranks=home.gpus)
+            return
+        trains = task.kind == "train"
+        sharded = TaskPlan(
+            pool=home.name,
+            dp=home.gpus,
+            engine=TRAIN,
+            zero=3,
+            recompute="full" if trains else "none",
+        )
+        most = batch_by_width(TRAINING_OF_7B if trains else ROLLOUT_OF_7B, job, task)
+        yield from micro_batches(job, task, sharded, most)
+
+    return Offer((*pools, engines), choices_of(job, layouts), "two-copies")
+
+
+def _engines(job: Job, task: Task, gpus: int, *, ranks: int) -> Iterator[TaskPlan]:
+    """Yield vLLM engines of each TP, the largest first, each rank calling with its micro-batch."""
+    rollout = min(batch_by_width(ROLLOUT_OF_7B, job, task), local_batch(job, task, ranks))
+    if not rollout:
+        return
+    for tp, _, dp in sorted(splits(job, task, gpus, most_pp=1), reverse=True):
+        if dp <= ranks and local_batch(job, task, dp):
+            yield TaskPlan(pool=ENGINES, tp=tp, dp=dp, engine=GENERATE, max_running=rollout)

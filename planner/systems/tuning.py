@@ -1,0 +1,198 @@
+"""The best plan among those that a system offers: tuned task by task, then simulated.
+
+A task's settings (its micro-batch, say) are tuned by themselves. On one pool tasks run by turns:
+their seconds add up, their transient bytes never meet, and the KV cache gets what residents leave,
+which settings do not change. So the best of every task is the best of all.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from planner.placements.host import RULE_TASK, has_rule, host_pool
+from planner.systems.system_plans import Offer, job_tasks
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import Plan, TaskPlan
+from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.results.systems import SystemForecast
+from rlplan.units import show_bytes
+from simulator.costs import task_cost
+from simulator.memory.pool_memory import TaskMemory, kv_bytes_left, pool_memory, task_memory
+from simulator.simulate import simulate
+from simulator.site import Site, sites_of
+
+# Of the plans that a system offers, so many are simulated, in the order of their tasks' seconds.
+MOST_SIMULATED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    """Hold a plan whose tasks run as fast as they can, or what overflows whatever is chosen."""
+
+    plan: Plan
+    bound_seconds: float
+    misfit: MemoryForecast | None = None
+
+
+def best_of(
+    name: str, about: str, job: Job, facts: Facts, offers: Iterable[Offer]
+) -> SystemForecast:
+    """Return the fastest plan of the offers that fit, or why none does.
+
+    Args:
+        name: Of the system, which the plan bears as its maker.
+    """
+    bench = _Bench(job, facts, name)
+    fitting: list[_Tuned] = []
+    misfits: list[MemoryForecast] = []
+    considered = 0
+    for offer in offers:
+        considered += sum(len(layouts) for layouts in offer.choices.values())
+        if not all(offer.choices.values()):
+            continue
+        tuned = bench.tuned(offer)
+        if tuned.misfit is None:
+            fitting.append(tuned)
+        else:
+            misfits.append(tuned.misfit)
+    found = _fastest(fitting, facts)
+    if found is None:
+        reason = _misfit_words(misfits) if misfits else _INDIVISIBLE
+        return SystemForecast(name=name, about=about, reason=reason, considered=considered)
+    plan, forecast = found
+    return SystemForecast(
+        name=name, about=about, plan=plan, forecast=forecast, considered=considered
+    )
+
+
+_INDIVISIBLE = (
+    "the GPUs cannot be divided among its pools so that every batch, head and layer divides"
+)
+
+
+def _fastest(fitting: list[_Tuned], facts: Facts) -> tuple[Plan, Forecast] | None:
+    best: tuple[Plan, Forecast] | None = None
+    ranked = sorted(fitting, key=lambda each: each.bound_seconds)
+    for each in ranked[:MOST_SIMULATED]:
+        forecast = simulate(each.plan, facts)
+        if not forecast.feasible:
+            continue
+        if best is None or forecast.iteration_seconds < best[1].iteration_seconds:
+            best = (each.plan, forecast)
+    return best
+
+
+class _Bench:
+    """Tune the plans of one system for one job; what tasks cost and hold is worked out once."""
+
+    def __init__(self, job: Job, facts: Facts, made_by: str) -> None:
+        self._job, self._facts, self._made_by = job, facts, made_by
+        self._tasks = {task.name: task for task in job_tasks(job)}
+        self._seconds: dict[tuple[str, TaskPlan, Site, float | None], float] = {}
+        self._memory: dict[tuple[str, TaskPlan, Site], TaskMemory] = {}
+
+    def tuned(self, offer: Offer) -> _Tuned:
+        """Return an offer's plan with the fastest setting of every task that fits its pool."""
+        first = {name: layouts[0] for name, layouts in offer.choices.items()}
+        plan = _plan(offer, first, self._job, self._made_by)
+        sites = sites_of(plan, self._facts)
+        for pool in offer.pools:
+            memory = pool_memory(plan, pool, self._facts)
+            if not memory.fits:
+                return _Tuned(plan, 0.0, memory)
+        chosen: dict[str, TaskPlan] = {}
+        seconds: dict[str, float] = {}
+        for name, layouts in offer.choices.items():
+            tried = [
+                (found, layout)
+                for layout in layouts
+                if (found := self._tried(plan, name, layout, sites)) is not None
+            ]
+            seconds[name], chosen[name] = min(tried, key=lambda each: each[0])
+        plan = _plan(offer, chosen, self._job, self._made_by)
+        return _Tuned(plan, _bound(seconds, chosen, self._tasks))
+
+    def _tried(
+        self, plan: Plan, name: str, layout: TaskPlan, sites: Mapping[str, Site]
+    ) -> float | None:
+        """Return a task's seconds in a layout beside the plan's other tasks; None if it does not fit."""
+        task, site = self._tasks[name], sites[layout.pool]
+        kv_bytes = None
+        if task.kind == "generate":
+            plan = replace(plan, tasks=plan.tasks.with_item(name, layout))
+            if not pool_memory(plan, plan.pool(layout.pool), self._facts).fits:
+                return None
+            kv_bytes = max(0.0, kv_bytes_left(plan, self._facts))
+        elif not self._fits(plan, task, layout, site):
+            return None
+        key = (name, layout, site, kv_bytes)
+        if key not in self._seconds:
+            cost = task_cost(task, layout, site, self._job, self._facts, kv_bytes=kv_bytes)
+            self._seconds[key] = cost.total.seconds
+        return self._seconds[key]
+
+    def _fits(self, plan: Plan, task: Task, layout: TaskPlan, site: Site) -> bool:
+        """Tell whether a task's transients fit beside the residents of its pool."""
+        resident: dict[str, int] = {}
+        for other, placed in plan.tasks.items():
+            if placed.pool != layout.pool or other not in self._tasks:
+                continue
+            own = layout if other == task.name else placed
+            for term, size in self._held(self._tasks[other], own, site).resident.items():
+                resident[term] = max(resident.get(term, 0), size)
+        taken = sum(resident.values()) + self._held(task, layout, site).transient_bytes
+        return taken <= self._facts.device(site.device).sheet.memory_bytes
+
+    def _held(self, task: Task, layout: TaskPlan, site: Site) -> TaskMemory:
+        key = (task.name, layout, site)
+        if key not in self._memory:
+            self._memory[key] = task_memory(task, layout, site, self._job, self._facts)
+        return self._memory[key]
+
+
+def _bound(
+    seconds: Mapping[str, float], chosen: Mapping[str, TaskPlan], tasks: Mapping[str, Task]
+) -> float:
+    """Return the sum over the stages of what their busiest pool works."""
+    work: dict[str, dict[str, float]] = {}
+    for name, each in seconds.items():
+        pools = work.setdefault(tasks[name].stage, {})
+        pools[chosen[name].pool] = pools.get(chosen[name].pool, 0.0) + each
+    return sum(max(pools.values()) for pools in work.values())
+
+
+def _plan(offer: Offer, layouts: Mapping[str, TaskPlan], job: Job, made_by: str) -> Plan:
+    pools, known = offer.pools, dict(layouts)
+    names = tuple(task.name for task in tasks_of(load_algorithm(job.algorithm), job))
+    if has_rule(names):
+        host = host_pool(job)
+        pools = (*pools, host)
+        known[RULE_TASK] = TaskPlan(pool=host.name, dp=host.gpus, engine="python")
+    return Plan(
+        job=job,
+        pools=pools,
+        tasks=FrozenDict({name: known[name] for name in names}),
+        order=FrozenDict(
+            {
+                pool.name: tuple(name for name in names if known[name].pool == pool.name)
+                for pool in pools
+            }
+        ),
+        transition=offer.transition,
+        made_by=made_by,
+    )
+
+
+def _misfit_words(misfits: list[MemoryForecast]) -> str:
+    """Say what the offer that comes nearest to fitting is short of."""
+    nearest = min(misfits, key=lambda each: each.gpu_peak_bytes - each.capacity_bytes)
+    term, size = max(nearest.terms.items(), key=lambda item: (item[1], item[0]))
+    over = nearest.gpu_peak_bytes - nearest.capacity_bytes
+    return (
+        f"does not fit: in {nearest.peak_task} a GPU of pool {nearest.pool} needs "
+        f"{show_bytes(nearest.gpu_peak_bytes)} of {show_bytes(nearest.capacity_bytes)}, "
+        f"{show_bytes(over)} too many; largest term: {term}, {show_bytes(size)}"
+    )

@@ -1,0 +1,4 @@
+"""What operations cost where nothing was measured: rooflines of sheets with fitted efficiencies.
+
+It reads no profile.
+"""

@@ -1,0 +1,109 @@
+"""The share of a datasheet's rates that real operations reach, per device architecture.
+
+`profiles/fits/<architecture>.yaml` holds them, each with its source and reason; costs that belong
+to the host and not to the device stand in `profiles/fits/host.yaml`.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from rlplan.errors import UnknownNameError
+from rlplan.files.decoding import read_yaml
+from rlplan.files.limits import NonNegative
+
+FITS_FOLDER: Final = Path(__file__).parents[1] / "fits"
+HOST_FILE: Final = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """Hold one number of a cost formula, with its origin.
+
+    Attributes:
+        fitted: Whether it was fitted to measurements; False is a published or a starting value.
+    """
+
+    value: NonNegative
+    source: str
+    reason: str = ""
+    fitted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiencies:
+    """Hold the constants of the roofline of one architecture. Spreads are relative, one sigma.
+
+    Attributes:
+        kernels: Architecture whose kernels stand for this one's (`profiles/kernels/constants/`).
+        memory_efficiency: Share of the memory's rate that elementwise kernels reach.
+        kernel_seconds: Time of an empty kernel on the device, beside the host's launch.
+        attention_efficiency: Share of the peak rate of the forward pass, causal half counted.
+        attention_backward_efficiency: The same for the backward pass.
+        attention_memory_efficiency: Share of the memory's rate at which a decode step reads its
+            keys and values.
+        attention_fixed_seconds: Time of an attention kernel with next to no work.
+        optimizer_traffic_factor: Bytes moved by an optimizer step over the least possible.
+        link_efficiency: Share of the intra-node link's rate that collectives across nodes reach.
+        nic_efficiency: Share of the network's rate that collectives reach across nodes.
+        host_link_efficiency: Share of the host link's rate that copies reach.
+        collective_fixed_seconds: Time of a collective across nodes with next to no bytes, beside
+            link latency.
+    """
+
+    architecture: str
+    kernels: str
+    memory_efficiency: Constant
+    kernel_seconds: Constant
+    attention_efficiency: Constant
+    attention_backward_efficiency: Constant
+    attention_memory_efficiency: Constant
+    attention_fixed_seconds: Constant
+    optimizer_traffic_factor: Constant
+    link_efficiency: Constant
+    nic_efficiency: Constant
+    host_link_efficiency: Constant
+    collective_fixed_seconds: Constant
+    memory_spread: Constant
+    attention_spread: Constant
+    collective_spread: Constant
+    copy_spread: Constant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCosts:
+    """Hold what the controller's processes cost, where no profile measured them.
+
+    Attributes:
+        actor_call_seconds: Round trip of a call to a worker process that does nothing.
+        object_fetch_seconds: Round trip of fetching a small object from another process.
+        object_bytes_per_second: Rate at which large objects pass between processes.
+        process_start_seconds: Start of a worker process that imports the training library.
+        spread: Relative, one sigma.
+    """
+
+    actor_call_seconds: Constant
+    object_fetch_seconds: Constant
+    object_bytes_per_second: Constant
+    process_start_seconds: Constant
+    spread: Constant
+
+
+@cache
+def load_efficiencies(architecture: str) -> Efficiencies:
+    """Return the constants of an architecture, such as `ampere`.
+
+    Raises:
+        UnknownNameError: There is no file of that name in `profiles/fits/`.
+    """
+    known = sorted(path.stem for path in FITS_FOLDER.glob("*.yaml") if path.stem != HOST_FILE)
+    if architecture not in known:
+        raise UnknownNameError("architecture", architecture, known)
+    return read_yaml(Efficiencies, FITS_FOLDER / f"{architecture}.yaml")
+
+
+@cache
+def load_host_costs() -> HostCosts:
+    """Return what the controller's processes cost where no profile measured them."""
+    return read_yaml(HostCosts, FITS_FOLDER / f"{HOST_FILE}.yaml")

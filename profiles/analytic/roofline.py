@@ -1,0 +1,318 @@
+"""What an operation costs by the device's sheet alone: the roofline with its architecture's shares.
+
+An operation takes as long as its arithmetic or its memory traffic, whichever is longer
+(Williams, Waterman and Patterson 2009, "Roofline"). Shares of the rates come from
+`profiles/fits/`; every formula here grows with its work.
+"""
+
+import math
+from dataclasses import replace
+from typing import Final, Literal
+
+from profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
+from profiles.kernels.attention_time import PagedAttentionTime
+from profiles.kernels.constants import Kernels, RowKind, load_kernels
+from profiles.kernels.gemm_time import GemmTime
+from profiles.kernels.row_time import RowTime
+from rlplan.errors import MissingFactError
+from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.hardware import DeviceSheet
+from rlplan.precision import PRECISIONS, Precision
+
+CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+
+# An attention that is not fused writes its scores, reads them for the softmax, writes the
+# probabilities and reads them for the second product.
+SCORE_PASSES: Final = 4
+# Products, mask, softmax of an attention that is not fused.
+UNFUSED_KERNELS: Final = 4
+# The backward pass has four products for the forward's two; a fused one computes the scores again
+# (Dao 2023, FlashAttention-2, section 4.1: 2.5 times the forward's operations).
+BACKWARD_FLOPS_FACTOR: Final = 2.0
+FUSED_BACKWARD_FLOPS_FACTOR: Final = 2.5
+# The backward pass reads Q, K, V, O, dO and writes dQ, dK, dV: twice the forward's tensors.
+BACKWARD_BYTES_FACTOR: Final = 2.0
+
+
+class Roofline:
+    """Estimate operations on one device from its sheet and its architecture's constants."""
+
+    def __init__(
+        self,
+        sheet: DeviceSheet,
+        efficiencies: Efficiencies | None = None,
+        kernels: Kernels | None = None,
+    ) -> None:
+        self.sheet = sheet
+        self.shares = efficiencies or load_efficiencies(sheet.architecture)
+        self.kernels = kernels or load_kernels(self.shares.kernels)
+        self._gemm_time = GemmTime(
+            self.kernels.gemm, sheet.multiprocessors, sheet.memory_bytes_per_second
+        )
+        self._row_time = RowTime(sheet.multiprocessors, sheet.memory_bytes_per_second)
+        self._paged_attention = _paged_attention(self.kernels, sheet)
+        # A processor dispatches and computes by turns; a GPU's host launches ahead of the device.
+        self.dispatch_seconds = sheet.launch_seconds if sheet.kind == "cpu" else 0.0
+        self.kernel_seconds = self.shares.kernel_seconds.value + self.dispatch_seconds
+
+    def peak(self, precision: Precision) -> float:
+        """Return the peak rate in flops per second.
+
+        Raises:
+            MissingFactError: The sheet names no rate for this precision.
+        """
+        rate = self.sheet.peak_flops_per_second.get(precision)
+        if rate is None:
+            known = ", ".join(sorted(self.sheet.peak_flops_per_second))
+            raise MissingFactError(
+                f"device {self.sheet.name!r} has no peak rate for {precision}; known: {known}; "
+                f"choose one of them as the job's `precision`"
+            )
+        return rate
+
+    def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:
+        """Estimate the seconds of an m x k times k x n matrix product."""
+        seconds = self._gemm_time.seconds(
+            m, k, n, value_bytes=PRECISIONS[precision].weight_bytes, peak=self.peak(precision)
+        )
+        return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
+
+    def rowwise(
+        self, kind: RowKind, rows: int, width: int, precision: Precision, second_width: int = 0
+    ) -> Estimate:
+        """Estimate the seconds of a norm, rotation, activation, addition or embedding of rows.
+
+        Args:
+            width: Values of a row that are written.
+            second_width: Values of a second tensor's row: the keys of a rotation.
+        """
+        kernel = self.kernels.rows[kind]
+        value_bytes = PRECISIONS[precision].weight_bytes
+        seconds = self._row_time.seconds(kernel, kind, rows, width, second_width, value_bytes)
+        return self._by_kernels(seconds + self.dispatch_seconds, kernel.spread)
+
+    def attention(  # noqa: PLR0913 -- the shape of an attention has that many sides
+        self,
+        *,
+        batch: int,
+        query_tokens: int,
+        cached_tokens: int,
+        q_heads: int,
+        kv_heads: int,
+        head_dim: int,
+        precision: Precision,
+        backward: bool = False,
+        fused: bool = True,
+        causal: bool = True,
+        paged: bool = False,
+        table_tokens: int = 0,
+    ) -> Estimate:
+        """Estimate the seconds of an attention: two products and a softmax for every query head.
+
+        A causal query sees the cached tokens and, on average, half of the new ones; without a fused
+        kernel the masked half is computed and the scores go through memory.
+
+        Args:
+            paged: The kernel of 2024's engines over a paged cache, for forward passes.
+            table_tokens: Tokens for which a paged cache's block table has room, if they are more
+                than the cached ones.
+        """
+        if paged and self._paged_attention is not None and not backward:
+            lengths = (batch, query_tokens, cached_tokens, table_tokens)
+            return self._paged(lengths, (q_heads, kv_heads, head_dim), precision)
+        shares = self.shares
+        value_bytes = PRECISIONS[precision].weight_bytes
+        seen = cached_tokens + query_tokens * (0.5 if causal and fused else 1.0)
+        flops = 4 * batch * q_heads * head_dim * query_tokens * seen
+        keys = batch * kv_heads * head_dim * (cached_tokens + query_tokens)
+        num_bytes = 2 * value_bytes * (batch * q_heads * head_dim * query_tokens + keys)
+        kernels = 1
+        if not fused:
+            scores = batch * q_heads * query_tokens * (cached_tokens + query_tokens)
+            num_bytes += SCORE_PASSES * value_bytes * scores
+            kernels = UNFUSED_KERNELS
+        share = shares.attention_efficiency
+        if backward:
+            share = shares.attention_backward_efficiency
+            flops *= FUSED_BACKWARD_FLOPS_FACTOR if fused else BACKWARD_FLOPS_FACTOR
+            num_bytes = int(num_bytes * BACKWARD_BYTES_FACTOR)
+        compute = flops / (self.peak(precision) * share.value)
+        memory = num_bytes / (
+            self.sheet.memory_bytes_per_second * shares.attention_memory_efficiency.value
+        )
+        fixed = shares.attention_fixed_seconds.value + kernels * self.kernel_seconds
+        return _estimate(max(compute, memory) + fixed, shares.attention_spread, share)
+
+    def _paged(
+        self, lengths: tuple[int, int, int, int], heads: tuple[int, int, int], precision: Precision
+    ) -> Estimate:
+        paged = self._paged_attention
+        assert paged is not None
+        (batch, query_tokens, cached, table), (q_heads, kv_heads, head_dim) = lengths, heads
+        value_bytes = PRECISIONS[precision].weight_bytes
+        borrowed = self.kernels.attention is None
+        least_spread = self.shares.attention_spread.value if borrowed else 0.0
+        if query_tokens == 1:
+            seconds = paged.decode_seconds(
+                batch, cached, kv_heads, head_dim, value_bytes=value_bytes, table_tokens=table
+            )
+            spread = max(paged.kernels.decode_spread, least_spread)
+            return self._by_kernels(seconds, spread, borrowed=borrowed)
+        seconds = paged.prefill_seconds(
+            batch,
+            query_tokens,
+            cached,
+            q_heads,
+            head_dim,
+            value_bytes=value_bytes,
+            peak=self.peak(precision),
+        )
+        spread = max(paged.kernels.prefill_spread, least_spread)
+        return self._by_kernels(seconds, spread, borrowed=borrowed)
+
+    def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:
+        """Estimate the seconds of kernels that together move `num_bytes` through memory."""
+        share = self.shares.memory_efficiency
+        seconds = num_bytes / (self.sheet.memory_bytes_per_second * share.value)
+        return _estimate(seconds + kernels * self.kernel_seconds, self.shares.memory_spread, share)
+
+    def optimizer_step(self, parameters: int, precision: Precision) -> Estimate:
+        """Estimate the seconds of one Adam step over `parameters`.
+
+        It reads gradients and states, and writes states and weights.
+        """
+        sizes = PRECISIONS[precision]
+        # Without a master copy among the states the weights are read as well.
+        weight_passes = 2 if precision == "fp32" else 1
+        per_parameter = (
+            sizes.gradient_bytes + 2 * sizes.optimizer_bytes + weight_passes * sizes.weight_bytes
+        )
+        factor = self.shares.optimizer_traffic_factor.value
+        return self.memory_bound(parameters * per_parameter * factor)
+
+    def copy(self, num_bytes: float, direction: CopyDirection) -> Estimate:
+        """Estimate the seconds of a copy between host and device, or inside the device."""
+        if direction == "device_to_device":
+            return self.memory_bound(2 * num_bytes)
+        share = self.shares.host_link_efficiency
+        seconds = num_bytes / (self.sheet.host_bytes_per_second * share.value)
+        return _estimate(seconds + self.kernel_seconds, self.shares.copy_spread, share)
+
+    def collective(
+        self,
+        kind: CollectiveKind,
+        num_bytes: float,
+        ranks: int,
+        *,
+        ranks_per_node: int,
+        inter_node_bytes_per_second: float,
+    ) -> Estimate:
+        """Estimate the seconds of a collective over a tensor of `num_bytes` in all.
+
+        Inside a node the protocol is used that is fastest for the size, as NCCL chooses.
+
+        Args:
+            inter_node_bytes_per_second: Each GPU's share of its node's network cards.
+        """
+        if ranks <= 1:
+            return ZERO
+        if ranks <= ranks_per_node:
+            return self._inside_node(kind, num_bytes, ranks)
+        return self._across_nodes(
+            kind, num_bytes, ranks, ranks_per_node, inter_node_bytes_per_second
+        )
+
+    def _inside_node(self, kind: CollectiveKind, num_bytes: float, ranks: int) -> Estimate:
+        links, link = self.kernels.links, self.sheet.intra_node_bytes_per_second
+        if kind == "send_recv":
+            beyond = max(0.0, num_bytes - links.send_cached_bytes)
+            seconds = links.send.start_seconds + links.send.step_seconds
+            seconds += (num_bytes - beyond) / (link * links.send.link_efficiency)
+            seconds += beyond / (link * links.send_memory_efficiency)
+            return self._by_kernels(seconds, links.send_spread)
+        wire = num_bytes * (_wire_factor(kind, ranks) + links.own_share / ranks) / link
+        steps, _ = _latency_steps(kind, ranks, 1)
+        seconds = min(
+            each.start_seconds + steps * each.step_seconds + wire / each.link_efficiency
+            for each in links.reduce
+        )
+        return self._by_kernels(seconds, links.reduce_spread)
+
+    def _across_nodes(
+        self,
+        kind: CollectiveKind,
+        num_bytes: float,
+        ranks: int,
+        ranks_per_node: int,
+        inter_node_bytes_per_second: float,
+    ) -> Estimate:
+        """Estimate a collective whose slowest link is the node's own or the network's.
+
+        The ranks of a node share their cards. All-reduces and broadcasts across nodes go by trees
+        of nodes (Sanders, Speck and Traff 2009), as NCCL chooses by itself: two trees with half of
+        the tensor each, up and down, so that a node sends 2 (nodes - 1) / nodes of it. The others
+        go by rings of ranks.
+        """
+        shares, sheet = self.shares, self.sheet
+        nodes = math.ceil(ranks / ranks_per_node)
+        inside = math.ceil(ranks / nodes)
+        network = inside * inter_node_bytes_per_second * shares.nic_efficiency.value
+        link = sheet.intra_node_bytes_per_second * shares.link_efficiency.value
+        between = _wire_factor(kind, nodes if kind == "all_reduce" else ranks) / network
+        within = _wire_factor(kind, ranks) / link if inside > 1 else 0.0
+        share = shares.nic_efficiency if between > within else shares.link_efficiency
+        seconds = num_bytes * max(between, within)
+        intra_steps, inter_steps = _latency_steps(kind, inside, nodes)
+        seconds += intra_steps * sheet.intra_node_latency_seconds
+        seconds += inter_steps * sheet.inter_node_latency_seconds
+        seconds += shares.collective_fixed_seconds.value
+        return _estimate(seconds, shares.collective_spread, share)
+
+    def _by_kernels(self, seconds: float, spread: float, *, borrowed: bool = False) -> Estimate:
+        """Return seconds by this architecture's kernels; another's are no fit for this device."""
+        own = self.kernels.fitted and self.kernels.architecture == self.shares.architecture
+        own = own and not borrowed
+        source = Source.FITTED if own else Source.DATASHEET
+        return Estimate(seconds, seconds * spread, source)
+
+    def launch(self, kernels: float) -> Estimate:
+        """Estimate the host's seconds to launch kernels, for engines that do not hide launches."""
+        return Estimate(kernels * self.sheet.launch_seconds, 0.0, Source.DATASHEET)
+
+
+def _paged_attention(kernels: Kernels, sheet: DeviceSheet) -> PagedAttentionTime | None:
+    """Return the paged attention of a device by its own or the nearest architecture's kernels."""
+    found = kernels.attention
+    if found is None and kernels.attention_of:
+        found = load_kernels(kernels.attention_of).attention
+        if found is not None:
+            share = found.prefill_efficiency * kernels.attention_prefill_factor
+            found = replace(found, prefill_efficiency=share)
+    if found is None:
+        return None
+    return PagedAttentionTime(found, sheet.multiprocessors, sheet.memory_bytes_per_second)
+
+
+def _wire_factor(kind: CollectiveKind, ranks: int) -> float:
+    """Return the bytes that pass each rank's link, as a share of the tensor's."""
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if kind in ("all_gather", "reduce_scatter"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def _latency_steps(kind: CollectiveKind, inside: int, nodes: int) -> tuple[int, int]:
+    """Return how many hops inside and between nodes follow one another."""
+    if kind == "send_recv":
+        return (1, 0) if nodes == 1 else (0, 1)
+    if kind in ("all_gather", "reduce_scatter"):
+        return (inside - 1) * nodes, nodes - 1
+    tree = math.ceil(math.log2(nodes))
+    return (2 * (inside - 1), 2 * tree) if kind == "all_reduce" else (inside - 1, tree)
+
+
+def _estimate(seconds: float, spread: Constant, share: Constant) -> Estimate:
+    source = Source.FITTED if share.fitted else Source.DATASHEET
+    return Estimate(seconds, seconds * spread.value, source)

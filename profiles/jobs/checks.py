@@ -1,0 +1,214 @@
+"""Checks that need nothing but the job: are all parts there, and do they agree?"""
+
+from math import isqrt
+
+from profiles.jobs.architecture_faults import architecture_fault
+from profiles.jobs.place import JobPlace
+from rlplan.algorithms import algorithm_names, load_algorithm
+from rlplan.dataflow import Algorithm
+from rlplan.hardware import DeviceSheet
+from rlplan.job import Job
+from rlplan.lengths import Empirical, Lengths, Uniform, longest
+from rlplan.model import ModelArchitecture
+
+# More than any cluster or batch of today by a factor of ten; a slip of the keyboard is larger still.
+MOST_GPUS = 1_000_000
+MOST_SEQUENCES = 10_000_000
+
+
+def check_roles(job: Job, place: JobPlace) -> None:
+    """Check the algorithm's name, that it has the models it needs, and where rewards come from.
+
+    Raises:
+        FileError: One of them is missing, unknown or too many.
+    """
+    if job.algorithm not in algorithm_names():
+        raise place.unknown("algorithm", "algorithm", job.algorithm, algorithm_names())
+    algorithm = load_algorithm(job.algorithm)
+    model_roles = [
+        role for role in (*algorithm.required_roles, *algorithm.optional_roles) if role != "rule"
+    ]
+    for role in algorithm.required_roles:
+        if role not in job.models:
+            raise place.error(
+                f"models.{role}",
+                f"is missing; {algorithm.name} needs it",
+                allowed=", ".join(model_roles),
+            )
+    for role in job.models:
+        if role not in model_roles:
+            hint = "; name the function under rewards.function" if role == "rule" else ""
+            raise place.error(
+                f"models.{role}",
+                f"{algorithm.name} has no model of this role{hint}",
+                allowed=", ".join(model_roles),
+            )
+    _check_rewards(job, algorithm, place)
+    _check_settings(job, algorithm, place)
+
+
+def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
+    has_rule = job.rewards is not None and job.rewards.function is not None
+    if has_rule and "rule" not in (*algorithm.required_roles, *algorithm.optional_roles):
+        raise place.error("rewards.function", f"{algorithm.name} takes no reward function")
+    if not has_rule and "reward" not in job.models and "reward" in algorithm.optional_roles:
+        raise place.error(
+            "rewards",
+            "nothing gives rewards",
+            allowed="a reward model under models.reward, or a function under rewards.function",
+        )
+    has_cost = job.rewards is not None and job.rewards.cost_function is not None
+    if has_cost and not algorithm.constrained:
+        raise place.error("rewards.cost_function", f"{algorithm.name} keeps no cost under a limit")
+    if algorithm.constrained and not has_cost and "cost" not in job.models:
+        raise place.error(
+            "rewards",
+            "nothing gives costs",
+            allowed="a cost model under models.cost, or a function under rewards.cost_function",
+        )
+
+
+def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
+    """Refuse settings that the algorithm does not have, or that contradict each other."""
+    if job.pretrain is not None and not algorithm.pretrains:
+        raise place.error("pretrain", f"{algorithm.name} mixes no other texts into its updates")
+    if job.constraint is not None and not algorithm.constrained:
+        raise place.error("constraint", f"{algorithm.name} keeps no cost under a limit")
+    if job.dynamic_sampling is not None and not algorithm.resamples:
+        raise place.error("dynamic_sampling", f"{algorithm.name} does not sample groups again")
+    if job.constraint and job.constraint.multiplier > job.constraint.multiplier_max:
+        raise place.error(
+            "constraint.multiplier",
+            "is above constraint.multiplier_max",
+            value=job.constraint.multiplier,
+            allowed=f"at most {job.constraint.multiplier_max:g}",
+        )
+    place_of_kl = job.hyperparameters.kl_in
+    if place_of_kl not in (None, "none") and "reference" not in algorithm.required_roles:
+        raise place.error(
+            "hyperparameters.kl_in",
+            f"{algorithm.name} has no reference model to stay near to",
+            value=place_of_kl,
+            allowed="none",
+        )
+
+
+def check_workload(job: Job, place: JobPlace) -> None:
+    """Check that lengths can occur, and that the global batch divides into its updates.
+
+    Raises:
+        FileError: One of them is wrong; the field is named.
+    """
+    work = job.workload
+    if work.sequences > MOST_SEQUENCES:
+        raise place.error(
+            "workload.prompts",
+            f"gives {work.sequences:,} responses an iteration",
+            value=work.prompts,
+            allowed=f"at most {MOST_SEQUENCES:,}, samples_per_prompt counted",
+        )
+    _check_lengths("workload.prompt_tokens", work.prompt_tokens, place)
+    _check_lengths("workload.response_tokens", work.response_tokens, place)
+    if work.sequences % work.updates:
+        raise place.error(
+            "workload.updates",
+            f"the {work.sequences} sequences of a global batch do not divide into so many updates",
+            value=work.updates,
+            allowed=_nearest_divisors(work.sequences, work.updates),
+        )
+    if load_algorithm(job.algorithm).groups and work.samples_per_prompt == 1:
+        raise place.error(
+            "workload.samples_per_prompt",
+            f"{job.algorithm} compares the samples of one prompt with each other",
+            value=1,
+            allowed="2 or more",
+        )
+    if load_algorithm(job.algorithm).one_sample and work.samples_per_prompt > 1:
+        raise place.error(
+            "workload.samples_per_prompt",
+            f"{job.algorithm} compares one sample of a prompt with the greedy response",
+            value=work.samples_per_prompt,
+            allowed="1",
+        )
+    if job.overlong and job.overlong.buffer_tokens > longest(work.response_tokens):
+        raise place.error(
+            "overlong.buffer_tokens",
+            "is longer than the longest response",
+            value=job.overlong.buffer_tokens,
+            allowed=f"at most {longest(work.response_tokens)}",
+        )
+
+
+def check_cluster(job: Job, place: JobPlace) -> None:
+    """Check that the cluster has GPUs, in a number that there can be.
+
+    Raises:
+        FileError: It has none, or too many; the field is named.
+    """
+    if not job.cluster:
+        raise place.error("cluster", "is empty", allowed="at least one group of nodes")
+    if job.gpus > MOST_GPUS:
+        raise place.error("cluster", f"has {job.gpus:,} GPUs", allowed=f"at most {MOST_GPUS:,}")
+
+
+def _check_lengths(field: str, lengths: Lengths, place: JobPlace) -> None:
+    if isinstance(lengths, Uniform) and lengths.low > lengths.high:
+        raise place.error(
+            f"{field}.low",
+            "is above high",
+            value=lengths.low,
+            allowed=f"at most {lengths.high}",
+        )
+    if isinstance(lengths, Empirical) and not lengths.values:
+        raise place.error(f"{field}.values", "is empty", allowed="at least one length")
+
+
+def _nearest_divisors(number: int, wanted: int) -> str:
+    """Return in words the divisors of a number on both sides of the one that was wanted."""
+    small = [candidate for candidate in range(1, isqrt(number) + 1) if number % candidate == 0]
+    divisors = sorted({*small, *(number // candidate for candidate in small)})
+    below = max(candidate for candidate in divisors if candidate < wanted)
+    above = min((candidate for candidate in divisors if candidate > wanted), default=None)
+    return f"{below}" if above is None else f"{below} or {above}"
+
+
+def check_architectures(job: Job, place: JobPlace) -> None:
+    """Check that every model (of a resolved job) is possible and reaches over the longest sequence.
+
+    Raises:
+        FileError: A size is wrong, or sequences are longer than a model's positions.
+    """
+    for role, model in job.models.items():
+        assert isinstance(model, ModelArchitecture), "models are resolved before they are checked"
+        fault = architecture_fault(model)
+        if fault:
+            raise place.error(
+                f"models.{role}.{fault.field}",
+                fault.problem,
+                value=getattr(model, fault.field),
+                allowed=fault.allowed,
+            )
+        longest = job.workload.longest_sequence_tokens
+        if longest > model.max_positions:
+            raise place.error(
+                "workload.response_tokens",
+                f"the longest prompt and response have {longest} tokens together, more than the "
+                f"positions of models.{role} ({model.name})",
+                allowed=f"at most {model.max_positions} together",
+            )
+
+
+def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) -> None:
+    """Check that every device of the cluster has a rate for the job's precision.
+
+    Raises:
+        FileError: One has none; the field is `precision`.
+    """
+    for sheet in sheets:
+        if job.precision not in sheet.peak_flops_per_second:
+            raise place.error(
+                "precision",
+                f"the sheet of {sheet.name} has no rate for it",
+                value=job.precision,
+                allowed=", ".join(sheet.peak_flops_per_second),
+            )

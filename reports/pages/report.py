@@ -1,0 +1,94 @@
+"""The report of a plan: one HTML page that needs nothing else, pictures and Markdown beside it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.pages.content import Content, content_of
+from rlplan.files.writing import write_text
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
+from rlplan.results.measurement import Comparison, MeasuredRun
+from rlplan.results.searched import SearchResult
+
+HTML_FILE = "report.html"
+MARKDOWN_FILE = "report.md"
+PICTURE_FOLDER = "pictures"
+
+
+def write_report(
+    out: Path,
+    *,
+    plan: Plan,
+    forecast: Forecast,
+    run: MeasuredRun | None = None,
+    comparison: Comparison | None = None,
+    search: SearchResult | None = None,
+    metrics: Sequence[Mapping[str, float]] | None = None,
+) -> Path:
+    """Write a report into a folder and return the path of its HTML page.
+
+    `report.html` holds its pictures and needs no other file; `report.md` refers to the same ones
+    in `pictures/`. Every file is written whole or not at all, the page last.
+
+    Args:
+        out: Folder, made if it is missing.
+        run: What the plan did; without it the report is one of a forecast.
+        comparison: Forecast against the run.
+        search: Why this plan was chosen.
+        metrics: One mapping per iteration, as in `metrics.jsonl`.
+    """
+    content = content_of(
+        plan=plan,
+        forecast=forecast,
+        run=run,
+        comparison=comparison,
+        search=search,
+        metrics=metrics or (),
+    )
+    for picture in content.pictures:
+        write_text(out / PICTURE_FOLDER / picture.file_name, picture.file_text)
+    write_text(out / MARKDOWN_FILE, markdown(content))
+    write_text(out / HTML_FILE, html(content))
+    return out / HTML_FILE
+
+
+def html(content: Content) -> str:
+    """Return the page; all text of the user's is escaped."""
+    environment = Environment(
+        loader=PackageLoader("reports"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    # The pictures are our own SVG, whose texts matplotlib escaped.
+    environment.filters["inline"] = lambda picture: Markup(picture.svg)  # noqa: S704
+    return environment.get_template("report.html.j2").render(content=content)
+
+
+def markdown(content: Content) -> str:
+    """Return the Markdown version; all text is escaped so that it shows as it is."""
+    environment = Environment(
+        loader=PackageLoader("reports"),
+        autoescape=True,
+        finalize=as_markdown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    return environment.get_template("report.md.j2").render(content=content, pictures=PICTURE_FOLDER)
+
+
+def as_markdown(value: Any) -> Any:  # noqa: ANN401
+    """Return text escaped for Markdown (and the HTML inside it), on one line; others as they are."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    text = " ".join(value.split("\n")).replace("&", "&amp;").replace("<", "&lt;")
+    for letter in "\\`*_[]|":
+        text = text.replace(letter, f"\\{letter}")
+    return Markup(text)  # noqa: S704  escaped in the lines above

@@ -1,0 +1,136 @@
+"""The page of `rlplan compare`: throughput, stages and memory of systems beside our plan."""
+
+from pathlib import Path
+
+from reports.pages.content import Content, Fact, Part, Section
+from reports.pages.report import html, markdown
+from reports.pictures.picture import Picture, picture
+from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
+from reports.tables import wording
+from reports.tables.systems import (
+    about_table,
+    misfits_table,
+    stage_names,
+    stages_table,
+    systems_layout_table,
+    systems_memory_table,
+    throughput_table,
+)
+from rlplan.files.writing import write_text
+from rlplan.job import Job
+from rlplan.results.systems import SystemForecast, SystemsComparison
+from rlplan.units import seconds_scale, show_seconds
+
+HTML_FILE = "compare.html"
+MARKDOWN_FILE = "compare.md"
+PICTURES = "pictures"
+UNEXPLAINED = "waiting between stages"
+
+
+def write_systems_page(out: Path, comparison: SystemsComparison, job: Job) -> Path:
+    """Write `compare.html`, `compare.md` and the picture into a folder; return the HTML's path."""
+    content = systems_content(comparison, job)
+    for drawn in content.pictures:
+        write_text(out / PICTURES / drawn.file_name, drawn.file_text)
+    write_text(out / MARKDOWN_FILE, markdown(content))
+    write_text(out / HTML_FILE, html(content))
+    return out / HTML_FILE
+
+
+def systems_content(comparison: SystemsComparison, job: Job) -> Content:
+    """Return what the page says."""
+    sections = (
+        Section(
+            key="throughput",
+            title="Throughput",
+            short="Throughput",
+            words=("Every system runs the best plan that it can express, in the same simulator.",),
+            picture=stages_picture(comparison),
+            parts=_parts(throughput_table(comparison), misfits_table(comparison)),
+        ),
+        Section(
+            key="stages",
+            title="Iteration by stage",
+            short="Stages",
+            parts=_parts(stages_table(comparison)),
+        ),
+        Section(
+            key="memory",
+            title="Memory",
+            short="Memory",
+            words=("One row for the fullest device of every pool, at the moment of its peak.",),
+            parts=_parts(systems_memory_table(comparison)),
+        ),
+        Section(
+            key="systems",
+            title="How the systems run",
+            short="Systems",
+            parts=(
+                Part(table=about_table(comparison)),
+                Part(table=systems_layout_table(comparison), heading="Every task", is_folded=True),
+            ),
+        ),
+    )
+    return Content(
+        title=f"{job.name}: systems compared",
+        verdict=verdict(comparison),
+        is_good=comparison.ours.forecast is not None,
+        facts=(
+            Fact(name="Algorithm", value=job.algorithm),
+            Fact(name="Models", value=wording.models(job)),
+            Fact(name="Work of an iteration", value=wording.workload(job)),
+            Fact(name="Cluster", value=wording.cluster(job)),
+        ),
+        figures=(),
+        sections=sections,
+    )
+
+
+def verdict(comparison: SystemsComparison) -> str:
+    """Return one sentence that says how our plan compares."""
+    ours = comparison.ours
+    if ours.forecast is None:
+        return f"No plan of ours fits: {ours.reason}."
+    others = [system for system in comparison.systems if system.seconds is not None]
+    seconds = show_seconds(ours.forecast.iteration_seconds)
+    if not others:
+        return f"Our plan takes {seconds} an iteration; none of the other systems fits."
+    nearest = min(others, key=lambda each: (each.seconds or 0.0, each.name))
+    farthest = max(others, key=lambda each: (each.seconds or 0.0, each.name))
+    words = f"Our plan takes {seconds} an iteration: {_times(comparison, nearest)}"
+    return f"{words}." if farthest is nearest else f"{words}, {_times(comparison, farthest)}."
+
+
+def _times(comparison: SystemsComparison, system: SystemForecast) -> str:
+    return f"{comparison.speed_up(system) or 0.0:.2f} times as fast as {system.name}"
+
+
+def stages_picture(comparison: SystemsComparison) -> Picture | None:
+    """Return every system's iteration as a bar of its stages; None when nothing fits."""
+    systems = [each for each in (comparison.ours, *comparison.systems) if each.forecast]
+    if not systems:
+        return None
+    bars = [_bar(comparison, system) for system in systems]
+    end = max(bar.length for bar in bars) * 1.02
+    word, each_seconds = seconds_scale(end)
+    told = "; ".join(f"{bar.name}: {bar.remark}" for bar in bars)
+    return picture(
+        stacked_figure(bars, Scale(end=end, unit=each_seconds, word=word)),
+        name="systems",
+        title="Iteration seconds of every system by stage",
+        description=f"{told}.",
+    )
+
+
+def _bar(comparison: SystemsComparison, system: SystemForecast) -> Bar:
+    forecast = system.forecast
+    assert forecast is not None, "only systems with a plan are drawn"
+    pieces = {stage: forecast.stage_seconds.get(stage, 0.0) for stage in stage_names(comparison)}
+    rest = forecast.iteration_seconds - sum(pieces.values())
+    if rest > 0.001 * forecast.iteration_seconds:
+        pieces[UNEXPLAINED] = rest
+    return Bar(name=system.name, pieces=pieces, remark=show_seconds(forecast.iteration_seconds))
+
+
+def _parts(*tables: object) -> tuple[Part, ...]:
+    return tuple(Part(table=table) for table in tables if table.rows)  # type: ignore[attr-defined,arg-type]

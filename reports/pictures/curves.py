@@ -1,0 +1,151 @@
+"""Learning curves of a run: reward, rule reward, KL and losses over the iterations."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from reports.pictures.picture import Picture, picture
+from reports.pictures.style import (
+    INK,
+    PAGE_WIDTH,
+    SERIES_COLOURS,
+    SMALL_SIZE,
+    TITLE_SIZE,
+    LegendEntry,
+    canvas_axes,
+    draw_legend,
+    drawing,
+    legend_height,
+    looks,
+    new_figure,
+    panel_axes,
+)
+
+Metrics = Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """Say which metrics belong on one panel, by words of their names."""
+
+    title: str
+    wanted: re.Pattern[str]
+    unwanted: re.Pattern[str] = re.compile(r"(?!)")
+
+
+_NOT_CURVES = re.compile(r"timing|seconds|clip|memory|bytes|tokens|(^|[_/])(std|min|max)$")
+_TOPICS = (
+    _Topic("Rule reward", re.compile(r"rule")),
+    _Topic("Reward", re.compile(r"reward|score")),
+    _Topic("KL divergence", re.compile(r"(^|[_/])kl([_/]|$)"), re.compile(r"coef")),
+    _Topic("Losses", re.compile(r"loss")),
+)
+_READING_ORDER = ("Reward", "Rule reward", "KL divergence", "Losses")
+
+
+def curves_by_topic(metrics: Metrics) -> dict[str, dict[str, list[float]]]:
+    """Return the metrics worth a curve, by topic; what is absent in an iteration is NaN."""
+    names = dict.fromkeys(name for row in metrics for name in row if name != "iteration")
+    found: dict[str, dict[str, list[float]]] = {}
+    for name in names:
+        topic = topic_of(name)
+        values = [_number(row.get(name)) for row in metrics]
+        if topic and any(math.isfinite(value) for value in values):
+            found.setdefault(topic, {})[name] = values
+    return {topic: found[topic] for topic in _READING_ORDER if topic in found}
+
+
+def topic_of(name: str) -> str | None:
+    """Return the panel that a metric belongs to, or None."""
+    low = name.lower()
+    if _NOT_CURVES.search(low):
+        return None
+    for topic in _TOPICS:
+        if topic.wanted.search(low) and not topic.unwanted.search(low):
+            return topic.title
+    return None
+
+
+_PLOT_HEIGHT, _HEAD, _FOOT, _GUTTER = 130.0, 24.0, 34.0, 52.0
+
+
+def curves_figure(metrics: Metrics) -> Figure | None:
+    """Draw one panel per topic, two beside each other; None when there is nothing to draw."""
+    topics = curves_by_topic(metrics)
+    if not topics:
+        return None
+    steps = [row.get("iteration", number) for number, row in enumerate(metrics)]
+    column = PAGE_WIDTH / 2
+    width = column - _GUTTER - 14
+    with drawing():
+        legends = {topic: _entries(series) for topic, series in topics.items()}
+        legend = max(legend_height(entries, width) for entries in legends.values())
+        panel = _HEAD + legend + _PLOT_HEIGHT + _FOOT
+        height = -(-len(topics) // 2) * panel
+        figure = new_figure(height)
+        canvas = canvas_axes(figure)
+        for number, (topic, series) in enumerate(topics.items()):
+            left, top = (number % 2) * column, height - (number // 2) * panel
+            canvas.text(left, top - _HEAD / 2, topic, size=TITLE_SIZE, va="center")
+            draw_legend(canvas, legends[topic], left + _GUTTER, top - _HEAD, width)
+            bottom = top - panel + _FOOT
+            axes = panel_axes(figure, left + _GUTTER, bottom, width, _PLOT_HEIGHT, topic)
+            _draw_curves(axes, steps, series)
+    return figure
+
+
+def curves_picture(metrics: Metrics) -> Picture | None:
+    """Return the learning curves, or None when the metrics hold none."""
+    figure = curves_figure(metrics)
+    if figure is None:
+        return None
+    told = [
+        f"{name} from {values[0]:.4g} to {values[-1]:.4g}"
+        for series in curves_by_topic(metrics).values()
+        for name, values in series.items()
+    ]
+    return picture(
+        figure,
+        name="curves",
+        title=f"Learning curves over {len(metrics)} iterations",
+        description="; ".join(told) + ".",
+    )
+
+
+def _entries(series: Mapping[str, Sequence[float]]) -> list[LegendEntry]:
+    found = looks(series, SERIES_COLOURS)
+    return [
+        LegendEntry(name, found[name], f"{_shown(values[0])} → {_shown(values[-1])}")
+        for name, values in series.items()
+    ]
+
+
+def _draw_curves(axes: Axes, steps: Sequence[float], series: Mapping[str, Sequence[float]]) -> None:
+    styles = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+    for number, (values, look) in enumerate(
+        zip(series.values(), looks(series, SERIES_COLOURS).values(), strict=True)
+    ):
+        axes.plot(
+            steps, values, color=look.colour, linewidth=1.6, marker="o", markersize=2.6,
+            linestyle=styles[number % len(styles)],
+        )  # fmt: skip
+    axes.grid(axis="y")
+    axes.tick_params(axis="both", length=0, labelsize=SMALL_SIZE)
+    axes.margins(x=0.02, y=0.08)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _shown(value)))
+    axes.set_xlabel("iteration", size=SMALL_SIZE, labelpad=2, color=INK)
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "none"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

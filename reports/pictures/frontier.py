@@ -1,0 +1,98 @@
+"""The picture of a Pareto front: its points, joined, each named by the pools of its plan."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.pictures.picture import Picture, picture
+from reports.pictures.style import (
+    MUTED,
+    PAGE_WIDTH,
+    SERIES_COLOURS,
+    SMALL_SIZE,
+    TITLE_SIZE,
+    LegendEntry,
+    Look,
+    canvas_axes,
+    draw_legend,
+    drawing,
+    legend_height,
+    new_figure,
+    panel_axes,
+)
+from reports.tables.frontier import HEADINGS, pools_words, value_words
+from rlplan.results.frontier import Frontier, FrontierPoint
+
+_SIDE, _HEAD, _FOOT, _LEFT, _RIGHT = 300.0, 26.0, 36.0, 60.0, 14.0
+_MARGIN_FRACTION = 0.08
+JOULES_PER_KILOJOULE = 1000
+
+
+def frontier_picture(frontier: Frontier) -> Picture:
+    """Return a panel for every pair of the front's objectives, its points numbered as in the table."""
+    return picture(
+        _figure(frontier),
+        name="frontier",
+        title=f"Plans that no other beats in {' and '.join(frontier.objectives)}",
+    )
+
+
+def _figure(frontier: Frontier) -> Figure:
+    first, *others = frontier.objectives
+    entries = [_entry(number, point, frontier) for number, point in enumerate(frontier.points, 1)]
+    with drawing():
+        legend = legend_height(entries, PAGE_WIDTH)
+        height = _HEAD + _SIDE + _FOOT + legend
+        figure = new_figure(height)
+        canvas = canvas_axes(figure)
+        title = f"Plans that no other beats in {' and '.join(frontier.objectives)}"
+        canvas.text(0, height - _HEAD / 2, title, size=TITLE_SIZE, va="center")
+        width = PAGE_WIDTH / len(others)
+        for index, other in enumerate(others):
+            left = index * width + _LEFT
+            axes = panel_axes(
+                figure, left, legend + _FOOT, width - _LEFT - _RIGHT, _SIDE, f"{first} {other}"
+            )
+            _draw(axes, frontier.points, first, other, joined=len(others) == 1)
+        draw_legend(canvas, entries, 0, legend, PAGE_WIDTH)
+    return figure
+
+
+def _entry(number: int, point: FrontierPoint, frontier: Frontier) -> LegendEntry:
+    worth = ", ".join(
+        f"{value_words(name, point.values[name])} {HEADINGS[name].lstrip('#')}"
+        for name in frontier.objectives
+    )
+    name = f"{number}  {pools_words(point.candidate.plan)}"
+    return LegendEntry(name, Look(_colour(number)), worth)
+
+
+def _colour(number: int) -> str:
+    return SERIES_COLOURS[(number - 1) % len(SERIES_COLOURS)]
+
+
+def _draw(
+    axes: Axes, points: Sequence[FrontierPoint], first: str, other: str, *, joined: bool
+) -> None:
+    across = [_drawn(first, point.values[first]) for point in points]
+    up = [_drawn(other, point.values[other]) for point in points]
+    if joined:
+        axes.plot(across, up, color=MUTED, linewidth=0.8)
+    for number, (x, y) in enumerate(zip(across, up, strict=True), 1):
+        axes.plot([x], [y], linestyle="none", marker="o", markersize=5, color=_colour(number))
+        axes.annotate(
+            str(number), (x, y), xytext=(4, 4), textcoords="offset points", size=SMALL_SIZE
+        )
+    axes.margins(_MARGIN_FRACTION)
+    axes.grid(which="major")
+    axes.tick_params(axis="both", which="both", length=0, labelsize=SMALL_SIZE)
+    axes.set_xlabel(HEADINGS[first].lstrip("#"), size=SMALL_SIZE, labelpad=2)
+    axes.set_ylabel(HEADINGS[other].lstrip("#"), size=SMALL_SIZE, labelpad=2)
+
+
+def _drawn(objective: str, value: float) -> float:
+    """Return a value in the unit in which it is drawn: tokens a second, USD or kilojoules."""
+    if objective == "throughput":
+        return 1 / value
+    return value / JOULES_PER_KILOJOULE if objective == "energy" else value

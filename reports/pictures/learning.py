@@ -1,0 +1,82 @@
+"""Learning curves over several seeds, for the results that are published with the code."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from reports.pictures.picture import write_figure
+from reports.pictures.style import (
+    PAGE_WIDTH,
+    SERIES_COLOURS,
+    SMALL_SIZE,
+    TITLE_SIZE,
+    LegendEntry,
+    canvas_axes,
+    draw_legend,
+    drawing,
+    legend_height,
+    looks,
+    new_figure,
+    panel_axes,
+)
+from reports.tables.wording import counted
+
+Curves = Mapping[str, Sequence[Sequence[float]]]
+
+_HEIGHT, _HEAD, _FOOT, _GUTTER = 240.0, 26.0, 36.0, 52.0
+
+
+def plot_learning(
+    curves: Curves, out: Path, title: str, *, axis: str = "mean reward of an iteration"
+) -> Path:
+    """Draw the mean over seeds, and every seed as a thin line; return the file's path.
+
+    Args:
+        curves: By name (of an algorithm, say), one list of values per seed.
+        out: A file that ends in `.svg` or `.png`.
+        axis: What the values are.
+    """
+    write_figure(learning_figure(curves, title, axis), out, title=title)
+    return out
+
+
+def mean_curve(seeds: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean over seeds at every iteration that all of them reached."""
+    return [sum(values) / len(values) for values in zip(*seeds, strict=False)]
+
+
+def learning_figure(curves: Curves, title: str, axis: str) -> Figure:
+    """Draw learning curves by name, mean and single seeds."""
+    found = looks(curves, SERIES_COLOURS)
+    entries = [
+        LegendEntry(name, look, f"mean of {counted(len(curves[name]), 'seed')}")
+        for name, look in found.items()
+    ]
+    with drawing():
+        legend = legend_height(entries, PAGE_WIDTH)
+        height = _HEAD + legend + _HEIGHT + _FOOT
+        figure = new_figure(height)
+        canvas = canvas_axes(figure)
+        canvas.text(0, height - _HEAD / 2, title, size=TITLE_SIZE, va="center")
+        draw_legend(canvas, entries, _GUTTER, height - _HEAD, PAGE_WIDTH - _GUTTER)
+        width = PAGE_WIDTH - _GUTTER - 14
+        axes = panel_axes(figure, _GUTTER, _FOOT, width, _HEIGHT, "learning")
+        for name, seeds in curves.items():
+            _draw(axes, seeds, found[name].colour)
+        axes.grid(axis="y")
+        axes.tick_params(axis="both", length=0, labelsize=SMALL_SIZE)
+        axes.margins(x=0.01, y=0.05)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
+        axes.set_xlabel("iteration", size=SMALL_SIZE, labelpad=2)
+        axes.set_ylabel(axis, size=SMALL_SIZE)
+    return figure
+
+
+def _draw(axes: Axes, seeds: Sequence[Sequence[float]], colour: str) -> None:
+    for values in seeds:
+        axes.plot(range(len(values)), values, color=colour, linewidth=0.8, alpha=0.4)
+    mean = mean_curve(seeds)
+    axes.plot(range(len(mean)), mean, color=colour, linewidth=2)

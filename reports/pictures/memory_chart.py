@@ -1,0 +1,64 @@
+"""Memory against capacity, by term: a row for the fullest GPU of every pool."""
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from reports.pictures.picture import Picture, picture
+from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
+from reports.pictures.style import MUTED, WARNING, LegendEntry, Look
+from reports.tables.wording import percent
+from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.results.measurement import MeasuredRun
+from rlplan.units import bytes_scale, show_bytes
+
+# A capacity farther out than this many peaks would press the bars into a sliver.
+_MOST_PEAKS_SHOWN = 4.0
+
+
+def memory_figure(forecast: Forecast, run: MeasuredRun | None = None) -> Figure:
+    """Draw the forecast peaks by term with each capacity, and the measured peaks under them."""
+    measured: Mapping[str, int] = run.memory_peak_bytes if run else {}
+    bars = [_bar(memory, measured.get(memory.pool)) for memory in forecast.memory]
+    filled = max(max(bar.length, bar.second or 0.0) for bar in bars) or 1.0
+    capacity = max(memory.capacity_bytes for memory in forecast.memory)
+    shows_capacity = capacity <= filled * _MOST_PEAKS_SHOWN
+    end = max(capacity, filled) * 1.03 if shows_capacity else filled * 1.25
+    word, each_bytes = bytes_scale(end)
+    extra = []
+    if any(bar.limit is not None and bar.limit <= end for bar in bars):
+        extra.append(LegendEntry("capacity", Look(WARNING)))
+    if measured:
+        extra.append(LegendEntry("measured peak of a process", Look(MUTED)))
+    axis = word if shows_capacity else f"{word} (the capacity lies farther to the right)"
+    return stacked_figure(bars, Scale(end=end, unit=each_bytes, word=axis), extra)
+
+
+def memory_picture(forecast: Forecast, run: MeasuredRun | None = None) -> Picture:
+    """Return memory against capacity, by term and pool."""
+    told = (
+        f"pool {each.pool}: {show_bytes(each.gpu_peak_bytes)} of {show_bytes(each.capacity_bytes)}"
+        for each in forecast.memory
+    )
+    return picture(
+        memory_figure(forecast, run),
+        name="memory",
+        title="Memory against capacity, by term",
+        description="; ".join(told) + ".",
+    )
+
+
+def _bar(memory: MemoryForecast, measured_bytes: int | None) -> Bar:
+    share = percent(memory.gpu_peak_bytes / memory.capacity_bytes)
+    peak, capacity = show_bytes(memory.gpu_peak_bytes), show_bytes(memory.capacity_bytes)
+    remark = f"{peak} of {capacity} ({share})"
+    if measured_bytes is not None:
+        remark += f"\nmeasured {show_bytes(measured_bytes)}"
+    return Bar(
+        name=memory.pool,
+        pieces={term: float(size) for term, size in memory.terms.items()},
+        remark=remark,
+        limit=float(memory.capacity_bytes),
+        second=None if measured_bytes is None else float(measured_bytes),
+        is_warning=not memory.fits,
+    )

@@ -1,0 +1,159 @@
+"""Rows of the tables that say why a plan won: runners-up, what does not fit, what was considered."""
+
+from reports.tables.plans import Table, columns
+from reports.tables.wording import counted, percent, signed_percent, signed_seconds
+from rlplan.results.lost_seconds import StageLoss, losses
+from rlplan.results.searched import Candidate, SearchResult
+from rlplan.units import show_seconds
+
+
+def runners_up_table(search: SearchResult) -> Table:
+    """Return the best plan of every placement, best first, and what it loses to which stage."""
+    best = best_of_placements(search)
+    winner = best[0].forecast.iteration_seconds if best else 0.0
+    return Table(
+        columns=columns(
+            "##", "Placement", "#Devices", "#Iteration", "#Loses", "#Loses in %", "Loses it to"
+        ),
+        rows=tuple(
+            (
+                str(number),
+                candidate.plan.placement,
+                " + ".join(str(pool.gpus) for pool in candidate.plan.pools if not pool.is_host),
+                show_seconds(candidate.forecast.iteration_seconds),
+                "best" if number == 1 else signed_seconds(candidate.loses_seconds),
+                "" if number == 1 else signed_percent(candidate.loses_seconds / winner),
+                "" if number == 1 else loss_words(candidate),
+            )
+            for number, candidate in enumerate(best, 1)
+        ),
+        strong_rows=frozenset({0} if best else ()),
+    )
+
+
+def short_runners_up_table(search: SearchResult) -> Table:
+    """Return the best plan of every placement in few characters, for terminals."""
+    best = best_of_placements(search)
+    winner = best[0].forecast.iteration_seconds if best else 0.0
+    return Table(
+        columns=columns("##", "Placement", "#Devices", "#Iteration", "#Loses", "Mostly to"),
+        rows=tuple(
+            (
+                str(number),
+                candidate.plan.placement,
+                " + ".join(str(pool.gpus) for pool in candidate.plan.pools if not pool.is_host),
+                show_seconds(candidate.forecast.iteration_seconds),
+                "best" if number == 1 else signed_percent(candidate.loses_seconds / winner),
+                "" if number == 1 else main_loss_words(candidate, best[0]),
+            )
+            for number, candidate in enumerate(best, 1)
+        ),
+        strong_rows=frozenset({0} if best else ()),
+    )
+
+
+def why_table(search: SearchResult) -> Table:
+    """Return what the best plan of every other placement loses to the winner: by stage, and to what."""
+    best = best_of_placements(search)
+    return Table(
+        columns=columns("##", "Placement", "Stage", "#Loses", "Because of"),
+        rows=tuple(
+            (
+                str(number) if first else "",
+                candidate.plan.placement if first else "",
+                loss.stage,
+                signed_seconds(loss.seconds),
+                cause_words(loss),
+            )
+            for number, candidate in enumerate(best[1:], 2)
+            for first, loss in _told(losses(candidate.forecast, best[0].forecast), candidate)
+        ),
+    )
+
+
+# A stage that moves less than this share of the whole loss is left out.
+_LEAST_TOLD = 0.02
+
+
+def _told(found: tuple[StageLoss, ...], candidate: Candidate) -> list[tuple[bool, StageLoss]]:
+    """Return the stages worth telling of a plan, the first one marked."""
+    least = _LEAST_TOLD * abs(candidate.loses_seconds)
+    kept = [loss for loss in found if abs(loss.seconds) > least]
+    return [(index == 0, loss) for index, loss in enumerate(kept)]
+
+
+def cause_words(loss: StageLoss, most: int = 3) -> str:
+    """Return the largest causes of a stage's loss (or gain), such as `forward +1.20 s, ...`."""
+    told = [f"{name} {signed_seconds(seconds)}" for name, seconds in loss.main_causes[:most]]
+    return ", ".join(told) or "many small parts"
+
+
+def main_loss_words(candidate: Candidate, winner: Candidate) -> str:
+    """Return the stage that a plan loses most in and the largest cause of it, in few words."""
+    found = losses(candidate.forecast, winner.forecast)
+    if not found or found[0].seconds <= 0:
+        return "nothing"
+    worst = found[0]
+    cause = worst.main_causes[0][0] if worst.main_causes else ""
+    words = f"{worst.stage} {signed_seconds(worst.seconds)}"
+    return f"{words}: {cause}" if cause else words
+
+
+def best_of_placements(search: SearchResult) -> tuple[Candidate, ...]:
+    """Return the best plan of every placement, best first; colocated sets have no order."""
+    best: dict[tuple[tuple[str, ...], ...], Candidate] = {}
+    for candidate in search.plans:
+        plan = candidate.plan
+        pools = [pool for pool in plan.pools if not pool.is_host]
+        sets = tuple(sorted(tuple(sorted(plan.shown_roles(pool))) for pool in pools))
+        best.setdefault(sets, candidate)
+    return tuple(best.values())
+
+
+def loss_words(candidate: Candidate) -> str:
+    """Return the stages where a plan loses (or wins back) seconds, the largest loss first."""
+    losses = sorted(candidate.loses_to.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{stage} {signed_seconds(seconds)}" for stage, seconds in losses if seconds]
+    return ", ".join(told) or "nothing"
+
+
+def infeasible_table(search: SearchResult) -> Table:
+    """Return the placements that have no feasible plan, each with its reason."""
+    return Table(
+        columns=columns("Placement", "Why no plan of it fits"),
+        rows=tuple((each.placement, each.reason) for each in search.infeasible),
+    )
+
+
+def search_counts_table(search: SearchResult) -> Table:
+    """Return what the search considered by level, and what it dropped by rule."""
+    considered = [("Considered", level, f"{count:,}") for level, count in search.considered.items()]
+    pruned = [("Dropped", rule, f"{count:,}") for rule, count in search.pruned.items()]
+    return Table(columns=columns("What", "Which", "#Number"), rows=tuple(considered + pruned))
+
+
+def search_words(search: SearchResult) -> str:
+    """Return the search's certificate in words."""
+    best = best_of_placements(search)
+    if not best:
+        return "The search found no plan that fits."
+    words = [
+        f"Of {counted(len(best) + len(search.infeasible), 'placement')}, {len(best)} fit.",
+        _margin_words(best),
+        f"No plan of the space is faster than {show_seconds(search.bound_seconds)}: "
+        + (
+            "the best plan is proven to be the optimum under the cost model."
+            if search.gap <= 0
+            else f"the best plan is at most {percent(search.gap)} from the optimum."
+        ),
+        f"The search took {show_seconds(search.search_seconds)}.",
+    ]
+    return " ".join(word for word in words if word)
+
+
+def _margin_words(best: tuple[Candidate, ...]) -> str:
+    first = f"The best takes {show_seconds(best[0].forecast.iteration_seconds)}"
+    if len(best) == 1:
+        return f"{first}."
+    margin = best[1].loses_seconds / best[0].forecast.iteration_seconds
+    return f"{first}; the best of another placement takes {percent(margin)} longer."

@@ -1,0 +1,128 @@
+"""Forecasts against measurements that others published, row by row and summed up."""
+
+from dataclasses import dataclass
+
+from rlplan.estimate import Estimate
+from rlplan.files.frozen import FrozenDict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Hold one measurement with its forecast.
+
+    Attributes:
+        table: Name of the table.
+        schema: Name of the reader that knows its columns.
+        index: Position of the record in the file, from 0; a record may hold several measurements.
+        label: What was measured, for people ("7B TP2 PP1 DP4, micro-batch 8").
+        kind: Measurements of a table that are judged apart (an operator, an engine, a system).
+        measured_seconds: None where a skipped record holds no number.
+        forecast: None for a skipped row.
+        skipped: Why there is no forecast.
+        fitted: Whether a constant of ours was fitted on this row.
+        note: What was searched or assumed where the table does not say it.
+        interval_seconds: (p10, p90) of the forecast; None for a skipped row.
+    """
+
+    table: str
+    schema: str = ""
+    index: int
+    label: str
+    kind: str = ""
+    measured_seconds: float | None = None
+    forecast: Estimate | None = None
+    skipped: str | None = None
+    fitted: bool = False
+    note: str = ""
+    interval_seconds: tuple[float, float] | None = None
+
+    @property
+    def error_fraction(self) -> float | None:
+        """Return (forecast - measured) / measured; None for a skipped row."""
+        if self.forecast is None or self.measured_seconds is None:
+            return None
+        return (self.forecast.seconds - self.measured_seconds) / self.measured_seconds
+
+    @property
+    def inside_interval(self) -> bool | None:
+        """Tell whether the measurement lies between p10 and p90; None for a skipped row."""
+        if self.interval_seconds is None or self.measured_seconds is None:
+            return None
+        return self.interval_seconds[0] <= self.measured_seconds <= self.interval_seconds[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Hold the errors of a table, as fractions of the measured values.
+
+    Attributes:
+        rows: Rows with a forecast.
+        skipped: Rows without one.
+        median_error: Median absolute error; None (as all errors) when no row has a forecast.
+        bias: Mean signed error: above zero when forecasts are too long.
+        coverage: Share of the rows that lie inside their p10 to p90 interval.
+        skipped_reasons: Skipped rows by reason.
+        notes: What was searched or assumed, and for how many rows.
+    """
+
+    table: str
+    rows: int
+    skipped: int
+    median_error: float | None
+    mean_error: float | None
+    p90_error: float | None
+    worst_error: float | None
+    bias: float | None
+    coverage: float | None
+    fitted_rows: int
+    skipped_reasons: FrozenDict[str, int]
+    notes: FrozenDict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Say why forecasts of some rows miss.
+
+    Attributes:
+        where: What the row's kind and label contain ("HybridFlow 7B"); empty: every row.
+        why: What was found.
+    """
+
+    where: str = ""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFindings:
+    """Hold what is to be told of one table.
+
+    Attributes:
+        about: What the table measures and what the forecasts take as given.
+        whole: Errors of all rows.
+        fitted: Errors of the rows that constants of ours were fitted on.
+        held: Errors of the rows held back from every fit.
+        kinds: Errors of the rows held back, by kind.
+        miss_fraction: A row whose error is larger is a miss.
+        causes: Why rows miss; the first that fits a row is its cause.
+    """
+
+    about: str
+    rows: tuple[Row, ...]
+    whole: Summary
+    fitted: Summary
+    held: Summary
+    kinds: tuple[Summary, ...]
+    miss_fraction: float
+    causes: tuple[Cause, ...]
+
+    @property
+    def misses(self) -> tuple[Row, ...]:
+        """Return the rows whose error is larger than what counts as a miss, the worst first."""
+        known = [(abs(row.error_fraction or 0.0), row) for row in self.rows]
+        found = [pair for pair in known if pair[0] > self.miss_fraction]
+        return tuple(row for _, row in sorted(found, key=lambda pair: -pair[0]))
+
+    def cause_of(self, row: Row) -> str:
+        """Return why a row misses; empty where no cause is known."""
+        text = f"{row.kind} {row.label}"
+        return next((cause.why for cause in self.causes if cause.where in text), "")

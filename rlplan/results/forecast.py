@@ -1,0 +1,97 @@
+"""What the simulator says a plan will do. The file `forecast.json`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.trace import Activity, IterationSpan, Span, Trace
+
+FORECAST_VERSION: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryForecast:
+    """Hold the peak of one GPU of a pool (the fullest one) and what it is made of.
+
+    Attributes:
+        gpu_peak_bytes: The peak; the sum of `terms`.
+        terms: Bytes by term at the moment of the peak, such as `actor weights`, `activations`.
+        peak_task: The task during which the peak occurs.
+    """
+
+    pool: str
+    gpu_peak_bytes: int
+    capacity_bytes: int
+    terms: FrozenDict[str, int]
+    peak_task: str
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether the peak is within the device's capacity."""
+        return self.gpu_peak_bytes <= self.capacity_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskForecast:
+    """Hold what one task (or transition) is expected to take, and why.
+
+    Attributes:
+        seconds: On its pool, from its inputs being there to its outputs being there.
+        interval_seconds: (p10, p90).
+        source: Weakest source among the parts: measured, interpolated, fitted or datasheet.
+        outside_range: Whether a look-up left the measured range.
+        parts: Seconds by cause, such as `forward`, `backward`, `tensor-parallel collectives`,
+            `pipeline bubble`, `gradient reduction`, `optimizer`, `call overhead`; they sum to
+            `seconds`.
+    """
+
+    name: str
+    pool: str
+    activity: Activity
+    stage: str
+    seconds: float
+    interval_seconds: tuple[float, float]
+    source: str
+    outside_range: bool
+    parts: FrozenDict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Hold the forecast of one plan.
+
+    Attributes:
+        iteration_seconds: Steady-state length of one iteration.
+        iteration_seconds_interval: (p10, p90), from how well costs are known and the luck of lengths.
+        stage_seconds: Generation, preparation, training and transition: the time that each
+            occupies on the iteration's critical path; they sum to at most `iteration_seconds`.
+        tokens_per_second: Prompt and response tokens of a global batch over the iteration.
+        tasks: When every task, transition and transfer of every iteration starts and ends, on
+            which pool; sorted by (start, pool, name).
+        iterations: Begin and end of every iteration.
+        costs: What each task and transition takes, and why, in the dataflow's order.
+        idle_seconds: Time that pools stand idle in an iteration, by cause.
+        warnings: What a reader should know before trusting the numbers.
+    """
+
+    version: Literal[1] = FORECAST_VERSION
+    iteration_seconds: float
+    iteration_seconds_interval: tuple[float, float]
+    tokens_per_second: float
+    stage_seconds: FrozenDict[str, float]
+    tasks: tuple[Span, ...]
+    iterations: tuple[IterationSpan, ...]
+    costs: tuple[TaskForecast, ...]
+    memory: tuple[MemoryForecast, ...]
+    feasible: bool
+    infeasible_reasons: tuple[str, ...]
+    idle_seconds: FrozenDict[str, float]
+    cost_usd: float
+    energy_joules: float
+    warnings: tuple[str, ...]
+    profile: str
+
+    @property
+    def trace(self) -> Trace:
+        """Return tasks and iterations in the form that a run answers in too."""
+        return Trace(origin="simulated", spans=self.tasks, iterations=self.iterations)

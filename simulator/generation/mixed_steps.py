@@ -1,0 +1,195 @@
+"""Generation whose steps mix decoding with the prefill of newcomers, as engines do since 2024.
+
+A step decodes one token of every running sequence, and with the tokens that its budget leaves it
+prefills waiting prompts: in chunks (vLLM's V1 scheduler) or whole (TensorRT-LLM's in-flight
+batching, TurboMind). Steps with prefill are played one by one; the decode steps between them go in
+jumps.
+"""
+
+from simulator.generation.replica import Chunks, Generated, Replica, blocks_of
+from simulator.generation.running import RunningSet
+
+
+def play_mixed(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
+    """Play `mixed` batching, in seconds."""
+    state = _Reserving if replica.reserves_whole else _Growing
+    return state(replica, prompts, responses).play()
+
+
+class _Taken:
+    """Hold the prompt tokens that one step computes."""
+
+    __slots__ = ("chunks", "complete", "pairs", "tokens")
+
+    def __init__(self) -> None:
+        self.chunks = self.tokens = 0
+        self.pairs = 0.0  # (query, key) pairs of their attention
+        self.complete: list[tuple[int, int]] = []  # (sequence, its tokens)
+
+
+class _Growing(RunningSet):
+    """Give sequences blocks as they grow, and preempt the latest when blocks run out.
+
+    At most one sequence is prefilled in part: it has used the step's budget up, stands last among
+    the running, and keeps its blocks.
+    """
+
+    def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
+        super().__init__(replica, prompts, responses)
+        self.part: tuple[int, int] | None = None  # sequence and its computed tokens
+        self.part_blocks = 0
+        self.budget = replica.max_batched_tokens
+        # By sequence, where all the blocks that it may need are taken on admission.
+        self.reserved: list[int] | None = None
+
+    def play(self) -> Generated:
+        """Run until every sequence has ended."""
+        while self.waiting or self.running or self.part:
+            preempted = False
+            taken = _Taken()
+            if self.part is not None:
+                preempted = self._make_room() or not self._continue_part(taken)
+            if self.part is None and not self.closed and not preempted:
+                self._admit(taken)
+            if taken.chunks:
+                self._mixed_step(taken)
+            elif self.running:
+                if self.lacks_blocks():
+                    self.preempt()
+                # The scheduler admits nobody in the step in which it throws out, but in the next.
+                self.jump(1 if preempted else None)
+        return self.outcome()
+
+    def needed_blocks(self, sequence: int, tokens: int) -> int:
+        """Return the blocks that a sequence takes when its first `tokens` tokens are computed."""
+        if self.reserved is not None:
+            return self.reserved[sequence]
+        return -(-tokens // self.block)
+
+    def _make_room(self) -> bool:
+        """Throw out the sequence in part, then the latest, until the running ones can decode."""
+        if not self.lacks_blocks():
+            return False
+        self._drop_part()
+        if self.lacks_blocks():
+            self.preempt()
+        return True
+
+    def _drop_part(self) -> None:
+        assert self.part is not None
+        self.waiting.appendleft(self.part[0])
+        self.capacity += self.part_blocks
+        self.part, self.part_blocks = None, 0
+        self.preemptions += 1
+
+    def _continue_part(self, taken: _Taken) -> bool:
+        """Compute the next chunk of the sequence in part; False if its blocks ran out."""
+        if self.part is None:
+            return True
+        sequence, computed = self.part
+        total = self.prompts[sequence] + self.done_tokens[sequence]
+        tokens = min(total - computed, self.budget - len(self.running))
+        self.capacity += self.part_blocks
+        self.part_blocks = 0
+        if self.used_next() + self.needed_blocks(sequence, computed + tokens) > self.capacity:
+            self._drop_part()
+            return False
+        self._take(taken, sequence, computed, tokens, total)
+        return True
+
+    def _admit(self, taken: _Taken) -> None:
+        """Begin with waiting sequences while slots, blocks and the step's budget last."""
+        free = self.capacity - self.used_next()
+        for each in taken.complete:
+            free -= self.needed_blocks(*each)
+        running = len(self.running)
+        held = running + len(taken.complete)
+        left = self.budget - running - taken.tokens
+        waiting, prompts, done = self.waiting, self.prompts, self.done_tokens
+        while waiting and held < self.max_running:
+            sequence = waiting[0]
+            tokens = total = prompts[sequence] + done[sequence]
+            # A prompt begins only when all of it fits, though it takes blocks chunk by chunk.
+            needed = self.needed_blocks(sequence, total)
+            if needed > free:
+                break
+            if tokens > left:
+                if self.replica.chunked_prefill:
+                    tokens = left
+                elif held:
+                    return  # a prompt longer than the whole budget waits until it is alone
+            if tokens <= 0:
+                return
+            waiting.popleft()
+            self._take(taken, sequence, 0, tokens, total)
+            if tokens < total:
+                return
+            free -= needed
+            held += 1
+            left -= tokens
+        # Slots, blocks or the queue are used up: so they stay until a sequence ends.
+        self.closed = True
+
+    def _take(self, taken: _Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
+        taken.chunks += 1
+        taken.tokens += tokens
+        taken.pairs += tokens * (computed + tokens / 2)
+        if computed + tokens == total:
+            self.part = None
+            taken.complete.append((sequence, total))
+            return
+        self.part = (sequence, computed + tokens)
+        self.part_blocks = self.needed_blocks(sequence, computed + tokens)
+        self.capacity -= self.part_blocks
+
+    def _mixed_step(self, taken: _Taken) -> None:
+        running = len(self.running)
+        cached = self.step + self.offset_sum / running if running else 0.0
+        mean = taken.tokens / taken.chunks
+        chunks = Chunks(taken.chunks, mean, taken.pairs / taken.tokens - mean / 2)
+        together = self.replica.mixed_seconds(running, cached, chunks)
+        # The time that the step would have taken without newcomers counts as decoding.
+        alone = self.run_seconds(running, cached, 1) if running else 0.0
+        alone = min(alone, together)
+        self.decode += alone
+        self.prefill += together - alone
+        if running:
+            self.used = self.used_next()
+        self.step += 1
+        for sequence, tokens in taken.complete:
+            self.enter(sequence, tokens)
+        self.note_peaks()
+        if self.ends and self.ends[0][0] <= self.step:
+            self.complete()
+
+    def note_peaks(self) -> None:
+        """Remember how many sequences and blocks were held at most, the one in part included."""
+        held = len(self.running) + (self.part is not None)
+        self.peak_running = max(self.peak_running, held)
+        self.peak_blocks = max(self.peak_blocks, self.used + self.part_blocks)
+
+
+class _Reserving(_Growing):
+    """Give a sequence all the blocks that it can ever need on admission; nothing is preempted."""
+
+    def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
+        super().__init__(replica, prompts, responses)
+        self.growth = 0
+        self.reserved = [
+            blocks_of(prompt + response - 1, self.block)
+            for prompt, response in zip(prompts, responses, strict=True)
+        ]
+
+    def enter(self, sequence: int, tokens: int) -> None:
+        """Let a sequence run with all its blocks."""
+        used = self.used
+        super().enter(sequence, tokens)
+        self.residues[self.offset[sequence] % self.block] -= 1
+        self.used = used + self.needed_blocks(sequence, tokens)
+
+    def leave(self, sequence: int) -> None:
+        """Take a sequence out and free all its blocks."""
+        used = self.used
+        self.residues[self.offset[sequence] % self.block] += 1
+        super().leave(sequence)
+        self.used = used - self.needed_blocks(sequence, 0)

@@ -1,0 +1,83 @@
+"""Which sequences fall to which generation replica, and which replica may end last."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from simulator.generation.replica import Batching
+from simulator.workload.sequences import Floats, LengthStatistics, evenly
+
+ORDER_SEED = 0
+REMEMBERED_SHARES = 4096
+
+# Prompt tokens and response tokens by sequence, in the order of their admission.
+Share = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@lru_cache(maxsize=REMEMBERED_SHARES)
+def longest_shares(
+    statistics: LengthStatistics, replicas: int, block: int, wave: int = 0
+) -> tuple[Share, ...]:
+    """Return the shares of the replicas that may end last in a usual batch.
+
+    The batch holds each length as often as the distribution has it, in an order that is the same for
+    every layout and on any machine.
+
+    Args:
+        block: Samples of one prompt, which stay together.
+        wave: Sequences that begin together and wait for their longest response; 0 where they do not.
+    """
+    workload = statistics.workload
+    generator = np.random.default_rng(ORDER_SEED)
+    prompts = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
+    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
+    return _last(prompts, responses, replicas, block, wave)
+
+
+@lru_cache(maxsize=REMEMBERED_SHARES)
+def other_shares(
+    statistics: LengthStatistics, replicas: int, block: int, wave: int, number: int
+) -> tuple[Share, ...]:
+    """Return the shares of the replicas that may end last in another batch of the same workload.
+
+    Args:
+        number: Which other batch, from 0; the same one is the same on any machine.
+    """
+    workload = statistics.workload
+    generator = np.random.default_rng(number)
+    prompts = generator.choice(statistics.ordered("prompts"), workload.prompts)
+    responses = generator.choice(statistics.ordered("responses"), workload.sequences)
+    return _last(prompts, responses, replicas, block, wave)
+
+
+def _last(
+    each: Floats, responses: Floats, replicas: int, block: int, wave: int
+) -> tuple[Share, ...]:
+    """Return the shares with most tokens and with the longest response, or with the longest waves.
+
+    Prompts are dealt out in runs, whole blocks of samples of one prompt, as the executor deals them.
+    """
+    prompts = np.repeat(each, block)
+    blocks = np.arange(len(prompts)).reshape(-1, block)
+    dealt = [rows.ravel() for rows in np.array_split(blocks, replicas) if rows.size]
+    if wave:
+        last = [max(dealt, key=lambda rows: float(wave_tops(responses[rows], wave).sum()))]
+    else:
+        fullest = max(dealt, key=lambda rows: int(prompts[rows].sum() + responses[rows].sum()))
+        longest = max(dealt, key=lambda rows: int(responses[rows].max()))
+        last = [fullest] if np.array_equal(fullest, longest) else [fullest, longest]
+    return tuple((_whole(prompts[rows]), _whole(responses[rows])) for rows in last)
+
+
+def _whole(tokens: Floats) -> tuple[int, ...]:
+    return tuple(tokens.astype(np.int64).tolist())
+
+
+def waits(batching: Batching) -> bool:
+    """Tell whether sequences begin only when all before them have ended."""
+    return batching in ("calls", "static", "none")
+
+
+def wave_tops(tokens: Floats, wave: int) -> Floats:
+    """Return the most tokens in each wave of sequences. Shape (waves,)."""
+    return np.asarray(np.maximum.reduceat(tokens, np.arange(0, len(tokens), wave)))

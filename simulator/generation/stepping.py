@@ -1,0 +1,262 @@
+"""Steps of generation engines that batch continuously: priced in parts that add up.
+
+A step's matrix products depend on its tokens alone, decode attention on the running sequences and
+their cached tokens, prefill attention on the chunks. So each part is priced on a grid of its own,
+and a step that mixes decoding and prefill is the sum of its parts. An engine's few constants turn
+the device's operators into its own kernels.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from profiles.facts import Facts
+from rlplan.estimate import Estimate, Source, total
+from rlplan.hardware import EngineSheet
+from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskPlan
+from rlplan.precision import PRECISIONS, Precision
+from simulator.costs.pipeline import layers_of_stages
+from simulator.costs.pricing import Setting, price, setting_of
+from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
+from simulator.model.derived import kernels_of
+from simulator.model.operators import (
+    Attention,
+    Batch,
+    Collective,
+    Operator,
+    Operators,
+    embedding_operators,
+    head_operators,
+    layer_operators,
+    local_kv_heads,
+)
+from simulator.site import Site
+
+ALL_REDUCES = 2  # of a tensor-parallel layer
+
+# A message so small that its time is the collective's fixed cost.
+NEXT_TO_NO_BYTES = 1.0
+
+
+class Stretch(NamedTuple):
+    """Hold what decode steps of one number of sequences take between two nodes of cached tokens.
+
+    Attributes:
+        low: Cached tokens from which on the line holds.
+        high: Up to which it holds.
+        fixed: Seconds of the device for all but attention.
+        base: Seconds of the device, were there no cached tokens.
+        slope: Seconds for each token more.
+        floor: What a step takes at least, however fast the device is.
+        added: What comes on top.
+    """
+
+    low: int
+    high: int
+    fixed: float
+    base: float
+    slope: float
+    floor: float
+    added: float
+
+
+@dataclass(frozen=True, eq=False)
+class EngineSteps:
+    """Price the parts of a replica's steps, in seconds; every part is remembered.
+
+    A replica of p pipeline stages keeps p batches in flight: a step of all sequences takes the
+    slowest stage's time once for each.
+    """
+
+    model: ModelArchitecture
+    engine: EngineSheet
+    setting: Setting
+    dense_known: Known = field(default_factory=dict)
+    head_known: Known = field(default_factory=dict)
+    decode_known: Known = field(default_factory=dict)
+    prefill_known: Known = field(default_factory=dict)
+    # By sequences and lower node of cached tokens, with how well they are known.
+    stretches: dict[tuple[int, int], tuple[Stretch, frozenset[Note]]] = field(default_factory=dict)
+
+    @cached_property
+    def dense_grid(self) -> Grid:
+        """Read `dense` between nodes."""
+        return Grid(self.dense, self.dense_known)
+
+    @cached_property
+    def head_grid(self) -> Grid:
+        """Read `head` between nodes."""
+        return Grid(self.head, self.head_known)
+
+    @cached_property
+    def decode_grid(self) -> Grid:
+        """Read `decode_attention` between nodes."""
+        return Grid(self.decode_attention, self.decode_known)
+
+    @cached_property
+    def prefill_grid(self) -> Grid:
+        """Read `prefill_attention` between nodes."""
+        return Grid(self.prefill_attention, self.prefill_known)
+
+    def stretch(self, running: int, cached: float) -> tuple[Stretch, frozenset[Note]]:
+        """Return the straight line on which a decode step lies, and how well it is known."""
+        low, high = nodes_around(cached)
+        found = self.stretches.get((running, low))
+        if found is None:
+            found = self.stretches[running, low] = self._stretch(running, low, high)
+        return found
+
+    def _stretch(self, running: int, low: int, high: int) -> tuple[Stretch, frozenset[Note]]:
+        notes: set[Note] = set()
+        stages, host = self.setting.pp, self.host_seconds(running)
+        each = -(-running // stages)
+        fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
+        fewer, more, share = nodes(each)
+        base, slope = self._line(notes, fewer, low, high)
+        if share:
+            other = self._line(notes, more, low, high)
+            base, slope = base + share * (other[0] - base), slope + share * (other[1] - slope)
+        overlap = self.engine.steps.host_overlap
+        stretch = Stretch(
+            low,
+            high,
+            fixed * stages,
+            (fixed + base) * stages,
+            slope * stages,
+            max(self.launch_seconds, host) if overlap else self.launch_seconds,
+            0.0 if overlap else host,
+        )
+        return stretch, frozenset(notes)
+
+    def _line(self, notes: set[Note], sequences: int, low: int, high: int) -> tuple[float, float]:
+        """Return decode attention between two nodes of cached tokens as base and slope."""
+        at_low = self.decode_grid(notes, sequences, low)
+        slope = (self.decode_grid(notes, sequences, high) - at_low) / (high - low)
+        return at_low - slope * low, slope
+
+    @cached_property
+    def stage_layers(self) -> int:
+        """Return the layers of the fullest pipeline stage."""
+        return layers_of_stages(self.model.num_layers, self.setting.pp)[0]
+
+    def dense(self, tokens: int) -> Estimate:
+        """Return what everything but attention and output head takes for so many tokens."""
+        tokens = max(1, tokens)
+        batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
+        layer = self._price(layer_operators(self.model, self.setting.shard, batch))
+        first = self._price(embedding_operators(self.model, self.setting.shard, batch))
+        gap = Estimate(self.engine.kernels.layer_gap_seconds, 0.0, Source.FITTED)
+        num_bytes = tokens * self.model.hidden_size * self.setting.shard.value_bytes
+        return (layer + gap) * self.stage_layers + first + self.setting.send(num_bytes)
+
+    def head(self, tokens: int) -> Estimate:
+        """Return what the output head and sampling take for so many tokens."""
+        tokens = max(1, tokens)
+        batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=tokens)
+        setting = replace(self.setting, precision=wide(self.setting.precision))
+        operators = head_operators(self.model, setting.shard, batch, "lm", sampling=True)
+        return self._price(operators, setting)
+
+    def decode_attention(self, running: int, cached: int) -> Estimate:
+        """Return what all layers' attention takes for one new token of every running sequence."""
+        share = self.engine.steps.cache_read_efficiency
+        device, model, tp = self.setting.device, self.model, self.setting.shard.tp
+        if not share:
+            return self._attention(running, 1, max(1, cached)) * self.stage_layers
+        value_bytes = cache_value_bytes(self.engine, self.setting.precision)
+        keys = 2 * running * cached * local_kv_heads(model, tp) * model.head_dim
+        fixed = self._attention(1, 1, 1)
+        rate = device.sheet.memory_bytes_per_second * share
+        reading = Estimate(keys * value_bytes / rate, 0.0, Source.FITTED)
+        return (fixed + reading) * self.stage_layers
+
+    def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
+        """Return what all layers' attention takes for chunks of prompts."""
+        return self._attention(count, tokens, seen) * self.stage_layers
+
+    @cached_property
+    def launch_seconds(self) -> float:
+        """Return what the host takes to launch all layers' kernels, where that does not hide.
+
+        The device works meanwhile, so a step takes the longer of both.
+        """
+        if self.engine.launches_hidden:
+            return 0.0
+        skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
+        return (self._layer_launch() + ALL_REDUCES * skew) * self.model.num_layers
+
+    def _layer_launch(self) -> float:
+        if self.engine.layer_launch_seconds:
+            return self.engine.layer_launch_seconds
+        batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
+        operators = layer_operators(self.model, self.setting.shard, batch)
+        own = tuple(each for each in operators if not isinstance(each, Collective))
+        return kernels_of(own) * self.setting.device.sheet.launch_seconds
+
+    def host_seconds(self, sequences: float) -> float:
+        """Return what the host does in a step of so many sequences."""
+        engine, setting = self.engine, self.setting
+        several = setting.shard.tp * setting.pp > 1
+        worker = engine.steps.worker_seconds if several else 0.0
+        return engine.step_seconds + worker + engine.steps.seconds_per_sequence * sequences
+
+    def _attention(self, sequences: int, tokens: int, cached: int) -> Estimate:
+        model, tp = self.model, self.setting.shard.tp
+        heads = max(1, model.num_heads // tp)
+        operator = Attention(
+            "attention",
+            max(1, sequences),
+            max(1, tokens),
+            cached,
+            heads,
+            local_kv_heads(model, tp),
+            model.head_dim,
+        )
+        setting = replace(self.setting, precision=wide(self.setting.precision))
+        return price(setting, (operator,), part="embedding").total
+
+    def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
+        own = [each for each in operators if not isinstance(each, Attention)]
+        return total(self._seconds(each, setting or self.setting) for each in own)
+
+    def _seconds(self, operator: Operator, setting: Setting) -> Estimate:
+        if isinstance(operator, Collective):
+            return self._exchange(operator)
+        return price(setting, (operator,), part="embedding").total
+
+    def _exchange(self, operator: Collective) -> Estimate:
+        """Price a collective; the engine's own all-reduce replaces its fixed time inside a node."""
+        whole = price(self.setting, (operator,)).total
+        own = self.engine.steps.all_reduce_seconds
+        site, shard = self.setting.site, self.setting.shard
+        inside = site.ranks_per_node(shard.tp, 1) == shard.tp
+        if not own or operator.kind != "all_reduce" or operator.group != "tp" or not inside:
+            return whole
+        least = self.setting.collective("all_reduce", NEXT_TO_NO_BYTES, shard.tp, 1)
+        moving = max(0.0, whole.seconds - least.seconds)
+        return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
+
+
+def engine_steps(
+    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
+) -> EngineSteps:
+    """Return the parts of a replica's steps, by operators' times and the engine's constants."""
+    setting = setting_of(layout, site, precision, facts)
+    shard = replace(setting.shard, value_bytes=PRECISIONS[wide(precision)].weight_bytes)
+    return EngineSteps(model, facts.engine(layout.engine), replace(setting, shard=shard))
+
+
+def wide(precision: Precision) -> Precision:
+    """Return the format of what an fp8 engine does not quantise.
+
+    Activations between kernels, attention scores, embedding and output head stay in 16 bits
+    (TensorRT-LLM's and vLLM's fp8 recipes leave `lm_head` out).
+    """
+    return "bf16" if precision == "fp8" else precision
+
+
+def cache_value_bytes(engine: EngineSheet, precision: Precision) -> int:
+    """Return the bytes of one value in an engine's KV cache."""
+    return engine.cache_value_bytes or PRECISIONS[precision].weight_bytes

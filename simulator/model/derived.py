@@ -1,0 +1,92 @@
+"""What follows from a list of operators: its backward pass, what is computed again, its FLOPs."""
+
+from simulator.model.operators import (
+    Attention,
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Gemm,
+    Operator,
+    Operators,
+)
+
+# Forward reads an input and writes an output; backward reads the saved input and the gradient and
+# writes a gradient: three tensors for two.
+BACKWARD_BYTES_RATIO = 1.5
+
+TRANSPOSED_COLLECTIVE: dict[CollectiveKind, CollectiveKind] = {
+    "all_reduce": "all_reduce",
+    "all_gather": "reduce_scatter",
+    "reduce_scatter": "all_gather",
+}
+
+
+def backward_operators(forward: Operators) -> Operators:
+    """Return the backward operators of a forward list; attention keeps its shape.
+
+    Every matrix product has two: the gradient of its input and of its weight. A row-parallel
+    output's all-reduce has its counterpart at the column-parallel input (Shoeybi et al. 2019,
+    section 3), so that their number is the same in both directions.
+    """
+    return tuple(operator for each in forward for operator in _backward(each))
+
+
+def _backward(operator: Operator) -> Operators:
+    if isinstance(operator, Gemm):
+        m, k, n = operator.m, operator.k, operator.n
+        return (
+            Gemm(f"{operator.name} input gradient", m, n, k, operator.count),
+            Gemm(f"{operator.name} weight gradient", k, m, n, operator.count),
+        )
+    if isinstance(operator, Elementwise):
+        num_bytes = operator.num_bytes * BACKWARD_BYTES_RATIO
+        return (Elementwise(operator.name, num_bytes, operator.kernels),)
+    if isinstance(operator, Collective):
+        kind = TRANSPOSED_COLLECTIVE[operator.kind]
+        return (Collective(operator.name, kind, operator.num_bytes, operator.group),)
+    return (operator,)
+
+
+def gradient_accumulation(forward: Operators, bytes_per_weight: float) -> Operators:
+    """Return the adding up of the weight gradients of all matrix products, if there are any."""
+    weights = sum(each.k * each.n * each.count for each in forward if isinstance(each, Gemm))
+    if not weights:
+        return ()
+    return (Elementwise("gradient accumulation", weights * bytes_per_weight),)
+
+
+def recomputed_operators(forward: Operators, recompute: str, *, fused_attention: bool) -> Operators:
+    """Return what the backward pass of a layer computes again.
+
+    `full` repeats the whole layer from its input, and so does `alternate` for every other layer. `selective` repeats what is cheap to compute and
+    big to keep: the memory-bound operators, and the attention core unless the kernel is fused and
+    does so by itself (Korthikanti et al. 2022, section 5).
+    """
+    if recompute == "none":
+        return ()
+    if recompute in ("full", "alternate"):
+        return forward
+    return tuple(
+        operator
+        for operator in forward
+        if isinstance(operator, Elementwise)
+        or (isinstance(operator, Attention) and not fused_attention)
+    )
+
+
+def flops_of(operators: Operators) -> float:
+    """Return the floating point operations of the matrix products and of (causal) attention."""
+    count = 0.0
+    for operator in operators:
+        if isinstance(operator, Gemm):
+            count += 2.0 * operator.m * operator.k * operator.n * operator.count
+        elif isinstance(operator, Attention):
+            seen_tokens = operator.cached_tokens + (operator.query_tokens + 1) / 2
+            pairs = operator.batch * operator.query_tokens * seen_tokens
+            count += 4.0 * pairs * operator.q_heads * operator.head_dim
+    return count
+
+
+def kernels_of(operators: Operators) -> int:
+    """Return how many kernels the operators launch; grouped products and fused kernels are one."""
+    return sum(each.kernels if isinstance(each, Elementwise) else 1 for each in operators)

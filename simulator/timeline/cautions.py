@@ -1,0 +1,90 @@
+"""What a reader should know before trusting a forecast."""
+
+from collections.abc import Sequence
+
+from rlplan.estimate import Source
+from rlplan.job import Job
+from rlplan.plan import Plan
+from rlplan.results.forecast import MemoryForecast
+from simulator.timeline.agenda import Entry
+
+# Allocators lose a few per cent to fragmentation; above this share of a device's memory a plan
+# that fits on paper may not fit in practice.
+TIGHT_MEMORY_FRACTION = 0.95
+
+
+def warnings_of(
+    plan: Plan, agenda: Sequence[Entry], memory: Sequence[MemoryForecast]
+) -> tuple[str, ...]:
+    """Return warnings about sources, ranges, unused GPUs, tight memory, long sequences, old weights."""
+    return (
+        *_about_sources(agenda),
+        *_about_pools(plan),
+        *_about_memory(memory),
+        *_about_positions(plan.job),
+        *_about_staleness(plan),
+    )
+
+
+def _about_sources(agenda: Sequence[Entry]) -> list[str]:
+    found = []
+    outside = [entry.work.name for entry in agenda if entry.cost.total.outside_range]
+    if outside:
+        found.append(f"outside the measured range, taken from its nearest edge: {_listed(outside)}")
+    sheet = [entry for entry in agenda if entry.cost.total.source == Source.DATASHEET]
+    tasks = {entry.work.key for entry in agenda if entry.work.activity == "task"}
+    if tasks <= {entry.work.key for entry in sheet}:
+        found.append("no task was measured as a whole: every task has parts from datasheets")
+    elif sheet:
+        found.append(f"not measured, from datasheets: {'; '.join(map(_unmeasured_parts, sheet))}")
+    return found
+
+
+def _unmeasured_parts(entry: Entry) -> str:
+    parts = [name for name, part in entry.cost.parts if part.source == Source.DATASHEET]
+    return f"{entry.work.name} ({_listed(parts)})"
+
+
+def _about_pools(plan: Plan) -> list[str]:
+    found = []
+    devices = [pool for pool in plan.pools if not pool.is_host]
+    unused = plan.job.gpus - sum(pool.gpus for pool in devices)
+    if unused > 0:
+        found.append(f"{unused} of the cluster's {plan.job.gpus} GPUs are in no pool")
+    used = {layout.pool for layout in plan.tasks.values()}
+    found += [
+        f"pool {pool.name} has no task: its {pool.gpus} GPUs stand idle"
+        for pool in plan.pools
+        if pool.name not in used
+    ]
+    return found
+
+
+def _about_memory(memory: Sequence[MemoryForecast]) -> list[str]:
+    return [
+        f"pool {each.pool} fills {each.gpu_peak_bytes / each.capacity_bytes:.0%} of its memory in "
+        f"{each.peak_task}: fragmentation may push it over"
+        for each in memory
+        if each.fits and each.gpu_peak_bytes > TIGHT_MEMORY_FRACTION * each.capacity_bytes
+    ]
+
+
+def _about_positions(job: Job) -> list[str]:
+    longest = job.workload.longest_sequence_tokens
+    return [
+        f"{role}: sequences of up to {longest} tokens, but {job.architecture(role).name} was made "
+        f"for {job.architecture(role).max_positions}"
+        for role in job.models
+        if longest > job.architecture(role).max_positions
+    ]
+
+
+def _about_staleness(plan: Plan) -> list[str]:
+    if plan.mode == "sync":
+        return []
+    age = f"up to {plan.staleness} update(s) old"
+    return [f"mode {plan.mode}: trains on samples of weights {age}, which may change convergence"]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(names))

@@ -1,0 +1,214 @@
+"""How the sequences of an iteration are shared out, and how many tokens a micro-batch has.
+
+Both ends of uneven lengths are modelled: padding to the longest of a micro-batch, and the data-
+parallel rank that draws more than its share while all others wait.
+"""
+
+import math
+from collections import OrderedDict
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from rlplan.algorithms import load_algorithm
+from rlplan.job import Job, Workload
+from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest
+from simulator.model.operators import Batch
+
+# Enough that the longest of a thousand is known within a few per cent.
+DESCRIBED_SEQUENCES = 16384
+REMEMBERED_WORKLOADS = 64
+# Pairs prompts with responses, which have nothing to do with each other.
+PAIR_SEED = 2
+
+# Means of equal whole numbers come out a rounding error above them.
+ROUNDING = 1e-6
+
+Padding = Literal["none", "micro_batch", "batch"]
+Floats = npt.NDArray[np.float64]
+
+
+def evenly(lengths: Lengths, count: int) -> Floats:
+    """Return `count` lengths in tokens, one of each `count`-th of the distribution, in order.
+
+    No luck is in their mean, spread and tail, as it is in as many drawn ones. Shape (count,).
+    """
+    shares = (np.arange(count) + 0.5) / count
+    if isinstance(lengths, int):
+        return np.full(count, float(lengths))
+    if isinstance(lengths, Uniform):
+        return np.floor(lengths.low + shares * (lengths.high - lengths.low + 1))
+    if isinstance(lengths, Lognormal):
+        variance = math.log1p((lengths.std / lengths.mean) ** 2)
+        centre = math.log(lengths.mean) - variance / 2
+        found = np.exp(centre + math.sqrt(variance) * ndtri(shares))
+        return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
+    assert isinstance(lengths, Empirical), "a trace is resolved before use"
+    values = np.sort(np.asarray(lengths.values, dtype=np.float64))
+    return np.asarray(values[(shares * len(values)).astype(np.int64)], dtype=np.float64)
+
+
+class LengthStatistics:
+    """Hold what costs need to know of the lengths of prompts and responses.
+
+    Attributes:
+        workload: Whose lengths they are.
+        prompt_tokens: Mean prompt length.
+        response_tokens: Mean response length.
+        mean_tokens: Mean length of prompt and response together.
+        rms_tokens: Root of its mean square: the length whose attention costs the average.
+        std_tokens: Its standard deviation.
+        prompt_std_tokens: Standard deviation of prompt lengths.
+        response_std_tokens: Standard deviation of response lengths.
+        longest_tokens: Longest sequence that can occur: what buffers are sized for.
+        longest_prompt_tokens: Longest prompt that can occur.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        prompts = evenly(workload.prompt_tokens, DESCRIBED_SEQUENCES)
+        responses = evenly(workload.response_tokens, DESCRIBED_SEQUENCES)
+        pairs = np.random.default_rng(PAIR_SEED).permutation(DESCRIBED_SEQUENCES)
+        whole = prompts + responses[pairs]
+        self.prompt_tokens = float(prompts.mean())
+        self.response_tokens = float(responses.mean())
+        self.mean_tokens = float(whole.mean())
+        self.rms_tokens = math.sqrt(float(np.mean(whole**2)))
+        self.std_tokens = float(whole.std())
+        self.prompt_std_tokens = float(prompts.std())
+        self.response_std_tokens = float(responses.std())
+        self.longest_tokens = workload.longest_sequence_tokens
+        self.longest_prompt_tokens = longest(workload.prompt_tokens)
+        self._ordered = {
+            "whole": np.sort(whole),
+            "prompts": prompts,
+            "responses": responses,
+        }
+        self._longest: dict[tuple[str, int], tuple[float, float]] = {}
+
+    def ordered(self, what: str) -> Floats:
+        """Return lengths in tokens that stand for the distribution, in order. Shape (lengths,).
+
+        Args:
+            what: `whole` sequences, `prompts` or `responses`.
+        """
+        return self._ordered[what]
+
+    def longest_of(self, count: int, what: str = "whole") -> tuple[float, float]:
+        """Return mean and standard deviation of the longest of `count` sequences, in tokens.
+
+        Args:
+            what: `whole` sequences, `prompts` or `responses`.
+        """
+        key = (what, count)
+        if key not in self._longest:
+            self._longest[key] = _longest(self._ordered[what], count)
+        return self._longest[key]
+
+
+def _longest(ordered: Floats, count: int) -> tuple[float, float]:
+    """Weight order statistics: the i-th of n is the longest of c with (i^c - (i - 1)^c) / n^c."""
+    weights = np.diff((np.arange(len(ordered) + 1) / len(ordered)) ** count)
+    mean = float(weights @ ordered)
+    return mean, math.sqrt(max(0.0, float(weights @ (ordered - mean) ** 2)))
+
+
+_known: OrderedDict[int, LengthStatistics] = OrderedDict()
+
+
+def statistics_of(workload: Workload) -> LengthStatistics:
+    """Return the length statistics of a workload, taken once.
+
+    Remembered by identity: hashing the thousands of lengths of a trace would cost more than a
+    task's whole forecast.
+    """
+    found = _known.get(id(workload))  # the statistics keep the workload, so its id stays its own
+    if found is None:
+        found = _known[id(workload)] = LengthStatistics(workload)
+        if len(_known) > REMEMBERED_WORKLOADS:
+            _known.popitem(last=False)
+    return found
+
+
+def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Padding) -> Batch:
+    """Return the average micro-batch of so many sequences, with the padding that is computed."""
+    if padding == "none":
+        tokens = round(sequences * statistics.mean_tokens)
+        each = round(statistics.rms_tokens)
+    else:
+        each = padded_tokens(statistics, sequences, padding)
+        tokens = sequences * each
+    return Batch(sequences=sequences, tokens=tokens, sequence_tokens=each, head_tokens=tokens)
+
+
+def padded_tokens(statistics: LengthStatistics, sequences: int, padding: Padding) -> int:
+    """Return the expected width in tokens of a micro-batch.
+
+    Padded to the batch, it has room for the longest prompt and the longest response of all.
+    """
+    if padding == "batch":
+        work = statistics.workload
+        prompt, _ = statistics.longest_of(work.prompts, "prompts")
+        response, _ = statistics.longest_of(work.sequences, "responses")
+        return math.ceil(prompt + response - ROUNDING)
+    return math.ceil(statistics.longest_of(sequences)[0] - ROUNDING)
+
+
+def local_sequences(job: Job, ranks: int, *, updates: int | None = None) -> int:
+    """Return the sequences of the data-parallel rank that has most of them.
+
+    Samples of one prompt stay together; in mini-batches only where the algorithm compares them.
+
+    Args:
+        updates: Mini-batches that the global batch is cut into first; None where it is not.
+    """
+    workload = job.workload
+    together = updates is None or _keeps_groups(job.algorithm)
+    block = workload.samples_per_prompt if together else 1
+    blocks = -(-workload.sequences // (block * (updates or 1)))
+    return -(-blocks // ranks) * block
+
+
+@lru_cache(maxsize=64)
+def _keeps_groups(algorithm: str) -> bool:
+    return load_algorithm(algorithm).groups
+
+
+def micro_batches(sequences: int, micro_batch: int) -> tuple[tuple[int, int], ...]:
+    """Return pairs of (sequences, how many micro-batches have so many); the last may be smaller."""
+    full, rest = divmod(sequences, micro_batch)
+    pairs = ((micro_batch, full), (rest, 1))
+    return tuple((size, count) for size, count in pairs if size and count)
+
+
+def straggler_fraction(
+    statistics: LengthStatistics,
+    sequences: int,
+    micro_batch: int,
+    ranks: int,
+    padding: Padding,
+) -> float:
+    """Return how much longer than the mean the fullest of `ranks` data-parallel ranks works.
+
+    The work of a rank is a sum of independent lengths, so nearly normal; the expected largest of d
+    normal draws is taken by Blom's formula (Blom 1958, Statistical Estimates and Transformed Beta-
+    Variables). Ranks that pad to the same width have the same work.
+    """
+    if ranks == 1 or padding == "batch":
+        return 0.0
+    if padding == "none":
+        mean, deviation, draws = statistics.mean_tokens, statistics.std_tokens, sequences
+    else:
+        mean, deviation = statistics.longest_of(min(micro_batch, sequences))
+        draws = -(-sequences // micro_batch)
+    return expected_largest(ranks) * deviation / (mean * math.sqrt(draws))
+
+
+@lru_cache(maxsize=4096)
+def expected_largest(draws: int) -> float:
+    """Return the expected largest of so many standard normal draws."""
+    return NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25))
