@@ -8,7 +8,7 @@ from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.control.run import Progress, Run, Saving
 from executor.control.start import check_machine, gpu_names
 from executor.data.workload import PromptBatches
-from executor.weights.hugging_face import export_actor
+from executor.weights.export import export_actor
 from executor.workers.machine import machine_fingerprint
 from executor.workers.pools import running_ray
 from rlplan.files.frozen import FrozenDict
@@ -57,7 +57,7 @@ def execute(
     tasks = check_runnable(plan)
     check_machine(plan)
     prompts = PromptBatches(plan.job, folder or Path())
-    tell, saving = progress or _say_nothing, saving or Saving()
+    saving = saving or Saving()
     start = find_checkpoint(saving.resume) if saving.resume is not None else None
     if start is not None:
         check_continues(start, plan, seed, iterations)
@@ -69,7 +69,7 @@ def execute(
     devices = sum(pool.gpus for pool in plan.pools if not pool.is_host)
     hosts = sum(pool.gpus for pool in plan.pools if pool.is_host)
     with running_ray(devices, hosts):
-        run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, tell)
+        run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress)
         run.carry_out()
         if saving.export is not None:
             assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
@@ -95,7 +95,3 @@ def _mean_response(out: Path, first: int) -> float:
     """Return the mean tokens of a response in a run's iterations from the first one on."""
     rows = [row for row in read_metrics(out) if row["iteration"] >= first]
     return sum(row["response_tokens"] for row in rows) / len(rows)
-
-
-def _say_nothing(_: int, __: int, ___: str) -> None:
-    return None

@@ -16,7 +16,7 @@ class TaskCall:
     """Ask a rank to run a task on its rows.
 
     Attributes:
-        iteration: Number of the batch of prompts; sampling again draws others than iterations do.
+        iteration: Number of the batch of prompts; sampling again takes other prompts than iterations do.
         rows: The rank's rows of the global batch.
         inputs: By data key, the rows of the pieces that overlap them. The pieces' columns follow the
             call as arguments of their own, in this order: Ray hands a call over when its arguments

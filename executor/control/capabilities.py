@@ -38,7 +38,7 @@ def check_runnable(plan: Plan) -> tuple[Task, ...]:
         if task.kind == "train":
             _check_mini_batches(plan, task, groups=algorithm.groups)
     _check_mode(plan)
-    _check_homes(plan, tasks)
+    _check_inference_layouts(plan, tasks)
     _check_transition(plan)
     check_vllm_layout(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
     return tasks
@@ -52,11 +52,11 @@ def _check_mode(plan: Plan) -> None:
         )
     if plan.mode == "sync":
         return
-    homes = {plan.tasks[name].pool for name in ("actor.generate", "actor.update")}
-    if len(homes) == 1:
+    pools = {plan.tasks[name].pool for name in ("actor.generate", "actor.update")}
+    if len(pools) == 1:
         raise PlanError(
             f"mode {plan.mode} wants actor.generate on another pool than actor.update;"
-            f" both are on {homes.pop()}"
+            f" both are on {pools.pop()}"
         )
 
 
@@ -152,18 +152,18 @@ def _check_mini_batches(plan: Plan, task: Task, *, groups: bool) -> None:
         )
 
 
-def _check_homes(plan: Plan, tasks: tuple[Task, ...]) -> None:
+def _check_inference_layouts(plan: Plan, tasks: tuple[Task, ...]) -> None:
     """Refuse a second layout of a trained model; only the actor has one, for generation."""
     trained = {task.role: task.name for task in tasks if task.kind == "train"}
     for task in tasks:
         if task.kind != "infer" or task.role not in trained:
             continue
-        home, here = plan.tasks[trained[task.role]], plan.tasks[task.name]
+        train, here = plan.tasks[trained[task.role]], plan.tasks[task.name]
         for field in ("pool", "tp", "pp", "cp", "ep"):
-            if getattr(here, field) != getattr(home, field):
+            if getattr(here, field) != getattr(train, field):
                 raise PlanError(
                     f"tasks.{task.name}.{field} is {getattr(here, field)}: this engine runs it in"
-                    f" the layout of {trained[task.role]}, {field} {getattr(home, field)}"
+                    f" the layout of {trained[task.role]}, {field} {getattr(train, field)}"
                 )
 
 

@@ -62,16 +62,16 @@ class StoreCall:
     """Ask a rank to write or read its part of a checkpoint.
 
     Attributes:
-        seat: Pool and rank, a file's name.
+        rank: Pool and rank, a file's name.
     """
 
     folder: Path
-    seat: str
+    rank: str
 
     @property
     def random_file(self) -> Path:
         """Return where this rank's random states are."""
-        return self.folder / RANDOM_FOLDER / f"{self.seat}.json"
+        return self.folder / RANDOM_FOLDER / f"{self.rank}.json"
 
 
 class CheckpointFolder:
@@ -202,7 +202,7 @@ def _on_all(method: str, folder: Path, groups: Mapping[str, WorkerGroup]) -> lis
     waiting: dict[Any, Any] = {}
     for pool, group in groups.items():
         calls = {
-            rank: (StoreCall(folder=folder, seat=f"{pool}-{rank}"),) for rank in range(group.ranks)
+            rank: (StoreCall(folder=folder, rank=f"{pool}-{rank}"),) for rank in range(group.ranks)
         }
         waiting |= {(pool, rank): ref for rank, ref in group.send(method, calls).items()}
     return list(fetched(waiting).values())

@@ -1,7 +1,7 @@
 """The single controller: it walks the dataflow, sends every call at once, and sees references only.
 
-A worker starts a task when it is the task's turn on its pool and the inputs are there, so a model
-on another pool starts as soon as its inputs exist, without a word from here.
+A worker starts a task when the pool is free for it and the inputs are there, so a model
+on another pool starts as soon as its inputs exist, without another message.
 """
 
 import time
@@ -22,8 +22,14 @@ from executor.control.loops import (
     one_step_off,
     sampled_again,
 )
-from executor.control.pending_calls import Outbox, Sent, metrics_by_task, reported_by, sending_order
-from executor.control.spans import Seat, measured_spans
+from executor.control.pending_calls import (
+    CallLog,
+    PendingCall,
+    metrics_by_task,
+    reported_by,
+    sending_order,
+)
+from executor.control.spans import PoolRank, measured_spans
 from executor.data.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
 from executor.data.prompt_pieces import PromptPieces
 from executor.learning.multiplier import initial_state, next_state
@@ -49,7 +55,7 @@ class Running:
 
     iteration: int
     start_seconds: float
-    calls: tuple[Sent, ...]
+    calls: tuple[PendingCall, ...]
     # Keeps the objects of the iteration alive until it is finished.
     pieces: Mapping[str, tuple[Piece, ...]] = field(repr=False)
 
@@ -100,15 +106,15 @@ class Controller:
         self.generator_is_ready = False
         self.origin_seconds: float | None = None
         self._places = {task.name: self._positions(task) for task in self._order}
-        self._outbox = Outbox()
-        self._ahead: tuple[_Turn, Batch] | None = None
+        self._calls = CallLog()
+        self._ahead: tuple[_IterationRun, Batch] | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
         self._shards: list[Any] = []
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
         # A pool that also trains gives the generate layout up after each task that generates.
-        self._lays_out_again = train.pool == generate.pool
-        if not self._lays_out_again:
-            self._shards = groups[generate.pool].call("holding")
+        self._reshards_every_time = train.pool == generate.pool
+        if not self._reshards_every_time:
+            self._shards = groups[generate.pool].call("shard_layout")
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -121,20 +127,20 @@ class Controller:
         Args:
             is_last: Whether none follows, so that nothing is generated for it.
         """
-        start = self._outbox.begin()
+        start = self._calls.begin()
         if self.origin_seconds is None:
             self.origin_seconds = start
         if self._plan.mode == "one-step-off":
-            turn, batch = self._ahead or self._completed(*self._generated(iteration))
-            assert turn.iteration == iteration
-            self._learn_and_generate(turn, batch, None if is_last else iteration + 1)
+            run, batch = self._ahead or self._completed(*self._generated(iteration))
+            assert run.iteration == iteration
+            self._learn_and_generate(run, batch, None if is_last else iteration + 1)
         else:
-            turn, resamples = _Turn(self, iteration), self._algorithm.resamples
-            batch = sampled_again(turn, self._plan.job) if resamples else one_batch(turn)
+            run, resamples = _IterationRun(self, iteration), self._algorithm.resamples
+            batch = sampled_again(run, self._plan.job) if resamples else one_batch(run)
         return Running(
             iteration=iteration,
             start_seconds=start,
-            calls=tuple(turn.calls),
+            calls=tuple(run.calls),
             pieces=batch.pieces,
         )
 
@@ -157,43 +163,45 @@ class Controller:
             state=state,
         )
 
-    def goes_on_sending(self) -> None:
+    def note_wait(self) -> None:
         """Note that what is sent from now on could not have been sent earlier."""
-        self._outbox.begin()
+        self._calls.begin()
 
-    def send_tasks(self, tasks: tuple[Task, ...], batch: Batch) -> list[Sent]:
+    def send_tasks(self, tasks: tuple[Task, ...], batch: Batch) -> list[PendingCall]:
         """Send tasks on a batch, and what brings the weights to those that generate."""
-        calls: list[Sent] = []
+        calls: list[PendingCall] = []
         for task in self._order:
             if task not in tasks:
                 continue
-            if task.kind == "generate" and (batch.is_first or self._lays_out_again):
+            if task.kind == "generate" and (batch.is_first or self._reshards_every_time):
                 calls += [] if self.generator_is_ready else self._send_transition()
                 self.generator_is_ready = False
             calls.append(self._send_task(task, batch))
         return calls
 
-    def _learn_and_generate(self, turn: "_Turn", batch: Batch, following: int | None) -> None:
+    def _learn_and_generate(
+        self, run: "_IterationRun", batch: Batch, following: int | None
+    ) -> None:
         """Send what is left to do on a batch, and what makes the next one beside it."""
         left = left_to_do(self._order, judged=self._algorithm.resamples)
         beside = beside_generation(left, self._plan)
-        one_step_off(turn, batch, left, beside, lambda: self._generate_ahead(following))
+        one_step_off(run, batch, left, beside, lambda: self._generate_ahead(following))
         if self._ahead is not None:
             self._ahead = self._completed(*self._ahead)
 
-    def _completed(self, turn: "_Turn", batch: Batch) -> tuple["_Turn", Batch]:
-        """Return a turn with the batch that it will learn from.
+    def _completed(self, run: "_IterationRun", batch: Batch) -> tuple["_IterationRun", Batch]:
+        """Return an iteration with the batch that it will learn from.
 
         Where groups are sampled again this waits for their rewards, while the update that was sent
         before goes on; all rounds are generated with the same weights.
         """
         if not self._algorithm.resamples:
-            return turn, batch
-        return turn, enough_groups(turn, self._plan.job, batch)
+            return run, batch
+        return run, enough_groups(run, self._plan.job, batch)
 
-    def _generated(self, iteration: int) -> tuple["_Turn", Batch]:
-        turn = _Turn(self, iteration)
-        return turn, generated(turn)
+    def _generated(self, iteration: int) -> tuple["_IterationRun", Batch]:
+        run = _IterationRun(self, iteration)
+        return run, generated(run)
 
     def _generate_ahead(self, iteration: int | None) -> None:
         """Send the weights as they are, and what generates with them unless nothing follows."""
@@ -201,7 +209,7 @@ class Controller:
             self._send_transition()  # for a checkpoint with which a longer run may go on
         self._ahead = None if iteration is None else self._generated(iteration)
 
-    def _send_task(self, task: Task, batch: Batch) -> Sent:
+    def _send_task(self, task: Task, batch: Batch) -> PendingCall:
         """Send a task to the ranks of its pool and note where its outputs will be."""
         pool, pieces = self._plan.tasks[task.name].pool, batch.pieces
         group = self._groups[pool]
@@ -230,7 +238,9 @@ class Controller:
             held = {rank: Piece(shares[rank], made[index]) for rank, made in results.items()}
             pieces[key] = protocol.collect(positions, held, tuple)
         parents = tuple(parent.name for parent in parents_of(task, self._order))
-        return self._outbox.note(task.name, pool, "task", positions, _seats(pool, reports), parents)
+        return self._calls.note(
+            task.name, pool, "task", positions, _by_pool_rank(pool, reports), parents
+        )
 
     def _positions(self, task: Task) -> RankPositions:
         if task.kind == "generate":
@@ -249,36 +259,36 @@ class Controller:
         block = work.samples_per_prompt if self._algorithm.groups else 1
         return split_rows(rows, parts, block=block, updates=work.updates)
 
-    def _send_transition(self) -> list[Sent]:
+    def _send_transition(self) -> list[PendingCall]:
         """Send what brings the actor's weights to the generate layout, if they are not there."""
         if shares_weights(self._plan):
             return []
         train, generate = self._plan.tasks["actor.update"], self._plan.tasks["actor.generate"]
         group, target = self._groups[train.pool], self._groups[generate.pool]
         if train.pool == generate.pool:
-            reports = _seats(train.pool, group.start("reshard"))
+            reports = _by_pool_rank(train.pool, group.start("reshard"))
         else:
             places = task_positions(train, group.ranks)
             exports, imports = send_weights(
                 group, target, places.groups()[0], self._shards, self._plan.bucket_bytes
             )
-            reports = _seats(train.pool, exports) | _seats(generate.pool, imports)
+            reports = _by_pool_rank(train.pool, exports) | _by_pool_rank(generate.pool, imports)
         # One transition that holds both pools, noted on the one that receives.
         positions = generation_positions(self._plan)
-        return [self._outbox.note(TRANSITION, generate.pool, "transition", positions, reports)]
+        return [self._calls.note(TRANSITION, generate.pool, "transition", positions, reports)]
 
 
-class _Turn:
-    """Carry out one iteration of a controller (`executor.control.loops.Turn`)."""
+class _IterationRun:
+    """Carry out one iteration of a controller (`executor.control.loops.IterationRun`)."""
 
     def __init__(self, controller: Controller, iteration: int) -> None:
         self._controller, self.iteration = controller, iteration
-        self.tasks, self.calls = controller.tasks, list[Sent]()
+        self.tasks, self.calls = controller.tasks, list[PendingCall]()
 
     def prompts(self, number: int) -> Batch:
         return self._controller.prompts.batch(number)
 
-    def run(self, tasks: tuple[Task, ...], batch: Batch) -> None:
+    def send(self, tasks: tuple[Task, ...], batch: Batch) -> None:
         self.calls += self._controller.send_tasks(tasks, batch)
 
     def fetch(self, batch: Batch, keys: tuple[str, ...]) -> Mapping[str, Array]:
@@ -289,9 +299,9 @@ class _Turn:
                 columns = ray.get([piece.reference for piece in pieces])
                 held = [(p.rows, each) for p, each in zip(pieces, columns, strict=True)]
                 found[key] = assemble(batch.rows, held)[key]
-        self._controller.goes_on_sending()
+        self._controller.note_wait()
         return found
 
 
-def _seats(pool: str, by_rank: Mapping[int, Any]) -> dict[Seat, Any]:
+def _by_pool_rank(pool: str, by_rank: Mapping[int, Any]) -> dict[PoolRank, Any]:
     return {(pool, rank): value for rank, value in by_rank.items()}

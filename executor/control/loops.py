@@ -38,7 +38,7 @@ class Batch:
         return self.number < ROUND_STRIDE
 
 
-class Turn(Protocol):
+class IterationRun(Protocol):
     """Carry out an iteration's tasks; every call returns at once, but for `fetch`."""
 
     iteration: int
@@ -47,24 +47,24 @@ class Turn(Protocol):
     def prompts(self, number: int) -> Batch:
         """Return the batch of prompts of that number."""
 
-    def run(self, tasks: tuple[Task, ...], batch: Batch) -> None:
+    def send(self, tasks: tuple[Task, ...], batch: Batch) -> None:
         """Send tasks, each after those that it waits for and in the plan's order."""
 
     def fetch(self, batch: Batch, keys: tuple[str, ...]) -> Mapping[str, Array]:
         """Return one number for every row, by those of the keys that the batch has."""
 
 
-def one_batch(turn: Turn) -> Batch:
+def one_batch(run: IterationRun) -> Batch:
     """Generate, judge and learn from one batch: every algorithm but those that sample again."""
-    batch = turn.prompts(turn.iteration)
-    turn.run(turn.tasks, batch)
+    batch = run.prompts(run.iteration)
+    run.send(run.tasks, batch)
     return batch
 
 
-def generated(turn: Turn) -> Batch:
+def generated(run: IterationRun) -> Batch:
     """Generate a batch, with the weights that are there."""
-    batch = turn.prompts(turn.iteration)
-    turn.run(tuple(task for task in turn.tasks if task.kind == "generate"), batch)
+    batch = run.prompts(run.iteration)
+    run.send(tuple(task for task in run.tasks if task.kind == "generate"), batch)
     return batch
 
 
@@ -85,7 +85,7 @@ def beside_generation(tasks: tuple[Task, ...], plan: Plan) -> tuple[Task, ...]:
 
 
 def one_step_off(
-    turn: Turn,
+    run: IterationRun,
     batch: Batch,
     left: tuple[Task, ...],
     beside: tuple[Task, ...],
@@ -96,22 +96,22 @@ def one_step_off(
     Args:
         left: What the batch still wants after that.
         beside: Of these what judges the batch where the next one is generated, and comes before that.
-        generate_next: Sends the weights as they are before this turn's updates, and what generates
+        generate_next: Sends the weights as they are before this iteration's updates, and what generates
             with them.
     """
-    turn.run(beside, batch)
+    run.send(beside, batch)
     generate_next()
-    turn.run(tuple(task for task in left if task not in beside), batch)
+    run.send(tuple(task for task in left if task not in beside), batch)
 
 
-def sampled_again(turn: Turn, job: Job) -> Batch:
+def sampled_again(run: IterationRun, job: Job) -> Batch:
     """Generate and judge until there are enough groups of unequal rewards, then learn from them."""
-    batch = enough_groups(turn, job)
-    turn.run(tuple(task for task in turn.tasks if task.kind == "train"), batch)
+    batch = enough_groups(run, job)
+    run.send(tuple(task for task in run.tasks if task.kind == "train"), batch)
     return batch
 
 
-def enough_groups(turn: Turn, job: Job, first: Batch | None = None) -> Batch:
+def enough_groups(run: IterationRun, job: Job, first: Batch | None = None) -> Batch:
     """Generate and judge until there are enough groups of unequal rewards; return a batch of them.
 
     Yu et al. 2025, DAPO, arXiv:2503.14476, algorithm 1 and section 3.2. Should the rounds not
@@ -122,26 +122,28 @@ def enough_groups(turn: Turn, job: Job, first: Batch | None = None) -> Batch:
     """
     sampling, rewards = job.dynamic_sampling or DynamicSampling(), job.rewards or Rewards()
     samples = job.workload.samples_per_prompt
-    sampling_tasks = tuple(task for task in turn.tasks if task.kind != "train")
+    sampling_tasks = tuple(task for task in run.tasks if task.kind != "train")
     judging_tasks = tuple(task for task in sampling_tasks if task.kind != "generate")
-    batches, told_apart = [], list[bool]()
+    batches, unequal = [], list[bool]()
     for round_number in range(sampling.max_rounds):
         if first is not None and not round_number:
             batch, tasks = first, judging_tasks
         else:
-            batch = turn.prompts(turn.iteration + round_number * ROUND_STRIDE)
+            batch = run.prompts(run.iteration + round_number * ROUND_STRIDE)
             tasks = sampling_tasks
-        turn.run(tasks, batch)
+        run.send(tasks, batch)
         batches.append(batch)
-        told_apart += groups_told_apart(
-            turn.fetch(batch, ("scores", "rule_scores")), rewards, samples
+        unequal += groups_of_unequal_rewards(
+            run.fetch(batch, ("scores", "rule_scores")), rewards, samples
         )
-        if sum(told_apart) * samples >= count_rows(batch.rows):
+        if sum(unequal) * samples >= count_rows(batch.rows):
             break
-    return chosen_groups(batches, told_apart, samples)
+    return chosen_groups(batches, unequal, samples)
 
 
-def groups_told_apart(scores: Mapping[str, Array], rewards: Rewards, samples: int) -> list[bool]:
+def groups_of_unequal_rewards(
+    scores: Mapping[str, Array], rewards: Rewards, samples: int
+) -> list[bool]:
     """Return of each group whether its samples' rewards differ.
 
     Args:
@@ -151,18 +153,18 @@ def groups_told_apart(scores: Mapping[str, Array], rewards: Rewards, samples: in
     weights = {"scores": rewards.model_weight, "rule_scores": rewards.function_weight}
     total: Any = sum(weights[key] * numbers.astype(np.float64) for key, numbers in scores.items())
     groups = total.reshape(-1, samples)
-    told_apart: list[bool] = (groups.max(axis=1) > groups.min(axis=1)).tolist()
-    return told_apart
+    unequal: list[bool] = (groups.max(axis=1) > groups.min(axis=1)).tolist()
+    return unequal
 
 
-def chosen_groups(batches: list[Batch], told_apart: list[bool], samples: int) -> Batch:
+def chosen_groups(batches: list[Batch], unequal: list[bool], samples: int) -> Batch:
     """Return a batch as large as each of the given ones, of the first groups that tell apart.
 
     Rows of the second batch are counted on from the first one's, and so on.
     """
     size = count_rows(batches[0].rows)
     groups = size // samples
-    first_ones = sorted(range(len(told_apart)), key=lambda group: not told_apart[group])
+    first_ones = sorted(range(len(unequal)), key=lambda group: not unequal[group])
     chosen = sorted(first_ones[:groups])
     pieces: dict[str, tuple[Piece, ...]] = {}
     for place, batch in enumerate(batches):

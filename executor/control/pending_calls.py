@@ -1,4 +1,4 @@
-"""Calls that were sent: in what order, and what their reports say."""
+"""Pending calls: in what order they are sent, and the metrics in their reports."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from executor.control.calls import CallReport
-from executor.control.spans import Reported, Seat
+from executor.control.spans import PoolRank, Reported
 from executor.workers.pools import fetched
 from executor.workers.protocols import DP_METRIC, RankPositions, reduce_metrics
 from rlplan.dataflow import Task, parents_of
@@ -17,12 +17,12 @@ HELD = ("redundant_bytes_max", "buffer_bytes_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """Hold a call that was sent: where it runs, and by seat the reference of its report.
+class PendingCall:
+    """Hold a call that was sent: where it runs, and by pool and rank the reference of its report.
 
     Attributes:
         sent_seconds: When sending its part of an iteration began, on the host's clock.
-        before: By seat, the reference of the report of the call before it, of whatever iteration.
+        before: By pool and rank, the reference of the report of the call before it, of whatever iteration.
         parents: Calls whose outputs it waits for, by name.
     """
 
@@ -30,17 +30,17 @@ class Sent:
     pool: str
     activity: Activity
     positions: RankPositions
-    reports: Mapping[Seat, Any]
+    reports: Mapping[PoolRank, Any]
     sent_seconds: float
-    before: Mapping[Seat, Any]
+    before: Mapping[PoolRank, Any]
     parents: tuple[str, ...] = ()
 
 
-class Outbox:
-    """Note the calls that are sent, in their order on every seat."""
+class CallLog:
+    """Note the calls that are sent, in their order on every rank."""
 
     def __init__(self) -> None:
-        self._last: dict[Seat, Any] = {}
+        self._last: dict[PoolRank, Any] = {}
         self._sent_seconds = 0.0
 
     def begin(self) -> float:
@@ -54,13 +54,15 @@ class Outbox:
         pool: str,
         activity: Activity,
         positions: RankPositions,
-        reports: Mapping[Seat, Any],
+        reports: Mapping[PoolRank, Any],
         parents: tuple[str, ...] = (),
-    ) -> Sent:
+    ) -> PendingCall:
         """Return a call that was just sent."""
-        before = {seat: self._last[seat] for seat in reports if seat in self._last}
+        before = {
+            pool_rank: self._last[pool_rank] for pool_rank in reports if pool_rank in self._last
+        }
         self._last |= reports
-        return Sent(
+        return PendingCall(
             name=name,
             pool=pool,
             activity=activity,
@@ -72,26 +74,29 @@ class Outbox:
         )
 
 
-def reported_by(calls: Sequence[Sent]) -> list[Reported]:
+def reported_by(calls: Sequence[PendingCall]) -> list[Reported]:
     """Wait for calls and return what their ranks reported.
 
-    What was before them on their seats has ended by then, since a seat works in the order of sending.
+    What was before them on their ranks has ended by then, since a rank works in the order of sending.
     """
     references = {
-        (index, seat, held): reference
+        (index, pool_rank, held): reference
         for index, call in enumerate(calls)
-        for held, by_seat in (("own", call.reports), ("before", call.before))
-        for seat, reference in by_seat.items()
+        for held, by_rank in (("own", call.reports), ("before", call.before))
+        for pool_rank, reference in by_rank.items()
     }
-    reports: Mapping[tuple[int, Seat, str], CallReport] = fetched(references)
+    reports: Mapping[tuple[int, PoolRank, str], CallReport] = fetched(references)
     return [
         Reported(
             name=call.name,
             pool=call.pool,
             activity=call.activity,
-            reports={seat: reports[index, seat, "own"] for seat in call.reports},
+            reports={pool_rank: reports[index, pool_rank, "own"] for pool_rank in call.reports},
             sent_seconds=call.sent_seconds,
-            free_seconds={seat: reports[index, seat, "before"].end_seconds for seat in call.before},
+            free_seconds={
+                pool_rank: reports[index, pool_rank, "before"].end_seconds
+                for pool_rank in call.before
+            },
             parents=call.parents,
         )
         for index, call in enumerate(calls)
@@ -99,7 +104,7 @@ def reported_by(calls: Sequence[Sent]) -> list[Reported]:
 
 
 def metrics_by_task(
-    calls: Sequence[Sent], reported: Sequence[Reported]
+    calls: Sequence[PendingCall], reported: Sequence[Reported]
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of each task, and of the transition of weights, by name.
 
@@ -119,7 +124,7 @@ def metrics_by_task(
     return found
 
 
-def _metrics(call: Sent, reports: Mapping[Seat, CallReport]) -> dict[str, float]:
+def _metrics(call: PendingCall, reports: Mapping[PoolRank, CallReport]) -> dict[str, float]:
     """Return a task's metrics over its data-parallel groups."""
     metrics = {rank: report.metrics for (_, rank), report in reports.items()}
     if len(metrics) < call.positions.ranks:  # idle rule workers

@@ -78,10 +78,11 @@ class Run:
         iterations: int,
         saving: Saving,
         start: Checkpoint | None,
-        tell: Progress,
+        progress: Progress | None,
     ) -> None:
         self._plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
-        self._seed, self._iterations, self._saving, self._tell = seed, iterations, saving, tell
+        self._seed, self._iterations = seed, iterations
+        self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
         self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep)
         self._first = start.state.iteration if start is not None else 0
         self._origin_seconds: float | None = None
@@ -102,7 +103,7 @@ class Run:
                 if self._saving.every is None or retry > self._saving.retries:
                     raise
                 iteration = self._go_back()
-                self._tell(
+                self._progress(
                     iteration,
                     self._iterations,
                     f"{error}; goes on after {iteration} iterations"
@@ -119,8 +120,8 @@ class Run:
             _log.info("workers started in %.1f s", seconds)
             dropped = self._prompts.dropped
             left_out = f"; {dropped} prompts left out for their length" if dropped else ""
-            said = f"workers started in {seconds:.1f} s{left_out}"
-            self._tell(self._first + len(self.finished), self._iterations, said)
+            message = f"workers started in {seconds:.1f} s{left_out}"
+            self._progress(self._first + len(self.finished), self._iterations, message)
             try:
                 self._iterate(groups)
             except UserError:
@@ -152,7 +153,7 @@ class Run:
                     self._write(writer, unwritten)
                     self._save(groups, controller, iteration + 1)
                 metrics = iteration_metrics(self._plan, self._tasks, record)
-                self._tell(iteration + 1, self._iterations, progress_line(iteration, metrics))
+                self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
             self._write(writer, unwritten)
         self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
 

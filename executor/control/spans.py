@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from executor.control.calls import CallReport
 from rlplan.trace import Activity, Span
 
-Seat = tuple[str, int]
+PoolRank = tuple[str, int]
 """A pool's name and a rank in it."""
 
 
@@ -16,23 +16,23 @@ class Reported:
 
     Attributes:
         pool: Pool on which the span is noted.
-        reports: By seat; a transition between pools has seats of both.
+        reports: By pool and rank; a transition between pools has ranks of both.
         sent_seconds: When sending began, on the host's clock as in reports.
-        free_seconds: By seat, when its call before this one ended; of any iteration.
+        free_seconds: By pool and rank, when its call before this one ended; of any iteration.
         parents: Calls whose outputs it waited for, by name.
     """
 
     name: str
     pool: str
     activity: Activity
-    reports: Mapping[Seat, CallReport]
+    reports: Mapping[PoolRank, CallReport]
     sent_seconds: float
-    free_seconds: Mapping[Seat, float] = field(default_factory=dict)
+    free_seconds: Mapping[PoolRank, float] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
 
-    def free_from(self, seat: Seat) -> float:
-        """Return when a seat was free for this call, in the clock's seconds."""
-        return max(self.sent_seconds, self.free_seconds.get(seat, self.sent_seconds))
+    def free_from(self, pool_rank: PoolRank) -> float:
+        """Return when a rank was free for this call, in the clock's seconds."""
+        return max(self.sent_seconds, self.free_seconds.get(pool_rank, self.sent_seconds))
 
 
 def measured_spans(
@@ -40,11 +40,10 @@ def measured_spans(
 ) -> tuple[Span, ...]:
     """Return the spans of an iteration's calls, which are given in the order in which they were sent.
 
-    A rank's turn begins when its call before is done, this one was sent and the inputs made on its own
-    pool are there: handing the call over is part of its time. Where it waits longer for another pool, its
-    turn begins when it has what that pool made. The span is from the last rank's turn to the last
-    rank's end, so spans of a pool never overlap: a rank that got its turn earlier worked while its
-    pool was still busy with the task before.
+    A rank starts when its call before is done, this one was sent and the inputs made on its own pool
+    are there: handing the call over is part of its time. Where it waits longer for another pool, it
+    starts when it has what that pool made. The span is from the last rank's start to the last rank's
+    end: a rank that started earlier worked while its pool was still busy with the task before.
 
     Args:
         origin_seconds: What span times count from, on the host's clock as in reports.
@@ -53,17 +52,17 @@ def measured_spans(
     spans = []
     for call in calls:
         parents = [ends[name] for name in call.parents if name in ends]
-        turns = [
-            _turn(seat, report, call.free_from(seat), parents)
-            for seat, report in call.reports.items()
+        starts = [
+            _rank_start(pool_rank, report, call.free_from(pool_rank), parents)
+            for pool_rank, report in call.reports.items()
         ]
         between_pools = len({pool for pool, _ in call.reports}) > 1
         if between_pools:
             # What sends may have been ready while the pool that receives still worked.
-            receiving = [seat for seat in call.reports if seat[0] == call.pool]
-            start = max(min(turns), *map(call.free_from, receiving))
+            receiving = [pool_rank for pool_rank in call.reports if pool_rank[0] == call.pool]
+            start = max(min(starts), *map(call.free_from, receiving))
         else:
-            start = max(turns)
+            start = max(starts)
         spans.append(
             Span(
                 name=call.name,
@@ -78,12 +77,12 @@ def measured_spans(
     return tuple(spans)
 
 
-def _turn(
-    seat: Seat, report: CallReport, free_seconds: float, parents: Sequence[Reported]
+def _rank_start(
+    pool_rank: PoolRank, report: CallReport, free_seconds: float, parents: Sequence[Reported]
 ) -> float:
-    """Return when a rank's turn began, in the clock's seconds."""
-    here = [_end(parent) for parent in parents if parent.pool == seat[0]]
-    elsewhere = [_end(parent) for parent in parents if parent.pool != seat[0]]
+    """Return when a rank started, in the clock's seconds."""
+    here = [_end(parent) for parent in parents if parent.pool == pool_rank[0]]
+    elsewhere = [_end(parent) for parent in parents if parent.pool != pool_rank[0]]
     ready = max([free_seconds, *here])
     if max(elsewhere, default=ready) > ready:
         return report.start_seconds

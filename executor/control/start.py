@@ -9,9 +9,9 @@ import torch
 from executor.control.capabilities import CPU
 from executor.data.workload import PromptBatches
 from executor.rollout.vllm_limits import check_vllm_is_here
-from executor.workers.member import Membership
+from executor.workers.member import RankInPool
+from executor.workers.pool_models import PoolSetup
 from executor.workers.pools import DEVICE, HOST, WorkerGroup, fetched, start_group
-from executor.workers.residents import Duty
 from executor.workers.rule_worker import RuleWorker
 from executor.workers.worker import Worker
 from rlplan.dataflow import Task
@@ -67,11 +67,11 @@ def started_groups(
 
 def join_all(groups: Mapping[WorkerGroup, str]) -> None:
     """Let the ranks of every group meet; `groups` maps each to its device type."""
-    points = fetched({group: group.start("meeting_point")[0] for group in groups})
+    points = fetched({group: group.start("rendezvous")[0] for group in groups})
     waiting: dict[Any, Any] = {}
     for group, device in groups.items():
         members = [
-            Membership(rank=rank, ranks=group.ranks, address=points[group], device=device)
+            RankInPool(rank=rank, ranks=group.ranks, address=points[group], device=device)
             for rank in range(group.ranks)
         ]
         waiting |= {(group, rank): ref for rank, ref in group.start("join", members).items()}
@@ -91,7 +91,7 @@ def prepare_groups(
     waiting: dict[Any, Any] = {}
     for pool in plan.pools:
         here = tuple(task for task in tasks if plan.tasks[task.name].pool == pool.name)
-        request: Any = Duty(
+        request: Any = PoolSetup(
             plan=plan, pool=pool.name, tasks=here, seed=seed, eos_id=prompts.tokenizer.eos_id
         )
         if pool.is_host:

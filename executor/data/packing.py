@@ -13,7 +13,7 @@ from torch import Tensor
 from executor.data.batches import PADDING
 from executor.data.prompt_groups import prompt_leaders, shared_part
 from executor.parallel.context import gather_alike
-from executor.parallel.meshes import ALONE, RankGroup
+from executor.parallel.meshes import ONE_RANK, RankGroup
 
 # Queries of a block under a mask. On a CPU 64 to 256 are equally fast: fewer are more calls, more
 # multiply more keys that they mask out.
@@ -82,33 +82,33 @@ class Packed:
     columns: Tensor
     found: Tensor
     shape: tuple[int, int]
-    ranks: RankGroup = ALONE
+    ranks: RankGroup = ONE_RANK
 
     @property
     def length(self) -> int:
         """Return this rank's part of L, the filler included."""
         return self.tokens.shape[1]
 
-    def whole(self, said: Tensor) -> Tensor:
-        """Return what all ranks say of their positions, in the row's order. Shape (L,).
+    def whole(self, values: Tensor) -> Tensor:
+        """Return the values of all ranks' positions, in the row's order. Shape (L,).
 
         Args:
-            said: Of this rank's positions. Shape (L / n,).
+            values: Of this rank's positions. Shape (L / n,).
         """
-        return gather_alike(said, self.ranks)
+        return gather_alike(values, self.ranks)
 
-    def predictions_at_tokens(self, said: Tensor) -> Tensor:
-        """Return what each position says of the next token, at that token's place. Shape (B, T).
+    def predictions_at_tokens(self, values: Tensor) -> Tensor:
+        """Return what each position predicts of the next token, at that token's place. Shape (B, T).
 
         The first token of a sequence is predicted by nothing: zero, as all padding.
 
         Args:
-            said: What this rank's positions say of the tokens after them. Shape (L / n,).
+            values: What this rank's positions predict of the tokens after them. Shape (L / n,).
         """
-        before = self.whole(said).index_select(0, self.found[:-1])
+        before = self.whole(values).index_select(0, self.found[:-1])
         follows = self.rows[1:] == self.rows[:-1]
-        kept = torch.where(follows, before, torch.zeros_like(said[:1]))
-        placed = said.new_zeros(self.shape)
+        kept = torch.where(follows, before, torch.zeros_like(values[:1]))
+        placed = values.new_zeros(self.shape)
         return placed.index_put((self.rows[1:], self.columns[1:]), kept)
 
     def last_positions(self) -> Tensor:
@@ -118,7 +118,12 @@ class Packed:
 
 
 def pack(
-    tokens: Tensor, parts: Tensor, *, length: int = 0, multiple: int = 1, ranks: RankGroup = ALONE
+    tokens: Tensor,
+    parts: Tensor,
+    *,
+    length: int = 0,
+    multiple: int = 1,
+    ranks: RankGroup = ONE_RANK,
 ) -> Packed:
     """Return the tokens of padded sequences in one row, or this rank's share of them.
 

@@ -1,4 +1,4 @@
-"""Prompts: as text and as tokens, and dealt out to iterations."""
+"""Prompts: as text and as tokens, and in batches for iterations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def _check_messages(prompt: Any, origin: str, column: str) -> None:
 
 
 class PromptStream:
-    """Deal out rows in shuffled epochs; an iteration's batch depends on its number only."""
+    """Give batches of rows in shuffled epochs; an iteration's batch depends on its number only."""
 
     def __init__(self, rows: Sequence[Row], batch_size: int, seed: int) -> None:
         assert rows, "a stream needs rows"
@@ -104,7 +104,7 @@ class PromptStream:
 def encode_prompts(
     rows: Sequence[Row], tokenizer: Tokenizer, lengths: Lengths, data: PromptData | None = None
 ) -> Prompts:
-    """Return the prompts as text and tokens, those of other lengths dealt with as the job says.
+    """Return the prompts as text and tokens; the job says what becomes of those that are too long.
 
     Call it on all rows before a run starts, so that a prompt that is too long stops it at once.
 

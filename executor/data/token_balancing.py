@@ -1,4 +1,4 @@
-"""How the rows of a mini-batch are dealt out to micro-batches."""
+"""Token balancing: the rows of a mini-batch in micro-batches of about equal tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,17 +50,17 @@ def balanced_rows(
         largest = max((rows for rows in pieces if len(rows) > 1), key=sizes.of)
         pieces.remove(largest)
         pieces += _cut(largest, 2, sizes)
-    return _dealt(pieces, count, micro_batch, sizes)
+    return _balanced(pieces, count, micro_batch, sizes)
 
 
 def _cut(rows: list[int], count: int, sizes: _Sizes) -> list[list[int]]:
     """Return samples of one prompt in so many parts of about equal tokens."""
     if count == 1:
         return [rows]
-    return _dealt([[row] for row in rows], count, -(-len(rows) // count), sizes)
+    return _balanced([[row] for row in rows], count, -(-len(rows) // count), sizes)
 
 
-def _dealt(
+def _balanced(
     pieces: Sequence[list[int]], count: int, capacity: int, sizes: _Sizes
 ) -> list[list[int]]:
     """Return `count` sets of at most `capacity` rows, which have room for all; pieces stay together."""

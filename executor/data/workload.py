@@ -22,11 +22,11 @@ MADE_UP_BATCHES = 4
 def response_lengths(job: Job, iteration: int) -> npt.NDArray[np.int64]:
     """Return the most tokens of each response of an iteration. Shape (sequences,).
 
-    The simulator draws from the same distribution, so both mean the same work.
+    The simulator samples the same distribution, so both mean the same work.
     """
     work = job.workload
-    drawn = sample_lengths(work.response_tokens, work.sequences, job.seed + iteration)
-    return np.array(drawn, dtype=np.int64)
+    sampled = sample_lengths(work.response_tokens, work.sequences, job.seed + iteration)
+    return np.array(sampled, dtype=np.int64)
 
 
 class PromptBatches:

@@ -1,6 +1,6 @@
 """Rewards and advantages of a batch of responses, by the estimator that the algorithm names.
 
-Every tensor of shape (B, T) is aligned with `tokens`: entry t speaks of the token at t and of the
+Every tensor of shape (B, T) is aligned with `tokens`: entry t belongs to the token at t and to the
 state before it (the tokens before t). So `log_probs[:, t]` and `values[:, t]` are what the models
 give out at position t - 1, and `values[:, t]` knows nothing of the token at t.
 """

@@ -33,10 +33,10 @@ def infer(
         pipeline_forward(
             shard,
             batches,
-            lambda said, number: results.append(reader(said, batches[number])[column]),
+            lambda head, number: results.append(reader(head, batches[number])[column]),
         )
         if shard.fully_sharded is not None:
-            shard.fully_sharded.rest()
+            shard.fully_sharded.reshard()
         if not shard.stages[-1].last:
             return None
         order = torch.tensor([row for rows in shares for row in rows], device=tokens.device)

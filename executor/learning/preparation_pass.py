@@ -41,7 +41,7 @@ def preparation(
 
 def _columns(task: Task, shape: tuple[int, int], device: torch.device) -> dict[str, torch.Tensor]:
     """Return random columns of everything that a task waits for."""
-    drawn = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     sequences = {"tokens": torch.zeros(shape, dtype=torch.long), "parts": half_responses(shape)}
     columns: dict[str, torch.Tensor] = {}
     for key in task.inputs:
@@ -53,5 +53,5 @@ def _columns(task: Task, shape: tuple[int, int], device: torch.device) -> dict[s
                 columns |= {f"pretrain_{name}": column for name, column in sequences.items()}
             case _:
                 size = shape[:1] if key in BYTES_PER_SAMPLE else shape
-                columns[key] = torch.randn(size, generator=drawn)
+                columns[key] = torch.randn(size, generator=generator)
     return {name: column.to(device) for name, column in columns.items()}

@@ -1,4 +1,4 @@
-"""Rewards of responses and of their tokens: what models and rules say, less the penalties.
+"""Rewards of responses and of their tokens: scores of models and rules, less the penalties.
 
 Tensors of shape (B, T) are aligned with `tokens`, as in `executor.learning.advantages`.
 """

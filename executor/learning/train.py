@@ -13,7 +13,7 @@ from executor.data.batches import RESPONSE
 from executor.data.packing import packed_tokens
 from executor.data.token_balancing import balanced_rows
 from executor.learning.losses import Loss, load_loss
-from executor.model.forward import Reader, pack_for, policy_reader, read_values, say
+from executor.model.forward import Reader, head_outputs, pack_for, policy_reader, read_values
 from executor.parallel.pipeline import pipeline_backward
 from executor.weights.shard import ModelShard
 from rlplan.job import Hyperparameters
@@ -50,7 +50,7 @@ def update_model(
     sums: dict[str, Tensor] = {}
     for _ in range(epochs):
         for share, normalizer in zip(shares, normalizers, strict=True):
-            parts = micro_batches(shard, share, micro_batch)
+            parts = split_micro_batches(shard, share, micro_batch)
             for name, value in run_micro_batches(shard, parts, loss, settings, normalizer).items():
                 sums[name] = sums.get(name, torch.zeros((), device=shard.device)) + value
             reduce_gradients(shard)
@@ -65,7 +65,9 @@ def _as_numbers(sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
     return dict(zip(sums, values, strict=True))
 
 
-def micro_batches(shard: ModelShard, share: Batch, micro_batch: int) -> list[dict[str, Tensor]]:
+def split_micro_batches(
+    shard: ModelShard, share: Batch, micro_batch: int
+) -> list[dict[str, Tensor]]:
     """Return a mini-batch's rows in micro-batches of about equal tokens, as the schedule wants them."""
     tokens, parts, stages = share["tokens"], share["parts"], shard.mesh.pp_size
     # Interleaved schedules take whole rounds of micro-batches, one for each rank of the pipeline.
@@ -92,8 +94,8 @@ def run_micro_batches(
         length = max(packed_tokens(part["tokens"], part["parts"]) for part in parts)
     batches = [pack_for(shard, part["tokens"], part["parts"], length=length) for part in parts]
 
-    def loss_of(said: Tensor, number: int) -> Tensor:
-        outputs = reader(said, batches[number])
+    def loss_of(head: Tensor, number: int) -> Tensor:
+        outputs = reader(head, batches[number])
         total, metrics = loss(outputs, parts[number], settings, normalizer)
         for name, value in metrics.items():
             sums[name] = sums[name] + value if name in sums else value
@@ -103,7 +105,7 @@ def run_micro_batches(
         pipeline_backward(shard, batches, loss_of)
         return sums
     for number, packed in enumerate(batches):
-        loss_of(say(shard, packed), number).backward()  # type: ignore[no-untyped-call]
+        loss_of(head_outputs(shard, packed), number).backward()  # type: ignore[no-untyped-call]
     return sums
 
 

@@ -31,7 +31,7 @@ class StageModel(nn.Module):
     """Hold consecutive layers of a transformer; the first stage embeds, the last one has the head.
 
     Parameters have the same names in any number of stages: `backbone.layers.7.mlp.up_proj.weight`
-    is the eighth layer's wherever that lives.
+    is the eighth layer's on any stage.
 
     Args:
         backbone: A whole transformer, of which this stage takes its part.
@@ -77,7 +77,7 @@ class StageModel(nn.Module):
         *,
         only_last: bool = False,
     ) -> Tensor:
-        """Return hidden states (B, T, hidden), or on the last stage what the head says of them.
+        """Return hidden states (B, T, hidden), or on the last stage the head's outputs.
 
         Args:
             inputs: Tokens (B, T) on the first stage, else hidden states.
@@ -102,8 +102,8 @@ class StageModel(nn.Module):
         if not self.last:
             return hidden
         normed = parts.norm(hidden[:, -1:] if only_last else hidden)
-        said: Tensor = self.head(normed)
-        return said
+        outputs: Tensor = self.head(normed)
+        return outputs
 
     def _repeats(self, number: int) -> bool:
         if not torch.is_grad_enabled():
@@ -140,11 +140,11 @@ def build_stages(
 ) -> tuple[StageModel, ...]:
     """Return stages of a model on the host in fp32, the same weights for the same seed.
 
-    Matrices are drawn with the family's own initialisation. A tied head that is not on the stage of
+    Matrices get the family's own initialisation. A tied head that is not on the stage of
     its embedding is a copy of it.
 
     Args:
-        random_head: Whether a scalar head is drawn, so that scores of a fresh model have a spread
+        random_head: Whether a scalar head is random, so that scores of a fresh model have a spread
             near one; a critic's starts at zero, so that its first values are unbiased.
         stages: Into how many stages the model is cut.
         held: Which of them are returned.
@@ -196,8 +196,8 @@ def _head(architecture: ModelArchitecture, head: Head, backbone: Any) -> nn.Line
 def _randomize(head: nn.Linear, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        draws = torch.randn(1, head.in_features, generator=generator) / head.in_features**0.5
-        head.weight.copy_(draws)
+        noise = torch.randn(1, head.in_features, generator=generator) / head.in_features**0.5
+        head.weight.copy_(noise)
 
 
 def _backbone(architecture: ModelArchitecture, recompute: Recompute) -> Any:
@@ -241,7 +241,7 @@ def family_config(architecture: ModelArchitecture) -> Any:
 
 
 def _mlp_sizes(architecture: ModelArchitecture) -> dict[str, Any]:
-    """Return what a family's config says of its MLPs or experts."""
+    """Return the sizes of MLPs or experts in a family's config."""
     if not architecture.num_experts:
         return {"intermediate_size": architecture.ffn_size}
     sizes: dict[str, Any] = {"num_experts_per_tok": architecture.experts_per_token}

@@ -1,6 +1,6 @@
-"""What a model says of whole sequences, aligned to tokens.
+"""Log-probabilities, values and scores of whole sequences, aligned to tokens.
 
-Entry t of an output speaks of the token at t and of the state before it, so it is read at t - 1;
+Entry t of an output belongs to the token at t and to the state before it, so it is read at t - 1;
 a sequence's first token has nothing before it, and its entry is zero, as that of padding.
 """
 
@@ -14,7 +14,7 @@ from executor.data.batches import PADDING
 from executor.data.packing import Packed, pack
 from executor.weights.shard import ModelShard
 
-# Reads outputs by name out of what the head says of a packed row, (1, L, width).
+# Reads outputs by name out of the head's logits or scalars of a packed row, (1, L, width).
 Reader = Callable[[Tensor, Packed], dict[str, Tensor]]
 
 
@@ -36,8 +36,8 @@ def token_positions(parts: Tensor) -> Tensor:
 def policy_reader(temperature: float, *, entropy: bool = False) -> Reader:
     """Return a reader of the tokens' `log_probs` at a temperature, and the `entropy` if asked. (B, T)."""
 
-    def read(said: Tensor, packed: Packed) -> dict[str, Tensor]:
-        logits = said[0].float() / temperature
+    def read(head: Tensor, packed: Packed) -> dict[str, Tensor]:
+        logits = head[0].float() / temperature
         chosen = -F.cross_entropy(logits, packed.next_tokens, reduction="none")
         outputs = {"log_probs": packed.predictions_at_tokens(chosen)}
         if entropy:
@@ -49,14 +49,14 @@ def policy_reader(temperature: float, *, entropy: bool = False) -> Reader:
     return read
 
 
-def read_values(said: Tensor, packed: Packed) -> dict[str, Tensor]:
+def read_values(head: Tensor, packed: Packed) -> dict[str, Tensor]:
     """Return the `values` of the states before each token. Shape (B, T)."""
-    return {"values": packed.predictions_at_tokens(said[0, :, 0].float())}
+    return {"values": packed.predictions_at_tokens(head[0, :, 0].float())}
 
 
-def read_scores(said: Tensor, packed: Packed) -> dict[str, Tensor]:
+def read_scores(head: Tensor, packed: Packed) -> dict[str, Tensor]:
     """Return the `scores` of whole responses, read at their last token. Shape (B,)."""
-    return {"scores": packed.whole(said[0, :, 0].float())[packed.last_positions()]}
+    return {"scores": packed.whole(head[0, :, 0].float())[packed.last_positions()]}
 
 
 def pack_for(shard: ModelShard, tokens: Tensor, parts: Tensor, *, length: int = 0) -> Packed:
@@ -74,12 +74,12 @@ def policy_outputs(
     On a model of one pipeline stage.
     """
     packed = pack_for(shard, tokens, parts)
-    return policy_reader(temperature, entropy=entropy)(say(shard, packed), packed)
+    return policy_reader(temperature, entropy=entropy)(head_outputs(shard, packed), packed)
 
 
-def say(shard: ModelShard, packed: Packed) -> Tensor:
-    """Return what the head of a model of one pipeline stage says of a packed row. (1, L, width)."""
+def head_outputs(shard: ModelShard, packed: Packed) -> Tensor:
+    """Return the head's outputs for a packed row, on a model of one pipeline stage. (1, L, width)."""
     (stage,) = shard.stages
     with shard.autocast():
-        said: Tensor = stage(packed.tokens, packed.slots, packed.positions)
-    return said
+        outputs: Tensor = stage(packed.tokens, packed.slots, packed.positions)
+    return outputs

@@ -32,7 +32,7 @@ class RankGroup:
         return values
 
 
-ALONE = RankGroup()
+ONE_RANK = RankGroup()
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class RankMesh:
     consecutive data-parallel ranks, which leaves `expert_copies` of each expert.
 
     Attributes:
-        device: Where this rank's tensors live.
+        device: Where this rank's tensors are.
         mesh: Its dimensions are those of more than one rank; None where there is none.
         ep: Expert-parallel size.
         token_mesh: Tells data- from context-parallel ranks, where there are both kinds.
@@ -93,7 +93,7 @@ class RankMesh:
 
     @property
     def leads(self) -> bool:
-        """Tell whether this rank speaks for its data-parallel position: the end of its pipeline."""
+        """Tell whether this rank's results count for its data-parallel position: the end of its pipeline."""
         return self.rank in self.positions.leaders()
 
     @property
@@ -113,7 +113,7 @@ class RankMesh:
         """Return the ranks that share the tokens of each sequence."""
         size = self.positions.cp_size
         if size == 1:
-            return ALONE
+            return ONE_RANK
         group = self.group("copies")
         if self.token_mesh is not None:
             group = self.token_mesh.get_group("cp")
@@ -123,7 +123,7 @@ class RankMesh:
     def experts(self) -> RankGroup:
         """Return the ranks that share out the experts."""
         if self.expert_mesh is None:
-            return ALONE
+            return ONE_RANK
         return RankGroup(self.ep, self.dp % self.ep, self.expert_mesh.get_group("ep"))
 
     @property

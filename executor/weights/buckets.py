@@ -13,7 +13,7 @@ from torch import Tensor
 
 from executor.model.building import EMBEDDING, HEAD
 from executor.weights.flat import Entry
-from executor.weights.reshard import Holding, Span, overlap
+from executor.weights.reshard import ShardLayout, Span, overlap
 
 WEIGHT_BYTES = torch.float32.itemsize  # shards hold fp32, whatever is multiplied in
 
@@ -117,8 +117,8 @@ class Slice:
     shape: tuple[int, ...]
 
 
-def lent_slices(
-    source: Holding,
+def export_slices(
+    source: ShardLayout,
     values: Tensor,
     wanted: Sequence[Block],
     target_tp: int,

@@ -37,7 +37,7 @@ class FlatParameters:
 
     Args:
         modules: The rank's stages; their parameters, plain or DTensor, are replaced by views.
-        device: Where the flat tensors live.
+        device: Where the flat tensors are.
         trainable: Whether a flat gradient is kept as well.
         shared: Name of a parameter of which another pipeline stage has a copy.
         owner: Whether this rank's is the original, not the copy.
@@ -91,11 +91,11 @@ class FlatParameters:
         view = self.values[entry.start : entry.stop].view(shape)
         view.copy_(local_part(parameter))
         replacement = nn.Parameter(
-            dressed_as(view, parameter), requires_grad=self.gradients is not None
+            with_placements_of(view, parameter), requires_grad=self.gradients is not None
         )
         if self.gradients is not None:
             gradient = self.gradients[entry.start : entry.stop].view(shape)
-            replacement.grad = dressed_as(gradient, parameter)
+            replacement.grad = with_placements_of(gradient, parameter)
         for module, name in owners:
             setattr(module, name, replacement)
 
@@ -206,11 +206,11 @@ def is_partial(name: str) -> bool:
 
 def _cut_of(parameter: Tensor) -> tuple[int | None, tuple[int, ...]]:
     """Return along what a parameter is cut over the tensor-parallel ranks, and the part's shape."""
-    # Stacked matrices that are cut one by one say so themselves (`executor.model.experts`).
-    said: tuple[int | None, tuple[int, ...]] | None = getattr(parameter, "cut", None)
+    # Stacked matrices that are cut one by one note it themselves (`executor.model.experts`).
+    noted: tuple[int | None, tuple[int, ...]] | None = getattr(parameter, "cut", None)
     shape = tuple(local_part(parameter).shape)
-    if said is not None or not isinstance(parameter, DTensor):
-        return said or (None, shape)
+    if noted is not None or not isinstance(parameter, DTensor):
+        return noted or (None, shape)
     (placement,) = parameter.placements
     return (placement.dim if isinstance(placement, Shard) else None), shape
 
@@ -221,7 +221,7 @@ def local_part(parameter: Tensor) -> Tensor:
     return detached.to_local() if isinstance(detached, DTensor) else detached
 
 
-def dressed_as(local: Tensor, parameter: Tensor) -> Tensor:
+def with_placements_of(local: Tensor, parameter: Tensor) -> Tensor:
     """Return `local` dressed as the DTensor that `parameter` is, or as it is."""
     if not isinstance(parameter, DTensor):
         return local

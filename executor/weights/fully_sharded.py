@@ -1,7 +1,7 @@
 """Weights, gradients and optimizer states sharded over the copies of a model, by torch's FSDP2.
 
-ZeRO stage 3 gathers a layer's weights for its forward and again for its backward pass, and they rest
-in shards. Stage 2 gathers them after each step, and they stay whole. Gradients are scattered after
+ZeRO stage 3 gathers a layer's weights for its forward and again for its backward pass, and they stay
+sharded between. Stage 2 gathers them after each step, and they stay whole. Gradients are scattered after
 every micro-batch in both (Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
 """
 
@@ -43,7 +43,7 @@ class FullyShardedParameters:
         found = distinct_parameters(stages)
         self.entries = entries_of(found)
         self.shared, self.owner, self._mesh, self._stages = shared, owner, mesh, stages
-        self._homes = {name: owners[0] for name, _, owners in found}
+        self._owners = {name: owners[0] for name, _, owners in found}
         assert mesh.mesh is not None, "one rank shards nothing"
         self._stays_whole = stays_whole
         ranks, again = mesh.mesh["copies"], not stays_whole
@@ -62,8 +62,8 @@ class FullyShardedParameters:
             if mesh.device.type == "cpu":
                 module.set_force_sum_reduction_for_comms(True)
         # Modules hold whole weights instead while these are gathered.
-        self._shares = {name: getattr(module, key) for name, (module, key) in self._homes.items()}
-        self.renew()
+        self._shares = {name: getattr(module, key) for name, (module, key) in self._owners.items()}
+        self.refresh()
 
     @property
     def weight_bytes(self) -> int:
@@ -100,17 +100,17 @@ class FullyShardedParameters:
         """Return the weights of this rank's stages in one flat tensor; all ranks gather together."""
         flat = torch.empty(self.entries[-1].stop, device=self._mesh.device)
         with torch.no_grad():
-            self._gather()
-            for entry, (module, key) in zip(self.entries, self._homes.values(), strict=True):
+            self._unshard()
+            for entry, (module, key) in zip(self.entries, self._owners.values(), strict=True):
                 values = local_part(getattr(module, key))
                 flat[entry.start : entry.stop].view(values.shape).copy_(values)
-        self.rest()
+        self.reshard()
         return flat
 
     def write_values(self, flat: Tensor) -> None:
         """Take over weights that `whole_values` of any rank of this position returned."""
         self.write_shares(self.stored(), flat)
-        self.renew()
+        self.refresh()
 
     def whole_of(self, shares: Sequence[Tensor]) -> Tensor:
         """Return what is sharded as the weights are, whole and in one flat tensor.
@@ -122,11 +122,11 @@ class FullyShardedParameters:
         with torch.no_grad():
             for weight, share in zip(weights, shares, strict=True):
                 weight.copy_(share)
-            self._give_back()
+            self._reshard()
             whole = self.whole_values()
             for weight, before in zip(weights, kept, strict=True):
                 weight.copy_(before)
-        self.renew()
+        self.refresh()
         return whole
 
     def write_shares(self, shares: Sequence[Tensor], flat: Tensor) -> None:
@@ -142,22 +142,22 @@ class FullyShardedParameters:
         """Return the ranks that share out a parameter."""
         return self._mesh.expert_copies if is_expert(name) else self._mesh.copies
 
-    def rest(self) -> None:
-        """Give back what was gathered for a pass; weights rest in shards, or stay whole."""
+    def reshard(self) -> None:
+        """Give back what was gathered for a pass; weights stay sharded, or stay whole."""
         if not self._stays_whole:
-            self._give_back()
+            self._reshard()
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Forget gathered weights, whose shares have changed; gather them again if they stay whole."""
-        self._give_back()
+        self._reshard()
         if self._stays_whole:
-            self._gather()
+            self._unshard()
 
-    def _gather(self) -> None:
+    def _unshard(self) -> None:
         for unit in self.modules():
             unit.unshard()
 
-    def _give_back(self) -> None:
+    def _reshard(self) -> None:
         for unit in self.modules():
             unit.reshard()
 
@@ -221,7 +221,7 @@ class FullyShardedOptimizer(ShardOptimizer):
             gradient.mul_(factor)
         self.adam.step()
         self.adam.zero_grad()
-        self._weights.renew()
+        self._weights.refresh()
 
     def _gradients(self) -> list[tuple[str, Tensor]]:
         """Return this rank's share of each gradient by name."""

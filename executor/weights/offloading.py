@@ -1,4 +1,4 @@
-"""Tensors that live in host memory between uses, and on the device while they are needed."""
+"""Tensors that are off-loaded to host memory between uses."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 
-class HostParking:
+class HostOffload:
     """Keep tensors on the host between uses; the tensors themselves, and views of them, stay valid.
 
     Args:
-        tensors: Returns what is parked, each with a storage of its own; it may grow between uses.
+        tensors: Returns what is off-loaded, each with a storage of its own; it may grow between uses.
     """
 
     def __init__(self, tensors: Callable[[], Sequence[Tensor]]) -> None:
@@ -21,13 +21,13 @@ class HostParking:
     @contextmanager
     def on_device(self) -> Iterator[None]:
         """Hold the tensors on the device inside the context."""
-        self.fetch()
+        self.reload()
         try:
             yield
         finally:
-            self.park()
+            self.offload()
 
-    def park(self) -> None:
+    def offload(self) -> None:
         """Copy the tensors to the host and give their device memory back."""
         for tensor in self._tensors():
             whole = _storage_of(tensor)
@@ -36,8 +36,8 @@ class HostParking:
             whole.untyped_storage().resize_(0)
             self._held.append((whole, host))
 
-    def fetch(self) -> None:
-        """Take device memory again and copy the tensors back; nothing where nothing is parked."""
+    def reload(self) -> None:
+        """Take device memory again and copy the tensors back; nothing where nothing is off-loaded."""
         for whole, host in self._held:
             whole.untyped_storage().resize_(host.untyped_storage().nbytes())
             whole.copy_(host)

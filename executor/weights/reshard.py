@@ -30,7 +30,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class ShardLayout:
     """Say what a rank has of a model's weights, without the values.
 
     Attributes:
@@ -89,7 +89,10 @@ def overlap(
 
 
 def wanted_entries(
-    receiver: Holding, sender: Holding, members: Sequence[Holding], names: frozenset[str]
+    receiver: ShardLayout,
+    sender: ShardLayout,
+    members: Sequence[ShardLayout],
+    names: frozenset[str],
 ) -> tuple[Entry, ...]:
     """Return what a rank has to receive from another one of its group.
 
@@ -102,14 +105,14 @@ def wanted_entries(
     if sender.rank == receiver.rank:
         return ()
     same_stage = [member for member in members if member.pp == sender.pp]
-    lends_whole = sender.pp != receiver.pp and sender == _lender(receiver, same_stage)
+    sends_whole = sender.pp != receiver.pp and sender == _sender_of_whole(receiver, same_stage)
     return tuple(
         entry
         for entry in sender.entries
-        if entry.name in names and (entry.dimension is not None or lends_whole)
+        if entry.name in names and (entry.dimension is not None or sends_whole)
     )
 
 
-def _lender(receiver: Holding, same_stage: Sequence[Holding]) -> Holding:
+def _sender_of_whole(receiver: ShardLayout, same_stage: Sequence[ShardLayout]) -> ShardLayout:
     """Return who of a stage gives a receiver what its ranks all hold: lenders take turns."""
     return same_stage[receiver.tp % len(same_stage)]

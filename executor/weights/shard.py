@@ -15,15 +15,15 @@ from executor.parallel.expert_parallel import ExpertParallelOptimizer, ExpertPar
 from executor.parallel.generation_layouts import cuts_sequences
 from executor.parallel.meshes import RankGroup, RankMesh
 from executor.parallel.tensor_parallel import apply_tensor_parallelism
-from executor.weights.borrowed_shard import LentParameters
 from executor.weights.flat import FlatParameters
 from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
-from executor.weights.offloading import HostParking
+from executor.weights.offloading import HostOffload
+from executor.weights.shared_parameters import SharedParameters
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import Precision
 
-Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters | LentParameters
+Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters | SharedParameters
 Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 
 # Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
@@ -40,9 +40,9 @@ class ModelShard:
 
     Attributes:
         stages: This rank's pipeline stages, first ones first; several where they interleave.
-        flat: Its weights: whole ones in one flat tensor, fully sharded ones, or lent ones.
+        flat: Its weights: whole ones in one flat tensor, fully sharded ones, or shared ones.
         trainer: Reduces gradients and steps; None where the model is not trained.
-        parking: Keeps optimizer states, or the weights of a model that is not trained, on the host
+        offloading: Keeps optimizer states, or the weights of a model that is not trained, on the host
             between uses; None: they stay on the device.
         tokens_multiple: Packed rows divide by it; hidden states between stages are so much shorter,
             where sequence parallelism cuts them along the tokens.
@@ -55,12 +55,12 @@ class ModelShard:
     head: Head
     precision: Precision
     trainer: ShardOptimizer | None = None
-    parking: HostParking | None = None
+    offloading: HostOffload | None = None
     tokens_multiple: int = 1
 
     @property
     def device(self) -> torch.device:
-        """Return where the shard lives."""
+        """Return where the shard is."""
         return self.mesh.device
 
     @property
@@ -74,24 +74,24 @@ class ModelShard:
         return sum(len(stage.layers) for stage in self.stages)
 
     def weights_on_device(self) -> AbstractContextManager[None]:
-        """Return the context of a forward pass: weights that live on the host are there inside it."""
+        """Return the context of a forward pass: off-loaded weights are there inside it."""
         return self._fetched() if self.trainer is None else nullcontext()
 
     def states_on_device(self) -> AbstractContextManager[None]:
-        """Return the context of an update: optimizer states that live on the host are there inside it."""
+        """Return the context of an update: off-loaded optimizer states are there inside it."""
         return self._fetched() if self.trainer is not None else nullcontext()
 
     def _fetched(self) -> AbstractContextManager[None]:
-        return self.parking.on_device() if self.parking is not None else nullcontext()
+        return self.offloading.on_device() if self.offloading is not None else nullcontext()
 
-    def park(self) -> None:
+    def offload(self) -> None:
         """Keep what is not needed between uses on the host from now on."""
         trainer, flat = self.trainer, self.flat
         if trainer is not None:
-            self.parking = HostParking(trainer.states)
+            self.offloading = HostOffload(trainer.states)
         else:
-            self.parking = HostParking(flat.stored)
-        self.parking.park()
+            self.offloading = HostOffload(flat.stored)
+        self.offloading.offload()
 
     @property
     def fully_sharded(self) -> FullyShardedParameters | None:
@@ -129,7 +129,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
 ) -> ModelShard:
     """Return a rank's shard of the model that `seed` gives, the same weights on any layout.
 
-    The whole model is drawn on the host and then cut.
+    The whole model is initialised on the host and then cut.
 
     Args:
         role: Chooses the stream of the seed, and how a scalar head starts.

@@ -21,9 +21,9 @@ from torch.distributed.tensor import DTensor, Shard
 from executor.learning.optimizers import MOMENTS
 from executor.model.building import EMBEDDING, HEAD
 from executor.parallel.meshes import RankMesh
-from executor.weights.borrowed_shard import LentParameters
 from executor.weights.flat import Entry
 from executor.weights.shard import ModelShard
+from executor.weights.shared_parameters import SharedParameters
 from rlplan.errors import FileError
 
 WEIGHTS = "weights"
@@ -37,7 +37,7 @@ def save_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
         folder: Of this model alone.
         tied: Whether the model's head is its embedding, which then is stored once.
     """
-    assert shard.trainer is not None, "a model that is not trained is drawn from the seed"
+    assert shard.trainer is not None, "a model that is not trained is built from the seed"
     flats = {WEIGHTS: shard.flat.whole_values(), **shard.trainer.whole_moments()}
     _save(_states(shard, flats, tied=tied) | {STEPS: torch.tensor(shard.trainer.steps)}, folder)
 
@@ -48,13 +48,13 @@ def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     Raises:
         FileError: The folder does not hold this model.
     """
-    assert shard.trainer is not None, "a model that is not trained is drawn from the seed"
+    assert shard.trainer is not None, "a model that is not trained is built from the seed"
     size = shard.flat.entries[-1].stop
     kinds = stored_kinds(folder)
     flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
     steps = torch.tensor(0)
     _load(_states(shard, flats, tied=tied) | {STEPS: steps}, folder)
-    assert not isinstance(shard.flat, LentParameters), "what is trained lends, and borrows nothing"
+    assert not isinstance(shard.flat, SharedParameters), "what is trained has all of its weights"
     shard.flat.write_values(flats.pop(WEIGHTS))
     shard.trainer.write_moments(flats, int(steps))
 
@@ -72,7 +72,7 @@ def load_weights(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     """
     flat = torch.empty(shard.flat.entries[-1].stop, device=shard.device)
     _load(_states(shard, {WEIGHTS: flat}, tied=tied), folder)
-    assert not isinstance(shard.flat, LentParameters), "what borrows weights has none of its own"
+    assert not isinstance(shard.flat, SharedParameters), "shared weights are the train shard's"
     shard.flat.write_values(flat)
 
 
@@ -124,8 +124,8 @@ def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> No
                 no_dist=alone or not dist.is_initialized(),
             )
     except CheckpointException as error:
-        said = "; ".join(str(failure[0]) for failure in error.failures.values())
-        raise FileError(str(folder), f"does not hold this model: {said}") from None
+        reasons = "; ".join(str(failure[0]) for failure in error.failures.values())
+        raise FileError(str(folder), f"does not hold this model: {reasons}") from None
 
 
 def _states(shard: ModelShard, flats: Mapping[str, Tensor], *, tied: bool) -> dict[str, Tensor]:

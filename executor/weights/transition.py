@@ -5,7 +5,7 @@ others every rank receives what its generate shard has beyond its train shard, i
 the plan's transition (Sheng et al. 2025, HybridFlow, section 5 and Table 2):
 
 - `hybridflow`: micro-DP groups; the train shard is a slice of the generate shard, so that nothing is
-  held twice while tokens are generated: lent where both are cut alike (`executor.weights.borrowed_shard`), else moved;
+  held twice while tokens are generated: shared where both are cut alike (`executor.weights.shared_parameters`), else moved;
 - `hybridflow-v`, `all-gather`: the whole model-parallel block, of which the generate shard is cut.
   Fully sharded weights are gathered over the copies of the model first, and with that `all-gather`
   is the one over all ranks; experts are gathered over the expert-parallel ranks.
@@ -23,27 +23,27 @@ from torch import Tensor
 
 from executor.model.building import HEAD
 from executor.parallel.generation_layouts import gather_groups, uses_micro_groups
-from executor.weights.borrowed_shard import LentParameters, lent_names
 from executor.weights.buckets import WEIGHT_BYTES, Block, buckets_of, spans_of_blocks, write_block
 from executor.weights.flat import Entry, FlatParameters
-from executor.weights.reshard import Holding, Part, source_name, wanted_entries, write_shard
+from executor.weights.reshard import Part, ShardLayout, source_name, wanted_entries, write_shard
 from executor.weights.shard import ModelShard
+from executor.weights.shared_parameters import SharedParameters, shared_names
 from rlplan.plan import Plan
 
 # By sender of a round: its tensor-parallel position, what it sent, and where that is.
 Arrival = tuple[int, Sequence[Block], Tensor]
 
 
-def holding_of(shard: ModelShard) -> Holding:
+def shard_layout_of(shard: ModelShard) -> ShardLayout:
     """Return what a rank has of its model's weights."""
     mesh = shard.mesh
-    return Holding(mesh.rank, mesh.pp, mesh.tp, tuple(shard.flat.entries))
+    return ShardLayout(mesh.rank, mesh.pp, mesh.tp, tuple(shard.flat.entries))
 
 
 class PoolTransition:
     """Gather the generate shard inside the train pool; every rank builds and runs it together.
 
-    Where the train shard can be lent, the generate shard is rebuilt to borrow it.
+    Where both are cut alike, the generate shard is rebuilt to share the train shard's memory.
 
     Attributes:
         received_bytes: What the last run received on this rank.
@@ -55,47 +55,47 @@ class PoolTransition:
         self._train, self._generate = train, generate
         self.received_bytes = self.redundant_bytes = self.buffer_bytes = 0
         self._cut_out = not uses_micro_groups(plan)
-        lent = self._borrowed() if not self._cut_out else {}
-        # A train shard that is a slice of the generate shard, but not lent, lives there for the time.
-        self._moves = not self._cut_out and not lent and isinstance(train.flat, FlatParameters)
+        shared = self._share() if not self._cut_out else {}
+        # A train shard that is a slice of the generate shard, but shares no memory, is moved into it.
+        self._moves = not self._cut_out and not shared and isinstance(train.flat, FlatParameters)
         groups = gather_groups(plan)
         ranks = next(group for group in groups if train.mesh.rank in group)
         made = [dist.new_group(list(group)) if len(group) > 1 else None for group in groups]
         self._group = made[groups.index(ranks)]
-        self._mine = mine = holding_of(train)
-        self._members: list[Holding] = [mine]
-        names = {entry.name for entry in generate.flat.entries} - lent.keys()
+        self._mine = mine = shard_layout_of(train)
+        self._members: list[ShardLayout] = [mine]
+        names = {entry.name for entry in generate.flat.entries} - shared.keys()
         wanted = [frozenset(names)]
         if self._group is not None:
             self._members, wanted = _exchanged(self._group, (mine, wanted[0]), len(ranks))
         if self._cut_out:
             wanted = [self._all_names(plan)] * len(wanted)
         self._wants = dict(zip([member.rank for member in self._members], wanted, strict=True))
-        self._written = self._destinations(lent)
+        self._written = self._destinations(shared)
         # A rank receives from all others of its group at a time: they share its bucket.
         senders = max(1, len(self._members) - 1)
         self._elements = plan.bucket_bytes // (WEIGHT_BYTES * senders)
 
-    def _destinations(self, lent: Mapping[str, str]) -> dict[str, list[Entry]]:
+    def _destinations(self, shared: Mapping[str, str]) -> dict[str, list[Entry]]:
         """Return what is written from each parameter that this rank has or receives, by its name."""
         names = {entry.name for entry in self._mine.entries}
         for other in self._members:
             names |= {entry.name for entry in self._lacking(self._mine, other)}
         found: dict[str, list[Entry]] = {}
         for entry in self._generate.flat.entries:
-            if entry.name not in lent:
+            if entry.name not in shared:
                 found.setdefault(source_name(entry.name, names), []).append(entry)
         return found
 
-    def _borrowed(self) -> dict[str, str]:
-        """Let the generate shard borrow the train shard; return what is lent, by name."""
-        lender, generate = self._train.flat, self._generate
-        if not isinstance(lender, FlatParameters):
+    def _share(self) -> dict[str, str]:
+        """Let the generate shard share the train shard's memory; return what is shared, by name."""
+        train, generate = self._train.flat, self._generate
+        if not isinstance(train, FlatParameters):
             return {}
-        lent = lent_names(lender.entries, generate.flat.entries)
-        if lent:
-            generate.flat = LentParameters(generate.stages, lender, lent)
-        return lent
+        shared = shared_names(train.entries, generate.flat.entries)
+        if shared:
+            generate.flat = SharedParameters(generate.stages, train, shared)
+        return shared
 
     def _all_names(self, plan: Plan) -> frozenset[str]:
         """Return the names of all parameters, a tied embedding once."""
@@ -117,14 +117,14 @@ class PoolTransition:
         self.redundant_bytes = source.weight_bytes
         if self._moves and isinstance(source, FlatParameters):
             source.release()
-        if self._moves or isinstance(target, LentParameters):
+        if self._moves or isinstance(target, SharedParameters):
             self.redundant_bytes = 0
 
     def end(self) -> None:
         """Give back the generate shard's memory; the train shard is whole again."""
         source, target = self._train.flat, self._generated
         if self._moves and isinstance(source, FlatParameters):
-            assert isinstance(target, FlatParameters), "what is lent does not move"
+            assert isinstance(target, FlatParameters), "what is shared does not move"
             source.claim()
             part = Part(target.entries, self._generate.mesh.tp, target.values)
             with torch.no_grad():
@@ -136,9 +136,9 @@ class PoolTransition:
         self._generated.release()
 
     @property
-    def _generated(self) -> FlatParameters | LentParameters:
+    def _generated(self) -> FlatParameters | SharedParameters:
         flat = self._generate.flat
-        assert isinstance(flat, FlatParameters | LentParameters), (
+        assert isinstance(flat, FlatParameters | SharedParameters), (
             "what generates is not sharded further"
         )
         return flat
@@ -157,7 +157,7 @@ class PoolTransition:
     def _round(
         self,
         values: Tensor,
-        others: Sequence[Holding],
+        others: Sequence[ShardLayout],
         arriving: Sequence[Sequence[Block]],
         leaving: Sequence[Sequence[Block]],
     ) -> None:
@@ -194,17 +194,17 @@ class PoolTransition:
             for entry in self._written.get(block.entry.name, ()):
                 write_block(block, rows, source_tp, entry, tp, target.view_of(entry))
 
-    def _buckets(self, receiver: Holding, sender: Holding) -> list[list[Block]]:
+    def _buckets(self, receiver: ShardLayout, sender: ShardLayout) -> list[list[Block]]:
         return buckets_of(self._lacking(receiver, sender), self._elements)
 
-    def _lacking(self, receiver: Holding, sender: Holding) -> tuple[Entry, ...]:
+    def _lacking(self, receiver: ShardLayout, sender: ShardLayout) -> tuple[Entry, ...]:
         return wanted_entries(receiver, sender, self._members, self._wants[receiver.rank])
 
 
 def _exchanged(
-    group: dist.ProcessGroup, mine: tuple[Holding, frozenset[str]], count: int
-) -> tuple[list[Holding], list[frozenset[str]]]:
+    group: dist.ProcessGroup, mine: tuple[ShardLayout, frozenset[str]], count: int
+) -> tuple[list[ShardLayout], list[frozenset[str]]]:
     """Return what every member of a group holds and wants, in the group's order."""
     gathered = [mine] * count
     dist.all_gather_object(gathered, mine, group=group)
-    return [holding for holding, _ in gathered], [names for _, names in gathered]
+    return [layout for layout, _ in gathered], [names for _, names in gathered]

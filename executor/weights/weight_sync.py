@@ -11,12 +11,12 @@ from typing import Any
 
 from executor.control.calls import CallReport
 from executor.weights.buckets import WEIGHT_BYTES, Block, buckets_of
-from executor.weights.reshard import Holding
+from executor.weights.reshard import ShardLayout
 from executor.workers.pools import WorkerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketOrder:
+class BucketExport:
     """Ask a rank of the train pool for its part of a bucket.
 
     Attributes:
@@ -28,7 +28,7 @@ class BucketOrder:
 
     number: int
     bucket_bytes: int
-    targets: Sequence[Holding]
+    targets: Sequence[ShardLayout]
     before: Sequence[Any] = ()
 
     @property
@@ -36,14 +36,14 @@ class BucketOrder:
         """Tell whether no bucket comes after it."""
         return self.number + 1 == num_buckets(self.targets, self.bucket_bytes)
 
-    def blocks(self, target: Holding) -> list[Block]:
+    def blocks(self, target: ShardLayout) -> list[Block]:
         """Return what the bucket holds of a rank's shard; nothing where that has fewer buckets."""
         buckets = _buckets(target, self.targets, self.bucket_bytes)
         return buckets[self.number] if self.number < len(buckets) else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketArrival:
+class BucketImport:
     """Tell a rank of the generate pool where its part of a bucket is.
 
     Attributes:
@@ -55,7 +55,7 @@ class BucketArrival:
     holders: Sequence[Any]
 
 
-class Imported:
+class ImportedBytes:
     """Count what a rank has received since the first bucket of a sync.
 
     Args:
@@ -83,12 +83,14 @@ class Imported:
         )
 
 
-def num_buckets(targets: Sequence[Holding], bucket_bytes: int) -> int:
+def num_buckets(targets: Sequence[ShardLayout], bucket_bytes: int) -> int:
     """Return how many buckets bring all shards of a generate pool."""
     return max(len(_buckets(target, targets, bucket_bytes)) for target in targets)
 
 
-def _buckets(target: Holding, targets: Sequence[Holding], bucket_bytes: int) -> list[list[Block]]:
+def _buckets(
+    target: ShardLayout, targets: Sequence[ShardLayout], bucket_bytes: int
+) -> list[list[Block]]:
     positions = len({(each.pp, each.tp) for each in targets})
     return buckets_of(target.entries, bucket_bytes // (WEIGHT_BYTES * positions))
 
@@ -97,7 +99,7 @@ def send_weights(
     source: WorkerGroup,
     target: WorkerGroup,
     leaders: Sequence[int],
-    shards: Sequence[Holding],
+    shards: Sequence[ShardLayout],
     bucket_bytes: int,
 ) -> tuple[dict[int, Any], dict[int, Any]]:
     """Send the calls that bring weights to another pool, bucket after bucket.
@@ -112,7 +114,7 @@ def send_weights(
     exports: dict[int, Any] = {}
     imports: dict[int, Any] = {}
     for number in range(num_buckets(shards, bucket_bytes)):
-        order = BucketOrder(
+        order = BucketExport(
             number=number,
             bucket_bytes=bucket_bytes,
             targets=shards,
@@ -123,5 +125,5 @@ def send_weights(
         )
         exports = {rank: result[1] for rank, result in results.items()}
         holders = tuple(results[rank][0] for rank in leaders)
-        imports = target.start("import_weights", BucketArrival(number=number, holders=holders))
+        imports = target.start("import_weights", BucketImport(number=number, holders=holders))
     return exports, imports

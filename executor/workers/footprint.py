@@ -18,7 +18,7 @@ def peak_bytes(device: str) -> int:
     return peak if sys.platform == "darwin" else peak * KIB
 
 
-def spare_collector() -> None:
+def freeze_collector() -> None:
     """Take all objects there are out of Python's garbage collection.
 
     Libraries and models stay for the life of a worker; walking over them would stop tasks for

@@ -16,7 +16,7 @@ def termination_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def signals_ignored() -> Iterator[None]:
     """Ignore SIGINT and SIGTERM for the seconds that clearing up takes."""
     with _handled((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN):
         yield

@@ -20,7 +20,7 @@ from rlplan.probing import ModelPass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class RankInPool:
     """Tell a worker who it is in its pool.
 
     Attributes:
@@ -42,7 +42,7 @@ class Member:
         self._job: Job | None = None
 
     @registered(RANK_ZERO)
-    def meeting_point(self, _: None) -> str:
+    def rendezvous(self, _: None) -> str:
         """Return an address at which the pool's ranks can meet."""
         host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         with socket.socket() as probe:
@@ -50,20 +50,20 @@ class Member:
             return f"{host}:{probe.getsockname()[1]}"
 
     @registered(ALL_TO_ALL)
-    def join(self, membership: Membership) -> None:
+    def join(self, place: RankInPool) -> None:
         """Join the pool's process group."""
-        self._member = membership
-        self._device = torch.device(membership.device)
-        if membership.device == "cpu":
+        self._place = place
+        self._device = torch.device(place.device)
+        if place.device == "cpu":
             torch.set_num_threads(1)  # one device is one core
         else:
             torch.cuda.set_device(0)  # the one GPU that Ray lets this process see
-        if membership.ranks > 1:
+        if place.ranks > 1:
             dist.init_process_group(
-                "gloo" if membership.device == "cpu" else "nccl",
-                init_method=f"tcp://{membership.address}",
-                rank=membership.rank,
-                world_size=membership.ranks,
+                "gloo" if place.device == "cpu" else "nccl",
+                init_method=f"tcp://{place.address}",
+                rank=place.rank,
+                world_size=place.ranks,
             )
 
     @registered(ONE_TO_ALL)
@@ -78,7 +78,7 @@ class Member:
 
     def _passes(self) -> PassBench:
         if self._bench is None:
-            self._bench = PassBench(self._member.rank, self._member.ranks, self._device, self._job)
+            self._bench = PassBench(self._place.rank, self._place.ranks, self._device, self._job)
         return self._bench
 
     @registered(ONE_TO_ALL)
@@ -92,19 +92,21 @@ class Member:
         return self._passes().import_weights(*request)
 
     @registered(ALL_TO_ALL)
-    def hand_on(self, values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], CallReport]:
+    def forward_payload(
+        self, values: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], CallReport]:
         """Work a while on what the call before made, and hand as many bytes on, as tasks do."""
         start = time.time()
         work_a_while()
         return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=time.time())
 
     @registered(RANK_ZERO)
-    def give(self, num_bytes: int) -> list[Any]:
+    def put_payload(self, num_bytes: int) -> list[Any]:
         """Put a payload into the object store; return its reference."""
         return [ray.put(np.zeros(num_bytes, dtype=np.uint8))]
 
     @registered(RANK_ZERO)
-    def fetch(self, holder: list[Any]) -> float:
+    def fetch_payload(self, holder: list[Any]) -> float:
         """Return the seconds in which another worker's payload comes here."""
         start = time.perf_counter()
         torch.tensor(ray.get(holder[0]), device=self._device)

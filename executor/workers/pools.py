@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from executor.workers.interrupts import termination_as_interrupt, undisturbed
+from executor.workers.interrupts import signals_ignored, termination_as_interrupt
 from executor.workers.processes import descendants, end_processes
 from executor.workers.protocols import Protocol, RankPositions, protocol_of, train_positions
 from rlplan.errors import RlplanError
@@ -32,7 +32,7 @@ ENVIRONMENT = {
     # Ray's servers listen on the loopback interface only: nobody else may reach a cluster without
     # authentication. Ray's own switch for it, named after the systems that need it most.
     ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
-    "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the home folder
+    "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the shard folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_worker_niceness": "0",  # a device is as important as the controller beside it
@@ -100,7 +100,7 @@ def _init_ray(folder: str, devices: int, hosts: int) -> None:
 
 def stop_ray(folder: str) -> None:
     """Shut this process's Ray down, wait for its processes, and remove its folder."""
-    with undisturbed():
+    with signals_ignored():
         started = descendants()
         try:
             ray.shutdown()

@@ -89,7 +89,7 @@ class RankPositions:
         return self.groups()[:: self.cp_size]
 
     def leaders(self) -> tuple[int, ...]:
-        """Return the rank that speaks for every data-parallel position: last stage, first tensor rank."""
+        """Return the rank whose results count, by data-parallel position: last stage, first tensor rank."""
         return tuple(group[-self.tp_size] for group in self.first_groups())
 
 
@@ -200,7 +200,7 @@ def protocol_of(method: Callable[..., Any]) -> Protocol:
 
 
 def reduce_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Join metrics of data-parallel groups (DP_METRIC): the last word of a name says how.
+    """Join metrics of data-parallel groups (DP_METRIC): by the last word of their names.
 
     `..._max` keeps the largest, `..._mean` the mean; everything else is summed.
     """

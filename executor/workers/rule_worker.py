@@ -46,17 +46,17 @@ class RuleWorker:
         return {key: {key: self._called(key, call, columns)} for key in call.task.outputs}, {}
 
     def _called(self, key: str, call: TaskCall, columns: Columns) -> Array:
-        """Return what the function behind a data key says of each response. Shape (rows,)."""
+        """Return the rule's number for each response. Shape (rows,)."""
         rule = self._rules[key.removeprefix("baseline_")]
         prompts = self._stream.batch(call.iteration)
         numbers = [row for start, stop in call.rows for row in range(start, stop)]
         samples = self._job.workload.samples_per_prompt
-        said = []
+        scores = []
         for number, tokens, parts in zip(numbers, *sequences_for(key, columns), strict=True):
             row = prompts[number // samples]
             response = self._tokenizer.decode(tokens[parts == RESPONSE].tolist())
-            said.append(rule(row["prompt"], response, row))
-        return np.array(said, dtype=np.float32)
+            scores.append(rule(row["prompt"], response, row))
+        return np.array(scores, dtype=np.float32)
 
     @registered(ONE_TO_ALL)
     def peak(self, _: None) -> int:
@@ -65,12 +65,12 @@ class RuleWorker:
 
     @registered(ONE_TO_ALL)
     def save_checkpoint(self, call: StoreCall) -> None:
-        """Write this process's random states: rules may draw."""
+        """Write this process's random states: rules may use random numbers."""
         write_random_states(call.random_file)
 
     @registered(ONE_TO_ALL)
     def load_checkpoint(self, call: StoreCall) -> bool:
-        """Take over the random states of this seat, if it was taken before; nothing generates here."""
+        """Take over the random states of this rank, if there are any; nothing generates here."""
         if call.random_file.exists():
             read_random_states(call.random_file)
         return False

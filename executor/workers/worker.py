@@ -23,18 +23,18 @@ from executor.learning.train import update_model
 from executor.parallel.meshes import reduce_sum_over_dp
 from executor.rollout.engines import EngineSetup, GenerationEngine, start_engine
 from executor.rollout.engines.torch_static import GenerateSettings
-from executor.weights.buckets import lent_slices, write_slice
+from executor.weights.buckets import export_slices, write_slice
 from executor.weights.flat import FlatParameters
-from executor.weights.reshard import Holding
+from executor.weights.reshard import ShardLayout
 from executor.weights.shard import ModelShard
 from executor.weights.stored_shards import load_shard, load_weights, save_shard, save_weights
-from executor.weights.transition import holding_of
-from executor.weights.weight_sync import BucketArrival, BucketOrder, Imported
-from executor.workers.footprint import spare_collector
+from executor.weights.transition import shard_layout_of
+from executor.weights.weight_sync import BucketExport, BucketImport, ImportedBytes
+from executor.workers.footprint import freeze_collector
 from executor.workers.member import Member
+from executor.workers.pool_models import PoolModels, PoolSetup
 from executor.workers.protocols import MICRO_DP, ONE_TO_ALL, THREE_D, registered
 from executor.workers.random_states import read_random_states, write_random_states
-from executor.workers.residents import Duty, PoolModels
 from rlplan.algorithms import load_algorithm
 
 
@@ -42,20 +42,20 @@ class Worker(Member):
     """Run the tasks of a pool on one device."""
 
     @registered(ONE_TO_ALL)
-    def prepare(self, duty: Duty) -> None:
+    def prepare(self, setup: PoolSetup) -> None:
         """Build this rank's shards of the pool's models, and the groups of ranks that tasks need."""
-        self._duty = duty
-        self._algorithm = load_algorithm(duty.plan.job.algorithm)
-        self._models = PoolModels(duty, self._member.rank, self._member.ranks, self._device)
+        self._setup = setup
+        self._algorithm = load_algorithm(setup.plan.job.algorithm)
+        self._models = PoolModels(setup, self._place.rank, self._place.ranks, self._device)
         self._engines = {
-            task.name: self._started(duty.plan.tasks[task.name].engine, task.name)
-            for task in duty.tasks
+            task.name: self._started(setup.plan.tasks[task.name].engine, task.name)
+            for task in setup.tasks
             if task.kind == "generate"
         }
-        spare_collector()
+        freeze_collector()
 
     def _started(self, engine: str, task: str) -> GenerationEngine:
-        plan, seed = self._duty.plan, self._duty.seed
+        plan, seed = self._setup.plan, self._setup.seed
         setup = EngineSetup(job=plan.job, layout=plan.tasks[task], seed=seed)
         return start_engine(engine, self._models.generator, setup)
 
@@ -75,17 +75,21 @@ class Worker(Member):
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
         engine = self._engines[call.task.name]
-        engine.take_weights()
+        engine.load_weights()
         outputs, metrics = self._responses(call, columns)
         if "baseline_sequences" in call.task.outputs:
             greedy, greedy_metrics = self._responses(call, columns, greedy=True)
             outputs = {**outputs, **as_baseline(greedy)}
             metrics = {**metrics, "tokens": metrics["tokens"] + greedy_metrics["tokens"]}
-        engine.rest()
+        engine.release()
         return outputs, metrics
 
     def _responses(self, call: TaskCall, columns: Columns, *, greedy: bool = False) -> Outcome:
-        duty, job, layout = self._duty, self._duty.plan.job, self._duty.plan.tasks[call.task.name]
+        setup, job, layout = (
+            self._setup,
+            self._setup.plan.job,
+            self._setup.plan.tasks[call.task.name],
+        )
         lengths = response_lengths(job, call.iteration)
         rows = np.concatenate(
             [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
@@ -99,9 +103,9 @@ class Worker(Member):
             GenerateSettings(
                 max_running=layout.max_running,
                 temperature=job.hyperparameters.temperature,
-                seed=duty.seed,
+                seed=setup.seed,
                 iteration=call.iteration,
-                eos_id=duty.eos_id,
+                eos_id=setup.eos_id,
                 greedy=greedy,
             ),
         )
@@ -116,9 +120,9 @@ class Worker(Member):
     @registered(THREE_D)
     def infer(self, call: TaskCall, *pieces: Columns) -> Any:
         """Run a forward-only task on this rank's rows."""
-        shard, layout = self._models.homes[call.task.role], self._duty.plan.tasks[call.task.name]
+        shard, layout = self._models.shards[call.task.role], self._setup.plan.tasks[call.task.name]
 
-        def said(output: str, columns: Columns) -> Tensor | None:
+        def inferred(output: str, columns: Columns) -> Tensor | None:
             tokens, parts = sequences_for(output, columns)
             return infer(
                 shard,
@@ -126,21 +130,21 @@ class Worker(Member):
                 self._tensor(parts),
                 column_of(output),
                 micro_batch=layout.micro_batch,
-                temperature=self._duty.plan.job.hyperparameters.temperature,
+                temperature=self._setup.plan.job.hyperparameters.temperature,
             )
 
         def compute(columns: Columns) -> Outcome:
             with shard.weights_on_device():
-                found = {output: said(output, columns) for output in call.task.outputs}
-            told = {output: value for output, value in found.items() if value is not None}
-            return {output: {output: _array(value)} for output, value in told.items()}, {}
+                found = {output: inferred(output, columns) for output in call.task.outputs}
+            known = {output: value for output, value in found.items() if value is not None}
+            return {output: {output: _array(value)} for output, value in known.items()}, {}
 
         return run_task(call, pieces, compute, leads=shard.mesh.leads)
 
     @registered(THREE_D)
     def train(self, call: TaskCall, *pieces: Columns) -> Any:
         """Update a model on this rank's share of every mini-batch."""
-        shard = self._models.homes[call.task.role]
+        shard = self._models.shards[call.task.role]
         return run_task(
             call,
             pieces,
@@ -149,7 +153,7 @@ class Worker(Member):
         )
 
     def _train(self, call: TaskCall, shard: ModelShard, columns: Columns) -> Outcome:
-        job, layout = self._duty.plan.job, self._duty.plan.tasks[call.task.name]
+        job, layout = self._setup.plan.job, self._setup.plan.tasks[call.task.name]
         batch, sums = make_experience(
             job,
             self._algorithm,
@@ -185,29 +189,29 @@ class Worker(Member):
         return CallReport(start_seconds=start, end_seconds=time.time(), metrics=moved)
 
     @registered(ONE_TO_ALL)
-    def holding(self, _: None) -> Holding:
+    def shard_layout(self, _: None) -> ShardLayout:
         """Return what this rank generates with, without the values."""
-        return holding_of(self._models.generator)
+        return shard_layout_of(self._models.generator)
 
     @registered(ONE_TO_ALL)
-    def export_weights(self, order: BucketOrder) -> tuple[Any, CallReport]:
+    def export_weights(self, order: BucketExport) -> tuple[Any, CallReport]:
         """Put out this rank's part of a bucket for each shard of another pool, if it leads a copy.
 
         Fully sharded weights are gathered with the first bucket and kept until the last one.
         """
         wait_for(order.before)
         given: dict[tuple[int, int], Any] = {}
-        shard = self._models.homes["actor"]
+        shard = self._models.shards["actor"]
         if order.number == 0:
             self._export_start_seconds = time.time()
             self._exported: Tensor | None = shard.flat.whole_values()
         assert self._exported is not None, "buckets come in their order"
         if shard.mesh.copies.position == 0:
-            tied = self._duty.plan.job.architecture("actor").tied_embeddings
+            tied = self._setup.plan.job.architecture("actor").tied_embeddings
             for target in order.targets:
                 if (target.pp, target.tp) not in given:
-                    message = lent_slices(
-                        holding_of(shard),
+                    message = export_slices(
+                        shard_layout_of(shard),
                         self._exported,
                         order.blocks(target),
                         target.tp,
@@ -219,7 +223,7 @@ class Worker(Member):
         return given, CallReport(start_seconds=self._export_start_seconds, end_seconds=time.time())
 
     @registered(ONE_TO_ALL)
-    def import_weights(self, arrival: BucketArrival) -> CallReport:
+    def import_weights(self, arrival: BucketImport) -> CallReport:
         """Write a bucket of the generate shard from what another pool's ranks gave for it.
 
         Returns:
@@ -230,7 +234,7 @@ class Worker(Member):
         assert isinstance(flat, FlatParameters), "a copy on another pool is a whole one"
         wait_for(arrival.holders)
         if arrival.number == 0:
-            self._imported = Imported(start_seconds=time.time())
+            self._imported = ImportedBytes(start_seconds=time.time())
         given = ray.get([each[place] for each in ray.get(list(arrival.holders))])
         self._imported.count(message.nbytes for _, message in given)
         entries = {entry.name: entry for entry in flat.entries}
@@ -245,7 +249,7 @@ class Worker(Member):
     @registered(ONE_TO_ALL)
     def weights(self, role: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return this rank's parts of a role's weights by name (`generator`: those it generates with)."""
-        shard = self._models.generator if role == "generator" else self._models.homes[role]
+        shard = self._models.generator if role == "generator" else self._models.shards[role]
         values = _array(shard.flat.whole_values().clone())  # what numpy sees cannot be given back
         return {
             e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries
@@ -267,7 +271,7 @@ class Worker(Member):
 
     @registered(ONE_TO_ALL)
     def load_checkpoint(self, call: StoreCall) -> bool:
-        """Take over this rank's parts of the models, and its random states if it had a seat before.
+        """Take over this rank's parts of the models, and its random states if there are any.
 
         Returns:
             Whether it now has the weights, an update behind, with which the next batch is generated.
@@ -285,11 +289,11 @@ class Worker(Member):
         return True
 
     def _trained(self) -> list[tuple[str, ModelShard]]:
-        homes = self._models.homes.items()
-        return [(role, shard) for role, shard in homes if shard.trainer is not None]
+        shards = self._models.shards.items()
+        return [(role, shard) for role, shard in shards if shard.trainer is not None]
 
     def _is_tied(self, shard: ModelShard, role: str) -> bool:
-        return shard.head == "lm" and self._duty.plan.job.architecture(role).tied_embeddings
+        return shard.head == "lm" and self._setup.plan.job.architecture(role).tied_embeddings
 
 
 def _array(values: Tensor) -> np.ndarray[Any, Any]:

@@ -14,10 +14,10 @@ def ray_slots():
 
 
 @pytest.fixture(scope="session")
-def crew(ray_slots):
+def worker_pool(ray_slots):
     """Keep device workers, eight at most, and a host worker for all tests that run plans."""
-    from tests.executor.harness import Crew
+    from tests.executor.harness import WorkerPool
 
-    crew = Crew()
-    yield crew
-    crew.stop()
+    worker_pool = WorkerPool()
+    yield worker_pool
+    worker_pool.stop()

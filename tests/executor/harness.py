@@ -38,19 +38,19 @@ class ReusedWorker(Worker):
     """Leave the process group of the plan before, and what torch remembers of its meshes."""
 
     @registered(ALL_TO_ALL)
-    def join(self, membership):
+    def join(self, place):
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
             _clear_sharding_prop_cache()
-        super().join(membership)
+        super().join(place)
 
     @registered(ONE_TO_ALL)
     def apply(self, function):
         """Return what a function of (rank, ranks) returns here."""
-        return function(self._member.rank, self._member.ranks)
+        return function(self._place.rank, self._place.ranks)
 
 
-class Crew:
+class WorkerPool:
     """Keep workers between plans, who take up a new plan in a second and not in ten."""
 
     def __init__(self, worker=ReusedWorker):

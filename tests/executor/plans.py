@@ -65,28 +65,28 @@ def make_plan(
     What else is given (`chunks`, `zero`, `recompute`, ...) is for tasks that train.
     """
     tasks = tasks_of(load_algorithm(job.algorithm), job)
-    homes = {}
+    pool_of = {}
     for name, (_, roles) in pools.items():
         for role in roles:
-            homes.setdefault(role, name)
+            pool_of.setdefault(role, name)
     found = [
         ResourcePool(name=name, device="cpu", gpus=gpus, roles=tuple(roles))
         for name, (gpus, roles) in pools.items()
     ]
     found.append(ResourcePool(name="host", device="host", gpus=1, roles=("rule",)))
-    homes["rule"] = "host"
+    pool_of["rule"] = "host"
     layouts = {}
     for task in tasks:
-        home = homes[task.role]
+        pool_name = pool_of[task.role]
         if task.kind == "generate" and "generator" in pools:
-            home = "generator"
-        gpus = next(pool.gpus for pool in found if pool.name == home)
+            pool_name = "generator"
+        gpus = next(pool.gpus for pool in found if pool.name == pool_name)
         size, stages = (1, 1) if task.kind == "rule" else (min(tp, gpus), min(pp, gpus))
         if task.kind == "generate":
             size, stages = tp_gen or size, pp_gen or stages
         shares = {"cp": cp, "ep": ep} if task.kind in ("train", "infer") else {"cp": 1}
         layouts[task.name] = TaskPlan(
-            pool=home,
+            pool=pool_name,
             tp=size,
             pp=stages,
             dp=gpus // (size * stages * shares["cp"]),

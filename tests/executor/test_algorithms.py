@@ -78,11 +78,11 @@ def plan_of(job, layout):
 
 
 @pytest.fixture(scope="module", params=[name for name in algorithm_names() if name != "ppo"])
-def algorithm(request, crew):
+def algorithm(request, worker_pool):
     """Return an algorithm's name, its job, and what it does on one process."""
     job = job_of(request.param)
     plan = make_plan(job, {"p0": (1, tuple(job.models))})
-    return request.param, job, crew.run(plan)
+    return request.param, job, worker_pool.run(plan)
 
 
 def test_an_algorithm_learns_from_what_it_sampled(algorithm):
@@ -99,10 +99,12 @@ def test_an_algorithm_learns_from_what_it_sampled(algorithm):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_algorithm_gives_the_same_losses_and_weights_in_every_layout(algorithm, crew, layout):
+def test_an_algorithm_gives_the_same_losses_and_weights_in_every_layout(
+    algorithm, worker_pool, layout
+):
     _, job, alone = algorithm
     plan = plan_of(job, LAYOUTS[layout])
-    found = crew.run(plan)
+    found = worker_pool.run(plan)
     for ours, theirs in zip(losses(found), losses(alone), strict=True):
         assert ours.keys() == theirs.keys()
         assert ours == pytest.approx(theirs, abs=1e-4)

@@ -19,7 +19,7 @@ from executor.control.checkpoints import (
 from executor.control.controller import Controller
 from executor.control.start import prepare_groups
 from executor.data.workload import PromptBatches
-from executor.weights.hugging_face import export_actor, hugging_face_model
+from executor.weights.export import export_actor, hugging_face_model
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
@@ -59,9 +59,9 @@ def plan_in(layout, model=TINY, algorithm="ppo"):
     return make_plan(job, {"p0": (devices, tuple(job.models))}, micro_batch=2, **sizes)
 
 
-def crew_run(crew, plan, first, last, *, start=None, folder=None, keep=2):
+def checkpointed_run(worker_pool, plan, first, last, *, start=None, folder=None, keep=2):
     """Run iterations of a plan with the shared workers, then write a checkpoint; return it."""
-    tasks, groups = check_runnable(plan), crew.groups_of(plan)
+    tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
     prompts = PromptBatches(plan.job, Path())
     prepare_groups(plan, tasks, prompts, SEED, groups)
     controller = Controller(plan, tasks, groups, prompts.columns)
@@ -90,11 +90,13 @@ def assert_same(found, expected, tolerance=0.0):
 
 
 @pytest.mark.ray
-def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_one(crew, tmp_path):
+def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_one(
+    worker_pool, tmp_path
+):
     plan = plan_in("dp 2, fully sharded")
-    whole = crew_run(crew, plan, 0, 3, folder=tmp_path / "whole")
-    half = crew_run(crew, plan, 0, 2, folder=tmp_path / "halves")
-    rest = crew_run(crew, plan, 2, 3, start=half, folder=tmp_path / "halves")
+    whole = checkpointed_run(worker_pool, plan, 0, 3, folder=tmp_path / "whole")
+    half = checkpointed_run(worker_pool, plan, 0, 2, folder=tmp_path / "halves")
+    rest = checkpointed_run(worker_pool, plan, 2, 3, start=half, folder=tmp_path / "halves")
     assert_same(stored_weights(rest), stored_weights(whole))
     assert_same(stored_weights(rest, "critic"), stored_weights(whole, "critic"))
     assert not np.array_equal(
@@ -104,39 +106,49 @@ def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_on
 
 @pytest.mark.ray
 @pytest.mark.parametrize("model", MODELS)
-def test_every_layout_goes_on_where_another_one_stopped(crew, tmp_path, model):
+def test_every_layout_goes_on_where_another_one_stopped(worker_pool, tmp_path, model):
     layouts = layouts_of(MODELS[model])
-    undisturbed = crew_run(
-        crew, plan_in("one process", MODELS[model]), 0, len(layouts), folder=tmp_path / "alone"
+    undisturbed = checkpointed_run(
+        worker_pool,
+        plan_in("one process", MODELS[model]),
+        0,
+        len(layouts),
+        folder=tmp_path / "alone",
     )
     last = None
     for iteration, layout in enumerate(layouts):
         plan = plan_in(layout, MODELS[model])
-        last = crew_run(crew, plan, iteration, iteration + 1, start=last, folder=tmp_path / "chain")
+        last = checkpointed_run(
+            worker_pool, plan, iteration, iteration + 1, start=last, folder=tmp_path / "chain"
+        )
     for role in ("actor", "critic"):
         assert_same(stored_weights(last, role), stored_weights(undisturbed, role), 1e-4)
 
 
 @pytest.mark.ray
-def test_a_checkpoint_that_was_read_and_written_in_other_layouts_is_unchanged(crew, tmp_path):
-    first = crew_run(crew, plan_in("one process", TIED), 0, 1, folder=tmp_path / "0")
+def test_a_checkpoint_that_was_read_and_written_in_other_layouts_is_unchanged(
+    worker_pool, tmp_path
+):
+    first = checkpointed_run(worker_pool, plan_in("one process", TIED), 0, 1, folder=tmp_path / "0")
     for number, layout in enumerate(LAYOUTS):
         plan = plan_in(layout, TIED)
-        copy = crew_run(crew, plan, 1, 1, start=first, folder=tmp_path / f"{number + 1}")
+        copy = checkpointed_run(
+            worker_pool, plan, 1, 1, start=first, folder=tmp_path / f"{number + 1}"
+        )
         assert_same(stored_weights(copy), stored_weights(first))
         assert_same(stored_weights(copy, "critic"), stored_weights(first, "critic"))
 
 
 @pytest.mark.ray
-def test_the_algorithms_state_goes_on(crew, tmp_path):
+def test_the_algorithms_state_goes_on(worker_pool, tmp_path):
     roles = ("actor", "critic", "reference", "reward", "cost", "cost_critic")
     job = replace(make_job("safe-rlhf"), models=FrozenDict(dict.fromkeys(roles, TINY)))
     constraint = Constraint(cost_limit=0.1, multiplier_learning_rate=0.5)
     job = replace(job, pretrain=Pretrain(), constraint=constraint)
     plan = make_plan(job, {"p0": (1, tuple(job.models))})
-    whole = crew_run(crew, plan, 0, 2, folder=tmp_path / "whole")
-    half = crew_run(crew, plan, 0, 1, folder=tmp_path / "halves")
-    rest = crew_run(crew, plan, 1, 2, start=half, folder=tmp_path / "halves")
+    whole = checkpointed_run(worker_pool, plan, 0, 2, folder=tmp_path / "whole")
+    half = checkpointed_run(worker_pool, plan, 0, 1, folder=tmp_path / "halves")
+    rest = checkpointed_run(worker_pool, plan, 1, 2, start=half, folder=tmp_path / "halves")
     assert half.state.algorithm_state["lagrange_multiplier"] != 1.0
     assert rest.state == whole.state
     assert_same(stored_weights(rest), stored_weights(whole))
@@ -144,13 +156,15 @@ def test_the_algorithms_state_goes_on(crew, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def kept(crew, tmp_path_factory):
+def kept(worker_pool, tmp_path_factory):
     """Write three checkpoints into a folder that keeps two, beside one that broke off."""
     folder = tmp_path_factory.mktemp("run") / "checkpoints"
     plan, last = plan_in("one process"), None
     (folder / ".iteration-000001.partial" / "actor").mkdir(parents=True)
     for iteration in range(3):
-        last = crew_run(crew, plan, iteration, iteration + 1, start=last, folder=folder)
+        last = checkpointed_run(
+            worker_pool, plan, iteration, iteration + 1, start=last, folder=folder
+        )
     return folder, plan, last
 
 
@@ -197,11 +211,11 @@ def test_a_model_that_is_not_in_a_checkpoint_is_named(kept, tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.parametrize("model", MODELS)
-def test_transformers_loads_the_exported_actor_and_says_the_same(crew, tmp_path, model):
+def test_transformers_loads_the_exported_actor_and_computes_the_same(worker_pool, tmp_path, model):
     from transformers import AutoModelForCausalLM
 
     plan = plan_in("tp 2 x pp 2", MODELS[model])
-    checkpoint = crew_run(crew, plan, 0, 1, folder=tmp_path / "checkpoints")
+    checkpoint = checkpointed_run(worker_pool, plan, 0, 1, folder=tmp_path / "checkpoints")
     export_actor(checkpoint, tmp_path / "actor")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "actor", local_files_only=True)
     tokens = torch.arange(3, 12)[None]
@@ -235,5 +249,5 @@ def test_transformers_loads_the_tokenizer_of_the_exported_folder_with_its_chat_t
     assert loaded.encode("two one") == [3, 2]
     assert loaded.eos_token == "<eos>"
     chat = [{"role": "user", "content": "one"}]
-    said = loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert said == "one two one"
+    text = loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert text == "one two one"

@@ -1,4 +1,4 @@
-"""Prompts: read strictly, dealt out evenly, encoded as they are."""
+"""Prompts: read strictly, given out evenly, encoded as they are."""
 
 import json
 import runpy
@@ -189,10 +189,10 @@ def rows_of(count):
 @given(st.integers(1, 12), st.integers(1, 20), st.integers(0, 5))
 def test_every_row_comes_once_in_each_epoch(num_rows, batch_size, seed):
     stream = PromptStream(rows_of(num_rows), batch_size, seed)
-    dealt = [row["prompt"] for iteration in range(num_rows) for row in stream.batch(iteration)]
-    assert len(dealt) == num_rows * batch_size
-    for first in range(0, len(dealt), num_rows):
-        assert sorted(dealt[first : first + num_rows]) == sorted(str(i) for i in range(num_rows))
+    given = [row["prompt"] for iteration in range(num_rows) for row in stream.batch(iteration)]
+    assert len(given) == num_rows * batch_size
+    for first in range(0, len(given), num_rows):
+        assert sorted(given[first : first + num_rows]) == sorted(str(i) for i in range(num_rows))
 
 
 def test_a_batch_depends_on_its_number_only():

@@ -18,12 +18,12 @@ STANDALONE = {role: (1, (role,)) for role in ALL_ROLES}
 
 
 @pytest.fixture
-def meeting(crew, tmp_path):
+def meeting(worker_pool, tmp_path):
     """Let no model's inference begin before that of as many others as there are has."""
     count = len(STANDALONE)
-    crew.on_ranks(count, partial(begin_together, tmp_path, len(PREPARATION)))
+    worker_pool.on_ranks(count, partial(begin_together, tmp_path, len(PREPARATION)))
     yield
-    crew.on_ranks(count, begin_alone)
+    worker_pool.on_ranks(count, begin_alone)
 
 
 def begin_together(folder, parties, rank, _ranks):
@@ -45,9 +45,9 @@ def begin_alone(_rank, _ranks):
     worker.infer = worker.infer_alone
 
 
-def test_preparation_tasks_of_a_split_placement_run_at_the_same_time(crew, meeting):
+def test_preparation_tasks_of_a_split_placement_run_at_the_same_time(worker_pool, meeting):
     # Each waits for the other two: one after the other, none of them would end.
-    done = crew.run(make_plan(make_job(), STANDALONE), iterations=2)
+    done = worker_pool.run(make_plan(make_job(), STANDALONE), iterations=2)
     for record in done.finished:
         spans = {span.name: span for span in record.spans}
         latest_start = max(spans[name].start_seconds for name in PREPARATION)
@@ -55,7 +55,7 @@ def test_preparation_tasks_of_a_split_placement_run_at_the_same_time(crew, meeti
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["as they come", "the other way round"])
-def test_tasks_of_a_shared_pool_run_one_after_the_other_in_the_plans_order(crew, turned):
+def test_tasks_of_a_shared_pool_run_one_after_the_other_in_the_plans_order(worker_pool, turned):
     plan = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
     generate, *preparation = (name for name in plan.order["p0"] if not name.endswith("update"))
     updates = [name for name in plan.order["p0"] if name.endswith("update")]
@@ -63,7 +63,7 @@ def test_tasks_of_a_shared_pool_run_one_after_the_other_in_the_plans_order(crew,
         preparation, updates = preparation[::-1], updates[::-1]
     order = (generate, *preparation, *updates)
     assert set(PREPARATION) <= set(order)
-    done = crew.run(replace(plan, order=plan.order | {"p0": order}), iterations=2)
+    done = worker_pool.run(replace(plan, order=plan.order | {"p0": order}), iterations=2)
     for record in done.finished:
         spans = sorted(
             (span for span in record.spans if span.pool == "p0" and span.activity == "task"),

@@ -63,8 +63,8 @@ def resident_bytes():
     return sum(size for term, size in resident.items() if "gradients" not in term)
 
 
-def test_stage_2_gathers_once_a_step_and_stage_3_for_every_pass(crew):
-    found = {zero: crew.on_ranks(2, partial(gathers, zero)) for zero in (2, 3)}
+def test_stage_2_gathers_once_a_step_and_stage_3_for_every_pass(worker_pool):
+    found = {zero: worker_pool.on_ranks(2, partial(gathers, zero)) for zero in (2, 3)}
     for rank in range(2):
         gathered, sharded, elements, stored, moments = found[2][rank]
         assert not any(sharded)

@@ -125,12 +125,12 @@ def transition(rank, ranks, case):
     """Return what a rank generates with and generates, and what the transition moved and kept."""
     plan = plan_of(case)
     train = plan.tasks["actor.update"]
-    home = shard_on(plan, "actor.update", task_positions(train, ranks), rank, 1e-3)
+    train_shard = shard_on(plan, "actor.update", task_positions(train, ranks), rank, 1e-3)
     if shares_weights(plan):
-        return {"held": parts_of(home), "tokens": greedy_tokens(home), "moved": None}
+        return {"held": parts_of(train_shard), "tokens": greedy_tokens(train_shard), "moved": None}
     generator = shard_on(plan, "actor.generate", generation_positions(plan), rank)
-    before = parts_of(home)
-    move = PoolTransition(plan, home, generator)
+    before = parts_of(train_shard)
+    move = PoolTransition(plan, train_shard, generator)
     with torch.no_grad():
         generator.flat.values.fill_(float("nan"))
     move.release()
@@ -138,20 +138,20 @@ def transition(rank, ranks, case):
     for _ in range(2):
         move.run()
         held, tokens = parts_of(generator), greedy_tokens(generator)
-        storages.append((stored_bytes(home), stored_bytes(generator)))
+        storages.append((stored_bytes(train_shard), stored_bytes(generator)))
         move.end()
     assert stored_bytes(generator) == 0
-    after = parts_of(home)
+    after = parts_of(train_shard)
     return {
         "held": held,
         "tokens": tokens,
         "unharmed": all(np.array_equal(after[name][0], before[name][0]) for name in before),
-        "home_names": {e.name: (e.stop - e.start) * BYTES for e in home.flat.entries},
+        "train_names": {e.name: (e.stop - e.start) * BYTES for e in train_shard.flat.entries},
         "moved": (move.received_bytes, move.redundant_bytes, storages[-1]),
         "buffer": move.buffer_bytes,
-        "lends": not isinstance(generator.flat, FlatParameters),
-        "gathered": getattr(home.flat, "gathered_bytes", 0),
-        "share": home.flat.weight_bytes,
+        "shares_memory": not isinstance(generator.flat, FlatParameters),
+        "gathered": getattr(train_shard.flat, "gathered_bytes", 0),
+        "share": train_shard.flat.weight_bytes,
     }
 
 
@@ -170,12 +170,12 @@ def alone(model):
 
 
 @pytest.fixture(scope="module")
-def results(crew):
+def results(worker_pool):
     found = {}
     for ranks in sorted({case[0] for case in CASES.values()}):
         names = [name for name in CASES if CASES[name][0] == ranks]
         cases = [CASES[name] for name in names]
-        by_rank = crew.on_ranks(ranks, partial(all_transitions, cases))
+        by_rank = worker_pool.on_ranks(ranks, partial(all_transitions, cases))
         found |= {name: [rank[i] for rank in by_rank] for i, name in enumerate(names)}
     return found
 
@@ -210,8 +210,8 @@ def test_every_rank_receives_just_what_it_lacks(results, name):
     whole = sum(values.nbytes for values, _, _ in alone(model)[0]["held"].values())
     for rank in results[name]:
         held = {key: values.nbytes for key, (values, _, _) in rank["held"].items()}
-        mine, received = rank["home_names"], rank["moved"][0]
-        if rank["lends"]:  # a tied head at the end of a pipeline is lent as the embedding
+        mine, received = rank["train_names"], rank["moved"][0]
+        if rank["shares_memory"]:  # a tied head at the end of a pipeline is sent as the embedding
             named = {EMBEDDING if key == HEAD and HEAD not in held else key for key in mine}
             lacking = sum(held[key] for key in held.keys() - named)
         elif uses_micro_groups(plan_of(CASES[name])):
@@ -231,13 +231,13 @@ def test_zero_redundancy_groups_hold_no_weight_twice_while_they_generate(results
     _, _, sizes = CASES[name]
     for rank in results[name]:
         generates_with = sum(values.nbytes for values, _, _ in rank["held"].values())
-        _, redundant, (home, own) = rank["moved"]
+        _, redundant, (train_shard, own) = rank["moved"]
         if {"zero", "ep"} & set(sizes) or not uses_micro_groups(plan_of(CASES[name])):
             assert redundant == rank["share"] > 0
             assert own == generates_with
         else:
             assert redundant == 0
-            assert home + own == generates_with
+            assert train_shard + own == generates_with
 
 
 @pytest.mark.parametrize("name", MOVING)
@@ -246,10 +246,10 @@ def test_the_train_shard_stays_in_place_where_both_layouts_cut_alike(results, na
     alike = sizes.get("tp", 1) == sizes.get("tp_gen", sizes.get("tp", 1))
     groups = uses_micro_groups(plan_of(CASES[name])) and not {"zero", "ep"} & set(sizes)
     for rank in results[name]:
-        home, _ = rank["moved"][2]
-        assert rank["lends"] == (alike and groups)
+        train_shard, _ = rank["moved"][2]
+        assert rank["shares_memory"] == (alike and groups)
         if groups:
-            assert home == (rank["share"] if alike else 0)
+            assert train_shard == (rank["share"] if alike else 0)
 
 
 @pytest.mark.parametrize("name", MOVING)

@@ -57,8 +57,8 @@ def ppo_plans():
 
 
 @pytest.fixture(scope="module")
-def runs(crew):
-    return {name: crew.run(plan) for name, plan in ppo_plans().items()}
+def runs(worker_pool):
+    return {name: worker_pool.run(plan) for name, plan in ppo_plans().items()}
 
 
 OTHERS = [name for name in ppo_plans() if name != "one process"]
@@ -162,14 +162,14 @@ def test_bytes_that_a_transition_moves_are_metrics(runs):
 
 
 @pytest.fixture(scope="module")
-def expert_runs(crew):
+def expert_runs(worker_pool):
     mixtral = replace(TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=16)
     job = make_job(model=mixtral)
     pool = {"p0": (2, ALL_ROLES)}
     return {
-        "one process": crew.run(make_plan(job, {"p0": (1, ALL_ROLES)})),
-        "ep 2": crew.run(make_plan(job, pool, ep=2, micro_batch=3)),
-        "ep 2, two copies": crew.run(
+        "one process": worker_pool.run(make_plan(job, {"p0": (1, ALL_ROLES)})),
+        "ep 2": worker_pool.run(make_plan(job, pool, ep=2, micro_batch=3)),
+        "ep 2, two copies": worker_pool.run(
             make_plan(job, pool | {"generator": (1, ("actor",))}, ep=2, transition="two-copies")
         ),
     }
@@ -189,16 +189,20 @@ def test_experts_on_several_ranks_learn_the_same(expert_runs, name):
 
 
 @pytest.fixture(scope="module")
-def grpo_runs(crew):
+def grpo_runs(worker_pool):
     qwen = replace(
         TINY, family="qwen3", qk_norm=True, tied_embeddings=True, num_kv_heads=2, head_dim=8
     )
     job = make_job("grpo", model=qwen, prompts=4, samples_per_prompt=4, updates=2, epochs=2)
     roles = ("actor", "reference")
     return {
-        "one process": crew.run(make_plan(job, {"p0": (1, roles)}, max_running=3), iterations=2),
-        "tp 2": crew.run(make_plan(job, {"p0": (2, roles)}, tp=2, micro_batch=2), iterations=2),
-        "dp 2": crew.run(make_plan(job, {"p0": (2, roles)}), iterations=2),
+        "one process": worker_pool.run(
+            make_plan(job, {"p0": (1, roles)}, max_running=3), iterations=2
+        ),
+        "tp 2": worker_pool.run(
+            make_plan(job, {"p0": (2, roles)}, tp=2, micro_batch=2), iterations=2
+        ),
+        "dp 2": worker_pool.run(make_plan(job, {"p0": (2, roles)}), iterations=2),
     }
 
 

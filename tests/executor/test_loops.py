@@ -11,7 +11,7 @@ from executor.control.loops import (
     ROUND_STRIDE,
     Batch,
     chosen_groups,
-    groups_told_apart,
+    groups_of_unequal_rewards,
     one_batch,
     one_step_off,
     sampled_again,
@@ -37,7 +37,7 @@ class Table:
         rows = ((0, count),)
         return Batch(number=number, rows=rows, pieces={"prompts": (Piece(rows, number),)})
 
-    def run(self, tasks, batch):
+    def send(self, tasks, batch):
         self.ran.append(([task.name for task in tasks], batch.number, batch.rows))
 
     def fetch(self, batch, keys):
@@ -49,25 +49,25 @@ SAMPLE = ["actor.generate", "reward.compute_reward", "rule.compute_reward"]
 
 
 def test_one_batch_runs_every_task_once():
-    turn = Table(3, {3: [0, 1]})
-    one_batch(turn)
-    assert turn.ran == [([*SAMPLE, "actor.update"], 3, ((0, 2),))]
+    run = Table(3, {3: [0, 1]})
+    one_batch(run)
+    assert run.ran == [([*SAMPLE, "actor.update"], 3, ((0, 2),))]
 
 
 def test_the_next_batch_is_generated_before_the_batch_at_hand_is_learnt_from():
-    turn = Table(3, {3: [0, 1]})
-    _, *left = turn.tasks
+    run = Table(3, {3: [0, 1]})
+    _, *left = run.tasks
     judging = left[0]
-    batch = turn.prompts(3)
-    one_step_off(turn, batch, tuple(left), (judging,), lambda: turn.ran.append("the next batch"))
+    batch = run.prompts(3)
+    one_step_off(run, batch, tuple(left), (judging,), lambda: run.ran.append("the next batch"))
     rest = [task.name for task in left[1:]]
-    assert turn.ran == [([judging.name], 3, ((0, 2),)), "the next batch", (rest, 3, ((0, 2),))]
+    assert run.ran == [([judging.name], 3, ((0, 2),)), "the next batch", (rest, 3, ((0, 2),))]
 
 
 def test_a_round_in_which_all_groups_tell_apart_is_enough():
-    turn = Table(5, {5: [0, 1, 2, 1]})
-    sampled_again(turn, PAIRS)
-    assert turn.ran == [(SAMPLE, 5, ((0, 4),)), (["actor.update"], 5, ((0, 4),))]
+    run = Table(5, {5: [0, 1, 2, 1]})
+    sampled_again(run, PAIRS)
+    assert run.ran == [(SAMPLE, 5, ((0, 4),)), (["actor.update"], 5, ((0, 4),))]
 
 
 def test_groups_of_equal_rewards_are_replaced_by_those_of_later_rounds():
@@ -76,11 +76,11 @@ def test_groups_of_equal_rewards_are_replaced_by_those_of_later_rounds():
         ROUND_STRIDE: [3, 3, 0, 2, 4, 4],
         2 * ROUND_STRIDE: [0, 1, 0, 1, 0, 1],
     }
-    turn = Table(0, scores)
-    batch = sampled_again(turn, PAIRS)
-    assert [number for _, number, _ in turn.ran] == [0, ROUND_STRIDE, 2 * ROUND_STRIDE, 0]
+    run = Table(0, scores)
+    batch = sampled_again(run, PAIRS)
+    assert [number for _, number, _ in run.ran] == [0, ROUND_STRIDE, 2 * ROUND_STRIDE, 0]
     # Group 0 of the first round, 1 of the second (rows from 6 on), 0 of the third (from 12 on).
-    assert turn.ran[-1] == (["actor.update"], 0, ((0, 2), (8, 10), (12, 14)))
+    assert run.ran[-1] == (["actor.update"], 0, ((0, 2), (8, 10), (12, 14)))
     assert [piece.rows for piece in batch.pieces["prompts"]] == [
         ((0, 6),),
         ((6, 12),),
@@ -89,15 +89,15 @@ def test_groups_of_equal_rewards_are_replaced_by_those_of_later_rounds():
 
 
 def test_when_the_rounds_are_used_up_equal_groups_fill_the_batch():
-    turn = Table(0, {0: [1, 1, 0, 2], ROUND_STRIDE: [5, 5, 5, 5]})
-    sampled_again(turn, replace(PAIRS, dynamic_sampling=DynamicSampling(max_rounds=2)))
-    assert turn.ran[-1] == (["actor.update"], 0, ((0, 4),))
+    run = Table(0, {0: [1, 1, 0, 2], ROUND_STRIDE: [5, 5, 5, 5]})
+    sampled_again(run, replace(PAIRS, dynamic_sampling=DynamicSampling(max_rounds=2)))
+    assert run.ran[-1] == (["actor.update"], 0, ((0, 4),))
 
 
 def test_rewards_are_weighed_before_they_are_compared():
     scores = {"scores": np.array([1.0, 2.0]), "rule_scores": np.array([0.5, 0.0])}
-    assert groups_told_apart(scores, PLAIN, 2) == [True]
-    assert groups_told_apart(scores, Rewards(model_weight=0.5), 2) == [False]
+    assert groups_of_unequal_rewards(scores, PLAIN, 2) == [True]
+    assert groups_of_unequal_rewards(scores, Rewards(model_weight=0.5), 2) == [False]
 
 
 @given(st.lists(st.booleans(), min_size=3, max_size=12))

@@ -65,7 +65,7 @@ def killed_plan(folder, *, at, always=False, devices=2, overlaps=False):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
 @pytest.mark.parametrize("overlaps", [False, True], ids=["sync", "one-step-off"])
 def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
-    ray_slots, crew, tmp_path, overlaps
+    ray_slots, worker_pool, tmp_path, overlaps
 ):
     # The rule judges 8 responses an iteration: the 20th is in the third one.
     told, plan = [], killed_plan(tmp_path, at=20, overlaps=overlaps)
@@ -75,25 +75,25 @@ def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
         iterations=4,
         seed=SEED,
         folder=tmp_path,
-        progress=lambda *said: told.append(said),
+        progress=lambda *message: told.append(message),
         saving=Saving(every=2, export=tmp_path / "actor"),
     )
     assert (tmp_path / "killed").exists()
-    assert [said for _, _, said in told if "retry 1 of 3" in said and "pool " in said]
+    assert [text for _, _, text in told if "retry 1 of 3" in text and "pool " in text]
     assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == [0, 1, 2, 3]
     assert [each.iteration for each in run.trace.iterations] == [0, 1, 2, 3]
     assert (tmp_path / "actor" / "config.json").exists()
     # The 20th response is behind: this time the rule kills nobody.
-    calm = crew_run_with_rule(crew, plan, tmp_path)
+    calm = undisturbed_run(worker_pool, plan, tmp_path)
     last = find_checkpoint(tmp_path / "out")
     assert last.state.iteration == 4
     for role in ("actor", "critic"):
         assert_same(stored_weights(last, role), stored_weights(calm, role))
 
 
-def crew_run_with_rule(crew, plan, folder):
+def undisturbed_run(worker_pool, plan, folder):
     """Run four iterations with the shared workers, the rule's file in `folder`."""
-    tasks, groups = check_runnable(plan), crew.groups_of(plan)
+    tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
     prompts = PromptBatches(plan.job, folder)
     prepare_groups(plan, tasks, prompts, SEED, groups)
     controller = Controller(plan, tasks, groups, prompts.columns)
@@ -115,8 +115,8 @@ def test_a_run_that_loses_workers_again_and_again_ends(ray_slots, tmp_path):
             iterations=2,
             seed=SEED,
             folder=tmp_path,
-            progress=lambda *said: told.append(said),
+            progress=lambda *message: told.append(message),
             saving=Saving(every=1, retries=1),
         )
-    assert [done for done, _, said in told if "retry 1 of 1" in said] == [0]
+    assert [done for done, _, text in told if "retry 1 of 1" in text] == [0]
     assert not (tmp_path / "out" / "measured.json").exists()

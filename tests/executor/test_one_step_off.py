@@ -15,7 +15,7 @@ from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
-from tests.executor.test_checkpoints import assert_same, crew_run, stored_weights
+from tests.executor.test_checkpoints import assert_same, checkpointed_run, stored_weights
 
 pytestmark = pytest.mark.ray
 
@@ -42,13 +42,13 @@ def dapo_job(*, with_model):
 
 
 @pytest.fixture(scope="module", params=[APART, SHARED], ids=["apart", "critic beside generation"])
-def runs(request, crew):
+def runs(request, worker_pool):
     """Return an overlapping run, and synchronous ones with whose weights its batches are made."""
     sync, overlapping = both_modes(request.param)
     return (
-        crew.run(overlapping, iterations=4),
-        crew.run(sync, numbers=(0, 2)),
-        crew.run(sync, numbers=(1,)),
+        worker_pool.run(overlapping, iterations=4),
+        worker_pool.run(sync, numbers=(0, 2)),
+        worker_pool.run(sync, numbers=(1,)),
     )
 
 
@@ -89,9 +89,9 @@ def test_spans_of_a_pool_do_not_overlap(runs):
         assert all(a.end_seconds <= b.start_seconds + 1e-6 for a, b in pairwise(own))
 
 
-def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(crew, tmp_path):
+def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(worker_pool, tmp_path):
     _, plan = both_modes(APART)
-    undisturbed = crew.run(plan, iterations=4)
+    undisturbed = worker_pool.run(plan, iterations=4)
     execute(plan, tmp_path, iterations=2, seed=1, saving=Saving(every=1))
     execute(plan, tmp_path, iterations=4, seed=1, saving=Saving(every=1, resume=tmp_path))
     rows = read_metrics(tmp_path)
@@ -103,15 +103,17 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(crew, tmp_pa
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dapo"])
-def test_the_weights_an_update_behind_go_on_in_another_layout(crew, tmp_path, algorithm):
+def test_the_weights_an_update_behind_go_on_in_another_layout(worker_pool, tmp_path, algorithm):
     job = dapo_job(with_model=False) if algorithm == "dapo" else None
     _, alone = both_modes(DAPO if job else APART, job)
     pools = {"p0": (1, tuple(alone.job.models)), "generator": (2, ("actor",))}
     _, cut = both_modes(pools, job, tp_gen=2)
-    whole = crew_run(crew, alone, 0, 4, folder=tmp_path / "whole")
-    half = crew_run(crew, alone, 0, 2, folder=tmp_path / "halves")
-    more = crew_run(crew, cut, 2, 3, start=half, folder=tmp_path / "halves", keep=3)
-    rest = crew_run(crew, alone, 3, 4, start=more, folder=tmp_path / "halves", keep=3)
+    whole = checkpointed_run(worker_pool, alone, 0, 4, folder=tmp_path / "whole")
+    half = checkpointed_run(worker_pool, alone, 0, 2, folder=tmp_path / "halves")
+    more = checkpointed_run(worker_pool, cut, 2, 3, start=half, folder=tmp_path / "halves", keep=3)
+    rest = checkpointed_run(
+        worker_pool, alone, 3, 4, start=more, folder=tmp_path / "halves", keep=3
+    )
     assert_same(stored_weights(rest), stored_weights(whole), 1e-4)
     for later, earlier in ((more, half), (rest, more)):
         assert_same(stored_weights(later, "generator"), stored_weights(earlier), 1e-4)
@@ -120,12 +122,12 @@ def test_the_weights_an_update_behind_go_on_in_another_layout(crew, tmp_path, al
 
 
 @pytest.mark.parametrize("with_model", [False, True], ids=["a rule judges", "a model too"])
-def test_all_rounds_of_a_batch_are_generated_with_weights_one_update_old(crew, with_model):
+def test_all_rounds_of_a_batch_are_generated_with_weights_one_update_old(worker_pool, with_model):
     job = dapo_job(with_model=with_model)
     sync, overlapping = both_modes(DAPO, job)
-    found = crew.run(overlapping, iterations=4)
-    first, third = crew.run(sync, numbers=(0, 2)).tokens
-    (second,) = crew.run(sync, numbers=(1,)).tokens
+    found = worker_pool.run(overlapping, iterations=4)
+    first, third = worker_pool.run(sync, numbers=(0, 2)).tokens
+    (second,) = worker_pool.run(sync, numbers=(1,)).tokens
     for tokens, expected in zip(found.tokens, (first, second, third), strict=False):
         assert np.array_equal(tokens, expected)
     rounds = {metrics.get("rounds", 1) for metrics in found.metrics}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from executor.data.packing import pack
 from executor.parallel.context import gather_rows
-from executor.parallel.meshes import ALONE, RankGroup
+from executor.parallel.meshes import ONE_RANK, RankGroup
 
 lengths = st.lists(st.integers(0, 7), min_size=0, max_size=5)
 
@@ -62,14 +62,14 @@ def test_no_rank_has_more_of_a_sequence_than_its_share_rounded_up(row_lengths, r
 
 def test_a_first_token_is_predicted_by_nobody():
     tokens, parts = padded([2, 3])
-    said = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
-    made = pack(tokens, parts).predictions_at_tokens(said)
+    outputs = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    made = pack(tokens, parts).predictions_at_tokens(outputs)
     assert made.tolist() == [[0, 1, 0, 0, 0, 0, 0, 0], [0, 3, 4, 0, 0, 0, 0, 0]]
 
 
 def test_a_rank_alone_gathers_nothing():
     rows = torch.ones(3, 2)
-    assert gather_rows(rows, ALONE) is rows
+    assert gather_rows(rows, ONE_RANK) is rows
 
 
 @pytest.mark.parametrize("row_lengths", [[], [0], [0, 0]])

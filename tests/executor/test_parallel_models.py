@@ -143,7 +143,7 @@ def train(rank, ranks, case, precision="fp32"):
         layout=layout,
     )
     share = share_of(batch_of(head), mesh.dp, mesh.dp_size)
-    said = infer(
+    outputs = infer(
         shard,
         share["tokens"],
         share["parts"],
@@ -171,7 +171,7 @@ def train(rank, ranks, case, precision="fp32"):
         for prefix, flat in (("", values), ("moment of ", moments["exp_avg"]))
     }
     place = (mesh.dp, mesh.leads)
-    return place, metrics, None if said is None else said.numpy(), weights
+    return place, metrics, None if outputs is None else outputs.numpy(), weights
 
 
 @cache
@@ -180,13 +180,13 @@ def on_one_process(model, head):
 
 
 @pytest.fixture(scope="module")
-def results(crew):
+def results(worker_pool):
     """Run all cases of a number of ranks in one go."""
     found = {}
     for ranks in sorted({case[0] for case in CASES.values()}):
         names = [name for name in CASES if CASES[name][0] == ranks]
         cases = [CASES[name] for name in names]
-        by_rank = crew.on_ranks(ranks, partial(train_all, cases))
+        by_rank = worker_pool.on_ranks(ranks, partial(train_all, cases))
         found |= {name: [rank[i] for rank in by_rank] for i, name in enumerate(names)}
     return found
 
@@ -231,11 +231,11 @@ def test_what_the_model_says_is_the_same(results, name):
     _, model, head, _ = CASES[name]
     expected = on_one_process(model, head)[2]
     assert np.abs(expected).max() > (1 if head == "lm" else -1)
-    leaders = {dp: said for (dp, leads), _, said, _ in results[name] if leads}
-    for dp, said in leaders.items():
-        share = share_of({"said": torch.from_numpy(expected)}, dp, len(leaders))["said"]
-        np.testing.assert_allclose(said, share.numpy(), atol=1e-5)
-    assert sum(said is not None for _, _, said, _ in results[name]) >= len(leaders)
+    leaders = {dp: outputs for (dp, leads), _, outputs, _ in results[name] if leads}
+    for dp, outputs in leaders.items():
+        share = share_of({"outputs": torch.from_numpy(expected)}, dp, len(leaders))["outputs"]
+        np.testing.assert_allclose(outputs, share.numpy(), atol=1e-5)
+    assert sum(outputs is not None for _, _, outputs, _ in results[name]) >= len(leaders)
 
 
 def test_three_updates_move_the_weights():
@@ -255,8 +255,8 @@ def test_three_updates_move_the_weights():
     assert min(moved) > 1e-3
 
 
-def say_from_the_host(rank, ranks):
-    """Return what a fully sharded model that is not trained says, parked on the host between uses."""
+def infer_off_loaded(rank, ranks):
+    """Return what a fully sharded model that is not trained computes, off-loaded between uses."""
     shard = build_shard(
         QWEN3,
         "lm",
@@ -266,11 +266,11 @@ def say_from_the_host(rank, ranks):
         precision="fp32",
         layout=TaskPlan(pool="p0", zero=3 if ranks > 1 else 0),
     )
-    shard.park()
+    shard.offload()
     share = share_of(batch_of("lm"), rank, ranks)
     for _ in range(2):
         with shard.weights_on_device():
-            said = infer(
+            outputs = infer(
                 shard,
                 share["tokens"],
                 share["parts"],
@@ -279,14 +279,14 @@ def say_from_the_host(rank, ranks):
                 temperature=1.0,
             )
         held = sum(part.untyped_storage().nbytes() for part in shard.flat.stored())
-    return said.numpy(), held
+    return outputs.numpy(), held
 
 
-def test_a_fully_sharded_model_that_is_not_trained_says_the_same(crew):
-    expected, _ = say_from_the_host(0, 1)
-    for rank, (said, held) in enumerate(crew.on_ranks(2, say_from_the_host)):
-        share = share_of({"said": torch.from_numpy(expected)}, rank, 2)["said"]
-        np.testing.assert_allclose(said, share.numpy(), atol=1e-5)
+def test_a_fully_sharded_model_that_is_not_trained_computes_the_same(worker_pool):
+    expected, _ = infer_off_loaded(0, 1)
+    for rank, (outputs, held) in enumerate(worker_pool.on_ranks(2, infer_off_loaded)):
+        share = share_of({"outputs": torch.from_numpy(expected)}, rank, 2)["outputs"]
+        np.testing.assert_allclose(outputs, share.numpy(), atol=1e-5)
         assert held == 0
 
 
@@ -303,10 +303,12 @@ def train_in_bf16(rank, ranks):
     return [train(rank, ranks, case, "bf16")[:2] for case in BF16_CASES.values()]
 
 
-def test_products_in_bf16_run_in_every_way_of_cutting(crew):
+def test_products_in_bf16_run_in_every_way_of_cutting(worker_pool):
     models = [model for _, model, _, _ in BF16_CASES.values()]
     alone = {model: train(0, 1, (1, model, "lm", {}), "bf16")[1] for model in set(models)}
-    for model, case in zip(models, zip(*crew.on_ranks(2, train_in_bf16), strict=True), strict=True):
+    for model, case in zip(
+        models, zip(*worker_pool.on_ranks(2, train_in_bf16), strict=True), strict=True
+    ):
         expected = alone[model]
         loss = sum(metrics["policy_loss"] for (_, leads), metrics in case if leads)
         # bf16 has 8 bits: a relative error of 0.4 % in each product.

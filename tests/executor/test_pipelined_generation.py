@@ -26,7 +26,7 @@ def shard_on(rank, stages):
 
 
 def generated(shard, rows, max_running, *, greedy=False):
-    """Return what is said after prompts of several lengths, and its log-probabilities."""
+    """Return what is outputs after prompts of several lengths, and its log-probabilities."""
     generator = torch.Generator().manual_seed(3)
     prompts = torch.randint(1, TINY.vocab_size, (rows, 6), generator=generator)
     present = torch.ones_like(prompts, dtype=torch.bool)
@@ -50,10 +50,10 @@ def all_waves(rank, stages):
 
 
 @pytest.mark.parametrize("stages", [2, 4])
-def test_tokens_are_those_of_one_process_in_waves_of_any_size(crew, stages):
+def test_tokens_are_those_of_one_process_in_waves_of_any_size(worker_pool, stages):
     expected = all_waves(0, 1)
-    for said in crew.on_ranks(stages, all_waves):
-        for (tokens, log_probs), (right, at) in zip(said, expected, strict=True):
+    for outputs in worker_pool.on_ranks(stages, all_waves):
+        for (tokens, log_probs), (right, at) in zip(outputs, expected, strict=True):
             assert (tokens == right).all()
             assert log_probs == pytest.approx(at, abs=1e-5)
 
@@ -86,6 +86,6 @@ def generate_when_the_first_stage_is_ahead(folder, rank, stages):
     return rows
 
 
-def test_the_first_stage_works_on_other_rows_while_the_last_one_works(crew, tmp_path):
-    by_rank = crew.on_ranks(2, partial(generate_when_the_first_stage_is_ahead, tmp_path))
+def test_the_first_stage_works_on_other_rows_while_the_last_one_works(worker_pool, tmp_path):
+    by_rank = worker_pool.on_ranks(2, partial(generate_when_the_first_stage_is_ahead, tmp_path))
     assert by_rank == [[2] * 14, [2] * 14]

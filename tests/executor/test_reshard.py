@@ -15,13 +15,13 @@ from executor.parallel.generation_layouts import gather_groups, generation_posit
 from executor.weights.buckets import (
     Block,
     buckets_of,
-    lent_slices,
+    export_slices,
     spans_of_blocks,
     write_block,
     write_slice,
 )
 from executor.weights.flat import Entry
-from executor.weights.reshard import Holding, Part, overlap, wanted_entries, write_shard
+from executor.weights.reshard import Part, ShardLayout, overlap, wanted_entries, write_shard
 from executor.workers.protocols import train_positions
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionShape, transition_volume
@@ -64,7 +64,7 @@ def shard_of(whole, rank, pp, tp, pp_size, tp_size):
         entries.append(Entry(name, start, stop, tuple(part.shape), dimension))
         values.append(part.reshape(-1))
         start = stop
-    return Holding(rank, pp, tp, tuple(entries)), torch.cat(values)
+    return ShardLayout(rank, pp, tp, tuple(entries)), torch.cat(values)
 
 
 def plan_of(train, generate, transition, two_pools=False):
@@ -81,7 +81,7 @@ def plan_of(train, generate, transition, two_pools=False):
 
 def write_blocks(target, made, blocks, source):
     """Write rows of a rank's weights into a shard; nothing but the rows is read."""
-    holding, values = source
+    layout, values = source
     targets = {entry.name: entry for entry in target.entries}
     for block in blocks:
         entry = targets.get(block.entry.name)
@@ -89,7 +89,7 @@ def write_blocks(target, made, blocks, source):
             start, stop = block.span
             rows = values[start:stop].view(-1, *block.entry.shape[1:])
             view = made[entry.start : entry.stop].view(entry.shape)
-            write_block(block, rows, holding.tp, entry, target.tp, view)
+            write_block(block, rows, layout.tp, entry, target.tp, view)
 
 
 def divisors(number):
@@ -183,8 +183,8 @@ def test_another_pool_receives_its_shards_and_no_byte_more(train, generate):
         made, received = torch.full_like(expected, float("nan")), 0
         for bucket in buckets_of(target.entries, BUCKET):
             came = 0
-            for holding, values in sources:
-                slices, message = lent_slices(holding, values, bucket, target.tp)
+            for layout, values in sources:
+                slices, message = export_slices(layout, values, bucket, target.tp)
                 came += message.numel()
                 write_slices(target, made, slices, message)
             assert came == sum(block.elements for block in bucket) <= WIDTH
@@ -200,18 +200,18 @@ def write_slices(target, made, slices, message):
         write_slice(piece, message, made[entry.start : entry.stop].view(entry.shape))
 
 
-def test_a_tied_head_is_lent_by_who_embeds():
+def test_a_tied_head_comes_from_the_stage_that_embeds():
     embedding = torch.randn(4, 2)
-    source = Holding(0, 0, 0, (Entry("backbone.embed_tokens.weight", 0, 8, (4, 2), None),))
-    target = Holding(0, 1, 0, (Entry("head.weight", 0, 8, (4, 2), None),))
+    source = ShardLayout(0, 0, 0, (Entry("backbone.embed_tokens.weight", 0, 8, (4, 2), None),))
+    target = ShardLayout(0, 1, 0, (Entry("head.weight", 0, 8, (4, 2), None),))
     (bucket,) = buckets_of(target.entries, 8)
-    slices, message = lent_slices(
+    slices, message = export_slices(
         source, embedding.reshape(-1), bucket, 0, target_head_is_tied=True
     )
     made = torch.zeros(8)
     write_slices(target, made, slices, message)
     assert torch.equal(made, embedding.reshape(-1))
-    assert lent_slices(source, embedding.reshape(-1), bucket, 0)[0] == []
+    assert export_slices(source, embedding.reshape(-1), bucket, 0)[0] == []
 
 
 def test_parts_that_do_not_overlap_give_nothing():

@@ -47,9 +47,9 @@ def test_metrics_go_on_without_gaps_or_duplicates(resumed):
     assert [row["iteration"] for row in read_metrics(resumed[0])] == [0, 1, 2, 3]
 
 
-def test_losses_are_those_of_an_undisturbed_run(resumed, crew):
+def test_losses_are_those_of_an_undisturbed_run(resumed, worker_pool):
     plan = priced_plan()
-    undisturbed = crew.run(plan, iterations=4, seed=plan.job.seed).metrics
+    undisturbed = worker_pool.run(plan, iterations=4, seed=plan.job.seed).metrics
     for row, expected in zip(read_metrics(resumed[0]), undisturbed, strict=True):
         for name in LOSSES:
             assert row[name] == pytest.approx(expected[name], abs=1e-6), name

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from executor.data.packing import pack, packed_tokens
 from executor.data.prompt_groups import prompt_leaders
 from executor.data.token_balancing import balanced_rows
-from executor.model.forward import policy_reader, read_scores, read_values, say
+from executor.model.forward import head_outputs, policy_reader, read_scores, read_values
 from executor.parallel.meshes import RankGroup, make_mesh
 from executor.weights.shard import build_shard
 from executor.workers.protocols import train_positions
@@ -60,7 +60,7 @@ def said_and_gradient(shard, reader, batches):
     outputs = []
     for tokens, parts in batches:
         packed = pack(tokens, parts)
-        outputs.append(reader(say(shard, packed), packed))
+        outputs.append(reader(head_outputs(shard, packed), packed))
     joined = {name: torch.cat([each[name] for each in outputs]) for name in outputs[0]}
     generator = torch.Generator().manual_seed(0)
     loss = sum(
@@ -97,10 +97,10 @@ def test_a_response_has_the_score_that_it_has_alone(drawn):
     tokens, parts = sequences(drawn)
     shard = shard_of("scalar")
     packed = pack(tokens, parts)
-    beside = read_scores(say(shard, packed), packed)["scores"]
+    beside = read_scores(head_outputs(shard, packed), packed)["scores"]
     for row in range(len(tokens)):
         packed = pack(tokens[[row]], parts[[row]])
-        alone = read_scores(say(shard, packed), packed)["scores"]
+        alone = read_scores(head_outputs(shard, packed), packed)["scores"]
         torch.testing.assert_close(beside[[row]], alone, rtol=1e-4, atol=1e-5)
 
 
@@ -169,21 +169,21 @@ def test_no_micro_batch_of_a_round_stays_empty_while_there_are_rows():
     assert balanced_rows(*grouped([1]), 4, multiple=2) == [[0], []]
 
 
-def test_the_longest_rows_are_dealt_first_each_to_the_lightest_micro_batch():
+def test_the_longest_rows_go_first_each_to_the_lightest_micro_batch():
     lengths = [5, 1, 4, 2, 3, 3]
     assert balanced_rows(*grouped([1] * 6, lengths), 3) == [[0, 1, 5], [2, 3, 4]]
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(1, 8), st.integers(1, 4))
-def test_every_row_is_dealt_once_to_as_few_micro_batches_as_hold_all(sizes, micro_batch, multiple):
+def test_every_row_is_once_in_as_few_micro_batches_as_hold_all(sizes, micro_batch, multiple):
     tokens, parts = grouped(sizes)
-    dealt = balanced_rows(tokens, parts, micro_batch, multiple=multiple)
-    assert sorted(row for rows in dealt for row in rows) == list(range(sum(sizes)))
+    balanced = balanced_rows(tokens, parts, micro_batch, multiple=multiple)
+    assert sorted(row for rows in balanced for row in rows) == list(range(sum(sizes)))
     fewest = -(-sum(sizes) // micro_batch)
-    assert len(dealt) == -(-fewest // multiple) * multiple
-    assert all(len(rows) <= micro_batch for rows in dealt)
+    assert len(balanced) == -(-fewest // multiple) * multiple
+    assert all(len(rows) <= micro_batch for rows in balanced)
     if len(set(sizes)) == 1 and micro_batch % sizes[0] == 0 and multiple == 1:
-        assert all(len(rows) % sizes[0] == 0 for rows in dealt)
+        assert all(len(rows) % sizes[0] == 0 for rows in balanced)
 
 
 @pytest.mark.parametrize("rows", [[], [0], [0, 0]])

@@ -24,9 +24,9 @@ def packed_rows(rows, ranks):
     """Return sequences packed, left-padded prompts before right-padded responses."""
     prompt, response = (max(row[part] for row in rows) for part in (1, 2))
     parts = torch.zeros(len(rows), prompt + response, dtype=torch.int8)
-    for row, (_, asked, said) in enumerate(rows):
+    for row, (_, asked, made) in enumerate(rows):
         parts[row, prompt - asked : prompt] = 1
-        parts[row, prompt : prompt + said] = 2
+        parts[row, prompt : prompt + made] = 2
     tokens = torch.tensor([[1 + row[0]] for row in rows]).expand(parts.shape)
     return pack(tokens, parts, ranks=ranks)
 
@@ -51,9 +51,9 @@ def on_stripes(rank, ranks):
 
 
 @pytest.mark.ray
-def test_outputs_and_gradients_of_long_stripes_are_those_of_one_process(crew):
+def test_outputs_and_gradients_of_long_stripes_are_those_of_one_process(worker_pool):
     alone = [attended(rows, RankGroup()) for rows in (APART, SAMPLES)]
-    for rank, by_rows in enumerate(crew.on_ranks(2, on_stripes)):
+    for rank, by_rows in enumerate(worker_pool.on_ranks(2, on_stripes)):
         for found, expected in zip(by_rows, alone, strict=True):
             assert found[0] == pytest.approx(expected[0][:, rank::2], abs=1e-5)
             for ours, theirs in zip(found[1:], expected[1:], strict=True):

@@ -19,11 +19,11 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def runs(crew):
+def runs(worker_pool):
     job = make_job("grpo", model=WIDE, prompts=4, samples_per_prompt=2)
     plans = {name: make_plan(job, {"p0": (4, ROLES)}, **case) for name, case in CASES.items()}
     plans["one process"] = make_plan(job, {"p0": (1, ROLES)})
-    return {name: crew.run(plan, iterations=2) for name, plan in plans.items()}
+    return {name: worker_pool.run(plan, iterations=2) for name, plan in plans.items()}
 
 
 @pytest.mark.ray

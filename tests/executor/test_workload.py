@@ -60,7 +60,7 @@ def test_texts_stand_beside_the_prompts_of_a_job_that_mixes_them_in(tmp_path):
     assert mixed["pretrain_tokens"].shape[0] == job.workload.sequences
 
 
-def test_rounds_of_sampling_draw_other_prompts_than_any_iteration(tmp_path):
+def test_rounds_of_sampling_take_other_prompts_than_any_iteration(tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"p{n:03d}"}) + "\n" for n in range(100)))
     job = replace(make_job(), prompts_file=str(path))

@@ -34,7 +34,7 @@ MODELS = {
 def started(name):
     shard = shard_of(MODELS[name])
     engines = both(shard, setup_of(MODELS[name]))
-    engines[0].take_weights()
+    engines[0].load_weights()
     return shard, *engines
 
 
@@ -44,7 +44,7 @@ def test_greedy_tokens_are_the_torch_engines_after_every_update(name, temperatur
     shard, vllm, own = started(name)
     for factor in (1.0, 0.9, 1.2):
         scale(shard, factor)
-        vllm.take_weights()
+        vllm.load_weights()
         made = generate(vllm, greedy=True, temperature=temperature)
         expected = generate(own, greedy=True, temperature=temperature)
         assert torch.equal(made.tokens, expected.tokens)
@@ -57,14 +57,14 @@ def test_other_weights_say_other_tokens():
     before = generate(vllm, greedy=True)
     scale(shard, 0.7)
     assert torch.equal(generate(vllm, greedy=True).tokens, before.tokens)
-    vllm.take_weights()
+    vllm.load_weights()
     assert not torch.equal(generate(vllm, greedy=True).tokens, before.tokens)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probabilities_of_drawn_tokens_are_those_at_the_temperature(temperature):
     shard, vllm, _ = started("llama")
-    vllm.take_weights()
+    vllm.load_weights()
     made = generate(vllm, temperature=temperature)
     said = infer(
         shard, made.tokens, made.parts, "log_probs", micro_batch=8, temperature=temperature
@@ -154,7 +154,7 @@ def test_on_a_gpu_the_engine_rests_without_its_weights_and_its_cache():
     free_bytes = []
     for factor in (1.0, 0.8):
         scale(shard, factor)
-        vllm.take_weights()
+        vllm.load_weights()
         free_bytes.append(torch.cuda.mem_get_info()[0])
         made, expected = (generate(engine, greedy=True) for engine in (vllm, own))
         assert torch.equal(made.tokens, expected.tokens)

@@ -10,7 +10,7 @@ import pytest
 from executor.control.metrics import read_metrics
 from executor.execute import execute
 from executor.workers.pools import running_ray
-from tests.executor.harness import Crew
+from tests.executor.harness import WorkerPool
 from tests.executor.plans import make_job, make_plan
 from tests.vllm.engine_alone import MODEL, both, generate, scale, setup_of, shard_of
 from tests.vllm.workers import VllmWorker
@@ -26,11 +26,11 @@ def ray_slots():
 
 
 @pytest.fixture(scope="module")
-def crew(ray_slots):
+def worker_pool(ray_slots):
     """Keep the workers of all plans: vLLM is imported once in each, not once for each plan."""
-    crew = Crew(VllmWorker)
-    yield crew
-    crew.stop()
+    worker_pool = WorkerPool(VllmWorker)
+    yield worker_pool
+    worker_pool.stop()
 
 
 def left_on_disk():
@@ -51,14 +51,14 @@ def compared(tp, rank, ranks):
     found = []
     for factor in (1.0, 0.8):
         scale(shard, factor)
-        vllm.take_weights()
+        vllm.load_weights()
         found.append([generate(engine, greedy=True) for engine in (vllm, own)])
     return [[(made.tokens.tolist(), made.log_probs.tolist()) for made in pair] for pair in found]
 
 
 @pytest.mark.parametrize(("ranks", "tp"), [(2, 1), (2, 2), (4, 2)])
-def test_every_rank_generates_what_the_torch_engine_does(crew, ranks, tp):
-    by_rank = crew.on_ranks(ranks, partial(compared, tp))
+def test_every_rank_generates_what_the_torch_engine_does(worker_pool, ranks, tp):
+    by_rank = worker_pool.on_ranks(ranks, partial(compared, tp))
     for found in by_rank:
         assert found == by_rank[0]
         for (tokens, log_probs), (expected, expected_log_probs) in found:
@@ -77,8 +77,8 @@ def engine_on_disk(rank, ranks):
     return sorted(map(str, left_on_disk() - before))
 
 
-def test_a_tensor_parallel_engine_leaves_nothing_that_outlives_its_workers(crew):
-    assert crew.on_ranks(2, engine_on_disk) == [[], []]
+def test_a_tensor_parallel_engine_leaves_nothing_that_outlives_its_workers(worker_pool):
+    assert worker_pool.on_ranks(2, engine_on_disk) == [[], []]
 
 
 def vllm_plan(algorithm, ranks, **sizes):
@@ -103,8 +103,8 @@ def check_metrics(rows):
     [("remax", {"tp": 2}), ("grpo", {"tp": 2, "tp_gen": 1})],
     ids=["tensor parallel", "tensor parallel to replicas"],
 )
-def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(crew, algorithm, sizes):
-    record = crew.run(vllm_plan(algorithm, 2, **sizes))
+def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(worker_pool, algorithm, sizes):
+    record = worker_pool.run(vllm_plan(algorithm, 2, **sizes))
     check_metrics([{"iteration": at} | row for at, row in enumerate(record.metrics)])
 
 

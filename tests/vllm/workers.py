@@ -11,7 +11,7 @@ class VllmWorker(ReusedWorker):
     """Forget the engine before, and the process groups that vLLM keeps for a whole process."""
 
     @registered(ALL_TO_ALL)
-    def join(self, membership):
+    def join(self, place):
         if "vllm" in sys.modules:
             from vllm.distributed.parallel_state import (
                 destroy_distributed_environment,
@@ -24,4 +24,4 @@ class VllmWorker(ReusedWorker):
             gc.collect()
             destroy_model_parallel()
             destroy_distributed_environment()
-        super().join(membership)
+        super().join(place)

@@ -30,8 +30,8 @@ def load_loss(name: str) -> Loss:
     """Return the loss of that name.
 
     It is called as `loss(outputs, batch, settings, normalizer)`, where `outputs` is what the model
-    being trained says of the batch (`log_probs` and `entropy`, or `values`), every tensor has the
-    shape (B, T), and entry t speaks of the token at t given the tokens before it. It returns the
+    being trained computes (`log_probs` and `entropy`, or `values`), every tensor has the
+    shape (B, T), and entry t belongs to the token at t given the tokens before it. It returns the
     loss (a scalar with a gradient) and its metrics (scalars without one).
 
     Raises:

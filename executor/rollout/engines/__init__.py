@@ -14,7 +14,7 @@ from rlplan.plan import TaskPlan
 if TYPE_CHECKING:  # what a plan may name is known where torch is not installed
     from torch import Tensor
 
-    from executor.rollout.engines.torch_static import GenerateSettings, Generation
+    from executor.rollout.engines.torch_static import GenerateSettings, Sequences
     from executor.weights.shard import ModelShard
 
 DEFAULT_ENGINE = "torch-static"
@@ -37,7 +37,7 @@ class EngineSetup:
 class GenerationEngine(Protocol):
     """Generate with the weights of a shard; all ranks of a replica call each method together."""
 
-    def take_weights(self) -> None:
+    def load_weights(self) -> None:
         """Generate with what the shard's weights are now."""
 
     def generate(
@@ -48,10 +48,10 @@ class GenerationEngine(Protocol):
         rows: "Tensor",
         width: int,
         settings: "GenerateSettings",
-    ) -> "Generation":
+    ) -> "Sequences":
         """Return the sequences of a replica's rows (see `executor.rollout.engines.torch_static.generate`)."""
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Give back what is not needed until weights are taken again."""
 
 

@@ -2,7 +2,7 @@
 
 A wave is prefilled whole, a prompt once for all of its samples, and decoded until its last response
 ends. Through a pipeline it goes in as many parts as there are stages, one behind another, so that no
-stage waits while another one works. Every sequence draws from random numbers of its own, so its
+stage waits while another one works. Every sequence uniforms from random numbers of its own, so its
 tokens depend neither on the layout nor on its neighbours.
 """
 
@@ -20,19 +20,19 @@ from executor.model.forward import attention_mask, token_positions
 from executor.model.key_value_cache import KeyValueCache
 from executor.parallel.pipeline import forward_through
 from executor.rollout.engines import EngineSetup
-from executor.rollout.sampling import draw_tokens, likeliest_tokens
+from executor.rollout.sampling import greedy_tokens, sampled_tokens
 from executor.weights.shard import ModelShard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateSettings:
-    """Say how responses are drawn.
+    """Say how responses are sampled.
 
     Attributes:
         max_running: Most sequences of a wave.
         seed: With the iteration and the row's number it starts the row's random numbers.
         eos_id: Token that ends a response early; it is the response's last token.
-        greedy: Take the likeliest token instead of drawing; log-probabilities are at the temperature.
+        greedy: Take the likeliest token instead of sampling; log-probabilities are at the temperature.
     """
 
     max_running: int
@@ -44,7 +44,7 @@ class GenerateSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Sequences:
     """Hold whole sequences: `tokens` and `parts` (B, P + R), and `log_probs` at the temperature."""
 
     tokens: Tensor
@@ -52,7 +52,7 @@ class Generation:
     log_probs: Tensor
 
 
-def unanswered(prompts: Tensor, present: Tensor, width: int) -> Generation:
+def without_responses(prompts: Tensor, present: Tensor, width: int) -> Sequences:
     """Return prompts with empty columns for their responses, on the prompts' device.
 
     Args:
@@ -64,7 +64,7 @@ def unanswered(prompts: Tensor, present: Tensor, width: int) -> Generation:
     tokens = torch.cat([prompts, prompts.new_zeros(batch, width)], dim=1)
     parts = torch.zeros_like(tokens, dtype=torch.int8)
     parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
-    return Generation(tokens, parts, torch.zeros(tokens.shape, device=tokens.device))
+    return Sequences(tokens, parts, torch.zeros(tokens.shape, device=tokens.device))
 
 
 class TorchStaticEngine:
@@ -73,7 +73,7 @@ class TorchStaticEngine:
     def __init__(self, shard: ModelShard) -> None:
         self._shard = shard
 
-    def take_weights(self) -> None:
+    def load_weights(self) -> None:
         """Do nothing: the weights are the shard's own."""
 
     def generate(
@@ -84,11 +84,11 @@ class TorchStaticEngine:
         rows: Tensor,
         width: int,
         settings: GenerateSettings,
-    ) -> Generation:
+    ) -> Sequences:
         """Return the sequences of a replica's rows; arguments as `generate` below has them."""
         return generate(self._shard, prompts, present, lengths, rows, width, settings)
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Do nothing: the cache went with its wave."""
 
 
@@ -105,7 +105,7 @@ def generate(
     rows: Tensor,
     width: int,
     settings: GenerateSettings,
-) -> Generation:
+) -> Sequences:
     """Return the sequences of a replica's rows.
 
     Args:
@@ -116,15 +116,15 @@ def generate(
         width: R, the columns kept for responses.
     """
     batch, prompt_width = prompts.shape
-    made = unanswered(prompts, present, width)
+    made = without_responses(prompts, present, width)
     with torch.inference_mode():
         for start in range(0, batch, settings.max_running):
             waves = [
                 Wave(
                     shard,
-                    Generation(made.tokens[part], made.parts[part], made.log_probs[part]),
+                    Sequences(made.tokens[part], made.parts[part], made.log_probs[part]),
                     lengths[part],
-                    uniform_draws(rows[part], width, settings),
+                    uniform_numbers(rows[part], width, settings),
                     prompt_width,
                     settings,
                 )
@@ -152,20 +152,20 @@ class Wave:
 
     Args:
         lengths: Most tokens of each response. Shape (B,).
-        draws: Uniform numbers in [0, 1), one for every token. Shape (B, R).
+        uniforms: Uniform numbers in [0, 1), one for every token. Shape (B, R).
     """
 
     def __init__(
         self,
         shard: ModelShard,
-        sequences: Generation,
+        sequences: Sequences,
         lengths: Tensor,
-        draws: Tensor,
+        uniforms: Tensor,
         prompt_width: int,
         settings: GenerateSettings,
     ) -> None:
         self._shard, self._sequences, self._settings = shard, sequences, settings
-        self._lengths, self._draws = lengths, draws.to(lengths.device)
+        self._lengths, self._uniforms = lengths, uniforms.to(lengths.device)
         self._prompt_width, self._steps = prompt_width, int(lengths.max())
         # Columns that are padding in all rows of this wave are left out.
         self._first = int((sequences.parts != PADDING).any(dim=0).int().argmax())
@@ -183,7 +183,7 @@ class Wave:
             self._sources if len(self._prefilled) < len(leaders) else None,
         )
         self._logits: Tensor | None = None
-        self._drawn: Tensor | None = None
+        self._sampled: Tensor | None = None
         # What is on its way through a pipeline while this rank works on other waves.
         self._under_way: list[dist.Work] = []
 
@@ -205,9 +205,9 @@ class Wave:
         return goes_on
 
     def append(self) -> bool:
-        """Draw the next token of every running sequence; return whether any needs another one."""
+        """Sample the next token of every running sequence; return whether any needs another one."""
         made, at = self._sequences, self._prompt_width + self._step
-        chosen, log_prob = self._draw()
+        chosen, log_prob = self._sample()
         running = self._running & (self._step < self._lengths)
         made.tokens[:, at] = torch.where(running, chosen, 0)
         made.parts[:, at] = torch.where(running, RESPONSE, PADDING).to(torch.int8)
@@ -216,26 +216,26 @@ class Wave:
         self._step += 1
         return self._step < self._steps and bool(self._running.any())
 
-    def _draw(self) -> tuple[Tensor, Tensor]:
+    def _sample(self) -> tuple[Tensor, Tensor]:
         """Return each row's next token and its log-probability, on every stage of the pipeline."""
         if self._shard.mesh.pp_size == 1:
             assert self._logits is not None
-            return self._choose(self._logits)
-        # The last stage has told the tokens, so all that was sent to it has arrived as well.
+            return self._next_tokens(self._logits)
+        # The last stage has broadcast the tokens, so all that was sent to it has arrived as well.
         for work in self._under_way:
             work.wait()
         self._under_way.clear()
-        assert self._drawn is not None
-        return self._drawn[0].long(), self._drawn[1].float()
+        assert self._sampled is not None
+        return self._sampled[0].long(), self._sampled[1].float()
 
-    def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def _next_tokens(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return each row's next token and its log-probability."""
         if self._settings.greedy:
-            return likeliest_tokens(logits, self._settings.temperature)
-        return draw_tokens(logits, self._draws[:, self._step], self._settings.temperature)
+            return greedy_tokens(logits, self._settings.temperature)
+        return sampled_tokens(logits, self._uniforms[:, self._step], self._settings.temperature)
 
     def decode(self) -> None:
-        """Pass the tokens drawn last."""
+        """Pass the tokens that were sampled last."""
         at = self._prompt_width + self._step - 1
         tokens = self._sequences.tokens[:, at : at + 1]
         mask: Tensor | None = None
@@ -251,34 +251,34 @@ class Wave:
     def _pass(self, tokens: Tensor, mask: Tensor | None, positions: Tensor) -> None:
         """Run tokens through the model; the last stage keeps the logits of the last position."""
         sending = self._under_way
-        said = forward_through(
+        outputs = forward_through(
             self._shard, tokens, mask, positions, self._cache, only_last=True, sending=sending
         )
-        self._logits = said[:, 0] if said is not None else None
-        if said is not None and len(said) < len(self._lengths):
-            self._logits = said[self._sources, 0]
+        self._logits = outputs[:, 0] if outputs is not None else None
+        if outputs is not None and len(outputs) < len(self._lengths):
+            self._logits = outputs[self._sources, 0]
         if self._shard.mesh.pp_size > 1:
-            self._tell()
+            self._broadcast()
 
-    def _tell(self) -> None:
-        """Draw on the last stage and tell all others, who go on until they need the tokens."""
+    def _broadcast(self) -> None:
+        """Sample on the last stage and broadcast: other stages go on until they need the tokens."""
         mesh = self._shard.mesh
         # Both in one message: float64 holds any token's number.
-        self._drawn = torch.empty(2, len(self._lengths), dtype=torch.float64, device=mesh.device)
+        self._sampled = torch.empty(2, len(self._lengths), dtype=torch.float64, device=mesh.device)
         if self._logits is not None:
-            self._drawn = torch.stack([part.double() for part in self._choose(self._logits)])
+            self._sampled = torch.stack([part.double() for part in self._next_tokens(self._logits)])
         last, group = mesh.pipeline_rank(mesh.pp_size - 1), mesh.group("pp")
-        work = dist.broadcast(self._drawn, last, group=group, async_op=True)
+        work = dist.broadcast(self._sampled, last, group=group, async_op=True)
         assert work is not None
         self._under_way.append(work)
 
     def rewind(self) -> None:
-        """Forget all tokens drawn, so that the same steps can be timed again."""
+        """Forget all sampled tokens, so that the same steps can be timed again."""
         self._step, self._cache.length = 0, self._prompt_width - self._first
         self._running = self._lengths > 0
 
 
-def uniform_draws(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
+def uniform_numbers(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
     """Return each row's own random numbers. Shape (B, R), float64."""
     streams = [
         np.random.default_rng([settings.seed, settings.iteration, row]) for row in rows.tolist()

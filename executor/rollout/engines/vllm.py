@@ -34,7 +34,7 @@ from executor.data.batches import RESPONSE
 from executor.learning.infer import infer
 from executor.model.building import HEAD
 from executor.rollout.engines import DEFAULT_ENGINE, EngineSetup
-from executor.rollout.engines.torch_static import GenerateSettings, Generation, unanswered
+from executor.rollout.engines.torch_static import GenerateSettings, Sequences, without_responses
 from executor.rollout.vllm_inside import (
     PoolRankExecutor,
     drop_queue,
@@ -43,9 +43,9 @@ from executor.rollout.vllm_inside import (
     repack_head,
     write_config,
 )
-from executor.weights.borrowed_shard import LentParameters
 from executor.weights.flat import Entry, FlatParameters
 from executor.weights.shard import ModelShard
+from executor.weights.shared_parameters import SharedParameters
 from rlplan.errors import InfeasibleError, PlanError
 from rlplan.units import show_bytes
 
@@ -67,7 +67,7 @@ class VllmEngine:
         self._sleeps = shard.device.type == "cuda"
         check_build(shard.device.type)
         self._llm = self._start(self._arguments())
-        self.rest()
+        self.release()
 
     def _start(self, arguments: dict[str, Any]) -> Any:
         """Return vLLM with the model's layers and no weights yet."""
@@ -93,7 +93,7 @@ class VllmEngine:
             "max_num_seqs": setup.layout.max_running,
             "gpu_memory_utilization": setup.layout.memory_fraction,
             "tensor_parallel_size": shard.mesh.tp_size,
-            "logprobs_mode": "processed_logprobs",  # of what is drawn from: at the temperature
+            "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled: at the temperature
             "disable_log_stats": True,
             "enable_sleep_mode": self._sleeps,
         }
@@ -137,7 +137,7 @@ class VllmEngine:
             )
         return min(wanted, share - shard.flat.weight_bytes)
 
-    def take_weights(self) -> None:
+    def load_weights(self) -> None:
         """Copy the shard's weights into the engine and forget what was cached under older ones."""
         if self._sleeps:
             self._llm.wake_up(tags=["weights"])
@@ -150,7 +150,7 @@ class VllmEngine:
         forgotten = self._llm.reset_prefix_cache()
         assert forgotten, "no request is running between generations"
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Give the memory of the weights and the cache back, on GPUs."""
         if self._sleeps:
             self._llm.sleep(level=2)
@@ -158,7 +158,7 @@ class VllmEngine:
     def _named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every parameter whole, under the name that published models use."""
         flat = self._shard.flat
-        assert isinstance(flat, FlatParameters | LentParameters), (
+        assert isinstance(flat, FlatParameters | SharedParameters), (
             "what generates is not sharded further"
         )
         for entry in flat.entries:
@@ -183,30 +183,30 @@ class VllmEngine:
         rows: Tensor,
         width: int,
         settings: GenerateSettings,
-    ) -> Generation:
+    ) -> Sequences:
         """Return the sequences of a replica's rows; arguments as `torch_static.generate` has them."""
         prompt_width = prompts.shape[1]
         wanted = [index for index, length in enumerate(lengths.tolist()) if length > 0]
         requests = [{"prompt_token_ids": prompts[i][present[i]].tolist()} for i in wanted]
         sampling = [_sampling(int(lengths[i]), int(rows[i]), settings) for i in wanted]
-        answers = self._llm.generate(requests, sampling, use_tqdm=False) if wanted else []
-        said = unanswered(prompts.cpu(), present.cpu(), width)
-        for index, answer in zip(wanted, answers, strict=True):
-            drawn, log_probs = _response(answer)
-            columns = slice(prompt_width, prompt_width + len(drawn))
-            said.tokens[index, columns] = torch.tensor(drawn)
-            said.parts[index, columns] = RESPONSE
-            said.log_probs[index, columns] = torch.tensor(log_probs)
-        made = Generation(
-            *(held.to(prompts.device) for held in (said.tokens, said.parts, said.log_probs))
+        results = self._llm.generate(requests, sampling, use_tqdm=False) if wanted else []
+        host = without_responses(prompts.cpu(), present.cpu(), width)
+        for index, result in zip(wanted, results, strict=True):
+            sampled, log_probs = _response(result)
+            columns = slice(prompt_width, prompt_width + len(sampled))
+            host.tokens[index, columns] = torch.tensor(sampled)
+            host.parts[index, columns] = RESPONSE
+            host.log_probs[index, columns] = torch.tensor(log_probs)
+        made = Sequences(
+            *(column.to(prompts.device) for column in (host.tokens, host.parts, host.log_probs))
         )
         return self._at_temperature(made, settings) if settings.greedy else made
 
-    def _at_temperature(self, made: Generation, settings: GenerateSettings) -> Generation:
+    def _at_temperature(self, made: Sequences, settings: GenerateSettings) -> Sequences:
         """Return greedy sequences with log-probabilities at the temperature; vLLM's are at 1."""
         if settings.temperature == 1:
             return made
-        said = infer(
+        inferred = infer(
             self._shard,
             made.tokens,
             made.parts,
@@ -214,9 +214,9 @@ class VllmEngine:
             micro_batch=settings.max_running,
             temperature=settings.temperature,
         )
-        assert said is not None, "one pipeline stage is the last one"
-        log_probs = torch.where(made.parts == RESPONSE, said, 0.0)
-        return Generation(made.tokens, made.parts, log_probs)
+        assert inferred is not None, "one pipeline stage is the last one"
+        log_probs = torch.where(made.parts == RESPONSE, inferred, 0.0)
+        return Sequences(made.tokens, made.parts, log_probs)
 
 
 def start(shard: ModelShard, setup: EngineSetup) -> VllmEngine:
@@ -245,7 +245,7 @@ def _longest(setup: EngineSetup) -> int:
 
 
 def _sampling(length: int, row: int, settings: GenerateSettings) -> Any:
-    """Return how a row is drawn: from random numbers of its own, up to its length or its end token."""
+    """Return how a row is sampled: by random numbers of its own, up to its length or its end token."""
     seed = np.random.SeedSequence([settings.seed, settings.iteration, row])
     return SamplingParams(
         temperature=0.0 if settings.greedy else settings.temperature,
@@ -258,9 +258,11 @@ def _sampling(length: int, row: int, settings: GenerateSettings) -> Any:
     )
 
 
-def _response(answer: Any) -> tuple[list[int], list[float]]:
+def _response(result: Any) -> tuple[list[int], list[float]]:
     """Return a response's tokens and their log-probabilities."""
-    (made,) = answer.outputs
+    (made,) = result.outputs
     tokens = [int(token) for token in made.token_ids]
-    said = [float(step[token].logprob) for token, step in zip(tokens, made.logprobs, strict=True)]
-    return tokens, said
+    log_probs = [
+        float(step[token].logprob) for token, step in zip(tokens, made.logprobs, strict=True)
+    ]
+    return tokens, log_probs

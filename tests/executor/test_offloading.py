@@ -32,20 +32,20 @@ def step(shard):
 
 @pytest.mark.parametrize("zero", [0, 1])
 def test_optimizer_states_come_back_as_they_were(zero):
-    parked, undisturbed = shard_of(1e-3, zero), shard_of(1e-3, zero)
-    parked.park()
+    offloaded, undisturbed = shard_of(1e-3, zero), shard_of(1e-3, zero)
+    offloaded.offload()
     for _ in range(3):
         step(undisturbed)
-        with parked.states_on_device():
-            step(parked)
-        assert [state.untyped_storage().nbytes() for state in parked.trainer.states()] == [0, 0]
-    assert torch.equal(parked.flat.values, undisturbed.flat.values)
+        with offloaded.states_on_device():
+            step(offloaded)
+        assert [state.untyped_storage().nbytes() for state in offloaded.trainer.states()] == [0, 0]
+    assert torch.equal(offloaded.flat.values, undisturbed.flat.values)
     assert np.ptp(undisturbed.flat.values.numpy() - shard_of(1e-3).flat.values.numpy()) > 1e-3
 
 
 def test_weights_that_infer_come_back_as_they_were():
     shard, expected = shard_of(None), shard_of(None).flat.values.clone()
-    shard.park()
+    shard.offload()
     assert shard.flat.values.untyped_storage().nbytes() == 0
     for _ in range(2):
         with shard.weights_on_device():

@@ -1,4 +1,4 @@
-"""The models of a pool on one of its ranks: who lives there, in which layout."""
+"""The models of a pool on one of its ranks, each in its layout."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ from rlplan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duty:
-    """Tell a pool's workers what they will run.
+class PoolSetup:
+    """Say what a pool's workers will run.
 
     Attributes:
         tasks: The pool's tasks, in the dataflow's order.
@@ -40,22 +40,22 @@ class PoolModels:
     Every rank of the pool builds its own at the same time, since groups of ranks are made together.
 
     Attributes:
-        homes: By role, the shard in the layout in which the model is trained or infers.
+        shards: By role, the shard in the layout in which the model is trained or infers.
         transition: What brings the weights to the generate layout inside this pool, if they differ.
     """
 
-    def __init__(self, duty: Duty, rank: int, ranks: int, device: torch.device) -> None:
-        self.homes: dict[str, ModelShard] = {}
+    def __init__(self, setup: PoolSetup, rank: int, ranks: int, device: torch.device) -> None:
+        self.shards: dict[str, ModelShard] = {}
         self.transition: PoolTransition | None = None
-        self._duty, self._rank, self._device = duty, rank, device
+        self._setup, self._rank, self._device = setup, rank, device
         self._meshes: dict[tuple[RankPositions, int], RankMesh] = {}
         self._generator: ModelShard | None = None
-        for task in duty.tasks:
+        for task in setup.tasks:
             if task.kind == "train" or (task.kind == "infer" and not self._is_trained(task)):
-                layout = duty.plan.tasks[task.name]
+                layout = setup.plan.tasks[task.name]
                 positions = task_positions(layout, ranks)
-                self.homes[task.role] = self._build(task, positions)
-        for task in duty.tasks:
+                self.shards[task.role] = self._build(task, positions)
+        for task in setup.tasks:
             if task.kind == "generate":
                 self._prepare_generation(task)
 
@@ -68,28 +68,28 @@ class PoolModels:
     @property
     def generates_behind(self) -> bool:
         """Tell whether this pool generates with weights older than those that are trained."""
-        return self._generator is not None and self._duty.plan.mode == "one-step-off"
+        return self._generator is not None and self._setup.plan.mode == "one-step-off"
 
     def _prepare_generation(self, task: Task) -> None:
-        plan, home = self._duty.plan, self.homes.get(task.role)
-        if home is not None and shares_weights(plan):
-            self._generator = home
+        plan, shard = self._setup.plan, self.shards.get(task.role)
+        if shard is not None and shares_weights(plan):
+            self._generator = shard
             return
         # A slice of the generate shard holds the train shard, so both are cut alike.
-        parts = plan.tasks[f"{task.role}.update"].tp if home is not None else 1
+        parts = plan.tasks[f"{task.role}.update"].tp if shard is not None else 1
         self._generator = self._build(task, generation_positions(plan), vocabulary_parts=parts)
-        if home is not None:
-            self.transition = PoolTransition(plan, home, self._generator)
+        if shard is not None:
+            self.transition = PoolTransition(plan, shard, self._generator)
             self.transition.release()
 
     def _is_trained(self, task: Task) -> bool:
-        return f"{task.role}.update" in self._duty.plan.tasks
+        return f"{task.role}.update" in self._setup.plan.tasks
 
     def _build(
         self, task: Task, positions: RankPositions, *, vocabulary_parts: int = 1
     ) -> ModelShard:
-        job = self._duty.plan.job
-        layout = self._duty.plan.tasks[task.name]
+        job = self._setup.plan.job
+        layout = self._setup.plan.tasks[task.name]
         mesh = self._mesh(positions, layout.ep)
         rate = None
         if task.kind == "train":
@@ -100,14 +100,14 @@ class PoolModels:
             task.head,
             mesh,
             role=task.role,
-            seed=self._duty.seed,
+            seed=self._setup.seed,
             precision=job.precision or "fp32",
             learning_rate=rate,
             layout=layout,
             vocabulary_parts=vocabulary_parts,
         )
         if layout.offload and task.kind != "generate":
-            shard.park()
+            shard.offload()
         return shard
 
     def _mesh(self, positions: RankPositions, ep: int) -> RankMesh:

@@ -1,4 +1,4 @@
-"""A generate shard that borrows what the train shard has of it.
+"""A generate shard that shares memory with the train shard.
 
 Where tensor-parallel sizes are equal, every parameter of the train shard is one of the generate
 shard, in the same form: generation reads it where training wrote it, and only the other pipeline
@@ -14,13 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from executor.model.building import EMBEDDING, HEAD
-from executor.weights.flat import Entry, FlatParameters, distinct_parameters, dressed_as, entries_of
+from executor.weights.flat import (
+    Entry,
+    FlatParameters,
+    distinct_parameters,
+    entries_of,
+    with_placements_of,
+)
 
 
-def lent_names(train: Sequence[Entry], generate: Sequence[Entry]) -> dict[str, str]:
+def shared_names(train: Sequence[Entry], generate: Sequence[Entry]) -> dict[str, str]:
     """Return which parameters of a generate shard lie in the train shard, and their names there.
 
-    Empty unless all of the train shard can be lent: what is left of it would be held twice.
+    Empty unless all of the train shard is shared: what is left of it would be held twice.
     """
     wanted = {entry.name: entry for entry in generate}
     tied = {HEAD: EMBEDDING, EMBEDDING: HEAD}
@@ -37,38 +43,38 @@ def _alike(one: Entry, other: Entry) -> bool:
     return (one.shape, one.dimension) == (other.shape, other.dimension)
 
 
-class LentParameters:
+class SharedParameters:
     """Hold a generate shard: views of the train shard's weights, and memory for all others.
 
     Args:
         modules: The rank's stages that generate; their parameters are replaced.
-        lender: The train shard's weights, which stay where they are.
-        lent: By name, the names of its parameters in the lender.
+        train: The train shard's weights, which stay where they are.
+        shared: By name, the names of its parameters in the train shard.
 
     Attributes:
         entries: All parameters, one after another as `whole_values` returns them.
-        values: Those that are not lent.
+        values: Those that are not shared.
     """
 
     def __init__(
-        self, modules: Sequence[nn.Module], lender: FlatParameters, lent: Mapping[str, str]
+        self, modules: Sequence[nn.Module], train: FlatParameters, shared: Mapping[str, str]
     ) -> None:
         found = distinct_parameters(modules)
         self.entries = entries_of(found)
-        theirs = {entry.name: entry for entry in lender.entries}
+        theirs = {entry.name: entry for entry in train.entries}
         own, start = [], 0
         for entry in self.entries:
-            if entry.name not in lent:
+            if entry.name not in shared:
                 stop = start + entry.stop - entry.start
                 own.append(replace(entry, start=start, stop=stop))
                 start = stop
-        self.values = torch.zeros(start, device=lender.values.device)
+        self.values = torch.zeros(start, device=train.values.device)
         self._bytes = self.values.untyped_storage().nbytes()
         self._views = {entry.name: _view(self.values, entry) for entry in own}
-        self._views |= {name: _view(lender.values, theirs[there]) for name, there in lent.items()}
+        self._views |= {name: _view(train.values, theirs[there]) for name, there in shared.items()}
         for entry, (_, parameter, owners) in zip(self.entries, found, strict=True):
             view = self._views[entry.name]
-            replacement = nn.Parameter(dressed_as(view, parameter), requires_grad=False)
+            replacement = nn.Parameter(with_placements_of(view, parameter), requires_grad=False)
             for module, name in owners:
                 setattr(module, name, replacement)
 
@@ -79,7 +85,7 @@ class LentParameters:
 
     @property
     def weight_bytes(self) -> int:
-        """Return the bytes of this rank's weights, the lent ones included."""
+        """Return the bytes of this rank's weights, the shared ones included."""
         return self.entries[-1].stop * self.values.element_size()
 
     def view_of(self, entry: Entry) -> Tensor:
@@ -91,11 +97,11 @@ class LentParameters:
         return torch.cat([self._views[entry.name].reshape(-1) for entry in self.entries])
 
     def stored(self) -> list[Tensor]:
-        """Return what holds the weights that are not lent, with a storage of its own."""
+        """Return what holds the weights that are not shared, with a storage of its own."""
         return [self.values]
 
     def release(self) -> None:
-        """Give back the memory of what is not lent; the views stay and are valid again after `claim`."""
+        """Give back the memory of what is not shared; the views stay and are valid again after `claim`."""
         self.values.untyped_storage().resize_(0)
 
     def claim(self) -> None:
