@@ -20,7 +20,6 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from planner.exact.kept_fronts import SWITCH
 from planner.search import search
 from profiles.catalog import load_job, load_model
 from profiles.facts import load_facts
@@ -111,7 +110,7 @@ def measured(case: str) -> dict[str, str]:
 def in_own_process(case: str) -> dict[str, str]:
     """Return one row of the table, searched in a process that remembers nothing."""
     command = [sys.executable, __file__, "--one", case]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), SWITCH: "off"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     row: dict[str, str] = json.loads(done.stdout)
     return row

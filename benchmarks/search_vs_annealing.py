@@ -130,11 +130,11 @@ def page(rows: list[Row]) -> str:
         f"{verdict} {sum(len(row.walks) for row in rows)} walks against {len(rows)} searches. A walk"
         " changes layouts, shares, placements, modes and orders of a plan at random, judged by the same"
         f" simulator, for {' or '.join(lengths)} seconds of one processor's time; `took` is what the search"
-        " took, with nothing kept from earlier ones."
+        " took."
     )
     made = (
         f"{platform.machine()}, {os.cpu_count()} cores. Written by"
-        f" `RLPLAN_CACHE=off python benchmarks/{NAME}.py --out reports/published`."
+        f" `python benchmarks/{NAME}.py --out reports/published`."
     )
     table = [
         "| " + " | ".join(COLUMNS) + " |",

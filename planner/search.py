@@ -30,7 +30,7 @@ def search(
     """Return plans of a resolved job, best first.
 
     Args:
-        fixed: What the user fixed (`planner.requests.pinning` reads it from a partial plan); the rest is searched.
+        fixed: What the user fixed (`planner.requests.drafts` reads it from a partial plan); the rest is searched.
         objective: What to minimise (`planner.requests.objectives`); None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         options: Of the searcher, such as `seconds`.

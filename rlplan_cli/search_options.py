@@ -160,7 +160,7 @@ def objectives_of(pareto: str) -> tuple[str, ...]:
     Raises:
         UserError: They are not two or three different objectives.
     """
-    from planner.requests.frontier import check_names
+    from planner.answers.frontier import check_names
 
     names = tuple(name.strip() for name in pareto.split(","))
     check_names(names)

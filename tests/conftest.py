@@ -9,9 +9,6 @@ from hypothesis import HealthCheck, settings
 # Where vLLM is installed (`make test-vllm`), its scheduler is what the simulator is checked against.
 collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm"]
 
-# No test finds what another one, or an earlier run, kept on disk.
-os.environ["RLPLAN_CACHE"] = "off"
-
 # No deadline: a busy machine is no finding. Derandomized, so that the same code gives the same
 # verdict anywhere; `HYPOTHESIS_PROFILE=explore` looks for new counterexamples.
 settings.register_profile("check", derandomize=True, deadline=None, max_examples=60)

@@ -5,29 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.exact.generations import Move, Replicas
+from planner.exact.generations import Listed, Move, Part, Replicas, Way
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pareto import Rows
 from planner.layouts.pool_rows import PoolRows
-from planner.placements.allocations import Share
 from planner.placements.partitions import UnitSet
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from simulator.costs.layout_columns import Flags, Floats, Ints
 from simulator.site import Site
-
-Part = tuple[Share, Site, PoolRows]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Way:
-    """Hold one layout of generation with the transition to it, on one share."""
-
-    share: Share
-    site: Site
-    rows: PoolRows
-    replicas: Replicas
-    move: Move
 
 
 @dataclass(slots=True, eq=False)
@@ -95,10 +81,6 @@ class Candidates:
         self.generate[place] = seconds
 
 
-# A way with the rows that leave room for it, their caches, and bounds on transition and generation.
-Listed = tuple[Way, Ints, Floats, Floats]
-
-
 class CandidateTable:
     """Make the candidates of one generating set."""
 
@@ -143,10 +125,10 @@ class CandidateTable:
         """Yield ways to generate on a share with the rows that leave room for them."""
         share, site, rows = part
         count = 0
-        for replicas, home, places in self._promising(rows, site, limit_seconds):
+        for replicas, sharding, places in self._promising(rows, site, limit_seconds):
             if count >= most_ways:
                 return
-            for move in self._moves(home, replicas, site, rows):
+            for move in self._moves(sharding, replicas, site, rows):
                 way = Way(share, site, rows, replicas, move)
                 found = self._of_way(way, places, limit_seconds)
                 if found is not None:
@@ -156,30 +138,33 @@ class CandidateTable:
     def _promising(
         self, rows: PoolRows, site: Site, worth: float
     ) -> Iterator[tuple[Replicas, int, Ints]]:
-        """Yield layouts of generation with rows of one home, the lowest bound first."""
+        """Yield layouts of generation with rows of one sharding, the lowest bound first."""
         whole = rows.prepare + rows.train
-        homes = [(int(home), np.flatnonzero(rows.home == home)) for home in np.unique(rows.home)]
-        pairs = [
-            (each.bound_seconds + float(whole[places].min()), number, home)
-            for number, each in enumerate(self.space.generations.replicas(site))
-            for home, places in homes
+        shardings = [
+            (int(sharding), np.flatnonzero(rows.sharding == sharding))
+            for sharding in np.unique(rows.sharding)
         ]
-        known = dict(homes)
-        for bound, number, home in sorted(pairs):
+        pairs = [
+            (each.bound_seconds + float(whole[places].min()), number, sharding)
+            for number, each in enumerate(self.space.generations.replicas(site))
+            for sharding, places in shardings
+        ]
+        known = dict(shardings)
+        for bound, number, sharding in sorted(pairs):
             if bound >= worth:
                 return
             replicas = self.space.generations.replicas(site)[number]
-            places = known[home]
-            yield replicas, home, places[whole[places] + replicas.bound_seconds < worth]
+            places = known[sharding]
+            yield replicas, sharding, places[whole[places] + replicas.bound_seconds < worth]
 
-    def _moves(self, home: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
+    def _moves(self, sharding: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
         if self.apart:
             copy = replicas.weight_bytes
             return [Move("two-copies", self._sync_seconds(replicas, site), copy, copy)]
-        where = rows.homes[home]
+        where = rows.shardings[sharding]
         train = TaskPlan(
             pool="",
-            engine=self.space.options.engine_of(self._update),
+            engine=self.space.options.space.engine_of(self._update),
             tp=where.tp,
             pp=where.pp,
             cp=where.cp,
@@ -205,11 +190,11 @@ class CandidateTable:
         device = self.space.facts.device(site.device)
         if device.profile is not None:
             return 0.0
-        train = TaskPlan(pool="", engine=self.space.options.engine_of(self._update))
-        homes = self.space.set_shares(("actor",))
-        if not homes:  # of what the user fixed, no share that others may get too can hold it
+        train = TaskPlan(pool="", engine=self.space.options.space.engine_of(self._update))
+        shares = self.space.set_shares(("actor",))
+        if not shares:  # of what the user fixed, no share that others may get too can hold it
             return 0.0
-        smallest = self.space.site(homes[0])
+        smallest = self.space.site(shares[0])
         fastest = max(
             s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
         )
@@ -221,7 +206,7 @@ class CandidateTable:
         resident = way.rows.resident[places].astype(np.float64)
         fits = generations.fits(way.replicas, resident, way.move)
         if self.apart:
-            usable = self.space.options.capacity_bytes(way.site)
+            usable = self.space.options.space.capacity_bytes(way.site)
             fits &= resident + way.rows.transient[places] + way.move.extra_bytes <= usable
         places = places[fits]
         if not len(places):

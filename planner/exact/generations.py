@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.exact.generation_bounds import Load, least_seconds, load_of
-from planner.layouts.options import OptionTable
+from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
-from planner.layouts.role_options import Home, home_of
-from planner.placements.transitions import transitions
+from planner.layouts.pool_rows import PoolRows
+from planner.layouts.role_options import WeightSharding, sharding_of
+from planner.layouts.transitions import transitions
+from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan, TransitionName
 from simulator.costs import task_cost, transition_cost
-from simulator.costs.layout_columns import Flags, Floats
+from simulator.costs.layout_columns import Flags, Floats, Ints
 from simulator.costs.pricing import precision_of
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
@@ -83,6 +85,25 @@ class Replicas:
     bound_seconds: float
 
 
+# A share of the cluster, its site, and what a set can do there.
+Part = tuple[Share, Site, PoolRows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """Hold one layout of generation with the transition to it, on one share."""
+
+    share: Share
+    site: Site
+    rows: PoolRows
+    replicas: Replicas
+    move: Move
+
+
+# A way with the rows that leave room for it, their caches, and bounds on transition and generation.
+Listed = tuple[Way, Ints, Floats, Floats]
+
+
 class GenerationTable:
     """Cost generation on sites, each layout and size of cache once.
 
@@ -92,14 +113,14 @@ class GenerationTable:
 
     def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
         self.options, self.transition = options, transition
-        self.job, self.facts = options.job, options.facts
-        self.task = options.generate_task()
-        self.engine = self.facts.engine(options.engine_of(self.task))
+        self.job, self.facts = options.space.job, options.space.facts
+        self.task = options.space.generate_task()
+        self.engine = self.facts.engine(options.space.engine_of(self.task))
         self.played = 0
         self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
-        self._moves: dict[tuple[Home, int, int, int, int, Site], list[Move]] = {}
+        self._moves: dict[tuple[WeightSharding, int, int, int, int, Site], list[Move]] = {}
         self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
 
@@ -113,7 +134,7 @@ class GenerationTable:
     def moves(self, train: TaskPlan, replicas: Replicas) -> list[Move]:
         """Return the transitions on one pool that no other beats in time and memory."""
         layout = replicas.layout
-        key = (home_of(train), layout.tp, layout.pp, layout.dp, layout.ep, replicas.site)
+        key = (sharding_of(train), layout.tp, layout.pp, layout.dp, layout.ep, replicas.site)
         if key not in self._moves:
             names = transitions(train, layout)
             if self.transition is not None:
@@ -147,7 +168,7 @@ class GenerationTable:
 
     def fits(self, replicas: Replicas, resident_bytes: Floats, move: Move) -> Flags:
         """Tell which residents leave room for a transition, and for generation at its fullest."""
-        usable = self.options.capacity_bytes(replicas.site)
+        usable = self.options.space.capacity_bytes(replicas.site)
         cache = self.cache_bytes(replicas, resident_bytes, move.extra_bytes)
         full = resident_bytes + replicas.working_bytes + move.extra_bytes + np.rint(cache)
         moving = resident_bytes + move.peak_bytes

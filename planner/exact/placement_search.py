@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.exact.arrangements import Arrangements, joined, no_sets, stacked
-from planner.exact.candidates import Part
-from planner.exact.contest import Contest
-from planner.exact.effort import Effort, Found
+from planner.exact.best_first import Contest, Effort, Found
+from planner.exact.generations import Part
 from planner.exact.placement_bounds import PlacementBounds
 from planner.exact.set_limits import Place
 from planner.exact.space import Space
 from planner.layouts.pool_rows import PoolRows
 from planner.placements.allocations import Share
-from planner.placements.mappings import Mapping, plan_of
 from planner.placements.partitions import UnitPlacement, UnitSet
+from planner.plans.assembly import Mapping, plan_of
 from planner.requests.specs import violations
 from rlplan.plan import Mode
 from simulator.simulate import simulate

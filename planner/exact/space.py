@@ -4,14 +4,13 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.exact.arrangements import Score
-from planner.exact.generations import GenerationTable
-from planner.exact.kept_fronts import kept_fronts
-from planner.layouts.options import OptionTable
+from planner.exact.generations import GenerationTable, Listed
+from planner.layouts.layout_space import LayoutSpace
+from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
 from planner.layouts.pool_rows import roles_of
 from planner.layouts.role_options import Tally
@@ -30,9 +29,6 @@ from rlplan.plan import ResourcePool, TaskDraft, TaskPlan, TransitionName
 from rlplan.specs import NO_SPECS, Specs
 from simulator.costs import data_bytes, task_cost, transfer_cost
 from simulator.site import Site, host_site
-
-if TYPE_CHECKING:
-    from planner.exact.candidates import Listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +83,8 @@ class Space:
         key = (id(self.facts), job, FrozenDict(self.drafts), usable, self.transition)
         if key not in _remembered:
             algorithm = load_algorithm(job.algorithm)
-            drafts = dict(self.drafts)
-            options = OptionTable(
-                job,
-                algorithm,
-                self.tasks,
-                self.facts,
-                drafts,
-                usable_fraction=usable,
-                kept=kept_fronts(job, self.facts, drafts, usable),
-            )
+            layouts = LayoutSpace(job, algorithm, self.tasks, self.facts, self.drafts, usable)
+            options = OptionTable(layouts)
             generations = GenerationTable(options, self.transition)
             _remembered[key] = Tables(self.facts, options, PoolTable(options), generations)
             if len(_remembered) > REMEMBERED_JOBS:
@@ -206,7 +194,7 @@ class Space:
         return {}
 
     @cached_property
-    def ways(self) -> dict[Hashable, "list[Listed]"]:
+    def ways(self) -> dict[Hashable, list[Listed]]:
         """Return what is remembered of ways to generate on a share with the rest of a pool."""
         return {}
 

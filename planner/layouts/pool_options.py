@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from planner.layouts.options import OptionTable
+from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_rows import Join, PoolRows, roles_of
 from planner.layouts.role_options import RoleOption
 from planner.placements.partitions import UnitSet
@@ -59,7 +59,7 @@ class PoolTable:
         return self._least[key]
 
     def quick(self, members: UnitSet, site: Site) -> PoolRows:
-        """Return some good rows, and the leanest of every home; none only if nothing fits."""
+        """Return some good rows, and the leanest of every weight sharding; none only if nothing fits."""
         key = (members, site)
         if key not in self._quick:
             self._quick[key] = Join(self.options, members, site).quick()
@@ -82,7 +82,7 @@ class PoolTable:
             sum(least.prepare_seconds for least in each),
             sum(least.train_seconds for least in each),
             sum(least.whole_seconds for least in each),
-            resident + transient <= self.options.capacity_bytes(site),
+            resident + transient <= self.options.space.capacity_bytes(site),
         )
 
     def _alone(self, role: Role, site: Site) -> LeastAlone:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layouts.options import OptionTable
+from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import Places, front_of_groups
-from planner.layouts.role_options import Home, RoleOption
+from planner.layouts.role_options import RoleOption, WeightSharding
 from planner.placements.partitions import GENERATION, UnitSet
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
@@ -28,18 +28,18 @@ class PoolRows:
         options: By role, what `picks` are places of.
         prepare, train: Seconds of the stages.
         resident: Bytes that stay on each GPU.
-        home: Places in `homes`, -1 without a role that generates.
+        sharding: Places in `shardings`, -1 without a role that generates.
         picks: Shape (rows, members).
     """
 
     members: tuple[Role, ...]
     options: tuple[list[RoleOption], ...]
-    homes: tuple[Home, ...]
+    shardings: tuple[WeightSharding, ...]
     prepare: Floats
     train: Floats
     resident: Ints
     transient: Ints
-    home: Ints
+    sharding: Ints
     picks: Ints
 
     def __len__(self) -> int:
@@ -57,18 +57,18 @@ class PoolRows:
         return PoolRows(
             self.members,
             self.options,
-            self.homes,
+            self.shardings,
             self.prepare[chosen],
             self.train[chosen],
             self.resident[chosen],
             self.transient[chosen],
-            self.home[chosen],
+            self.sharding[chosen],
             self.picks[chosen],
         )
 
 
 def roles_of(members: UnitSet) -> tuple[Role, ...]:
-    """Return the roles of a set whose tasks need a home there, a copy for generation aside."""
+    """Return the roles of a set whose tasks run there, a copy for generation aside."""
     return tuple(member for member in members if member != GENERATION)
 
 
@@ -77,19 +77,21 @@ class Join:
 
     def __init__(self, table: OptionTable, members: UnitSet, site: Site) -> None:
         self.roles = roles_of(members)
-        self.capacity = table.capacity_bytes(site)
+        self.capacity = table.space.capacity_bytes(site)
         self.apart = GENERATION in members
-        self.generates = self.apart or table.generate_task().role in members
+        self.generates = self.apart or table.space.generate_task().role in members
         self.options = tuple(table.role_options(role, site) for role in self.roles)
-        homes = {each.home for some in self.options for each in some if each.home is not None}
-        self.homes = tuple(sorted(homes))
+        shardings = {
+            each.sharding for some in self.options for each in some if each.sharding is not None
+        }
+        self.shardings = tuple(sorted(shardings))
         self.parts = [self._part(place) for place in range(len(self.roles))]
 
     def quick(self) -> PoolRows:
-        """Return rows chosen at several prices of memory, for every home, as far as they fit."""
+        """Return rows chosen at several prices of memory, for every sharding, as far as they fit."""
         if not self.roles or not all(self.options):
             return self._nothing() if not self.roles else self._empty()
-        found = [self._priced(home) for home in (range(len(self.homes)) or (-1,))]
+        found = [self._priced(sharding) for sharding in (range(len(self.shardings)) or (-1,))]
         picks = np.unique(np.concatenate(found), axis=0)
         rows = self._rows(picks)
         return self._front(rows.rows(np.flatnonzero(self._fits(rows))))
@@ -135,17 +137,17 @@ class Join:
         return PoolRows(
             left.members + right.members,
             left.options + right.options,
-            self.homes,
+            self.shardings,
             left.prepare[first] + right.prepare[second],
             left.train[first] + right.train[second],
             left.resident[first] + right.resident[second],
             np.maximum(left.transient[first], right.transient[second]),
-            np.maximum(left.home[first], right.home[second]),
+            np.maximum(left.sharding[first], right.sharding[second]),
             np.concatenate([left.picks[first], right.picks[second]], axis=1),
         )
 
-    def _priced(self, home: int) -> Ints:
-        """Return picks for one home at every price of memory, once transients fit beside residents."""
+    def _priced(self, sharding: int) -> Ints:
+        """Return picks for one sharding at every price of memory, once transients fit beside residents."""
         least = sum(float((part.prepare + part.train).min()) for part in self.parts)
         prices = np.array(MEMORY_PRICES) * (least or 1.0) / self.capacity
         room = np.full(len(prices), float(self.capacity))
@@ -154,14 +156,14 @@ class Join:
             for place, part in enumerate(self.parts):
                 costs = (part.prepare + part.train) + prices[:, None] * part.resident
                 costs = costs + np.where(part.transient > room[:, None], np.inf, 0.0)
-                if home >= 0 and part.home.max() >= 0:
-                    costs = costs + np.where(part.home != home, np.inf, 0.0)
+                if sharding >= 0 and part.sharding.max() >= 0:
+                    costs = costs + np.where(part.sharding != sharding, np.inf, 0.0)
                 picks[:, place] = np.argmin(costs, axis=1)
             chosen = [part.resident[picks[:, place]] for place, part in enumerate(self.parts)]
             room = self.capacity - np.sum(chosen, axis=0).astype(float)
-        return np.concatenate([picks, self._leanest(home)])
+        return np.concatenate([picks, self._leanest(sharding)])
 
-    def _leanest(self, home: int) -> Ints:
+    def _leanest(self, sharding: int) -> Ints:
         """Return the picks of fewest resident bytes whose transients fit beside them.
 
         Beside a copy that generates, all picks of fewest resident bytes under a limit on transients.
@@ -170,8 +172,8 @@ class Join:
         picks, resident = [], np.zeros(len(limits))
         for part in self.parts:
             allowed = np.arange(len(part))
-            if home >= 0 and part.home.max() >= 0:
-                allowed = np.flatnonzero(part.home == home)
+            if sharding >= 0 and part.sharding.max() >= 0:
+                allowed = np.flatnonzero(part.sharding == sharding)
             order = allowed[np.argsort(part.transient[allowed], kind="stable")]
             ranked = part.resident[order].astype(np.float64)
             leanest = np.minimum.accumulate(ranked)
@@ -194,7 +196,7 @@ class Join:
                 (
                     o.resident_bytes,
                     o.transient_bytes,
-                    -1 if o.home is None else self.homes.index(o.home),
+                    -1 if o.sharding is None else self.shardings.index(o.sharding),
                 )
                 for o in some
             ],
@@ -203,7 +205,7 @@ class Join:
         return PoolRows(
             self.roles[place : place + 1],
             self.options[place : place + 1],
-            self.homes,
+            self.shardings,
             table[:, 0],
             table[:, 1],
             sizes[:, 0],
@@ -217,12 +219,12 @@ class Join:
         return PoolRows(
             self.roles,
             self.options,
-            self.homes,
+            self.shardings,
             np.sum([part.prepare[pick] for part, pick in columns], axis=0),
             np.sum([part.train[pick] for part, pick in columns], axis=0),
             np.sum([part.resident[pick] for part, pick in columns], axis=0),
             np.max([part.transient[pick] for part, pick in columns], axis=0),
-            np.max([part.home[pick] for part, pick in columns], axis=0),
+            np.max([part.sharding[pick] for part, pick in columns], axis=0),
             picks,
         )
 
@@ -237,7 +239,7 @@ class Join:
             keys.append(rows.resident.astype(np.float64))
         if self.apart:  # beside a copy's weights, transients may be what does not fit
             keys.append(rows.transient.astype(np.float64))
-        return rows.rows(front_of_groups(np.stack(keys, axis=1), rows.home))
+        return rows.rows(front_of_groups(np.stack(keys, axis=1), rows.sharding))
 
     def _nothing(self) -> PoolRows:
         """Return the one row of a set without tasks of its own: a copy that generates."""
@@ -251,10 +253,12 @@ class Join:
         roles = self.roles if members is None else tuple(members)
         picks = np.zeros((0, len(roles)), dtype=np.int64)
         seconds = np.zeros(0)
-        return PoolRows(roles, self.options, self.homes, seconds, seconds, none, none, none, picks)
+        return PoolRows(
+            roles, self.options, self.shardings, seconds, seconds, none, none, none, picks
+        )
 
 
 def _four(rows: PoolRows) -> Places:
-    """Return what no row of the same home beats in time and in memory."""
+    """Return what no row of the same sharding beats in time and in memory."""
     keys = np.stack([rows.prepare, rows.train, rows.resident, rows.transient], axis=1)
-    return front_of_groups(keys, rows.home)
+    return front_of_groups(keys, rows.sharding)

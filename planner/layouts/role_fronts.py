@@ -1,15 +1,13 @@
 """All layouts of one role on one site, costed together and reduced to those that no other beats."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.pareto import Rows, front_of_groups
-from planner.layouts.role_options import RoleOption, Tally, home_of
+from planner.layouts.role_options import RoleOption, Tally, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
 from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, infers_on, train_sizes
 from rlplan.dataflow import Stage, Task
@@ -28,9 +26,6 @@ from simulator.costs.sharding import FULLY_SHARDED
 from simulator.memory.many_memory import many_task_bytes
 from simulator.site import Site
 
-if TYPE_CHECKING:
-    from planner.layouts.options import OptionTable
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TaskRows:
@@ -48,7 +43,7 @@ class _TaskRows:
 Joint = list[tuple[_TaskRows, Ints]]
 
 
-class RoleTable:
+class RoleFront:
     """Cost all layouts of one role on one site.
 
     Args:
@@ -58,41 +53,41 @@ class RoleTable:
         least: Resident and transient bytes of the leanest layout of the role's hungriest task.
     """
 
-    def __init__(self, table: OptionTable, role: Role, site: Site, tally: Tally) -> None:
-        self.table, self.role, self.site, self.tally = table, role, site, tally
+    def __init__(self, space: LayoutSpace, role: Role, site: Site, tally: Tally) -> None:
+        self.space, self.role, self.site, self.tally = space, role, site, tally
         self.least: tuple[int, int] | None = None
-        own = [task for task in table.tasks if task.role == role]
+        own = [task for task in space.tasks if task.role == role]
         self.tasks = [task for task in own if task.kind not in ("generate", "rule")]
         self.generates = any(task.kind == "generate" for task in own)
         self.trains = any(task.kind == "train" for task in own)
-        self.model = table.job.architecture(role)
+        self.model = space.job.architecture(role)
         self.cuts = list(self._cuts()) if self.tasks else []
 
-    def front(self) -> list[RoleOption]:
+    def options(self) -> list[RoleOption]:
         """Return the options that no other beats in time and memory."""
         tally = self.tally
         joined = self._joined()
         if joined is None:
             return []
         rows, (prepare, train, resident, transient) = joined
-        fits = resident + transient <= self.table.capacity_bytes(self.site)
+        fits = resident + transient <= self.space.capacity_bytes(self.site)
         tally.prune("a role alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         keys = np.stack([prepare, train, resident, transient], axis=1)[places]
-        homes = self._home_numbers(rows)[places]
-        kept = front_of_groups(keys, homes)
+        shardings = self._sharding_numbers(rows)[places]
+        kept = front_of_groups(keys, shardings)
         tally.prune("another layout is better in time and memory", len(places) - len(kept))
         return [self._option(rows, keys, int(place), int(places[place])) for place in kept]
 
     def _cuts(self) -> Iterator[Sizes]:
         """Yield the cuts that suit all tasks of the role."""
-        job, place = self.table.job, (self.site.gpus, self.site.gpus_per_node)
+        job, place = self.space.job, (self.site.gpus, self.site.gpus_per_node)
         trained = [task for task in self.tasks if task.kind == "train"]
-        engine = self.table.facts.engine(self.table.engine_of((trained or self.tasks)[0]))
+        engine = self.space.facts.engine(self.space.engine_of((trained or self.tasks)[0]))
         if not trained:
             yield from infer_sizes(self.model, engine, job, *place)
             return
-        for sizes in train_sizes(self.model, engine, job, self.table.algorithm, *place):
+        for sizes in train_sizes(self.model, engine, job, self.space.algorithm, *place):
             if len(trained) == len(self.tasks) or infers_on(job, sizes.dp):
                 yield sizes
 
@@ -124,10 +119,10 @@ class RoleTable:
 
     def _task_rows(self, task: Task) -> _TaskRows:
         """Cost all layouts of one task that fit, and keep a front for each cut."""
-        table, tally = self.table, self.tally
+        space, tally = self.space, self.tally
         columns, cut = self._columns(task)
-        sizes = many_task_bytes(task, columns, self.site, table.job, table.facts)
-        fits = sizes.resident + sizes.transient <= table.capacity_bytes(self.site)
+        sizes = many_task_bytes(task, columns, self.site, space.job, space.facts)
+        fits = sizes.resident + sizes.transient <= space.capacity_bytes(self.site)
         if len(fits):
             whole = sizes.resident + sizes.transient
             leanest = int(np.argmin(whole))
@@ -137,7 +132,7 @@ class RoleTable:
         tally.prune("a task alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         columns, cut = columns.rows(places), cut[places]
-        seconds = many_task_seconds(task, columns, self.site, table.job, table.facts)
+        seconds = many_task_seconds(task, columns, self.site, space.job, space.facts)
         resident, transient = sizes.resident[places], sizes.transient[places]
         kept = front_of_groups(np.stack([seconds, resident, transient], axis=1), cut)
         tally.prune("another layout of the task is better in time and memory", len(cut) - len(kept))
@@ -153,15 +148,15 @@ class RoleTable:
 
     def _columns(self, task: Task) -> tuple[LayoutColumns, Ints]:
         """Return a task's layouts in every cut, with the place of the cut."""
-        table, draft = self.table, self.table.drafts.get(task.name)
-        engine = table.facts.engine(table.engine_of(task))
+        space, draft = self.space, self.space.drafts.get(task.name)
+        engine = space.facts.engine(space.engine_of(task))
         groups: list[tuple[Sizes, tuple[Setting, ...]]] = []
         for sizes in self.cuts:
             if task.kind == "train":
-                settings = train_settings(sizes, self.model, engine, table.job, draft)
+                settings = train_settings(sizes, self.model, engine, space.job, draft)
                 groups.append((sizes, settings))
             else:
-                settings = infer_settings(sizes, engine, table.job, draft, trains=self.trains)
+                settings = infer_settings(sizes, engine, space.job, draft, trains=self.trains)
                 groups.append((infer_cut(sizes), settings))
         columns = columns_for(engine, groups)
         cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
@@ -171,8 +166,8 @@ class RoleTable:
         self.tally.prune("fixed by the user", len(columns) - len(kept))
         return columns.rows(kept), cut[kept]
 
-    def _home_numbers(self, chosen: Joint) -> Ints:
-        """Return equal numbers for options of one home; one number for roles that do not generate."""
+    def _sharding_numbers(self, chosen: Joint) -> Ints:
+        """Return equal numbers for options of one sharding; one number for roles that do not generate."""
         trained = next((each for each in chosen if each[0].task.kind == "train"), None)
         if not self.generates or trained is None:
             return np.zeros(len(chosen[0][1]), dtype=np.int64)
@@ -185,13 +180,13 @@ class RoleTable:
         layouts = tuple(
             (rows.task.name, rows.columns.layout(int(places[place]))) for rows, places in chosen
         )
-        home = None
+        sharding = None
         if self.generates and self.trains:
             update = next(layout for name, layout in layouts if name == f"{self.role}.update")
-            home = home_of(update)
+            sharding = sharding_of(update)
         prepare, train, resident, transient = keys[row]
         return RoleOption(
-            layouts, float(prepare), float(train), int(resident), int(transient), home
+            layouts, float(prepare), float(train), int(resident), int(transient), sharding
         )
 
 

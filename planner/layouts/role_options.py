@@ -8,10 +8,10 @@ from simulator.costs.layout_columns import Zero
 from simulator.memory.task_memory import GRADIENTS_SHARDED
 
 
-class Home(NamedTuple):
-    """Say how the weights of a role that generates lie where it trains.
+class WeightSharding(NamedTuple):
+    """Say how the weights of a role that generates are sharded where it trains.
 
-    It decides what bringing them to generation costs and keeps, so that only options of one home
+    It decides what bringing them to generation costs and keeps, so that only options of one sharding
     compare.
     """
 
@@ -35,7 +35,7 @@ class RoleOption:
         training_seconds: Sum over its training tasks.
         resident_bytes: What stays on each GPU while other roles of the pool run.
         transient_bytes: What the hungriest of its tasks takes on top.
-        home: Of a role that generates; None for other roles.
+        sharding: Of the weights of a role that generates; None for other roles.
     """
 
     layouts: Chosen
@@ -43,7 +43,7 @@ class RoleOption:
     training_seconds: float
     resident_bytes: int
     transient_bytes: int
-    home: Home | None = None
+    sharding: WeightSharding | None = None
 
 
 @dataclass(slots=True)
@@ -62,16 +62,9 @@ class Tally:
         if count:
             self.pruned[rule] = self.pruned.get(rule, 0) + count
 
-    def add(self, other: "Tally") -> None:
-        """Count what another one counted too."""
-        for what, count in other.considered.items():
-            self.consider(what, count)
-        for rule, count in other.pruned.items():
-            self.prune(rule, count)
 
-
-def home_of(train: TaskPlan) -> Home:
-    """Return how weights lie that train in a layout."""
+def sharding_of(train: TaskPlan) -> WeightSharding:
+    """Return how weights are sharded that train in a layout."""
     # Optimizer states do not move; gradients that are sharded leave weights in shards as well.
     sharded = train.zero if train.zero >= GRADIENTS_SHARDED else 0
-    return Home(train.tp, train.pp, train.cp, train.ep, sharded)
+    return WeightSharding(train.tp, train.pp, train.cp, train.ep, sharded)

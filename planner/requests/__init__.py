@@ -1,4 +1,4 @@
-"""What users ask of a planner: objectives, limits, partial plans, and answers why nothing fits.
+"""What users ask of a planner: objectives, limits, pinned parts of plans, a first job.
 
-It checks and words requests; the searching is done in `planner.exact`.
+It reads and checks requests and searches nothing; answers are in `planner.answers`.
 """

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from planner.placements.neighbours import State, Walk
+from planner.plans.neighbours import State, Walk
 from planner.requests.objectives import Objective, load_objective
 from planner.requests.pinned import NOTHING_FIXED, Fixed
 from planner.requests.specs import allowed_modes, violations

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.exact.effort import Effort
+from planner.exact.best_first import Effort
+from planner.exact.infeasibility import misfit_reason
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.partitions import UnitPlacement, all_placements, show_placement
 from planner.requests.pinned import NOTHING_FIXED, Fixed
-from planner.requests.shortages import misfit_reason
 from planner.requests.specs import allowed_modes
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
@@ -76,8 +76,6 @@ def search(
         )
     campaign.find_winner()
     campaign.find_others()
-    if space.options.kept is not None:
-        space.options.kept.save()
     return campaign.result(time.perf_counter() - started)
 
 

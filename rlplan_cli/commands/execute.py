@@ -55,7 +55,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
-    from planner.requests.completion import load_plan
+    from planner.answers.completion import load_plan
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import (
         check_executable,

@@ -31,8 +31,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a report (HTML without any network, Markdown, SVG) of a run or of a plan's forecast."""
-    from planner.requests.completion import load_plan
-    from planner.requests.explain import with_nearest_fit
+    from planner.answers.completion import load_plan
+    from planner.answers.explain import with_nearest_fit
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.steps import FORECAST_FILE, PLAN_FILE, read_forecast, read_search, report_run
     from simulator.simulate import simulate

@@ -72,7 +72,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
-    from planner.requests.pinning import load_request
+    from planner.requests.drafts import load_request
     from profiles.facts import load_facts
     from rlplan_cli.outputs import check_files
     from rlplan_cli.steps import check_rule_name
@@ -122,7 +122,7 @@ def _search(
     *,
     as_json: bool,
 ) -> None:
-    from planner.requests.requested import best_plans
+    from planner.answers.best_plans import best_plans
     from rlplan.files.writing import write_json, write_yaml
     from rlplan_cli.steps import search_document
 
@@ -148,7 +148,7 @@ def _search_front(
     *,
     as_json: bool,
 ) -> None:
-    from planner.requests.requested import best_front
+    from planner.answers.best_plans import best_front
     from reports.pictures.frontier import frontier_picture
     from rlplan.files.writing import write_json, write_text, write_yaml
 

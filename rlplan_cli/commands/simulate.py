@@ -40,8 +40,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings."""
-    from planner.requests.completion import load_plan
-    from planner.requests.explain import with_nearest_fit
+    from planner.answers.completion import load_plan
+    from planner.answers.explain import with_nearest_fit
     from rlplan.files.writing import write_json, write_yaml
     from rlplan_cli.outputs import check_files
     from rlplan_cli.steps import PLAN_FILE, check_rule_name
@@ -69,7 +69,7 @@ def command(
 
 
 def _print(forecast: Forecast) -> None:
-    from planner.requests.explain import NEAREST
+    from planner.answers.explain import NEAREST
     from reports.tables.plans import memory_terms_table, task_table
     from rlplan.units import show_joules, show_seconds
 

@@ -16,7 +16,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare a run with the forecast stored in it, or with a new one from --profile."""
-    from planner.requests.completion import load_plan
+    from planner.answers.completion import load_plan
     from rlplan_cli.steps import (
         FORECAST_FILE,
         PLAN_FILE,

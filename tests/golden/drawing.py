@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from planner.placements.neighbours import Walk
+from planner.plans.neighbours import Walk
 from planner.requests.checks import check_plan
 from profiles.catalog import load_job, load_model
 from profiles.facts import Facts, load_facts

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
 from planner.layouts.sizes import infer_sizes, train_sizes
+from planner.layouts.transitions import transitions
 from planner.placements.allocations import allocations, sites_for
-from planner.placements.mappings import Mapping, plan_of
 from planner.placements.partitions import GENERATION, all_placements
-from planner.placements.transitions import transitions
+from planner.plans.assembly import Mapping, plan_of
 from planner.requests.specs import allowed_modes
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts

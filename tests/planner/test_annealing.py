@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from planner.placements.neighbours import Walk
+from planner.plans.neighbours import Walk
 from planner.requests.checks import check_plan
 from planner.requests.specs import spec_values
 from planner.searchers.annealing import search

@@ -1,6 +1,6 @@
 import pytest
 
-from planner.requests.binding_specs import binding_error, nearest_value, show_value
+from planner.answers.binding_specs import binding_error, nearest_value, show_value
 from rlplan.errors import InfeasibleError
 from rlplan.specs import Specs
 from tests.planner.tables import JOB, candidate, solver

@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
+from planner.answers.best_plans import best_front, best_plans
 from planner.requests.checks import check_plan
-from planner.requests.requested import best_front, best_plans
 from planner.requests.specs import violations
 from profiles.catalog import load_model
 from profiles.facts import load_facts

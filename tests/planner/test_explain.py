@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.explain import nearest_fit
+from planner.exact.infeasibility import misfit_of, misfit_reason
 from planner.exact.space import Space
 from planner.placements.partitions import placed_roles
 from planner.requests.checks import check_plan
-from planner.requests.explain import nearest_fit
-from planner.requests.shortages import misfit_of, misfit_reason
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.specs import NO_SPECS

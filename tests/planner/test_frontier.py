@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.requests.frontier import find_frontier
+from planner.answers.frontier import find_frontier
 from rlplan.errors import InfeasibleError, UserError
 from rlplan.specs import NO_SPECS, Specs
 from tests.planner.tables import JOB, TOKENS, candidate, solver

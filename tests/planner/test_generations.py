@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from planner.placements.transitions import transition_for
+from planner.layouts.transitions import transition_for
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm

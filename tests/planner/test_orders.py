@@ -2,7 +2,7 @@
 
 import math
 
-from planner.exact.effort import Effort
+from planner.exact.best_first import Effort
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.orders import other_orders

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from planner.exact.effort import Effort
+from planner.exact.best_first import Effort
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.partitions import GENERATION, all_placements

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.requests.completion import load_plan
+from planner.answers.completion import load_plan
 from profiles.tables.table import new_profile
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml

@@ -96,12 +96,7 @@ def test_a_complete_plan_is_completed_to_itself(completed, rlplan):
 
 
 @pytest.mark.parametrize("task", ["actor.update", "actor.generate", "critic.update"])
-@pytest.mark.parametrize("cache", ["on", "off"])
-def test_a_size_taken_out_of_a_complete_plan_with_a_rule_is_chosen_again(
-    completed, rlplan, task, cache, tmp_path_factory, monkeypatch
-):
-    monkeypatch.setenv("RLPLAN_CACHE", cache)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def test_a_size_taken_out_of_a_complete_plan_with_a_rule_is_chosen_again(completed, rlplan, task):
     first = completed()
     change("full.yaml", "tasks", task, "dp", to=None)
     answer = rlplan("simulate", "full.yaml", "--out-plan", "again.yaml")

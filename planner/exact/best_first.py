@@ -4,23 +4,56 @@ import heapq
 import math
 import time
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from planner.exact.arrangements import Arrangements
-from planner.exact.candidates import Candidates, Part, Way
-from planner.exact.effort import Effort, Found
+from planner.exact.candidates import Candidates
+from planner.exact.generations import Part, Way
 from planner.exact.placement_bounds import PlacementBounds
 from planner.exact.space import Space
 from planner.layouts.pareto import front_rows
 from planner.placements.allocations import Share, sites_for
-from planner.placements.mappings import Mapping
 from planner.placements.orders import other_orders
+from planner.plans.assembly import Mapping
 from planner.requests.specs import ROUNDING
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
 from simulator.costs.layout_columns import Floats, Ints
 from simulator.site import Site
+
+
+@dataclass(slots=True)
+class Found:
+    """Hold the best plan of a placement so far, and what none of its plans can beat.
+
+    Attributes:
+        value: Of the best plan, by the objective, for a whole iteration.
+        bound: No plan of the placement has a lower value.
+    """
+
+    mapping: Mapping | None = None
+    plan: Plan | None = None
+    forecast: Forecast | None = None
+    value: float = math.inf
+    bound: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Limit what a search may spend; None is no limit.
+
+    Attributes:
+        plays: Generations that are played.
+        simulations: Plans that are simulated.
+        deadline: When to stop, by `time.perf_counter`.
+    """
+
+    plays: float = math.inf
+    simulations: float = math.inf
+    deadline: float = math.inf
 
 
 class Judge(Protocol):

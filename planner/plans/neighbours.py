@@ -5,10 +5,10 @@ from random import Random
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
 from planner.layouts.sizes import Sizes, infer_sizes, infers_on, train_sizes
+from planner.layouts.transitions import transition_for
 from planner.placements.allocations import Share, pool_sizes
-from planner.placements.mappings import HOST_POOL, RULE_TASK, has_rule, host_pool
 from planner.placements.partitions import placed_roles
-from planner.placements.transitions import transition_for
+from planner.plans.assembly import HOST_POOL, RULE_TASK, has_rule, host_pool
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.layouts.settings import RUNNING_LIMITS
 from planner.layouts.sizes import divisors
-from planner.placements.transitions import transition_for
+from planner.layouts.transitions import transition_for
 from planner.requests.checks import check_plan
 from profiles.catalog import load_engine
 from profiles.facts import Facts

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import cache
 
-from planner.requests.binding_specs import binding_error
-from planner.requests.frontier import Progress, Solve, find_frontier
+from planner.answers.binding_specs import binding_error
+from planner.answers.frontier import Progress, Solve, find_frontier
 from planner.requests.pinned import NOTHING_FIXED, Fixed
 from planner.search import search
 from profiles.facts import Facts

@@ -3,18 +3,18 @@
 from dataclasses import fields, replace
 from pathlib import Path
 
-from planner.exact.effort import Effort
+from planner.exact.best_first import Effort
+from planner.exact.infeasibility import pool_misfit_reason
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
+from planner.layouts.transitions import transition_for
 from planner.placements.allocations import Share
 from planner.placements.host import RULE_TASK, host_pool
-from planner.placements.mappings import plan_of
 from planner.placements.partitions import GENERATION, placed_roles
-from planner.placements.transitions import transition_for
+from planner.plans.assembly import plan_of
 from planner.requests.checks import STALENESS, check_plan
+from planner.requests.drafts import fixed_of, named, read_draft
 from planner.requests.pinned import Fixed
-from planner.requests.pinning import fixed_of, named, read_draft
-from planner.requests.shortages import pool_misfit_reason
 from planner.search import search
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm

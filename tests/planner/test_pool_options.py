@@ -1,9 +1,10 @@
 import numpy as np
 from hypothesis import given
 
-from planner.layouts.options import OptionTable
+from planner.layouts.layout_space import LayoutSpace
+from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
-from planner.layouts.role_options import home_of
+from planner.layouts.role_options import sharding_of
 from planner.layouts.sizes import train_sizes
 from profiles.catalog import load_device
 from rlplan.algorithms import load_algorithm
@@ -16,7 +17,7 @@ from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs
 def table_of(job, memory_bytes):
     algorithm = load_algorithm(job.algorithm)
     facts = facts_with(job, memory_bytes)
-    return PoolTable(OptionTable(job, algorithm, tasks_of(algorithm, job), facts))
+    return PoolTable(OptionTable(LayoutSpace(job, algorithm, tasks_of(algorithm, job), facts, {})))
 
 
 def site_of(job):
@@ -25,15 +26,16 @@ def site_of(job):
 
 
 @given(small_jobs())
-def test_every_home_of_the_actor_keeps_an_option_since_generation_may_suit_it(job):
+def test_every_sharding_of_the_actor_keeps_an_option_since_generation_may_suit_it(job):
     table, site = table_of(job, PLENTY_BYTES), site_of(job)
-    engine = table.options.facts.engine(job.engines.train)
+    engine = table.options.space.facts.engine(job.engines.train)
     algorithm, model = load_algorithm(job.algorithm), job.architecture("actor")
     cuts = train_sizes(model, engine, job, algorithm, site.gpus, site.gpus_per_node)
-    homes = {
-        home_of(TaskPlan(pool="", tp=c.tp, pp=c.pp, cp=c.cp, ep=c.ep, zero=c.zero)) for c in cuts
+    shardings = {
+        sharding_of(TaskPlan(pool="", tp=c.tp, pp=c.pp, cp=c.cp, ep=c.ep, zero=c.zero))
+        for c in cuts
     }
-    assert {option.home for option in table.options.role_options("actor", site)} == homes
+    assert {option.sharding for option in table.options.role_options("actor", site)} == shardings
 
 
 @given(small_jobs())
@@ -45,12 +47,16 @@ def test_quick_rows_are_among_what_exact_rows_match_or_beat(job):
     assert bool(len(quick)) == bool(len(exact))
     for row in range(len(quick)):
         assert quick.resident[row] + quick.transient[row] <= capacity_bytes
-        alike = [h for h, home in enumerate(exact.homes) if home == quick.homes[quick.home[row]]]
+        alike = [
+            h
+            for h, sharding in enumerate(exact.shardings)
+            if sharding == quick.shardings[quick.sharding[row]]
+        ]
         beaten = (
             (exact.prepare <= quick.prepare[row])
             & (exact.train <= quick.train[row])
             & (exact.resident <= quick.resident[row])
-            & np.isin(exact.home, alike)
+            & np.isin(exact.sharding, alike)
         )
         assert beaten.any()
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from planner.requests.frontier import LIMITED_BY, Solve
+from planner.answers.frontier import LIMITED_BY, Solve
 from planner.requests.specs import ROUNDING, spec_values
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job

@@ -85,7 +85,7 @@ def misfit_of(members: UnitSet, site: Site, space: Space) -> Misfit | None:
             return None
         weights, working = min(copies, key=sum)
         resident, transient = resident + weights, max(transient, working)
-    return Misfit(members, site, resident + transient, space.options.capacity_bytes(site))
+    return Misfit(members, site, resident + transient, space.options.space.capacity_bytes(site))
 
 
 def _misfits(members: UnitSet, space: Space) -> dict[Share, Misfit]:

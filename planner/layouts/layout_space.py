@@ -1,0 +1,66 @@
+"""The layouts that a job's tasks may have: its engines, what the user pinned, the memory that plans may fill."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.layouts.settings import generate_layouts
+from profiles.facts import Facts
+from rlplan.dataflow import Algorithm, Task
+from rlplan.job import Job, Role
+from rlplan.plan import TaskDraft, TaskPlan
+from simulator.site import Site
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutSpace:
+    """Say which layouts the tasks of a job may have.
+
+    Attributes:
+        drafts: Parts of tasks' layouts that the user pinned.
+        usable_fraction: Share of every GPU's memory that plans may fill.
+    """
+
+    job: Job
+    algorithm: Algorithm
+    tasks: tuple[Task, ...]
+    facts: Facts
+    drafts: Mapping[str, TaskDraft]
+    usable_fraction: float = 1.0
+
+    def capacity_bytes(self, site: Site) -> int:
+        """Return the bytes of one GPU of a site that a plan may fill."""
+        return int(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
+
+    def engine_of(self, task: Task) -> str:
+        """Return the engine that runs a task."""
+        draft = self.drafts.get(task.name)
+        if draft is not None and draft.engine is not None:
+            return draft.engine
+        engines = self.job.engines
+        name = engines.generate if task.kind == "generate" else engines.train
+        assert name is not None, "a resolved job names its engines"
+        return name
+
+    def generate_task(self, role: Role = "actor") -> Task:
+        """Return the task in which a role generates."""
+        return next(task for task in self.tasks if task.kind == "generate" and task.role == role)
+
+    def generation_layouts(self, site: Site) -> tuple[list[TaskPlan], int]:
+        """Return the layouts of generation on a site, and how many what is pinned rules out."""
+        task = self.generate_task()
+        model = self.job.architecture(task.role)
+        engine = self.facts.engine(self.engine_of(task))
+        draft = self.drafts.get(task.name)
+        every = list(
+            generate_layouts(model, engine, self.job, site.gpus, site.gpus_per_node, draft)
+        )
+        kept = [layout for layout in every if _keeps(layout, draft)]
+        return kept, len(every) - len(kept)
+
+
+def _keeps(layout: TaskPlan, draft: TaskDraft | None) -> bool:
+    if draft is None:
+        return True
+    names = (name for name in TaskDraft.__dataclass_fields__ if name != "pool")
+    pinned = ((name, getattr(draft, name)) for name in names)
+    return all(value is None or getattr(layout, name) == value for name, value in pinned)
