@@ -1,7 +1,5 @@
 """The commands of `rlplan`: one small file each in `rlplan_cli/commands/`, found by name."""
 
-import importlib
-import pkgutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ from typer.core import TyperGroup
 
 from rlplan import __version__
 from rlplan.errors import UserError
-from rlplan_cli import commands
+from rlplan_cli.commands import COMMANDS
 
 # The order of a user's day, which `--help` shows; commands that are not named here come after.
 ORDER = ("init", "profile", "search", "simulate", "execute", "validate", "report", "demo", "schema")
@@ -82,8 +80,8 @@ def _root(
 
 def command_names() -> tuple[str, ...]:
     """Return the names of all commands, in the order in which help shows them."""
-    found = {module.name for module in pkgutil.iter_modules(commands.__path__)}
-    return tuple(name for name in ORDER if name in found) + tuple(sorted(found - set(ORDER)))
+    found = COMMANDS.names()
+    return tuple(sorted(found, key=lambda name: (*ORDER, name).index(name)))
 
 
 def _register() -> None:
@@ -93,7 +91,7 @@ def _register() -> None:
     for name in command_names():
         if name in known:
             continue
-        module: Any = importlib.import_module(f"{commands.__name__}.{name}")
+        module = COMMANDS.load(name)
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:

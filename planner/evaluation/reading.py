@@ -2,14 +2,11 @@
 
 import csv
 import dataclasses
-import importlib
-import pkgutil
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-from planner.evaluation import tables
 from planner.evaluation.rows import Record, TableReader
+from planner.evaluation.tables import READERS
 from profiles.catalog import device_names, load_device
 from rlplan.errors import FileError
 from rlplan.results.accuracy import Row
@@ -17,23 +14,15 @@ from rlplan.results.accuracy import Row
 HELD = Path(__file__).parent / "held"
 
 
-@cache
-def readers() -> tuple[TableReader, ...]:
-    """Return the readers of all schemas, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(tables.__path__))
-    modules = [importlib.import_module(f"{tables.__name__}.{name}") for name in names]
-    return tuple(module.READER for module in modules)
-
-
 def reader_names() -> tuple[str, ...]:
     """Return the names of all schemas, sorted."""
-    return tuple(reader.name for reader in readers())
+    return tuple(reader.name for reader in READERS.all())
 
 
 def about(rows: Sequence[Row]) -> str:
     """Return what the table of these rows measures, in one line for people."""
     schemas = {row.schema for row in rows}
-    return next((reader.about for reader in readers() if reader.name in schemas), "")
+    return next((reader.about for reader in READERS.all() if reader.name in schemas), "")
 
 
 def held_tables() -> tuple[Path, ...]:
@@ -54,7 +43,7 @@ def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
             column holds.
     """
     columns, records = _load(path)
-    reader = _reader_of(path, columns, readers())
+    reader = _reader_of(path, columns, READERS.all())
     device = device or _device_in(path)
     filled = [{"device": device, **record} for record in records]
     table = name or path.stem

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from profiles.imports.importing import Imported, Source
+from profiles.imports import Imported, Source
 from rlplan.errors import FileError
 from rlplan.units import seconds_from_ms
 

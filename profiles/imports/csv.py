@@ -16,7 +16,7 @@ from typing import Final
 
 import pandas as pd
 
-from profiles.imports.importing import Imported, Source
+from profiles.imports import Imported, Source
 from profiles.tables.points import TABLES
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_yaml

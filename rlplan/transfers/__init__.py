@@ -5,11 +5,10 @@ The name that a plan uses is the file's name with dashes for underscores. Every 
 EuroSys, Table 2).
 """
 
-import importlib
-import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlplan.errors import UnknownNameError
+from rlplan.plug_ins import PlugIns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +46,10 @@ class TransitionVolume:
     redundant_bytes: float
 
 
-def transfer_names() -> tuple[str, ...]:
-    """Return the names of all transitions, sorted."""
-    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
+TRANSFERS = PlugIns[Callable[[float, TransitionShape], TransitionVolume]](
+    __name__, __path__, kind="transition", attribute="volume"
+)
+transfer_names = TRANSFERS.names
 
 
 def transition_volume(name: str, model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -58,8 +58,4 @@ def transition_volume(name: str, model_bytes: float, shape: TransitionShape) -> 
     Raises:
         UnknownNameError: No file of that name exists.
     """
-    if name not in transfer_names():
-        raise UnknownNameError("transition", name, transfer_names())
-    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    volume: TransitionVolume = module.volume(model_bytes, shape)
-    return volume
+    return TRANSFERS.load(name)(model_bytes, shape)

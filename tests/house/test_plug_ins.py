@@ -1,17 +1,48 @@
 """Plug-in folders: the name that a user types is the file's name, and every file keeps the contract."""
 
-import importlib
 from pathlib import Path
 
 import pytest
 
-from rlplan.algorithms import algorithm_names, load_algorithm
+from executor.learning.losses import LOSSES
+from executor.learning.rules import RULES
+from executor.rollout.engines import ENGINES
+from planner.evaluation.reproductions import REPRODUCTIONS
+from planner.evaluation.tables import READERS
+from planner.placements.strategies import STRATEGIES
+from planner.searchers import SEARCHERS
+from planner.systems.baselines import BASELINES
+from profiles.imports import FORMATS
+from profiles.probes import PROBES
+from rlplan.algorithms import ALGORITHMS, algorithm_names, load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Algorithm
+from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.model import ModelArchitecture
-from rlplan.transfers import TransitionShape, transfer_names, transition_volume
-from tests.house.tree import ROOT
+from rlplan.plug_ins import PlugIns
+from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
+from rlplan_cli.commands import COMMANDS
+from tests.house.tree import ROOT, room_modules
+
+PLUG_INS = {
+    plug_ins.package: plug_ins
+    for plug_ins in (
+        ALGORITHMS,
+        BASELINES,
+        COMMANDS,
+        ENGINES,
+        FORMATS,
+        LOSSES,
+        PROBES,
+        READERS,
+        REPRODUCTIONS,
+        RULES,
+        SEARCHERS,
+        STRATEGIES,
+        TRANSFERS,
+    )
+}
 
 SHEETS = {
     "profiles/devices": DeviceSheet,
@@ -40,18 +71,48 @@ def test_every_sheet_decodes_bears_its_files_name_and_names_its_source(path):
     assert sheet.source if isinstance(sheet, ModelArchitecture) else sheet.sources
 
 
-def test_algorithms_are_the_files_of_their_folder():
-    files = sorted(path.stem.replace("_", "-") for path in modules_in("rlplan/algorithms"))
-    assert list(algorithm_names()) == files
-    assert {"ppo", "grpo", "remax", "safe-rlhf"} <= set(algorithm_names())
+def test_every_folder_of_plug_ins_is_under_this_contract():
+    declared = [
+        ".".join(path.parent.parts)
+        for path in room_modules()
+        if path.name == "__init__.py" and "= PlugIns[" in (ROOT / path).read_text("utf-8")
+    ]
+    assert sorted(PLUG_INS) == sorted(declared)
+
+
+@pytest.mark.parametrize("package", PLUG_INS)
+def test_plug_ins_are_the_files_of_their_folder_and_load_once(package):
+    plug_ins = PLUG_INS[package]
+    files = {path.stem for path in modules_in(package.replace(".", "/"))}
+    assert plug_ins.package == package
+    assert len(plug_ins.names()) == len(files) > 0
+    assert {name.replace("-", "_").replace(".", "_") for name in plug_ins.names()} == files
+    for name in set(plug_ins.names()) - {"vllm"}:  # it is not installed everywhere
+        assert plug_ins.load(name) is plug_ins.load(name)
+
+
+@pytest.mark.parametrize("package", PLUG_INS)
+def test_a_name_that_no_file_has_is_answered_with_the_nearest(package):
+    plug_ins = PLUG_INS[package]
+    name = plug_ins.names()[0]
+    with pytest.raises(UnknownNameError, match=f"unknown {plug_ins.kind} .*did you mean"):
+        plug_ins.load(f"{name}x")
+
+
+def test_names_have_dashes_for_underscores_and_dots_between_figures(tmp_path):
+    for file in ("open_system_0_2.py", "__init__.py", "plain.py"):
+        (tmp_path / file).write_text("SIZE = 3\n")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    assert PlugIns[int]("p", [str(tmp_path)], kind="system").names() == ("open-system-0.2", "plain")
+    kept = PlugIns[int]("p", [str(tmp_path)], kind="system", dashes=False)
+    assert kept.names() == ("open_system_0_2", "plain")
 
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_every_algorithm_file_exposes_a_well_formed_dataflow(name):
-    file = name.replace("-", "_")
-    algorithm = importlib.import_module(f"rlplan.algorithms.{file}").ALGORITHM
+    algorithm = load_algorithm(name)
     assert isinstance(algorithm, Algorithm)
-    assert load_algorithm(name) is algorithm
     assert algorithm.name == name
     assert algorithm.paper, "the source of the algorithm"
 
@@ -65,11 +126,6 @@ def test_every_algorithm_file_exposes_a_well_formed_dataflow(name):
         assert set(task.inputs) <= made, f"{task.name} waits for what nobody before it makes"
         assert (task.loss is not None) == (task.kind == "train"), task.name
         made |= set(task.outputs)
-
-
-def test_transitions_are_the_files_of_their_folder():
-    files = sorted(path.stem.replace("_", "-") for path in modules_in("rlplan/transfers"))
-    assert list(transfer_names()) == files
 
 
 @pytest.mark.parametrize("name", transfer_names())

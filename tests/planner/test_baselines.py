@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from planner.requests.checks import check_plan
-from planner.systems.baselines import baseline_names, load_baseline, system_name
+from planner.systems.baselines import baseline_names, load_baseline
 from planner.systems.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
-from tests.house.tree import ROOT
 
 PPO = ("actor", "critic", "reference", "reward")
 
@@ -53,15 +52,6 @@ JOBS = {
 
 def best_plan(name, job):
     return load_baseline(name).best_plan(job, load_facts(job))
-
-
-def test_systems_are_the_files_of_their_folder():
-    files = [path.stem for path in (ROOT / "planner/systems/baselines").glob("*.py")]
-    assert sorted(baseline_names()) == sorted(
-        system_name(stem) for stem in files if stem != "__init__"
-    )
-    assert system_name("openrlhf_0_2") == "openrlhf-0.2"
-    assert system_name("deepspeed_chat") == "deepspeed-chat"
 
 
 def test_an_unknown_system_is_refused_with_the_nearest():

@@ -4,22 +4,20 @@ A rule is called as `RULE(prompt, response, row)`, where `row` is the prompt's l
 file, and returns a number. A job may also name a function of a file of its own.
 """
 
-import importlib
 import importlib.util
 import math
-import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlplan.errors import FileError, UnknownNameError, UserError, nearest_name
+from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.plug_ins import PlugIns
 
 Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]
 
 
-def rule_names() -> tuple[str, ...]:
-    """Return the names of the built-in rules, sorted."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+RULES = PlugIns[Rule](__name__, __path__, kind="reward rule", attribute="RULE", dashes=False)
+rule_names = RULES.names
 
 
 def load_rule(spec: str, folder: Path) -> Rule:
@@ -37,10 +35,8 @@ def load_rule(spec: str, folder: Path) -> Rule:
     """
     if ":" in spec or spec.endswith(".py"):
         return _checked(_load_from_file(spec, folder), spec)
-    if spec not in rule_names():
-        hint = "or name a function of your own as path/to/file.py:name"
-        raise UnknownNameError("reward rule", spec, rule_names(), hint=hint)
-    return _checked(importlib.import_module(f"{__name__}.{spec}").RULE, spec)
+    hint = "or name a function of your own as path/to/file.py:name"
+    return _checked(RULES.load(spec, hint=hint), spec)
 
 
 def _load_from_file(spec: str, folder: Path) -> Rule:

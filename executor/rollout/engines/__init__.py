@@ -3,13 +3,12 @@
 Every file has `start(shard, setup) -> GenerationEngine`, which all ranks of a pool call together.
 """
 
-import importlib
-import pkgutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlplan.job import Job
 from rlplan.plan import TaskPlan
+from rlplan.plug_ins import PlugIns
 
 if TYPE_CHECKING:  # what a plan may name is known where torch is not installed
     from torch import Tensor
@@ -55,15 +54,22 @@ class GenerationEngine(Protocol):
         """Give back what is not needed until weights are taken again."""
 
 
-def engine_module_names() -> tuple[str, ...]:
-    """Return the names of all generation engines, sorted."""
-    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
+class EngineStart(Protocol):
+    """Start an engine on a rank's shard."""
+
+    def __call__(self, shard: "ModelShard", setup: EngineSetup) -> GenerationEngine:
+        """Return an engine that has the shard's weights."""
+        ...
+
+
+ENGINES = PlugIns["EngineStart"](__name__, __path__, kind="generation engine", attribute="start")
+engine_module_names = ENGINES.names
 
 
 def start_engine(name: str, shard: "ModelShard", setup: EngineSetup) -> GenerationEngine:
-    """Start an engine on a rank's shard; an empty name takes the project's own."""
-    module: Any = importlib.import_module(
-        f"{__name__}.{(name or DEFAULT_ENGINE).replace('-', '_')}"
-    )
-    engine: GenerationEngine = module.start(shard, setup)
-    return engine
+    """Start an engine on a rank's shard; an empty name takes the project's own.
+
+    Raises:
+        UnknownNameError: No file of that name exists.
+    """
+    return ENGINES.load(name or DEFAULT_ENGINE)(shard, setup)

@@ -2,3 +2,10 @@
 
 What several of them need stands one floor up, in `planner.evaluation`.
 """
+
+from planner.evaluation.rows import TableReader
+from rlplan.plug_ins import PlugIns
+
+READERS = PlugIns[TableReader](
+    __name__, __path__, kind="table schema", attribute="READER", dashes=False
+)

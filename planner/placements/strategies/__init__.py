@@ -1,16 +1,15 @@
 """Named placements, one file each: `place(roles) -> Placement`; the name is the file's name."""
 
-import importlib
-import pkgutil
+from collections.abc import Callable
 
 from planner.placements.partitions import Placement
-from rlplan.errors import UnknownNameError
 from rlplan.job import Role
+from rlplan.plug_ins import PlugIns
 
-
-def strategy_names() -> tuple[str, ...]:
-    """Return the names of all strategies, sorted."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+STRATEGIES = PlugIns[Callable[[tuple[Role, ...]], Placement]](
+    __name__, __path__, kind="placement strategy", attribute="place", dashes=False
+)
+strategy_names = STRATEGIES.names
 
 
 def place(name: str, roles: tuple[Role, ...]) -> Placement:
@@ -19,7 +18,4 @@ def place(name: str, roles: tuple[Role, ...]) -> Placement:
     Raises:
         UnknownNameError: No strategy of that name exists.
     """
-    if name not in strategy_names():
-        raise UnknownNameError("placement strategy", name, strategy_names())
-    placement: Placement = importlib.import_module(f"{__name__}.{name}").place(roles)
-    return placement
+    return STRATEGIES.load(name)(roles)

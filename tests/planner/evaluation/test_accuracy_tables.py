@@ -3,7 +3,7 @@
 import pytest
 
 from planner.evaluation import held_tables, read_table, reader_names
-from planner.evaluation.reading import readers
+from planner.evaluation.tables import READERS
 from rlplan.errors import FileError
 
 REAL = (
@@ -61,7 +61,8 @@ def test_a_file_that_is_not_there_or_is_no_text_is_refused(tmp_path):
 
 def test_readers_are_named_as_their_files_and_say_what_they_take_as_given():
     assert reader_names() == tuple(sorted(reader_names()))
-    assert all(reader.about.strip().endswith(".") for reader in readers())
+    assert reader_names() == READERS.names()
+    assert all(reader.about.strip().endswith(".") for reader in READERS.all())
     assert "realhf_iteration" in reader_names()
 
 

@@ -1,0 +1,74 @@
+"""Folders of plug-ins: one file each, found and loaded by its name; nothing lists them by hand."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from rlplan.errors import UnknownNameError
+
+T = TypeVar("T")
+
+_BETWEEN_FIGURES = re.compile(r"(?<=\d)_(?=\d)")
+
+
+class PlugIns(Generic[T]):
+    """Be the plain modules of one folder; packages inside the folder are no plug-ins.
+
+    Args:
+        package: The folder's import name.
+        path: Its `__path__`.
+        kind: What one of them is called in a message ("algorithm").
+        attribute: What each file gives under that name; None gives the module itself.
+        dashes: Whether the name that a user types has dashes for the file name's underscores, and
+            dots for those between figures (`openrlhf_0_2.py` is `openrlhf-0.2`).
+    """
+
+    def __init__(
+        self,
+        package: str,
+        path: Iterable[str],
+        *,
+        kind: str,
+        attribute: str | None = None,
+        dashes: bool = True,
+    ) -> None:
+        self.package, self.kind = package, kind
+        self._path, self._attribute, self._dashes = path, attribute, dashes
+        self._loaded: dict[str, T] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all files, sorted; none is loaded."""
+        return tuple(sorted(self._modules()))
+
+    def load(self, name: str, *, hint: str = "") -> T:
+        """Return what the file of that name gives; a file is loaded once.
+
+        Args:
+            hint: What else the message says of a name that is not known.
+
+        Raises:
+            UnknownNameError: No file of that name exists.
+        """
+        if name not in self._loaded:
+            modules = self._modules()
+            if name not in modules:
+                raise UnknownNameError(self.kind, name, modules, hint=hint)
+            module: Any = importlib.import_module(f"{self.package}.{modules[name]}")
+            self._loaded[name] = getattr(module, self._attribute) if self._attribute else module
+        return self._loaded[name]
+
+    def all(self) -> tuple[T, ...]:
+        """Return what every file gives, in the order of their names."""
+        return tuple(self.load(name) for name in self.names())
+
+    def _modules(self) -> dict[str, str]:
+        """Return the module of every name."""
+        found = (module.name for module in pkgutil.iter_modules(self._path) if not module.ispkg)
+        return {self._name(module): module for module in found}
+
+    def _name(self, module: str) -> str:
+        if not self._dashes:
+            return module
+        return _BETWEEN_FIGURES.sub(".", module).replace("_", "-")
