@@ -6,9 +6,8 @@ from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Job, KlPlace, LossMean, Role
+from rlplan.stages import STAGE_KINDS, Stage, StageKind
 
-Kind = Literal["generate", "infer", "train", "rule"]
-Stage = Literal["generation", "preparation", "training"]
 Advantage = Literal[
     "gae", "group", "leave-one-out", "greedy-baseline", "whitened-returns", "constrained-gae"
 ]
@@ -20,6 +19,7 @@ class Task:
 
     Attributes:
         name: `role.function`, such as `critic.compute_values`.
+        kind: Name of a file in `rlplan/stages/`.
         inputs: Data keys that it waits for; those of `DATASET_KEYS` come from the data set.
         outputs: Data keys that it makes.
         head: Which output head the model has in this task.
@@ -31,13 +31,37 @@ class Task:
 
     name: str
     role: Role
-    kind: Kind
-    stage: Stage
+    kind: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
     head: Literal["lm", "scalar"] = "lm"
     loss: str | None = None
     batches: float = 1.0
+
+    @property
+    def stage_kind(self) -> StageKind:
+        """Return what all tasks of this kind have in common."""
+        return STAGE_KINDS.load(self.kind)
+
+    @property
+    def stage(self) -> Stage:
+        """Return the part of an iteration to which the task belongs."""
+        return self.stage_kind.stage
+
+    @property
+    def has_model(self) -> bool:
+        """Tell whether a model computes it."""
+        return self.stage_kind.engine is not None
+
+    @property
+    def generates(self) -> bool:
+        """Tell whether it samples sequences token by token."""
+        return self.stage_kind.generates
+
+    @property
+    def trains(self) -> bool:
+        """Tell whether it updates its model."""
+        return self.stage_kind.has_gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +193,7 @@ def expected_rounds(algorithm: Algorithm, job: Job) -> float:
 
 def _batches(task: Task, rounds: float, *, pretrains: bool) -> float:
     """Return how many global batches pass through a task of a job in an iteration."""
-    if task.kind != "train":
+    if not task.trains:
         return task.batches * rounds
     if "pretrain" in task.inputs and pretrains:
         return task.batches + 1

@@ -6,7 +6,6 @@ GENERATE = Task(
     name="actor.generate",
     role="actor",
     kind="generate",
-    stage="generation",
     inputs=("prompts",),
     outputs=("sequences", "log_probs"),
 )
@@ -15,7 +14,6 @@ REFERENCE_LOG_PROB = Task(
     name="reference.compute_log_prob",
     role="reference",
     kind="infer",
-    stage="preparation",
     inputs=("sequences",),
     outputs=("reference_log_probs",),
 )
@@ -24,7 +22,6 @@ COMPUTE_VALUES = Task(
     name="critic.compute_values",
     role="critic",
     kind="infer",
-    stage="preparation",
     inputs=("sequences",),
     outputs=("values",),
     head="scalar",
@@ -34,7 +31,6 @@ MODEL_REWARD = Task(
     name="reward.compute_reward",
     role="reward",
     kind="infer",
-    stage="preparation",
     inputs=("sequences",),
     outputs=("scores",),
     head="scalar",
@@ -44,7 +40,6 @@ RULE_REWARD = Task(
     name="rule.compute_reward",
     role="rule",
     kind="rule",
-    stage="preparation",
     inputs=("sequences",),
     outputs=("rule_scores",),
 )
@@ -56,7 +51,6 @@ def actor_update(*inputs: str, loss: str = "ppo_policy") -> Task:
         name="actor.update",
         role="actor",
         kind="train",
-        stage="training",
         inputs=("sequences", "log_probs", *inputs, "scores", "rule_scores"),
         loss=loss,
     )

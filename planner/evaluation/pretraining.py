@@ -16,7 +16,7 @@ from simulator.costs.training import update_cost
 from simulator.site import Site
 
 NODE_GPUS = 8
-TASK = Task(name="actor.update", role="actor", kind="train", stage="training", inputs=())
+TASK = Task(name="actor.update", role="actor", kind="train", inputs=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from planner.layouts.pareto import Rows, front_of_groups
 from planner.layouts.role_options import RoleOption, Tally, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
 from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, infers_on, train_sizes
-from rlplan.dataflow import Stage, Task
+from rlplan.dataflow import Task
 from rlplan.job import Role
 from rlplan.plan import TaskDraft
+from rlplan.stages import Stage
 from simulator.costs.layout_columns import (
     COLUMNS,
     RECOMPUTES,

@@ -21,7 +21,7 @@ from profiles.probes.bench.shapes import (
 )
 from profiles.tables.points import architecture_digest, model_pass_keys
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Kind, tasks_of
+from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict, freeze
 from rlplan.job import Job
 from rlplan.model import Head, ModelArchitecture
@@ -45,7 +45,7 @@ class _Use:
 
     model: ModelArchitecture
     head: Head
-    kinds: frozenset[Kind]
+    kinds: frozenset[str]
 
 
 def passes_of(job: Job, settings: Settings) -> tuple[ModelPass, ...]:
@@ -76,7 +76,7 @@ def _uses(job: Job) -> tuple[_Use, ...]:
 
 
 def _in_one_layout(
-    base: ModelPass, kinds: frozenset[Kind], job: Job, settings: Settings
+    base: ModelPass, kinds: frozenset[str], job: Job, settings: Settings
 ) -> Iterator[ModelPass]:
     copies = geometric(1, settings.devices // base.tp, 2)
     if "generate" in kinds:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Kind, tasks_of
+from rlplan.dataflow import tasks_of
 from rlplan.job import Job
 from rlplan.lengths import Empirical, Lengths, Lognormal, TraceFile, Uniform
 from rlplan.model import ModelArchitecture
@@ -171,7 +171,7 @@ def lengths(of: Lengths) -> str:
     return f"{of:,}"
 
 
-def kinds(job: Job) -> dict[str, Kind]:
+def kinds(job: Job) -> dict[str, str]:
     """Return what each task of a job does, by its name, in the dataflow's order.
 
     Raises:
@@ -187,7 +187,7 @@ def pool_words(pool: ResourcePool) -> str:
     return f"{pool.gpus} {TIMES} {pool.device}"
 
 
-def layout_words(layout: TaskPlan, kind: Kind) -> str:
+def layout_words(layout: TaskPlan, kind: str) -> str:
     """Return how a task runs on its pool, in words."""
     if kind == "rule":
         return counted(layout.gpus, "worker process", "worker processes")

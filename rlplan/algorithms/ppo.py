@@ -28,7 +28,6 @@ ALGORITHM = Algorithm(
             name="critic.update",
             role="critic",
             kind="train",
-            stage="training",
             inputs=(
                 "sequences",
                 "log_probs",

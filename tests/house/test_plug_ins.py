@@ -1,5 +1,6 @@
 """Plug-in folders: the name that a user types is the file's name, and every file keeps the contract."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.hardware import DeviceSheet, EngineSheet
 from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskPlan
 from rlplan.plug_ins import PlugIns
+from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
 from rlplan_cli.commands import COMMANDS
 from tests.house.tree import ROOT, room_modules
@@ -39,6 +42,7 @@ PLUG_INS = {
         REPRODUCTIONS,
         RULES,
         SEARCHERS,
+        STAGE_KINDS,
         STRATEGIES,
         TRANSFERS,
     )
@@ -123,8 +127,9 @@ def test_every_algorithm_file_exposes_a_well_formed_dataflow(name):
     for task in algorithm.tasks:
         assert task.name.startswith(f"{task.role}."), task.name
         assert task.role in roles, task.name
+        assert task.kind in STAGE_KINDS.names(), task.name
         assert set(task.inputs) <= made, f"{task.name} waits for what nobody before it makes"
-        assert (task.loss is not None) == (task.kind == "train"), task.name
+        assert (task.loss is not None) == task.trains, task.name
         made |= set(task.outputs)
 
 
@@ -135,3 +140,11 @@ def test_no_transition_moves_less_than_nothing_nor_keeps_less_than_a_shard(name)
     assert volume.received_bytes >= 0
     assert volume.redundant_bytes >= 0
     assert volume.peak_weight_bytes >= 1e9 / 4
+
+
+@pytest.mark.parametrize("name", STAGE_KINDS.names())
+def test_every_kind_of_task_uses_fields_that_layouts_have(name):
+    kind = STAGE_KINDS.load(name)
+    assert kind.layout_fields <= {field.name for field in dataclasses.fields(TaskPlan)}
+    assert (kind.runs_on == "gpus") == (kind.engine is not None)
+    assert kind.engine == "train" or not kind.has_gradients

@@ -1,0 +1,5 @@
+"""A function of a prompt and its response, called in CPU worker processes."""
+
+from rlplan.stages import StageKind
+
+KIND = StageKind(stage="preparation", runs_on="host")
