@@ -26,12 +26,12 @@ from pathlib import Path
 import ray
 from executor_page import cores_in_use, publish_controller
 
-from executor.control.calls import CallReport
 from executor.control.capabilities import check_runnable
 from executor.control.controller import Controller
 from executor.control.start import started_groups
 from executor.data.workload import PromptBatches
-from executor.workers.pools import running_ray
+from executor.workers.calls import CallReport
+from executor.workers.ray_session import running_ray
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts

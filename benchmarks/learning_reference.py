@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from executor.control.settings import effective_settings
 from executor.data.prompts import PromptStream, encode_prompts, load_prompts
 from executor.data.tokenizer import ByteTokenizer
 from executor.learning.advantages import Terms, compute_advantages
+from executor.learning.experience import effective_settings
 from executor.learning.losses import load_loss
 from executor.learning.rules import load_rule
 from rlplan.algorithms import load_algorithm

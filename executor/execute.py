@@ -4,13 +4,12 @@ from pathlib import Path
 
 from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
+from executor.control.export import export_actor
 from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.control.run import Progress, Run, Saving
-from executor.control.start import check_machine, gpu_names
+from executor.control.start import check_machine, gpu_names, machine_fingerprint
 from executor.data.workload import PromptBatches
-from executor.weights.export import export_actor
-from executor.workers.machine import machine_fingerprint
-from executor.workers.pools import running_ray
+from executor.workers.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml
 from rlplan.plan import Plan

@@ -51,7 +51,7 @@ def measure_machine(
         progress = stack.enter_context(progress_bar("profile"))
         runner = rules = None
         if job is not None:
-            from executor.probing.pass_runner import RayPassRunner
+            from executor.pass_runner import RayPassRunner
             from profiles.catalog import load_device
 
             kind = "cpu" if load_device(device).kind == "cpu" else "cuda"

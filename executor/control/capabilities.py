@@ -1,6 +1,6 @@
 """What this engine runs, checked before anything is started."""
 
-from executor.parallel.generation_layouts import TRAIN_ENGINES
+from executor.parallel.positions import TRAIN_ENGINES
 from executor.rollout.engines import engine_module_names
 from executor.rollout.vllm_limits import check_vllm_layout
 from rlplan.algorithms import load_algorithm

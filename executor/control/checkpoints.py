@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from executor.workers.calls import RANDOM_FOLDER, StoreCall
 from executor.workers.pools import WorkerGroup, fetched
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json, read_yaml
@@ -24,8 +25,6 @@ from rlplan.plan import Plan
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "checkpoint.json"
 PLAN_FILE = "plan.yaml"
-RANDOM_FOLDER = "random"
-GENERATOR_FOLDER = "generator"
 VERSION = 1
 # What a run that goes on must share with the one that it continues; layouts may differ.
 CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
@@ -55,23 +54,6 @@ class Checkpoint:
 
     folder: Path
     state: CheckpointState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreCall:
-    """Ask a rank to write or read its part of a checkpoint.
-
-    Attributes:
-        rank: Pool and rank, a file's name.
-    """
-
-    folder: Path
-    rank: str
-
-    @property
-    def random_file(self) -> Path:
-        """Return where this rank's random states are."""
-        return self.folder / RANDOM_FOLDER / f"{self.rank}.json"
 
 
 class CheckpointFolder:

@@ -11,9 +11,7 @@ from typing import Any
 
 import ray
 
-from executor.control.calls import TaskCall
 from executor.control.loops import (
-    Batch,
     beside_generation,
     enough_groups,
     generated,
@@ -29,18 +27,21 @@ from executor.control.pending_calls import (
     reported_by,
     sending_order,
 )
+from executor.control.prompt_batches import Batch, PromptPieces
 from executor.control.spans import PoolRank, measured_spans
 from executor.data.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
-from executor.data.prompt_pieces import PromptPieces
 from executor.learning.multiplier import initial_state, next_state
-from executor.parallel.generation_layouts import (
+from executor.parallel.positions import (
+    RankPositions,
     generation_positions,
     shares_weights,
     task_positions,
+    train_positions,
 )
-from executor.weights.weight_sync import send_weights
+from executor.workers.calls import TaskCall
 from executor.workers.pools import WorkerGroup
-from executor.workers.protocols import DP_PROTO, RankPositions, train_positions
+from executor.workers.protocols import DP_PROTO
+from executor.workers.weight_sync import send_weights
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan

@@ -5,37 +5,15 @@ loop that makes its batch returns it, as it was trained on.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from executor.data.batches import Array, Piece, Rows, count_rows, shifted, whole_blocks
+from executor.control.prompt_batches import ROUND_STRIDE, Batch
+from executor.data.batches import Array, Piece, count_rows, shifted, whole_blocks
 from rlplan.dataflow import Task
 from rlplan.job import DynamicSampling, Job, Rewards
 from rlplan.plan import Plan
-
-# Batches of prompts that replace others have numbers from here on, far above any iteration's.
-ROUND_STRIDE = 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Hold what is known of some rows: by data key, references of pieces.
-
-    Attributes:
-        number: Of the batch of prompts: the iteration, or a number of its own when sampled again.
-        pieces: Tasks add what they make.
-    """
-
-    number: int
-    rows: Rows
-    pieces: dict[str, tuple[Piece, ...]]
-
-    @property
-    def is_first(self) -> bool:
-        """Tell whether it is an iteration's first batch, and not sampled in place of another."""
-        return self.number < ROUND_STRIDE
 
 
 class IterationRun(Protocol):

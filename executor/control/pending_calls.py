@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from executor.control.calls import CallReport
 from executor.control.spans import PoolRank, Reported
+from executor.parallel.positions import RankPositions
+from executor.workers.calls import CallReport
 from executor.workers.pools import fetched
-from executor.workers.protocols import DP_METRIC, RankPositions, reduce_metrics
+from executor.workers.protocols import DP_METRIC, reduce_metrics
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan
 from rlplan.trace import Activity

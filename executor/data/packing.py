@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from executor.data.batches import PADDING
-from executor.data.prompt_groups import prompt_leaders, shared_part
+from executor.data.batches import PADDING, PROMPT
 from executor.parallel.context import gather_alike
 from executor.parallel.meshes import ONE_RANK, RankGroup
 
@@ -225,3 +224,27 @@ def _slots(lengths: Tensor, found: Tensor, rows: Tensor, positions: Tensor) -> S
     taken = positions.new_zeros(inside.shape).masked_scatter(inside, found).flatten()
     dense = taken.numel() == filled == positions.numel()
     return SequenceSlots(lengths.numel(), width, taken, places, dense)
+
+
+def prompt_leaders(tokens: Tensor, parts: Tensor) -> Tensor:
+    """Return each row's leader: the first of the neighbouring rows that have its prompt. Shape (B,).
+
+    Args:
+        tokens: Prompts stand in the same columns where they are the same. Shape (B, T).
+        parts: What stands where. Shape (B, T).
+    """
+    prompts = torch.where(parts == PROMPT, tokens, -1)
+    leads = torch.ones(len(tokens), dtype=torch.bool, device=tokens.device)
+    leads[1:] = (prompts[1:] != prompts[:-1]).any(dim=1)
+    rows = torch.arange(len(tokens), device=tokens.device)
+    return torch.where(leads, rows, 0).cummax(dim=0).values
+
+
+def shared_part(parts: Tensor) -> Tensor:
+    """Return which tokens the samples of a prompt share: all of it but its last token. Shape (B, T).
+
+    What follows the last token differs by sample.
+    """
+    prompt = parts == PROMPT
+    ordinals = prompt.cumsum(dim=1)
+    return prompt & (ordinals < ordinals[:, -1:])

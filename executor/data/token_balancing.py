@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from torch import Tensor
 
 from executor.data.batches import PADDING
-from executor.data.prompt_groups import prompt_leaders, shared_part
+from executor.data.packing import prompt_leaders, shared_part
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
 """Rewards, advantages, losses and updates: what an algorithm learns from a batch.
 
-It sends nothing between pools.
+It knows no optimizer's layout and sends nothing between pools.
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from executor.data.columns import BASELINE
+from executor.data.batches import BASELINE
 from executor.learning.estimators import (
     gae,
     group_advantages,

@@ -1,23 +1,22 @@
 """What an update learns from: the columns of a rank's rows, with rewards, advantages and weights."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor
 
-from executor.control.settings import effective_settings
 from executor.data.batches import PADDING, PROMPT, RESPONSE
 from executor.learning.advantages import Terms, compute_advantages
 from executor.learning.multiplier import MULTIPLIER
 from executor.learning.rewards import combined_costs, combined_rewards, overlong_penalties
-from executor.learning.token_weights import sequence_weights, text_weights
+from executor.parallel.meshes import ReduceSum
 from rlplan.dataflow import Algorithm
-from rlplan.job import Job, Rewards
+from rlplan.job import Hyperparameters, Job, Rewards
 from rlplan.lengths import longest
 
 Batch = dict[str, Tensor]
-Reduce = Callable[[Tensor], Tensor]
 
 
 def make_experience(
@@ -25,7 +24,7 @@ def make_experience(
     algorithm: Algorithm,
     columns: Mapping[str, Tensor],
     state: Mapping[str, float],
-    reduce_sum: Reduce,
+    reduce_sum: ReduceSum,
 ) -> tuple[Batch, dict[str, float]]:
     """Return the rows of an update, token columns only (B, T), and sums over this rank's responses.
 
@@ -74,7 +73,7 @@ def _sample_rewards(job: Job, batch: Batch) -> Tensor:
 
 
 def _with_texts(
-    rows: Batch, batch: Batch, coefficient: float, updates: int, reduce_sum: Reduce
+    rows: Batch, batch: Batch, coefficient: float, updates: int, reduce_sum: ReduceSum
 ) -> Batch:
     """Return the rows with each update's texts after its responses; columns of theirs are zero.
 
@@ -123,3 +122,53 @@ def _sums(batch: Batch) -> dict[str, float]:
         sums["kl_sum"] = (log_ratios * batch["response_mask"]).sum()
     values = torch.stack([value.float() for value in sums.values()]).tolist()
     return dict(zip(sums, values, strict=True))
+
+
+def effective_settings(algorithm: Algorithm, settings: Hyperparameters) -> Hyperparameters:
+    """Return hyperparameters without any None: the job's where it says something."""
+    high = settings.clip_ratio_high
+    if high is None:
+        high = max(settings.clip_ratio, algorithm.clip_ratio_high or 0.0)
+    return replace(
+        settings,
+        kl_in=settings.kl_in or algorithm.kl_in,
+        clip_ratio_high=high,
+        loss_mean=settings.loss_mean or algorithm.loss_mean,
+    )
+
+
+def sequence_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tensor:
+    """Return weights under which every response of an update weighs the same. Shape (B, T).
+
+    w = (T / N) / length, with the T tokens of the update's N responses over all ranks: the mean of
+    the means of responses (Shao et al. 2024, GRPO, arXiv:2402.03300, eq. 3). Empty ones do not count.
+
+    Args:
+        mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
+    """
+    lengths = mask.sum(dim=1).double()
+    tokens, sequences = _update_sums(lengths, (lengths > 0).double(), updates, reduce_sum)
+    share = (tokens / sequences.clamp(min=1)).repeat_interleave(len(lengths) // updates)
+    weights: Tensor = (share / lengths.clamp(min=1)).float()[:, None] * mask
+    return weights
+
+
+def text_weights(texts: Tensor, mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tensor:
+    """Return weights whose sum over an update's texts is its number of response tokens. (B, T).
+
+    Args:
+        texts: Tokens of the texts that are predicted, row by row beside the responses. (B, T').
+        mask: The response tokens. (B, T).
+    """
+    of_texts, of_responses = texts.sum(dim=1).double(), mask.sum(dim=1).double()
+    predicted, tokens = _update_sums(of_texts, of_responses, updates, reduce_sum)
+    # A step without any response is normalised by 1.
+    share = tokens.clamp(min=1) / predicted.clamp(min=1)
+    weights: Tensor = share.repeat_interleave(len(of_texts) // updates).float()[:, None] * texts
+    return weights
+
+
+def _update_sums(first: Tensor, second: Tensor, updates: int, reduce_sum: ReduceSum) -> Tensor:
+    """Return the sums of both over the rows of each update, on all ranks. Shape (2, updates)."""
+    rows = torch.stack([first, second]).view(2, updates, -1)
+    return reduce_sum(rows.sum(dim=2))

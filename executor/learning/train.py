@@ -13,8 +13,8 @@ from executor.data.batches import RESPONSE
 from executor.data.packing import packed_tokens
 from executor.data.token_balancing import balanced_rows
 from executor.learning.losses import Loss, load_loss
-from executor.model.forward import Reader, head_outputs, pack_for, policy_reader, read_values
-from executor.parallel.pipeline import pipeline_backward
+from executor.passes.forward import Reader, head_outputs, pack_for, policy_reader, read_values
+from executor.passes.pipeline import pipeline_backward
 from executor.weights.shard import ModelShard
 from rlplan.job import Hyperparameters
 

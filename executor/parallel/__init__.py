@@ -1,4 +1,4 @@
-"""How ranks share one model: meshes, tensor, pipeline, context and expert parallelism.
+"""How ranks share one model: positions, meshes, and exchanges between them.
 
-It knows no algorithm and no task.
+It holds no weights and no data.
 """

@@ -9,13 +9,10 @@ import ray
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
-from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.data.batches import PADDING, PROMPT, RESPONSE
-from executor.learning.infer import infer
+from executor.data.batches import PADDING, PROMPT
 from executor.learning.losses import load_loss
-from executor.learning.preparation_pass import half_responses, preparation
 from executor.learning.train import (
     clip_and_step,
     reduce_gradients,
@@ -24,12 +21,14 @@ from executor.learning.train import (
     split_micro_batches,
 )
 from executor.parallel.meshes import RankMesh, reduce_sum_over_dp
-from executor.rollout.engines.torch_static import GenerateSettings, Sequences, Wave, uniform_numbers
+from executor.parallel.positions import train_positions
+from executor.passes.infer import infer
+from executor.probing.inputs import preparation, random_batch
+from executor.rollout.engines.torch_static import Wave
+from executor.rollout.sampling import GenerateSettings, Sequences, uniform_numbers
 from executor.weights.flat import FlatParameters
 from executor.weights.reshard import Part, write_shard
-from executor.weights.shard import ModelShard, build_shard
-from executor.workers.footprint import freeze_collector
-from executor.workers.protocols import train_positions
+from executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.job import Hyperparameters, Job
 from rlplan.probing import ModelPass
 
@@ -149,7 +148,7 @@ class PassBench:
             reduce_sum = reduce_sum_over_dp(shard.mesh)
             make = preparation(self._job, model_pass.head, shape, self._device, reduce_sum)
             return Timed(lambda: response_tokens(shard, [make()[0]]), lead=work_a_while)
-        batch = _batch(shard, model_pass)
+        batch = random_batch(shard, model_pass)
         if model_pass.name == "infer":
             output = "log_probs" if model_pass.head == "lm" else "values"
             return Timed(
@@ -239,20 +238,6 @@ def work_a_while() -> None:
         pass
 
 
-def _batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
-    """Return a micro-batch of random tokens, half prompt and half response, on the device."""
-    shape = (model_pass.sequences, model_pass.tokens)
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, model_pass.model.vocab_size, shape, generator=generator)
-    parts = half_responses(shape)
-    numbers = {
-        name: torch.randn(shape, generator=generator).mul_(0.1)
-        for name in ("log_probs", "values", "reference_log_probs", "advantages", "returns")
-    }
-    batch = {"tokens": tokens, "parts": parts, "response_mask": parts == RESPONSE, **numbers}
-    return {name: column.to(shard.device) for name, column in batch.items()}
-
-
 def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed:
     """Return a prefill, or some decode steps one after another, the first after `tokens` cached ones.
 
@@ -261,7 +246,7 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
             sequences takes part of a step's time.
     """
     rows, prompt = model_pass.sequences, model_pass.tokens
-    batch, room = _batch(shard, model_pass), max(STEPS_TOGETHER + 1, longest - prompt)
+    batch, room = random_batch(shard, model_pass), max(STEPS_TOGETHER + 1, longest - prompt)
     tokens = F.pad(batch["tokens"], (0, room))
     parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
     parts[:, prompt:] = PADDING

@@ -1,7 +1,12 @@
-"""The next token of each sequence, sampled from the logits or the likeliest."""
+"""Sampling: how responses are sampled, the sequences that hold them, and the next token of each."""
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from torch import Tensor
+
+from executor.data.batches import PADDING, PROMPT
 
 
 def greedy_tokens(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -27,3 +32,54 @@ def sampled_tokens(logits: Tensor, uniforms: Tensor, temperature: float) -> tupl
     target = uniforms[:, None] * cumulative[:, -1:]
     chosen = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
     return chosen[:, 0], log_probs.gather(1, chosen)[:, 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateSettings:
+    """Say how responses are sampled.
+
+    Attributes:
+        max_running: Most sequences of a wave.
+        seed: With the iteration and the row's number it starts the row's random numbers.
+        eos_id: Token that ends a response early; it is the response's last token.
+        greedy: Take the likeliest token instead of sampling; log-probabilities are at the temperature.
+    """
+
+    max_running: int
+    temperature: float
+    seed: int
+    iteration: int
+    eos_id: int
+    greedy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Hold whole sequences: `tokens` and `parts` (B, P + R), and `log_probs` at the temperature."""
+
+    tokens: Tensor
+    parts: Tensor
+    log_probs: Tensor
+
+
+def without_responses(prompts: Tensor, present: Tensor, width: int) -> Sequences:
+    """Return prompts with empty columns for their responses, on the prompts' device.
+
+    Args:
+        prompts: Left-padded prompts. Shape (B, P).
+        present: Where they have tokens. Shape (B, P).
+        width: R, the columns kept for responses.
+    """
+    batch, prompt_width = prompts.shape
+    tokens = torch.cat([prompts, prompts.new_zeros(batch, width)], dim=1)
+    parts = torch.zeros_like(tokens, dtype=torch.int8)
+    parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
+    return Sequences(tokens, parts, torch.zeros(tokens.shape, device=tokens.device))
+
+
+def uniform_numbers(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
+    """Return each row's own random numbers. Shape (B, R), float64."""
+    streams = [
+        np.random.default_rng([settings.seed, settings.iteration, row]) for row in rows.tolist()
+    ]
+    return torch.from_numpy(np.stack([stream.random(width) for stream in streams]))

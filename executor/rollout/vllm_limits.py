@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from executor.parallel.generation_layouts import generation_positions
+from executor.parallel.positions import generation_positions
 from executor.rollout.engines import DEFAULT_ENGINE
 from rlplan.errors import PlanError
 from rlplan.model import ModelArchitecture

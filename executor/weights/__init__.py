@@ -1,4 +1,4 @@
-"""Weights of a shard: flat, sharded, off-loaded, resharded, sent to other pools and stored.
+"""Weights of a shard: flat, sharded, off-loaded, stepped, resharded and stored.
 
-It computes no loss.
+It computes no loss and sends nothing to other pools.
 """

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from executor.learning.optimizers import MOMENTS, ShardOptimizer, set_moments
 from executor.model.building import StageModel
 from executor.model.experts import is_expert
 from executor.parallel.meshes import RankGroup, RankMesh
 from executor.weights.flat import distinct_parameters, entries_of, is_partial, local_part
+from executor.weights.optimizers import MOMENTS, ShardOptimizer, set_moments
 
 
 class FullyShardedParameters:

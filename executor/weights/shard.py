@@ -1,5 +1,6 @@
 """One rank's part of one model: its stages, flat weights and, where it is trained, its optimizer."""
 
+import gc
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -8,16 +9,16 @@ from typing import TypedDict
 
 import torch
 
-from executor.learning.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
 from executor.model.building import EMBEDDING, HEAD, StageModel, build_stages
 from executor.model.experts import cut_experts, is_expert
-from executor.parallel.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
-from executor.parallel.generation_layouts import cuts_sequences
 from executor.parallel.meshes import RankGroup, RankMesh
+from executor.parallel.positions import cuts_sequences
 from executor.parallel.tensor_parallel import apply_tensor_parallelism
+from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
 from executor.weights.flat import FlatParameters
 from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.weights.offloading import HostOffload
+from executor.weights.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
 from executor.weights.shared_parameters import SharedParameters
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
@@ -241,3 +242,13 @@ def _shared_name(stages: Sequence[StageModel], mesh: RankMesh) -> str:
     if stages[0].first:
         return EMBEDDING
     return HEAD if stages[-1].last else ""
+
+
+def freeze_collector() -> None:
+    """Take all objects there are out of Python's garbage collection.
+
+    Libraries and models stay for the life of a worker; walking over them would stop tasks for
+    tenths of a second at moments that nobody chose.
+    """
+    gc.collect()
+    gc.freeze()

@@ -18,10 +18,10 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.learning.optimizers import MOMENTS
 from executor.model.building import EMBEDDING, HEAD
 from executor.parallel.meshes import RankMesh
 from executor.weights.flat import Entry
+from executor.weights.optimizers import MOMENTS
 from executor.weights.shard import ModelShard
 from executor.weights.shared_parameters import SharedParameters
 from rlplan.errors import FileError

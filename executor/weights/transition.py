@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.model.building import HEAD
-from executor.parallel.generation_layouts import gather_groups, uses_micro_groups
+from executor.parallel.positions import gather_groups, uses_micro_groups
 from executor.weights.buckets import WEIGHT_BYTES, Block, buckets_of, spans_of_blocks, write_block
 from executor.weights.flat import Entry, FlatParameters
 from executor.weights.reshard import Part, ShardLayout, source_name, wanted_entries, write_shard

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.control.calls import CallReport
 from executor.probing.passes import PassBench, work_a_while
-from executor.workers.footprint import peak_bytes
+from executor.workers.calls import CallReport
+from executor.workers.process_state import peak_bytes
 from executor.workers.protocols import ALL_TO_ALL, ONE_TO_ALL, RANK_ZERO, registered
 from rlplan.job import Job
 from rlplan.probing import ModelPass

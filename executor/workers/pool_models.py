@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import torch
 
-from executor.parallel.generation_layouts import (
+from executor.parallel.meshes import RankMesh, make_mesh
+from executor.parallel.positions import (
+    RankPositions,
     generation_positions,
     shares_weights,
     task_positions,
 )
-from executor.parallel.meshes import RankMesh, make_mesh
 from executor.weights.shard import ModelShard, build_shard
 from executor.weights.transition import PoolTransition
-from executor.workers.protocols import RankPositions
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
 

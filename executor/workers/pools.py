@@ -1,112 +1,21 @@
-"""Ray for one run: its start and end, and a pool's worker group on a placement group."""
+"""A pool's worker group on a placement group, and the wait for its results."""
 
-import logging
-import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
-from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from executor.workers.interrupts import signals_ignored, termination_as_interrupt
-from executor.workers.processes import descendants, end_processes
-from executor.workers.protocols import Protocol, RankPositions, protocol_of, train_positions
+from executor.parallel.positions import RankPositions, train_positions
+from executor.workers.protocols import Protocol, protocol_of
 from rlplan.errors import RlplanError
-from rlplan.units import MIB
 
-DEVICE = "rlplan_device"
-HOST = "rlplan_host"
-
-OBJECT_STORE_BYTES = 200 * MIB
-# Larger results go from worker to worker through shared memory; smaller ones (reports) to the caller.
-INLINE_BYTES = 1000
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-ENVIRONMENT = {
-    # Ray's servers listen on the loopback interface only: nobody else may reach a cluster without
-    # authentication. Ray's own switch for it, named after the systems that need it most.
-    ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
-    "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the shard folder
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_worker_niceness": "0",  # a device is as important as the controller beside it
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "GLOO_SOCKET_IFNAME": LOOPBACK,
-    # glibc asks Linux for huge pages: what workers compute walks through megabytes of weights and
-    # keys, and finds their addresses faster. Passes take a few per cent less time.
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    # glibc's malloc (mallopt(3)) gives freed memory back and faults it in again for the next task,
-    # which took a seventh of short tasks' time; what is freed stays here. 32 MiB is the most that
-    # it takes as the size from which blocks are mapped one by one.
-    "MALLOC_TRIM_THRESHOLD_": str(2**40),
-    "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
-    "TOKENIZERS_PARALLELISM": "false",
-}
 # How long to wait for results before looking whether some rank has failed.
 LOOK_SECONDS = 0.5
 
 Split = Callable[[Any, int], Sequence[Any]]
-
-
-@contextmanager
-def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
-    """Start a private Ray with that many device and host slots; leave nothing of it behind.
-
-    A Ray that the caller runs already is used and left alone, if it has the slots.
-    """
-    if ray.is_initialized():
-        yield
-        return
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
-    with termination_as_interrupt():
-        folder = tempfile.mkdtemp(prefix="rlplan-ray-")
-        try:
-            _init_ray(folder, devices, hosts)
-            with termination_as_interrupt():  # again, for Ray has set its own, which aborts
-                yield
-        finally:
-            stop_ray(folder)
-
-
-def _init_ray(folder: str, devices: int, hosts: int) -> None:
-    try:
-        ray.init(
-            num_cpus=1,
-            resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-            _system_config={"max_direct_call_object_size": INLINE_BYTES},
-        )
-    # Ray's own waits end in a plain exception, as they do where a machine is overloaded.
-    except Exception as error:
-        raise RlplanError(
-            f"Ray did not start: {error} Try again when this machine has less to do."
-        ) from error
-
-
-def stop_ray(folder: str) -> None:
-    """Shut this process's Ray down, wait for its processes, and remove its folder."""
-    with signals_ignored():
-        started = descendants()
-        try:
-            ray.shutdown()
-        finally:
-            end_processes(started)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 class WorkerGroup:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlplan.layout import GenerateLayout, TrainLayout
+from executor.parallel.positions import RankPositions
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -18,101 +18,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 ByRank = Mapping[int, Any]
 Split = Callable[[Any, int], Sequence[Any]]
 Join = Callable[[Sequence[Any]], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RankPositions:
-    """Say where each rank of a worker group stands in the layout of one task.
-
-    Attributes:
-        dp: By rank, the data-parallel position (for generation: the replica).
-        pp: By rank, the pipeline position inside it.
-        tp: By rank, the tensor-parallel position inside that.
-        cp: By rank, the context-parallel position, outside the pipeline; empty where there is none.
-    """
-
-    dp: tuple[int, ...]
-    pp: tuple[int, ...]
-    tp: tuple[int, ...]
-    cp: tuple[int, ...] = ()
-
-    @property
-    def ranks(self) -> int:
-        """Return the number of ranks."""
-        return len(self.dp)
-
-    @property
-    def dp_size(self) -> int:
-        """Return the number of data-parallel groups."""
-        return max(self.dp) + 1
-
-    @property
-    def pp_size(self) -> int:
-        """Return the number of pipeline stages in each of them."""
-        return max(self.pp) + 1
-
-    @property
-    def tp_size(self) -> int:
-        """Return the number of ranks of each stage."""
-        return max(self.tp) + 1
-
-    @property
-    def cp_size(self) -> int:
-        """Return the number of ranks that share the tokens of each sequence."""
-        return max(self.cp, default=0) + 1
-
-    @property
-    def copies_size(self) -> int:
-        """Return the number of copies of the model: data- times context-parallel ranks."""
-        return self.dp_size * self.cp_size
-
-    @property
-    def copies(self) -> tuple[int, ...]:
-        """Return, by rank, which copy of the model it holds a part of."""
-        return tuple(dp * self.cp_size + self.cp_of(rank) for rank, dp in enumerate(self.dp))
-
-    def cp_of(self, rank: int) -> int:
-        """Return a rank's context-parallel position."""
-        return self.cp[rank] if self.cp else 0
-
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the ranks of every copy of the model, stage by stage, in tensor order."""
-        places = zip(self.copies, self.pp, self.tp, strict=True)
-        at = {place: rank for rank, place in enumerate(places)}
-        inside = [(pp, tp) for pp in range(self.pp_size) for tp in range(self.tp_size)]
-        return tuple(
-            tuple(at[copy, *place] for place in inside) for copy in range(self.copies_size)
-        )
-
-    def first_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the ranks of the first copy of the model of every data-parallel position."""
-        return self.groups()[:: self.cp_size]
-
-    def leaders(self) -> tuple[int, ...]:
-        """Return the rank whose results count, by data-parallel position: last stage, first tensor rank."""
-        return tuple(group[-self.tp_size] for group in self.first_groups())
-
-
-def train_positions(tp: int, ranks: int, pp: int = 1, cp: int = 1) -> RankPositions:
-    """Return positions of a training or inference layout: TP ranks are consecutive, then PP, then CP."""
-    layout = TrainLayout(pp=pp, tp=tp, dp=ranks // (pp * tp))
-    places = [layout.coordinate(rank) for rank in range(ranks)]
-    return RankPositions(
-        dp=tuple(place.dp // cp for place in places),
-        pp=tuple(place.pp for place in places),
-        tp=tuple(place.tp for place in places),
-        cp=tuple(place.dp % cp for place in places) if cp > 1 else (),
-    )
-
-
-def generate_positions(layout: GenerateLayout) -> RankPositions:
-    """Return positions of generation groups inside the blocks of a training layout."""
-    ranks = range(layout.train.ranks)
-    return RankPositions(
-        dp=tuple(layout.replica(rank) for rank in ranks),
-        pp=tuple(layout.shard(rank)[0] for rank in ranks),
-        tp=tuple(layout.shard(rank)[1] for rank in ranks),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from executor.control.calls import Outcome, TaskCall, run_task
-from executor.control.checkpoints import StoreCall
-from executor.data.batches import RESPONSE, Array, Columns
-from executor.data.columns import sequences_for
+from executor.data.batches import RESPONSE, Array, Columns, sequences_for
 from executor.data.tokenizer import load_tokenizer
 from executor.data.workload import prompt_stream
 from executor.learning.rules import Rule, load_rule
-from executor.workers.footprint import peak_bytes
+from executor.workers.calls import Outcome, StoreCall, TaskCall, run_task
+from executor.workers.process_state import peak_bytes, read_random_states, write_random_states
 from executor.workers.protocols import DP_PROTO, ONE_TO_ALL, registered
-from executor.workers.random_states import read_random_states, write_random_states
 from rlplan.job import Job
 
 

@@ -11,30 +11,34 @@ import ray
 import torch
 from torch import Tensor
 
-from executor.control.calls import CallReport, Outcome, TaskCall, run_task, wait_for
-from executor.control.checkpoints import GENERATOR_FOLDER, StoreCall
-from executor.control.settings import effective_settings
-from executor.data.batches import PADDING, RESPONSE, Columns
-from executor.data.columns import as_baseline, column_of, sequences_for
+from executor.data.batches import PADDING, RESPONSE, Columns, as_baseline, column_of, sequences_for
 from executor.data.workload import response_lengths
-from executor.learning.experience import make_experience
-from executor.learning.infer import infer
+from executor.learning.experience import effective_settings, make_experience
 from executor.learning.train import update_model
 from executor.parallel.meshes import reduce_sum_over_dp
+from executor.passes.infer import infer
 from executor.rollout.engines import EngineSetup, GenerationEngine, start_engine
-from executor.rollout.engines.torch_static import GenerateSettings
+from executor.rollout.sampling import GenerateSettings
 from executor.weights.buckets import export_slices, write_slice
 from executor.weights.flat import FlatParameters
 from executor.weights.reshard import ShardLayout
-from executor.weights.shard import ModelShard
+from executor.weights.shard import ModelShard, freeze_collector
 from executor.weights.stored_shards import load_shard, load_weights, save_shard, save_weights
 from executor.weights.transition import shard_layout_of
-from executor.weights.weight_sync import BucketExport, BucketImport, ImportedBytes
-from executor.workers.footprint import freeze_collector
+from executor.workers.calls import (
+    GENERATOR_FOLDER,
+    CallReport,
+    Outcome,
+    StoreCall,
+    TaskCall,
+    run_task,
+    wait_for,
+)
 from executor.workers.member import Member
 from executor.workers.pool_models import PoolModels, PoolSetup
+from executor.workers.process_state import read_random_states, write_random_states
 from executor.workers.protocols import MICRO_DP, ONE_TO_ALL, THREE_D, registered
-from executor.workers.random_states import read_random_states, write_random_states
+from executor.workers.weight_sync import BucketExport, BucketImport, ImportedBytes
 from rlplan.algorithms import load_algorithm
 
 

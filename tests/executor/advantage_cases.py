@@ -2,8 +2,8 @@
 
 import torch
 
-from executor.control.settings import effective_settings
 from executor.learning.advantages import Terms, compute_advantages
+from executor.learning.experience import effective_settings
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Hyperparameters, Rewards
 

@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture(scope="session")
 def ray_slots():
     """Start the suite's one Ray, with slots for the shared workers and for runs of their own."""
-    from executor.workers.pools import running_ray
+    from executor.workers.ray_session import running_ray
 
     # Eight for the shared workers at their most, and four for a run that starts its own.
     with running_ray(devices=12, hosts=4):

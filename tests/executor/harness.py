@@ -13,8 +13,9 @@ from executor.control.controller import Controller
 from executor.control.start import join_all, prepare_groups
 from executor.control.summary import iteration_metrics
 from executor.data.workload import PromptBatches
-from executor.workers.pools import DEVICE, HOST, WorkerGroup, start_group
+from executor.workers.pools import WorkerGroup, start_group
 from executor.workers.protocols import ALL_TO_ALL, ONE_TO_ALL, registered
+from executor.workers.ray_session import DEVICE, HOST
 from executor.workers.rule_worker import RuleWorker
 from executor.workers.worker import Worker
 

@@ -17,9 +17,9 @@ from executor.control.checkpoints import (
     restore,
 )
 from executor.control.controller import Controller
+from executor.control.export import export_actor, hugging_face_model
 from executor.control.start import prepare_groups
 from executor.data.workload import PromptBatches
-from executor.weights.export import export_actor, hugging_face_model
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict

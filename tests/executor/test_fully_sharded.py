@@ -8,8 +8,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from executor.learning.train import update_model
-from executor.parallel.generation_layouts import task_positions
 from executor.parallel.meshes import make_mesh
+from executor.parallel.positions import task_positions
 from executor.weights.shard import build_shard
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm

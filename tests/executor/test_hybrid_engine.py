@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from executor.model.building import EMBEDDING, HEAD
-from executor.parallel.generation_layouts import (
+from executor.parallel.meshes import make_mesh
+from executor.parallel.positions import (
     generation_positions,
     shares_weights,
     task_positions,
     uses_micro_groups,
 )
-from executor.parallel.meshes import make_mesh
-from executor.rollout.engines.torch_static import GenerateSettings, generate
+from executor.rollout.engines.torch_static import generate
+from executor.rollout.sampling import GenerateSettings
 from executor.weights.flat import FlatParameters
 from executor.weights.shard import build_shard
 from executor.weights.transition import PoolTransition

@@ -6,8 +6,8 @@ import torch
 
 from executor.learning.train import clip_and_step
 from executor.parallel.meshes import make_mesh
+from executor.parallel.positions import train_positions
 from executor.weights.shard import build_shard
-from executor.workers.protocols import train_positions
 from rlplan.plan import TaskPlan
 from tests.executor.plans import TINY
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from executor.learning.infer import infer
 from executor.learning.train import update_model
-from executor.parallel.generation_layouts import task_positions
 from executor.parallel.meshes import make_mesh
+from executor.parallel.positions import task_positions, train_positions
+from executor.passes.infer import infer
 from executor.weights.shard import build_shard
-from executor.workers.protocols import train_positions
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
 from tests.executor.plans import TINY

@@ -4,7 +4,7 @@ from itertools import accumulate
 
 import pytest
 
-from executor.probing.pass_runner import RayPassRunner, beside_work
+from executor.pass_runner import RayPassRunner, beside_work
 from executor.probing.passes import WORK_SECONDS
 from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from executor.parallel.meshes import make_mesh
-from executor.rollout.engines.torch_static import GenerateSettings, generate
+from executor.parallel.positions import train_positions
+from executor.rollout.engines.torch_static import generate
+from executor.rollout.sampling import GenerateSettings
 from executor.weights.shard import build_shard
-from executor.workers.protocols import train_positions
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.ray

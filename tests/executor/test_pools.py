@@ -3,7 +3,8 @@
 import pytest
 import ray
 
-from executor.workers.pools import HOST, _init_ray, fetched, start_group
+from executor.workers.pools import fetched, start_group
+from executor.workers.ray_session import HOST, _init_ray
 from executor.workers.rule_worker import RuleWorker
 from rlplan.errors import RlplanError
 

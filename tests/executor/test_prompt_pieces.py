@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import ray
 
-from executor.control.loops import ROUND_STRIDE
-from executor.data.prompt_pieces import PromptPieces
+from executor.control.prompt_batches import ROUND_STRIDE, PromptPieces
 
 pytestmark = pytest.mark.ray
 

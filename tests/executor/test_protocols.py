@@ -17,6 +17,7 @@ from executor.data.batches import (
     overlapping,
     split_rows,
 )
+from executor.parallel.positions import generate_positions, train_positions
 from executor.workers.pools import WorkerGroup, fetched
 from executor.workers.protocols import (
     ALL_TO_ALL,
@@ -28,11 +29,9 @@ from executor.workers.protocols import (
     RANK_ZERO,
     THREE_D,
     Protocol,
-    generate_positions,
     protocol_of,
     reduce_metrics,
     registered,
-    train_positions,
 )
 from executor.workers.rule_worker import RuleWorker
 from rlplan.layout import GenerateLayout, TrainLayout

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from executor.model.building import stage_layers
-from executor.parallel.generation_layouts import gather_groups, generation_positions
+from executor.parallel.positions import gather_groups, generation_positions, train_positions
 from executor.weights.buckets import (
     Block,
     buckets_of,
@@ -22,7 +22,6 @@ from executor.weights.buckets import (
 )
 from executor.weights.flat import Entry
 from executor.weights.reshard import Part, ShardLayout, overlap, wanted_entries, write_shard
-from executor.workers.protocols import train_positions
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionShape, transition_volume
 

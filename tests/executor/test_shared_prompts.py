@@ -9,13 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.data.packing import pack, packed_tokens
-from executor.data.prompt_groups import prompt_leaders
+from executor.data.packing import pack, packed_tokens, prompt_leaders
 from executor.data.token_balancing import balanced_rows
-from executor.model.forward import head_outputs, policy_reader, read_scores, read_values
 from executor.parallel.meshes import RankGroup, make_mesh
+from executor.parallel.positions import train_positions
+from executor.passes.forward import head_outputs, policy_reader, read_scores, read_values
 from executor.weights.shard import build_shard
-from executor.workers.protocols import train_positions
 from tests.executor.plans import TINY
 
 PROMPT_WIDTH, RESPONSE_WIDTH = 6, 5

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from executor.control.calls import CallReport
 from executor.control.spans import Reported, measured_spans
+from executor.workers.calls import CallReport
 
 
 def reported(name, times, *, pool="p0", parents=(), activity="task"):

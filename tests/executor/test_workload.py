@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from executor.control.loops import ROUND_STRIDE
+from executor.control.prompt_batches import ROUND_STRIDE
 from executor.data.workload import PromptBatches, first_rows
 from rlplan.errors import PlanError
 from rlplan.job import Pretrain, PromptData

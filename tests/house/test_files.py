@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.house.tree import ROOMS, ROOT, project_files, room_modules
 
-MAX_FILE_LINES = 350
+MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50  # without the docstring; about 40 is the aim
 
 NAMES_THAT_SAY_NOTHING = frozenset("util utils common helper helpers manager managers misc".split())

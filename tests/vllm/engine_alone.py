@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 
 from executor.parallel.meshes import make_mesh
+from executor.parallel.positions import train_positions
 from executor.rollout.engines import EngineSetup, start_engine
-from executor.rollout.engines.torch_static import GenerateSettings
+from executor.rollout.sampling import GenerateSettings
 from executor.weights.shard import build_shard
-from executor.workers.protocols import train_positions
 from tests.executor.plans import TINY, make_job, make_plan
 
 MODEL = replace(TINY, hidden_size=128, head_dim=32)  # vLLM's CPU build has no smaller heads

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from executor.data.batches import PADDING, RESPONSE
-from executor.learning.infer import infer
+from executor.passes.infer import infer
 from executor.rollout.engines import start_engine
 from rlplan.errors import InfeasibleError, PlanError
 from tests.vllm.engine_alone import (

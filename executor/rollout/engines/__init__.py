@@ -13,7 +13,7 @@ from rlplan.plug_ins import PlugIns
 if TYPE_CHECKING:  # what a plan may name is known where torch is not installed
     from torch import Tensor
 
-    from executor.rollout.engines.torch_static import GenerateSettings, Sequences
+    from executor.rollout.sampling import GenerateSettings, Sequences
     from executor.weights.shard import ModelShard
 
 DEFAULT_ENGINE = "torch-static"

@@ -6,65 +6,26 @@ stage waits while another one works. Every sequence uniforms from random numbers
 tokens depend neither on the layout nor on its neighbours.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.data.batches import PADDING, PROMPT, RESPONSE
-from executor.data.prompt_groups import prompt_leaders
-from executor.model.forward import attention_mask, token_positions
-from executor.model.key_value_cache import KeyValueCache
-from executor.parallel.pipeline import forward_through
+from executor.data.batches import PADDING, RESPONSE
+from executor.data.packing import prompt_leaders
+from executor.passes.forward import attention_mask, token_positions
+from executor.passes.pipeline import forward_through
 from executor.rollout.engines import EngineSetup
-from executor.rollout.sampling import greedy_tokens, sampled_tokens
+from executor.rollout.sampling import (
+    GenerateSettings,
+    Sequences,
+    greedy_tokens,
+    sampled_tokens,
+    uniform_numbers,
+    without_responses,
+)
 from executor.weights.shard import ModelShard
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateSettings:
-    """Say how responses are sampled.
-
-    Attributes:
-        max_running: Most sequences of a wave.
-        seed: With the iteration and the row's number it starts the row's random numbers.
-        eos_id: Token that ends a response early; it is the response's last token.
-        greedy: Take the likeliest token instead of sampling; log-probabilities are at the temperature.
-    """
-
-    max_running: int
-    temperature: float
-    seed: int
-    iteration: int
-    eos_id: int
-    greedy: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Sequences:
-    """Hold whole sequences: `tokens` and `parts` (B, P + R), and `log_probs` at the temperature."""
-
-    tokens: Tensor
-    parts: Tensor
-    log_probs: Tensor
-
-
-def without_responses(prompts: Tensor, present: Tensor, width: int) -> Sequences:
-    """Return prompts with empty columns for their responses, on the prompts' device.
-
-    Args:
-        prompts: Left-padded prompts. Shape (B, P).
-        present: Where they have tokens. Shape (B, P).
-        width: R, the columns kept for responses.
-    """
-    batch, prompt_width = prompts.shape
-    tokens = torch.cat([prompts, prompts.new_zeros(batch, width)], dim=1)
-    parts = torch.zeros_like(tokens, dtype=torch.int8)
-    parts[:, :prompt_width] = torch.where(present, PROMPT, PADDING).to(torch.int8)
-    return Sequences(tokens, parts, torch.zeros(tokens.shape, device=tokens.device))
 
 
 class TorchStaticEngine:
@@ -278,9 +239,43 @@ class Wave:
         self._running = self._lengths > 0
 
 
-def uniform_numbers(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
-    """Return each row's own random numbers. Shape (B, R), float64."""
-    streams = [
-        np.random.default_rng([settings.seed, settings.iteration, row]) for row in rows.tolist()
-    ]
-    return torch.from_numpy(np.stack([stream.random(width) for stream in streams]))
+class KeyValueCache:
+    """Hold keys and values of a wave for all layers in two tensors, filled from the left.
+
+    It is what transformers' layers ask of a cache: `update` and `get_seq_length`.
+
+    Args:
+        sources: Row of the first pass whose keys and values each row of the wave begins with, where
+            rows begin alike; None: its own. Shape (B,).
+    """
+
+    is_compileable = False
+
+    def __init__(self, layers: int, capacity_tokens: int, sources: Tensor | None = None) -> None:
+        self.length = 0
+        self._sources = sources
+        self._layers, self._capacity = layers, capacity_tokens
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def update(
+        self, keys: Tensor, values: Tensor, layer: int, *_unused: object, **_named: object
+    ) -> tuple[Tensor, Tensor]:
+        """Add keys and values (B, heads, new, head_dim) of one layer; return all of that layer."""
+        held_keys, held_values = keys, values
+        if self.length == 0 and self._sources is not None:
+            held_keys, held_values = keys[self._sources], values[self._sources]
+        if self._keys is None or self._values is None:
+            # Nothing beyond the length is ever read.
+            shape = (self._layers, *held_keys.shape[:2], self._capacity, keys.shape[3])
+            self._keys, self._values = keys.new_empty(shape), values.new_empty(shape)
+        stop = self.length + keys.shape[2]
+        self._keys[layer, :, :, self.length : stop] = held_keys
+        self._values[layer, :, :, self.length : stop] = held_values
+        if self.length == 0:
+            return keys, values
+        return self._keys[layer, :, :, :stop], self._values[layer, :, :, :stop]
+
+    def get_seq_length(self, *_: object) -> int:
+        """Return how many tokens are held."""
+        return self.length

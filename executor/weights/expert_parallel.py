@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.learning.optimizers import ShardOptimizer
 from executor.model.experts import is_expert
 from executor.parallel.meshes import RankMesh
 from executor.weights.flat import Entry, FlatParameters
 from executor.weights.fully_sharded import FullyShardedParameters
+from executor.weights.optimizers import ShardOptimizer
 
 
 class ExpertParallelParameters:

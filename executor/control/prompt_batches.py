@@ -1,12 +1,35 @@
-"""Batches of prompts as the controller hands them out, the next one made before it is asked for."""
+"""Batches of prompts for the workers, each put out before it is needed."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import ray
 
-from executor.control.loops import ROUND_STRIDE, Batch
 from executor.data.batches import Columns, Piece, Rows
 from rlplan.dataflow import DATASET_KEYS
+
+# Batches of prompts that replace others have numbers from here on, far above any iteration's.
+ROUND_STRIDE = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Hold what is known of some rows: by data key, references of pieces.
+
+    Attributes:
+        number: Of the batch of prompts: the iteration, or a number of its own when sampled again.
+        pieces: Tasks add what they make.
+    """
+
+    number: int
+    rows: Rows
+    pieces: dict[str, tuple[Piece, ...]]
+
+    @property
+    def is_first(self) -> bool:
+        """Tell whether it is an iteration's first batch, and not sampled in place of another."""
+        return self.number < ROUND_STRIDE
+
 
 Pieces = dict[str, tuple[Piece, ...]]
 

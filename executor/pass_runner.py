@@ -13,7 +13,8 @@ import ray
 from executor.control.capabilities import CPU
 from executor.control.start import join_all
 from executor.probing.passes import WORK_SECONDS
-from executor.workers.pools import DEVICE, INLINE_BYTES, fetched, running_ray, start_group
+from executor.workers.pools import fetched, start_group
+from executor.workers.ray_session import DEVICE, INLINE_BYTES, running_ray
 from executor.workers.worker import Worker
 from rlplan.errors import PlanError
 from rlplan.job import Job

@@ -1,7 +1,8 @@
-"""The states of a process's random generators, in a file: Python's, numpy's and torch's."""
+"""State of a worker's process: random generators in a file, and the peak of its memory."""
 
 import json
 import random
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from rlplan.files.decoding import load_json
 from rlplan.files.writing import write_text
+from rlplan.units import KIB
 
 
 def write_random_states(path: Path) -> None:
@@ -50,3 +52,14 @@ def read_random_states(path: Path) -> None:
 
 def _as_bytes(torch: Any, text: str) -> Any:
     return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)
+
+
+def peak_bytes(device: str) -> int:
+    """Return the peak of this process in bytes: allocated on `cuda`, else resident on the host."""
+    if device == "cuda":
+        import torch  # noqa: PLC0415  # rule workers do without
+
+        return int(torch.cuda.max_memory_allocated())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts in KiB, macOS in bytes (getrusage(2)).
+    return peak if sys.platform == "darwin" else peak * KIB

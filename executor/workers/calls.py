@@ -1,8 +1,9 @@
-"""What the controller sends with a task's call, and what a rank reports beside its outputs."""
+"""What the controller sends with a call, and what a rank reports beside its outputs."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -75,3 +76,26 @@ def wait_for(references: Sequence[Any]) -> None:
     """Wait until objects exist, without fetching them: waiting is not part of a task."""
     if references:
         ray.wait(list(references), num_returns=len(references), fetch_local=False)
+
+
+RANDOM_FOLDER = "random"
+
+
+GENERATOR_FOLDER = "generator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCall:
+    """Ask a rank to write or read its part of a checkpoint.
+
+    Attributes:
+        rank: Pool and rank, a file's name.
+    """
+
+    folder: Path
+    rank: str
+
+    @property
+    def random_file(self) -> Path:
+        """Return where this rank's random states are."""
+        return self.folder / RANDOM_FOLDER / f"{self.rank}.json"

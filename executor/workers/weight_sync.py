@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from executor.control.calls import CallReport
 from executor.weights.buckets import WEIGHT_BYTES, Block, buckets_of
 from executor.weights.reshard import ShardLayout
+from executor.workers.calls import CallReport
 from executor.workers.pools import WorkerGroup
 
 

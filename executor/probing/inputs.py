@@ -1,17 +1,20 @@
-"""The part of an update before its first micro-batch, on rows that are made up."""
+"""Made-up rows for timed passes, and the experience that an update makes of them."""
 
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from executor.data.batches import PROMPT, RESPONSE
-from executor.data.columns import BASELINE
-from executor.learning.experience import Batch, Reduce, make_experience
+from executor.data.batches import BASELINE, PROMPT, RESPONSE
+from executor.learning.experience import Batch, make_experience
 from executor.learning.multiplier import initial_state
+from executor.parallel.meshes import ReduceSum
+from executor.weights.shard import ModelShard
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import BYTES_PER_SAMPLE, Task, tasks_of
 from rlplan.job import Job
 from rlplan.model import Head
+from rlplan.probing import ModelPass
 
 
 def half_responses(shape: tuple[int, int]) -> torch.Tensor:
@@ -22,7 +25,7 @@ def half_responses(shape: tuple[int, int]) -> torch.Tensor:
 
 
 def preparation(
-    job: Job, head: Head, shape: tuple[int, int], device: torch.device, reduce_sum: Reduce
+    job: Job, head: Head, shape: tuple[int, int], device: torch.device, reduce_sum: ReduceSum
 ) -> Callable[[], tuple[Batch, dict[str, float]]]:
     """Return what makes an update's experience of rows that are half prompt and half response.
 
@@ -55,3 +58,17 @@ def _columns(task: Task, shape: tuple[int, int], device: torch.device) -> dict[s
                 size = shape[:1] if key in BYTES_PER_SAMPLE else shape
                 columns[key] = torch.randn(size, generator=generator)
     return {name: column.to(device) for name, column in columns.items()}
+
+
+def random_batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
+    """Return a micro-batch of random tokens, half prompt and half response, on the device."""
+    shape = (model_pass.sequences, model_pass.tokens)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, model_pass.model.vocab_size, shape, generator=generator)
+    parts = half_responses(shape)
+    numbers = {
+        name: torch.randn(shape, generator=generator).mul_(0.1)
+        for name in ("log_probs", "values", "reference_log_probs", "advantages", "returns")
+    }
+    batch = {"tokens": tokens, "parts": parts, "response_mask": parts == RESPONSE, **numbers}
+    return {name: column.to(shard.device) for name, column in batch.items()}

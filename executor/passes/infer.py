@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from executor.data.token_balancing import balanced_rows
-from executor.model.forward import Reader, pack_for, policy_reader, read_scores, read_values
-from executor.parallel.pipeline import pipeline_forward
+from executor.passes.forward import Reader, pack_for, policy_reader, read_scores, read_values
+from executor.passes.pipeline import pipeline_forward
 from executor.weights.shard import ModelShard
 
 

@@ -1,0 +1,151 @@
+"""Ray for one run: its start, and an end that leaves no process and no file."""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import psutil
+import ray
+from ray._private import ray_constants
+
+from rlplan.errors import RlplanError
+from rlplan.units import MIB
+
+DEVICE = "rlplan_device"
+HOST = "rlplan_host"
+
+
+OBJECT_STORE_BYTES = 200 * MIB
+
+
+# Larger results go from worker to worker through shared memory; smaller ones (reports) to the caller.
+INLINE_BYTES = 1000
+
+
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+
+ENVIRONMENT = {
+    # Ray's servers listen on the loopback interface only: nobody else may reach a cluster without
+    # authentication. Ray's own switch for it, named after the systems that need it most.
+    ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
+    "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the shard folder
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # a device is as important as the controller beside it
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "GLOO_SOCKET_IFNAME": LOOPBACK,
+    # glibc asks Linux for huge pages: what workers compute walks through megabytes of weights and
+    # keys, and finds their addresses faster. Passes take a few per cent less time.
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    # glibc's malloc (mallopt(3)) gives freed memory back and faults it in again for the next task,
+    # which took a seventh of short tasks' time; what is freed stays here. 32 MiB is the most that
+    # it takes as the size from which blocks are mapped one by one.
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+# How long processes of Ray may take to end by themselves.
+PATIENCE_SECONDS = 3.0
+
+
+@contextmanager
+def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
+    """Start a private Ray with that many device and host slots; leave nothing of it behind.
+
+    A Ray that the caller runs already is used and left alone, if it has the slots.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
+    with termination_as_interrupt():
+        folder = tempfile.mkdtemp(prefix="rlplan-ray-")
+        try:
+            _init_ray(folder, devices, hosts)
+            with termination_as_interrupt():  # again, for Ray has set its own, which aborts
+                yield
+        finally:
+            stop_ray(folder)
+
+
+def _init_ray(folder: str, devices: int, hosts: int) -> None:
+    try:
+        ray.init(
+            num_cpus=1,
+            resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+            _system_config={"max_direct_call_object_size": INLINE_BYTES},
+        )
+    # Ray's own waits end in a plain exception, as they do where a machine is overloaded.
+    except Exception as error:
+        raise RlplanError(
+            f"Ray did not start: {error} Try again when this machine has less to do."
+        ) from error
+
+
+def stop_ray(folder: str) -> None:
+    """Shut this process's Ray down, wait for its processes, and remove its folder."""
+    with signals_ignored():
+        started = psutil.Process().children(recursive=True)
+        try:
+            ray.shutdown()
+        finally:
+            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+            for process in alive:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that what was started is ended."""
+    with _handled((signal.SIGTERM,), _interrupt):
+        yield
+
+
+@contextmanager
+def signals_ignored() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM for the seconds that clearing up takes."""
+    with _handled((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled(
+    numbers: tuple[signal.Signals, ...],
+    handler: Callable[[int, FrameType | None], Any] | signal.Handlers,
+) -> Iterator[None]:
+    """Set a handler for a while; other threads than the main one may not, and get no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)
