@@ -15,7 +15,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from planner.requests.objectives import load_objective, objective_names
+from planner.objectives import load_objective, objective_names
 from planner.search import search
 from planner.searchers import annealing
 from profiles.catalog import load_job
@@ -23,6 +23,7 @@ from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
+from simulator.timeline.assemble import batch_tokens
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAME = "search_vs_annealing"
@@ -98,18 +99,18 @@ def walked(job: Job, objective: str, seed: int, seconds: float) -> Walked:
         )
     except InfeasibleError:
         return Walked(seed=seed, seconds=seconds, value=None, steps=0)
-    value = load_objective(objective, job).value(found.plans[0].forecast)
+    value = load_objective(objective).value(found.plans[0].forecast, batch_tokens(job))
     return Walked(seed=seed, seconds=seconds, value=value, steps=found.considered["steps"])
 
 
 def row_of(job: Job, objective: str, walks: list[Walked]) -> Row:
     """Search a job by an objective and return what was found beside walks."""
-    judged = load_objective(objective, job)
+    judged = load_objective(objective)
     found = search(job, load_facts(job), objective=objective)
     return Row(
         job=job.name,
         objective=objective,
-        value=judged.value(found.plans[0].forecast),
+        value=judged.value(found.plans[0].forecast, batch_tokens(job)),
         unit=judged.unit,
         gap=found.gap,
         seconds=found.search_seconds,

@@ -31,7 +31,7 @@ def search(
 
     Args:
         fixed: What the user fixed (`planner.requests.drafts` reads it from a partial plan); the rest is searched.
-        objective: What to minimise (`planner.requests.objectives`); None takes the job's.
+        objective: What to minimise (`planner.objectives`); None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         options: Of the searcher, such as `seconds`.
 

@@ -11,7 +11,7 @@ from rlplan.files.tags import NotBool
 from rlplan.lengths import Lengths, longest
 from rlplan.model import ModelArchitecture
 from rlplan.precision import TrainingPrecision
-from rlplan.specs import NO_SPECS, ObjectiveName, Specs
+from rlplan.specs import NO_SPECS, Specs
 
 JOB_VERSION = 1
 
@@ -252,7 +252,7 @@ class Job:
     prompt_data: PromptData | None = None
     tokenizer: str = "bytes"
     seed: NonNegativeInt = 0
-    objective: ObjectiveName = "throughput"
+    objective: str = "throughput"
     specs: Specs = NO_SPECS
 
     def architecture(self, role: str) -> ModelArchitecture:

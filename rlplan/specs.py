@@ -1,14 +1,13 @@
-"""What a search is asked for: the objective that it minimises, and hard limits that it keeps."""
+"""What a search is asked for beside its objective: hard limits that it keeps."""
 
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Ge, Lt
 
 from rlplan.files.limits import AtLeastOne, NonNegativeInt, Positive
 from rlplan.files.tags import NotBool
 
-ObjectiveName = Literal["throughput", "cost", "energy"]
 Headroom = Annotated[float, Ge(0), Lt(1), NotBool()]
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.objectives import objectives_words
+
 if TYPE_CHECKING:
     from rlplan.job import Job
-    from rlplan.specs import ObjectiveName, Specs
+    from rlplan.specs import Specs
 
 LIMITS = "Limits"
 
@@ -29,8 +31,7 @@ ObjectiveOption = Annotated[
     str | None,
     typer.Option(
         "--objective",
-        help="What to minimise: throughput (seconds per token), cost (USD per token) or energy "
-        "(joules per token).  [default: the job's]",
+        help=f"What to minimise: {objectives_words()}.  [default: the job's]",
         show_default=False,
     ),
 ]
@@ -122,9 +123,10 @@ def asked(
     Raises:
         UserError: A name is not known or a value is not allowed.
     """
-    from planner.requests.objectives import load_objective
+    from planner.objectives import load_objective
 
-    name = load_objective(objective or job.objective, job).name
+    name = objective or job.objective
+    load_objective(name)
     given = dict(_pair(text) for text in specs or ())
     named = {option.removeprefix("--max-").replace("-", "_"): option for option in limits}
     for spec, option in named.items():
@@ -132,7 +134,7 @@ def asked(
             given[spec] = limits[option]
     if mode is not None:
         given["staleness"] = STALENESS[mode]
-    return replace(job, objective=cast("ObjectiveName", name), specs=_with(job.specs, given))
+    return replace(job, objective=name, specs=_with(job.specs, given))
 
 
 def _pair(text: str) -> tuple[str, Any]:

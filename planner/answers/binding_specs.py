@@ -4,28 +4,21 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from planner.answers.frontier import LIMITED_BY, Solve
+from planner.answers.frontier import Solve
+from planner.objectives import limited_objectives, load_objective
 from planner.requests.specs import ROUNDING, spec_values
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.results.searched import Candidate
 from rlplan.specs import Specs
 
-OBJECTIVE_OF = {limit: name for name, limit in LIMITED_BY.items()}
-
 # How close a limit without an objective of its own is narrowed down: to this share of it.
 PRECISION_FRACTION = 0.001
 # Specs that every search can keep: synchronous plans are never too old.
 NEVER_BINDING = frozenset({"staleness"})
 SHOWN_DIGITS = 4
-UNITS = {
-    "iteration_seconds": "s",
-    "gpus": "GPUs",
-    "cost_usd": "USD",
-    "usd_per_hour": "USD/h",
-    "energy_joules": "J",
-    "memory_headroom_fraction": "",
-}
+# Of limits on no objective's figure.
+UNITS = {"gpus": "GPUs", "usd_per_hour": "USD/h", "memory_headroom_fraction": ""}
 
 
 def binding_error(
@@ -78,8 +71,8 @@ def nearest_value(name: str, others: Specs, solve: Solve) -> float | None:
 
     Exact where the spec bounds an objective, and for GPUs; to a part in a thousand elsewhere.
     """
-    if name in OBJECTIVE_OF:
-        best = _best(solve, OBJECTIVE_OF[name], others)
+    if name in limited_objectives():
+        best = _best(solve, limited_objectives()[name], others)
         return None if best is None else _value(best, name)
     best = _best(solve, "cost" if name == "usd_per_hour" else "throughput", others)
     if best is None:
@@ -146,4 +139,6 @@ def show_value(name: str, value: float) -> str:
         step = 10 ** (math.floor(math.log10(value)) - SHOWN_DIGITS + 1)
         towards = math.floor if name == "memory_headroom_fraction" else math.ceil
         value = towards(value / step * (1 - ROUNDING)) * step
-    return f"{value:,.{SHOWN_DIGITS}g} {UNITS[name]}".strip()
+    objective = limited_objectives().get(name)
+    unit = load_objective(objective).limit_unit if objective else UNITS[name]
+    return f"{value:,.{SHOWN_DIGITS}g} {unit}".strip()

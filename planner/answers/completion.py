@@ -7,18 +7,16 @@ from planner.exact.best_first import Effort
 from planner.exact.infeasibility import pool_misfit_reason
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
-from planner.layouts.transitions import transition_for
 from planner.placements.allocations import Share
-from planner.placements.host import RULE_TASK, host_pool
 from planner.placements.partitions import GENERATION, placed_roles
-from planner.plans.assembly import plan_of
-from planner.requests.checks import STALENESS, check_plan
+from planner.plans.assembly import assemble, plan_of
+from planner.requests.checks import check_plan
 from planner.requests.drafts import fixed_of, named, read_draft
 from planner.requests.pinned import Fixed
 from planner.search import search
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
+from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
@@ -47,17 +45,15 @@ def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Pl
     """
     draft = named(draft, job)
     fixed = fixed_of(draft, job, file)
-    tasks = tasks_of(load_algorithm(job.algorithm), job)
-    names = tuple(task.name for task in tasks)
     pools = _whole_pools(draft)
     placed = {role for each in fixed.pools for role in each.members if role != GENERATION}
     if pools is None or placed != set(placed_roles(job)):
         plan = _searched(draft, fixed, job, facts)
     else:
-        if RULE_TASK in names and fixed.host is None:
-            pools = (*pools, host_pool(job))
-        written = _as_written(draft, pools, job, names)
-        plan = written or _chosen(draft, pools, fixed, job, facts, names, file)
+        plan = _as_written(draft, pools, job) or _chosen(draft, pools, fixed, job, facts, file)
+    if draft.staleness is not None:
+        plan = replace(plan, staleness=draft.staleness)
+    plan = replace(plan, bucket_bytes=draft.bucket_bytes)
     check_plan(plan, file)
     return plan
 
@@ -76,67 +72,37 @@ def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
 def _searched(draft: PlanDraft, fixed: Fixed, job: Job, facts: Facts) -> Plan:
     """Choose what is open, pools included, for the fewest seconds."""
     fixed = replace(fixed, mode=draft.mode or "sync")
-    plan = search(job, facts, fixed=fixed, objective="throughput", specs=NO_SPECS).plans[0].plan
-    return plan if draft.staleness is None else replace(plan, staleness=draft.staleness)
+    return search(job, facts, fixed=fixed, objective="throughput", specs=NO_SPECS).plans[0].plan
 
 
-def _as_written(
-    draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job, names: tuple[str, ...]
-) -> Plan | None:
+def _as_written(draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job) -> Plan | None:
     """Return the plan if its file leaves nothing open that a search would have to choose."""
     sizes = ("pool", "tp", "pp", "dp")
     layouts = {}
-    for name in names:
-        task = draft.tasks.get(name)
-        if task is None and name == RULE_TASK:
-            task = _rule_draft(pools)
-        if task is None or any(getattr(task, size) is None for size in sizes):
+    for task in tasks_of(load_algorithm(job.algorithm), job):
+        written = draft.tasks.get(task.name)
+        if written is None and task.kind == "rule":
+            continue
+        if written is None or any(getattr(written, size) is None for size in sizes):
             return None
-        layouts[name] = _layout(task, name, job)
-    return _plan(draft, pools, job, FrozenDict(layouts), names)
+        layouts[task.name] = _layout(written, task, job)
+    return assemble(
+        job,
+        pools,
+        layouts,
+        made_by=draft.made_by,
+        mode=draft.mode or "sync",
+        transition=draft.transition,
+        order=draft.order,
+    )
 
 
-def _layout(task: TaskDraft, name: str, job: Job) -> TaskPlan:
-    given = {item.name: getattr(task, item.name) for item in fields(task)}
-    if task.engine is None:
-        generates = name.endswith(".generate")
+def _layout(written: TaskDraft, task: Task, job: Job) -> TaskPlan:
+    given = {item.name: getattr(written, item.name) for item in fields(written)}
+    if written.engine is None:
+        generates = task.kind == "generate"
         given["engine"] = job.engines.generate if generates else job.engines.train
     return TaskPlan(**{key: value for key, value in given.items() if value is not None})
-
-
-def _rule_draft(pools: tuple[ResourcePool, ...]) -> TaskDraft | None:
-    host = next((pool for pool in pools if pool.is_host), None)
-    return TaskDraft(pool=host.name, tp=1, pp=1, dp=host.gpus, engine="python") if host else None
-
-
-def _plan(
-    draft: PlanDraft,
-    pools: tuple[ResourcePool, ...],
-    job: Job,
-    layouts: FrozenDict[str, TaskPlan],
-    names: tuple[str, ...],
-) -> Plan:
-    mode = draft.mode or "sync"
-    order = dict(draft.order)
-    for pool in pools:
-        there = tuple(name for name in names if name in layouts and layouts[name].pool == pool.name)
-        order.setdefault(pool.name, there)
-    train, generate = layouts.get("actor.update"), layouts.get("actor.generate")
-    transition = draft.transition
-    if transition is None and train is not None and generate is not None:
-        same = train.pool == generate.pool
-        transition = transition_for(train, generate) if same else "two-copies"
-    return Plan(
-        job=job,
-        pools=pools,
-        tasks=layouts,
-        order=FrozenDict(order),
-        mode=mode,
-        transition=transition or "none",
-        staleness=STALENESS.get(mode, 0) if draft.staleness is None else draft.staleness,
-        bucket_bytes=draft.bucket_bytes,
-        made_by=draft.made_by,
-    )
 
 
 def _chosen(
@@ -145,7 +111,6 @@ def _chosen(
     fixed: Fixed,
     job: Job,
     facts: Facts,
-    names: tuple[str, ...],
     file: str,
 ) -> Plan:
     """Choose the layouts of the fewest seconds for the draft's own pools, where they stand."""
@@ -167,7 +132,7 @@ def _chosen(
     search = PlacementSearch(space, placement, draft.mode or "sync", tuple(places))
     search.quick()
     search.exact(search.found.value, Effort())
-    chosen = search.found.mapping
+    chosen = search.found.choice
     if chosen is None:
         generating = search.bounds.generating
         pool, site = gpu_pools[generating], places[generating][1]
@@ -175,12 +140,10 @@ def _chosen(
         problem = f"no layout that keeps what is fixed fits: {reason}"
         raise FileError(file, problem, field=f"pools.{pool.name}")
     chosen = replace(chosen, transition=draft.transition or chosen.transition)
-    return _in_place(plan_of(chosen, job, names, draft.made_by, fixed), pools)
+    return _in_place(plan_of(chosen, job, draft.made_by, fixed), pools)
 
 
 def _in_place(plan: Plan, pools: tuple[ResourcePool, ...]) -> Plan:
-    """Return a plan whose pools stand in the order of the draft's."""
-    places = {pool.name: place for place, pool in enumerate(pools)}
-    ordered = tuple(sorted(plan.pools, key=lambda pool: places[pool.name]))
-    roles = {pool.name: pool.roles for pool in pools}
-    return replace(plan, pools=tuple(replace(pool, roles=roles[pool.name]) for pool in ordered))
+    """Return a plan whose pools are the draft's, in its order; one of its own comes last."""
+    names = {pool.name for pool in pools}
+    return replace(plan, pools=(*pools, *(pool for pool in plan.pools if pool.name not in names)))

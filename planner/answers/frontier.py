@@ -16,22 +16,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.requests.objectives import load_objective
+from planner.objectives import limited_objectives, load_objective
 from rlplan.errors import InfeasibleError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.results.forecast import Forecast
 from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
+from simulator.timeline.assemble import batch_tokens
 
 # Searches for the best plan by an objective (its name) that keeps limits.
 Solve = Callable[[str, Specs], SearchResult]
 Progress = Callable[[int, int, str], None]
 Limits = tuple[float, ...]
 
-# The limit that bounds each objective's figure of a whole iteration.
-LIMITED_BY = {"throughput": "iteration_seconds", "cost": "cost_usd", "energy": "energy_joules"}
 # Limits between the ends, by number of objectives; with three the grid has two dimensions.
 USUAL_DIVISIONS = {2: 12, 3: 4}
 ROUNDING = 1e-9
@@ -42,7 +40,8 @@ class _Asker:
 
     def __init__(self, job: Job, solve: Solve, names: tuple[str, ...], specs: Specs) -> None:
         self.solve, self.names, self.specs = solve, names, specs
-        self.objectives = {name: load_objective(name, job) for name in names}
+        self.objectives = {name: load_objective(name) for name in names}
+        self.tokens = batch_tokens(job)
         self.searches = 0
         self.found: list[tuple[Limits, FrontierPoint | None]] = []
 
@@ -62,7 +61,7 @@ class _Asker:
                     raise
                 return point
             point = self._point(result, max(result.gap, point.gap if point else 0.0))
-            reached = figure(point.candidate.forecast, name)
+            reached = self.objectives[name].figure(point.candidate.forecast)
             specs = _limited(specs, (name,), (reached,))
         return point
 
@@ -82,11 +81,13 @@ class _Asker:
 
     def figures(self, point: FrontierPoint) -> Limits:
         """Return a point's figures of a whole iteration, objective by objective."""
-        return tuple(figure(point.candidate.forecast, name) for name in self.names)
+        return tuple(each.figure(point.candidate.forecast) for each in self.objectives.values())
 
     def _point(self, result: SearchResult, gap: float) -> FrontierPoint:
         best = result.plans[0]
-        values = {name: each.value(best.forecast) for name, each in self.objectives.items()}
+        values = {
+            name: each.value(best.forecast, self.tokens) for name, each in self.objectives.items()
+        }
         return FrontierPoint(candidate=best, values=FrozenDict(values), best_in=(), gap=gap)
 
 
@@ -145,29 +146,24 @@ def check_names(names: Sequence[str]) -> None:
     Raises:
         UserError: Names what is allowed.
     """
+    allowed = sorted(limited_objectives().values())
     for name in names:
-        if name not in LIMITED_BY:
-            raise UnknownNameError("objective", name, LIMITED_BY)
+        if name not in allowed:
+            raise UnknownNameError("objective", name, allowed)
     if len(set(names)) < len(names) or len(names) not in USUAL_DIVISIONS:
         raise UserError(
             f"a front wants two or three different objectives; found {', '.join(names)}; "
-            f"allowed: {', '.join(LIMITED_BY)}"
+            f"allowed: {', '.join(allowed)}"
         )
-
-
-def figure(forecast: Forecast, objective: str) -> float:
-    """Return what a whole iteration takes of what an objective minimises, in the limit's unit."""
-    value: float = getattr(forecast, LIMITED_BY[objective])
-    return value
 
 
 def _limited(specs: Specs, names: Sequence[str], limits: Limits) -> Specs:
     """Return specs with limits on objectives, where they are tighter than what is there."""
     tighter: dict[str, Any] = {}
+    spec_of = {name: spec for spec, name in limited_objectives().items()}
     for name, limit in zip(names, limits, strict=True):
-        before = specs.given.get(LIMITED_BY[name], math.inf)
-        if limit < before:
-            tighter[LIMITED_BY[name]] = limit
+        if limit < specs.given.get(spec_of[name], math.inf):
+            tighter[spec_of[name]] = limit
     return replace(specs, **tighter)
 
 

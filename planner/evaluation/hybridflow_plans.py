@@ -3,6 +3,7 @@
 from functools import lru_cache
 from pathlib import Path
 
+from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.files.frozen import FrozenDict
@@ -106,11 +107,6 @@ def colocated(
         "actor.update": update,
         "critic.update": update,
     }
-    return Plan(
-        job=job,
-        pools=(ResourcePool(name=POOL, device=DEVICE, gpus=gpus, roles=ROLES),),
-        tasks=FrozenDict(tasks),
-        order=FrozenDict({POOL: tuple(tasks)}),
-        transition="hybridflow",
-        made_by="HybridFlow's evaluation",
-    )
+    pool = ResourcePool(name=POOL, device=DEVICE, gpus=gpus, roles=ROLES)
+    made_by = "HybridFlow's evaluation"
+    return assemble(job, (pool,), tasks, made_by=made_by, transition="hybridflow")

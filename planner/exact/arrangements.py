@@ -9,15 +9,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from planner.exact.score import Score
 from planner.layouts.pareto import Places, front_rows
-from planner.requests.objectives import Objective
-from planner.requests.specs import ROUNDING
-from profiles.facts import Facts
-from rlplan.job import Job
-from rlplan.plan import HOST_DEVICE
-from rlplan.specs import Specs
 from simulator.costs.layout_columns import Floats, Ints
-from simulator.timeline.expenses import pool_rates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +23,7 @@ class Arrangements:
         prepare, train: Seconds until the stage's slowest pool is done.
         sender_prepare, sender_train: Seconds of the stages' work on the pool that sends new weights to
             a copy, where iterations overlap; else zero.
-        joules: Energy of the pools' work, idle power aside.
+        work: Of the pools, by figure that counts it (`planner.exact.score`); shape (rows, figures).
         picks: For each set its share's place and its row; shape (rows, sets, 2).
     """
 
@@ -38,7 +32,7 @@ class Arrangements:
     train: Floats
     sender_prepare: Floats
     sender_train: Floats
-    joules: Floats
+    work: Floats
     picks: Ints
 
     def __len__(self) -> int:
@@ -52,83 +46,23 @@ class Arrangements:
             self.train[chosen],
             self.sender_prepare[chosen],
             self.sender_train[chosen],
-            self.joules[chosen],
+            self.work[chosen],
             self.picks[chosen],
         )
 
 
-def no_sets(devices: int) -> Arrangements:
-    """Return the one arrangement of no sets."""
+def empty(score: Score, rows: int, sets: int) -> Arrangements:
+    """Return arrangements that take nothing, such as the one of no sets."""
+    seconds = np.zeros(rows)
     return Arrangements(
-        np.zeros((1, devices), dtype=np.int64),
-        np.zeros(1),
-        np.zeros(1),
-        np.zeros(1),
-        np.zeros(1),
-        np.zeros(1),
-        np.zeros((1, 0, 2), dtype=np.int64),
+        np.zeros((rows, len(score.devices)), dtype=np.int64),
+        seconds,
+        seconds,
+        seconds,
+        seconds,
+        np.zeros((rows, score.computing.shape[1])),
+        np.zeros((rows, sets, 2), dtype=np.int64),
     )
-
-
-class Score:
-    """Say what iterations are worth to an objective and whether they can keep the specs.
-
-    Values are those of a whole iteration: seconds, USD or joules.
-
-    Args:
-        devices: Of the cluster, in the order of `Arrangements.used`.
-        rule_seconds: What the reward function's own processes work.
-        workers: Their number.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        facts: Facts,
-        objective: Objective,
-        specs: Specs,
-        devices: tuple[str, ...],
-        workers: int,
-        rule_seconds: float,
-    ) -> None:
-        self.objective, self.specs = objective, specs
-        rates = [pool_rates(job, facts, device, 1) for device in devices]
-        self.usd_per_second = np.array([rate.usd_per_second for rate in rates])
-        self.idle_watts = np.array([rate.idle_watts for rate in rates])
-        self.computing_watts = np.array([rate.computing_watts for rate in rates])
-        self.moving_watts = np.array([rate.moving_watts for rate in rates])
-        self.host_watts = self.host_joules = 0.0
-        if workers:
-            host = pool_rates(job, facts, HOST_DEVICE, workers)
-            self.host_watts, self.host_joules = (
-                host.idle_watts,
-                host.computing_watts * rule_seconds,
-            )
-        limited = specs.energy_joules is not None
-        self.counts_joules = limited or objective.name == "energy"
-
-    def values(self, seconds: Floats, used: Ints, joules: Floats) -> Floats:
-        """Return bounds on values from bounds on seconds and work; infinite where specs rule out.
-
-        Args:
-            seconds: Of iterations; any shape.
-            used: GPUs by device; the shape of `seconds` and one more for devices.
-            joules: Energy of the pools' work, idle power aside.
-        """
-        usd = seconds * (used @ self.usd_per_second)
-        energy = seconds * (used @ self.idle_watts + self.host_watts) + joules + self.host_joules
-        found = {"throughput": seconds, "cost": usd, "energy": energy}[self.objective.name]
-        specs = self.specs
-        for limit, least in (
-            (specs.iteration_seconds, seconds),
-            (specs.gpus, used.sum(axis=-1)),
-            (specs.cost_usd, usd),
-            (specs.usd_per_hour, used @ self.usd_per_second * 3600),
-            (specs.energy_joules, energy),
-        ):
-            if limit is not None:
-                found = np.where(least > limit * (1 + ROUNDING), np.inf, found)
-        return np.asarray(found)
 
 
 def joined(
@@ -155,13 +89,11 @@ def joined(
     train = np.maximum(left.train[first], right.train[second])
     sender_prepare = np.maximum(left.sender_prepare[first], right.sender_prepare[second])
     sender_train = np.maximum(left.sender_train[first], right.sender_train[second])
-    joules = left.joules[first] + right.joules[second]
-    values = score.values(least_generation_seconds + prepare + train, used, joules)
+    work = left.work[first] + right.work[second]
+    values = score.values(least_generation_seconds + prepare + train, used, work)
     kept = np.flatnonzero(values < worth)
     seconds = np.stack([prepare, train, sender_prepare, sender_train], axis=1)
-    keys = [used[kept], seconds[kept]]
-    if score.counts_joules:
-        keys.append(joules[kept, None])
+    keys = [used[kept], seconds[kept], work[kept]]
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
     first, second = first[kept], second[kept]
     return Arrangements(
@@ -170,25 +102,14 @@ def joined(
         train[kept],
         sender_prepare[kept],
         sender_train[kept],
-        joules[kept],
+        work[kept],
         np.concatenate([left.picks[first], right.picks[second]], axis=1),
     )
 
 
-def stacked(parts: Iterable[Arrangements], devices: int, sets: int) -> Arrangements:
-    """Return the rows of all parts together."""
-    some = list(parts)
-    if not some:
-        none = np.zeros(0)
-        return Arrangements(
-            np.zeros((0, devices), dtype=np.int64),
-            none,
-            none,
-            none,
-            none,
-            none,
-            np.zeros((0, sets, 2), dtype=np.int64),
-        )
+def stacked(parts: Iterable[Arrangements], score: Score) -> Arrangements:
+    """Return the rows of all parts, each of one set, together."""
+    some = [empty(score, 0, 1), *parts]
     return Arrangements(
         *(
             np.concatenate([getattr(each, name) for each in some])

@@ -17,7 +17,7 @@ from planner.exact.space import Space
 from planner.layouts.pareto import front_rows
 from planner.placements.allocations import Share, sites_for
 from planner.placements.orders import other_orders
-from planner.plans.assembly import Mapping
+from planner.plans.assembly import Choice
 from planner.requests.specs import ROUNDING
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
@@ -34,7 +34,7 @@ class Found:
         bound: No plan of the placement has a lower value.
     """
 
-    mapping: Mapping | None = None
+    choice: Choice | None = None
     plan: Plan | None = None
     forecast: Forecast | None = None
     value: float = math.inf
@@ -57,14 +57,14 @@ class Effort:
 
 
 class Judge(Protocol):
-    """Say what candidates and mappings of a placement are worth."""
+    """Say what candidates and choices of a placement are worth."""
 
     space: Space
     bounds: PlacementBounds
     found: Found
 
-    def simulated(self, mapping: Mapping) -> float:
-        """Simulate a mapping's plan, remember it if it is the best, and return its value."""
+    def simulated(self, choice: Choice) -> float:
+        """Simulate a choice's plan, remember it if it is the best, and return its value."""
 
     def straddling(
         self, allocation: tuple[Share, ...], sites: tuple[Site, ...], worth: float
@@ -116,13 +116,13 @@ class Contest:
                 if again < best:
                     heapq.heappush(self._heap, (again, gpus, place))
                 continue
-            for leaf_bound, mapping in self._leaves(place, parts):
+            for leaf_bound, choice in self._leaves(place, parts):
                 if leaf_bound >= min(worth, found.value):
                     break
                 if simulations >= effort.simulations:
                     return min(seen, leaf_bound)
                 simulations += 1
-                seen = min(seen, self._judge(mapping, leaf_bound, worth))
+                seen = min(seen, self._judge(choice, leaf_bound, worth))
         return min(seen, worth, found.value)
 
     def try_some(self, parts: list[list[Part]], plays: int) -> None:
@@ -142,41 +142,41 @@ class Contest:
             some = self.arranged[self._way(place).share]
             played.append((float(self._bounds(np.array([place]), some).min()), gpus, place))
         for _, _, place in sorted(played):
-            for bound, mapping in self._leaves(place, parts):
+            for bound, choice in self._leaves(place, parts):
                 if not math.isfinite(bound):
                     break
-                self._judge(mapping, bound, math.inf, tries_orders=mapping.mode != "sync")
-                if self.search.found.mapping is not None:
+                self._judge(choice, bound, math.inf, tries_orders=choice.mode != "sync")
+                if self.search.found.choice is not None:
                     return
 
     def _way(self, place: int) -> Way:
         return self.candidates.ways[int(self.candidates.way[place])]
 
     def _judge(
-        self, mapping: Mapping, leaf_bound: float, worth: float, *, tries_orders: bool = True
+        self, choice: Choice, leaf_bound: float, worth: float, *, tries_orders: bool = True
     ) -> float:
-        """Simulate a mapping where its pools really stand; return what its like cannot beat."""
+        """Simulate a choice where its pools really stand; return what its like cannot beat."""
         space = self.search.space
-        sites = sites_for(space.job, mapping.allocation)
+        sites = sites_for(space.job, choice.allocation)
         if sites is None:
             return math.inf
-        if self.search.bounds.fixed is None and sites != tuple(map(space.site, mapping.allocation)):
-            return self.search.straddling(mapping.allocation, sites, worth)
-        value = self.search.simulated(mapping)
+        if self.search.bounds.fixed is None and sites != tuple(map(space.site, choice.allocation)):
+            return self.search.straddling(choice.allocation, sites, worth)
+        value = self.search.simulated(choice)
         if tries_orders and leaf_bound * (1 + ROUNDING) < min(
             value, worth, self.search.found.value
         ):
-            self._reorder(mapping, leaf_bound)
+            self._reorder(choice, leaf_bound)
         return leaf_bound
 
-    def _reorder(self, mapping: Mapping, leaf_bound: float) -> None:
-        """Simulate a mapping in other orders of tasks on its pools, until one is as good as its bound."""
+    def _reorder(self, choice: Choice, leaf_bound: float) -> None:
+        """Simulate a choice in other orders of tasks on its pools, until one is as good as its bound."""
         space = self.search.space
         own = {each.members for each in space.fixed.pools if each.order}
-        fixed = frozenset(i for i, members in enumerate(mapping.placement) if members in own)
-        for orders in other_orders(mapping.placement, space.tasks, mapping.mode, fixed):
+        fixed = frozenset(i for i, members in enumerate(choice.placement) if members in own)
+        for orders in other_orders(choice.placement, space.tasks, choice.mode, fixed):
             space.tally.consider("other orders of tasks")
-            value = self.search.simulated(replace(mapping, orders=orders))
+            value = self.search.simulated(replace(choice, orders=orders))
             if value <= leaf_bound * (1 + ROUNDING):
                 return
 
@@ -186,7 +186,7 @@ class Contest:
         used = arranged.used + self.search.bounds.used(share)
         fits = np.flatnonzero(np.all(used <= space.limits, axis=1))
         some = arranged.rows(fits)
-        if space.score.objective.name != "throughput" or space.specs.given:
+        if not space.score.counts_only_seconds:
             return some
         stages = (some.prepare, some.train, some.sender_prepare, some.sender_train)
         keys = np.stack([*stages, some.used.sum(axis=1)], axis=1)
@@ -199,11 +199,11 @@ class Contest:
         own = (each.prepare[places], each.train[places])
         move = np.array([each.ways[way].move.seconds for way in each.way[places]])
         return self.search.bounds.values(
-            each.generate[places], own, each.used[places], each.joules[places], move, some
+            each.generate[places], own, each.used[places], each.work[places], move, some
         )
 
-    def _leaves(self, place: int, parts: list[list[Part]]) -> Iterator[tuple[float, Mapping]]:
-        """Yield the candidate's mappings in the order of their bounds, of equal ones the smallest."""
+    def _leaves(self, place: int, parts: list[list[Part]]) -> Iterator[tuple[float, Choice]]:
+        """Yield the candidate's choices in the order of their bounds, of equal ones the smallest."""
         way = self._way(place)
         some = self.arranged[way.share]
         bounds = self._bounds(np.array([place]), some)[0]
@@ -212,9 +212,9 @@ class Contest:
             if bounds[row] == last:
                 continue
             last = bounds[row]
-            yield float(last), self._mapping(place, some.picks[row], parts)
+            yield float(last), self._choice(place, some.picks[row], parts)
 
-    def _mapping(self, place: int, picks: Ints, parts: list[list[Part]]) -> Mapping:
+    def _choice(self, place: int, picks: Ints, parts: list[list[Part]]) -> Choice:
         search, way = self.search.bounds, self._way(place)
         shares: dict[int, Share] = {search.generating: way.share}
         generate = search.space.generations.task.name
@@ -224,7 +224,7 @@ class Contest:
             share, _, rows = parts[index][int(where)]
             shares[index], layouts[index] = share, rows.layouts(int(row))
         sets = range(len(search.placement))
-        return Mapping(
+        return Choice(
             search.placement,
             tuple(shares[index] for index in sets),
             tuple(layouts[index] for index in sets),

@@ -28,7 +28,7 @@ class Candidates:
         is_exact: Whether generation was played.
         prepare, train: Seconds of the pool's own tasks.
         used: GPUs by device; shape (rows, devices).
-        joules: Energy of the pool's work, idle power aside; of generation too.
+        work: Of the pool, generation included, by figure that counts it; shape (rows, figures).
     """
 
     ways: list[Way]
@@ -40,7 +40,7 @@ class Candidates:
     prepare: Floats
     train: Floats
     used: Ints
-    joules: Floats
+    work: Floats
 
     def __len__(self) -> int:
         return len(self.way)
@@ -76,8 +76,8 @@ class Candidates:
 
     def _set_generate(self, place: int, seconds: float, space: Space) -> None:
         way = self.ways[self.way[place]]
-        watts = space.score.moving_watts[space.device(way.share)] * way.share.gpus
-        self.joules[place] += watts * (seconds - self.generate[place])
+        rates = space.score.moving[space.device(way.share)] * way.share.gpus
+        self.work[place] += rates * (seconds - self.generate[place])
         self.generate[place] = seconds
 
 
@@ -231,7 +231,7 @@ class CandidateTable:
         prepare = _joined([way.rows.prepare[rows] for way, rows, _, _ in listed])
         train = _joined([way.rows.train[rows] for way, rows, _, _ in listed])
         generate = _joined([bounds for _, _, _, bounds in listed])
-        joules = (used @ score.computing_watts) * (prepare + train)
+        work = (used @ score.computing) * (prepare + train)[:, None]
         return Candidates(
             ways,
             way,
@@ -242,7 +242,7 @@ class CandidateTable:
             prepare,
             train,
             used,
-            joules + (used @ score.moving_watts) * generate,
+            work + (used @ score.moving) * generate[:, None],
         )
 
 

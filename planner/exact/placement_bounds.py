@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.arrangements import Arrangements, joined, no_sets, stacked
+from planner.exact.arrangements import Arrangements, empty, joined, stacked
 from planner.exact.candidates import CandidateTable
 from planner.exact.set_limits import Place, SetLimits
 from planner.exact.space import Space
@@ -128,9 +128,9 @@ class PlacementBounds:
             least = pools.least(members, site)
             own = (np.array([least.prepare_seconds]), np.array([least.train_seconds]))
             generate = np.array([self.table.least_seconds(site)])
-            joules = self._joules(share, least.whole_seconds, float(generate[0]))
+            work = self._work(share, least.whole_seconds, float(generate[0]))
             used = self.used(share)[None]
-            values = self.values(generate, own, used, joules, np.zeros(1), arranged)[0]
+            values = self.values(generate, own, used, work, np.zeros(1), arranged)[0]
             if not len(values):
                 continue
             best = int(np.argmin(values))
@@ -143,8 +143,8 @@ class PlacementBounds:
 
     def _least_arrangements(self) -> Arrangements:
         """Return how the other sets can share the cluster, every role at its best."""
-        pools, devices = self.space.pools, len(self.space.devices)
-        arranged = no_sets(devices)
+        pools, score = self.space.pools, self.space.score
+        arranged = empty(score, 1, 0)
         for index in self.others:
             members, rows = self.placement[index], []
             for place, (share, site) in enumerate(self.places[index]):
@@ -153,11 +153,11 @@ class PlacementBounds:
                 rows.append(self.arranged(members, share, seconds, place))
             arranged = joined(
                 arranged,
-                stacked(rows, devices, 1),
+                stacked(rows, score),
                 self.space.limits,
                 self.least_generation,
                 math.inf,
-                self.space.score,
+                score,
             )
         return arranged
 
@@ -169,17 +169,18 @@ class PlacementBounds:
         arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
         sends = self.mode != "sync" and "actor" in members
         sender = seconds if sends else np.zeros_like(seconds)
-        watts = self.space.score.computing_watts[self.space.device(share)] * share.gpus
+        rates = self.space.score.computing[self.space.device(share)] * share.gpus
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
-        joules = watts * seconds.sum(axis=1)
+        work = seconds.sum(axis=1)[:, None] * rates
         prepare = seconds[:, 0] + arrival
-        return Arrangements(used, prepare, seconds[:, 1], sender[:, 0], sender[:, 1], joules, picks)
+        return Arrangements(used, prepare, seconds[:, 1], sender[:, 0], sender[:, 1], work, picks)
 
-    def _joules(self, share: Share, work_seconds: float, generation_seconds: float) -> Floats:
-        """Return the energy of the generating set's work on a share, idle power aside. Shape (1,)."""
+    def _work(self, share: Share, work_seconds: float, generation_seconds: float) -> Floats:
+        """Return the generating set's work on a share, by figure. Shape (1, figures)."""
         score, device = self.space.score, self.space.device(share)
-        watts = score.computing_watts[device], score.moving_watts[device]
-        return np.array([watts[0] * work_seconds + watts[1] * generation_seconds]) * share.gpus
+        rates = score.computing[device], score.moving[device]
+        both = rates[0] * work_seconds + rates[1] * generation_seconds
+        return np.asarray(both * share.gpus)[None]
 
     def _arrival(self, seconds: float) -> float:
         """Return what data's way takes of preparation, in seconds.
@@ -199,7 +200,7 @@ class PlacementBounds:
         generate: Floats,
         own: tuple[Floats, Floats],
         used: Ints,
-        joules: Floats,
+        work: Floats,
         move: Floats,
         others: Arrangements,
     ) -> Floats:
@@ -212,5 +213,5 @@ class PlacementBounds:
         stages = (prepare, train)
         seconds = self._iteration(generate[:, None], alone, stages, move[:, None], sender)
         both = used[:, None] + others.used
-        values = self.space.score.values(seconds, both, joules[:, None] + others.joules)
+        values = self.space.score.values(seconds, both, work[:, None] + others.work)
         return np.where(np.all(both <= self.space.limits, axis=-1), values, np.inf)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from planner.exact.arrangements import Arrangements, joined, no_sets, stacked
+from planner.exact.arrangements import Arrangements, empty, joined, stacked
 from planner.exact.best_first import Contest, Effort, Found
 from planner.exact.generations import Part
 from planner.exact.placement_bounds import PlacementBounds
@@ -19,7 +19,7 @@ from planner.exact.space import Space
 from planner.layouts.pool_rows import PoolRows
 from planner.placements.allocations import Share
 from planner.placements.partitions import UnitPlacement, UnitSet
-from planner.plans.assembly import Mapping, plan_of
+from planner.plans.assembly import Choice, plan_of
 from planner.requests.specs import violations
 from rlplan.plan import Mode
 from simulator.simulate import simulate
@@ -94,16 +94,16 @@ class PlacementSearch:
 
     def _arrangements(self, parts: list[list[Part]], worth: float) -> Arrangements:
         """Return how the other sets can share what is left, as far as it can be worth something."""
-        bounds, devices = self.bounds, len(self.space.devices)
-        arranged = no_sets(devices)
+        bounds, score = self.bounds, self.space.score
+        arranged = empty(score, 1, 0)
         for index in bounds.others:
             some = []
             for place, (share, _, rows) in enumerate(parts[index]):
                 seconds = np.stack([rows.prepare, rows.train], axis=1)
                 some.append(bounds.arranged(self.placement[index], share, seconds, place))
-            right = stacked(some, devices, 1)
+            right = stacked(some, score)
             first = bounds.least_generation
-            arranged = joined(arranged, right, self.space.limits, first, worth, self.space.score)
+            arranged = joined(arranged, right, self.space.limits, first, worth, score)
         self.space.tally.consider("arrangements of pools", len(arranged))
         return arranged
 
@@ -127,11 +127,10 @@ class PlacementSearch:
         least = float((rows.prepare + rows.train).min())
         return self.bounds.limits.pool_seconds(worth, site, least)
 
-    def simulated(self, mapping: Mapping) -> float:
-        """Simulate a mapping's plan, remember it if it is the best, and return its value."""
+    def simulated(self, choice: Choice) -> float:
+        """Simulate a choice's plan, remember it if it is the best, and return its value."""
         space = self.space
-        names = tuple(task.name for task in space.tasks)
-        plan = plan_of(mapping, space.job, names, MADE_BY, space.fixed)
+        plan = plan_of(choice, space.job, MADE_BY, space.fixed)
         forecast = simulate(plan, space.facts)
         space.tally.consider("simulated plans")
         if not forecast.feasible:
@@ -141,9 +140,9 @@ class PlacementSearch:
         if broken:
             space.tally.prune(f"beyond the limit of {broken[0].spec}")
             return math.inf
-        value = space.score.objective.per_iteration(forecast)
+        value = space.score.objective.figure(forecast)
         if value < self.found.value:
-            self.found.mapping, self.found.plan = mapping, plan
+            self.found.choice, self.found.plan = choice, plan
             self.found.forecast, self.found.value = forecast, value
         return value
 
@@ -157,7 +156,7 @@ class PlacementSearch:
             self._straddling[allocation] = search
             search.exact(worth, Effort())
             if search.found.value < self.found.value:
-                self.found.mapping, self.found.plan = search.found.mapping, search.found.plan
+                self.found.choice, self.found.plan = search.found.choice, search.found.plan
                 self.found.forecast = search.found.forecast
                 self.found.value = search.found.value
         return self._straddling[allocation].found.bound

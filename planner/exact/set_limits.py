@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from planner.exact.score import Figure
 from planner.exact.space import Space
 from planner.placements.allocations import Share
 from planner.placements.partitions import UnitSet
@@ -21,17 +22,15 @@ Place = tuple[Share, Site]
 
 @dataclass(frozen=True, slots=True)
 class LeastUse:
-    """Hold what no choice of a set can be below.
+    """Hold what every choice of a set adds to a figure at least.
 
     Attributes:
-        usd: For a second of its GPUs.
-        idle_watts: Of its GPUs, whether they work or not.
-        joules: Of its work in an iteration, idle power aside.
+        held: For every second of the iteration in which it holds its GPUs.
+        work: Of its work in an iteration, on top.
     """
 
-    usd: float
-    idle_watts: float
-    joules: float
+    held: float
+    work: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,57 +110,45 @@ class SetLimits:
 
     def _budgets(self, worth: float, index: int, site: Site) -> Iterator[Budget]:
         """Yield what the objective and each of the limits leave to a set."""
-        specs = self.space.specs
-        kinds = {"throughput": self._seconds, "cost": self._usd, "energy": self._joules}
-        yield kinds[self.space.score.objective.name](worth, index, site)
-        for kind, most in (
-            (self._seconds, specs.iteration_seconds),
-            (self._usd, specs.cost_usd),
-            (self._joules, specs.energy_joules),
-        ):
-            if most is not None:
-                yield kind(most * (1 + 2 * ROUNDING), index, site)
+        score = self.space.score
+        yield self._budget(0, worth, index, site)
+        for number, figure in enumerate(score.figures):
+            if figure.limit is not None:
+                yield self._budget(number, figure.limit * (1 + 2 * ROUNDING), index, site)
 
-    def _seconds(self, most: float, index: int, site: Site) -> Budget:
-        del index, site
-        return Budget(most, 1.0, 0.0, 0.0)
-
-    def _usd(self, most: float, index: int, site: Site) -> Budget:
-        device = self.space.devices.index(site.device)
-        rate = float(self.space.score.usd_per_second[device]) * site.gpus
-        return Budget(most, rate + sum(each.usd for each in self._others(index)), 0.0, 0.0)
-
-    def _joules(self, most: float, index: int, site: Site) -> Budget:
-        score, device = self.space.score, self.space.devices.index(site.device)
-        others = self._others(index)
-        idle = float(score.idle_watts[device]) * site.gpus + score.host_watts
+    def _budget(self, number: int, most: float, index: int, site: Site) -> Budget:
+        """Return what a figure that may be `most` leaves to a set on a site."""
+        figure, device = self.space.score.figures[number], self.space.devices.index(site.device)
+        others = [uses[number] for place, uses in enumerate(self._least_uses) if place != index]
         generates = index == self.generating
         return Budget(
-            most - score.host_joules - sum(each.joules for each in others),
-            idle + sum(each.idle_watts for each in others),
-            float(score.computing_watts[device]) * site.gpus,
-            float(score.moving_watts[device]) * site.gpus if generates else 0.0,
+            most - figure.host_work - sum(each.work for each in others),
+            float(figure.held[device]) * site.gpus
+            + figure.host_held
+            + sum(each.held for each in others),
+            float(figure.computing[device]) * site.gpus,
+            float(figure.moving[device]) * site.gpus if generates else 0.0,
         )
 
-    def _others(self, index: int) -> list[LeastUse]:
-        return [least for place, least in enumerate(self._least_uses) if place != index]
-
     @cached_property
-    def _least_uses(self) -> tuple[LeastUse, ...]:
-        """Return what each set costs at least, wherever it is."""
-        return tuple(self._least_use(index) for index in range(len(self.placement)))
+    def _least_uses(self) -> tuple[tuple[LeastUse, ...], ...]:
+        """Return what each set adds at least to each figure, wherever it is."""
+        return tuple(
+            tuple(self._least_use(index, figure) for figure in self.space.score.figures)
+            for index in range(len(self.placement))
+        )
 
-    def _least_use(self, index: int) -> LeastUse:
-        score, members = self.space.score, self.placement[index]
-        found = []
+    def _least_use(self, index: int, figure: Figure) -> LeastUse:
+        members, found = self.placement[index], []
         for share, site in self.places[index]:
             device, least = self.space.device(share), self.space.pools.least(members, site)
-            joules = score.computing_watts[device] * least.whole_seconds
-            if index == self.generating:
-                joules += score.moving_watts[device] * self.generation_seconds[site]
-            rates = (score.usd_per_second[device], score.idle_watts[device], joules)
-            found.append([float(rate) * share.gpus for rate in rates])
-        return LeastUse(*map(min, zip(*found, strict=True))) if found else LeastUse(0.0, 0.0, 0.0)
+            work = 0.0
+            if figure.counts_work:
+                work = figure.computing[device] * least.whole_seconds
+            if figure.counts_work and index == self.generating:
+                work += figure.moving[device] * self.generation_seconds[site]
+            found.append([float(rate) * share.gpus for rate in (figure.held[device], work)])
+        return LeastUse(*map(min, zip(*found, strict=True))) if found else LeastUse(0.0, 0.0)
 
 
 def _ratio(left: float, rate: float) -> float:

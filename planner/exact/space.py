@@ -7,17 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.arrangements import Score
 from planner.exact.generations import GenerationTable, Listed
+from planner.exact.score import Score
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
 from planner.layouts.pool_rows import roles_of
 from planner.layouts.role_options import Tally
 from planner.placements.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
-from planner.placements.host import HOST_POOL, RULE_TASK, has_rule, host_pool
 from planner.placements.partitions import GENERATION, UnitSet
-from planner.requests.objectives import load_objective
+from planner.plans.assembly import host_pool, rule_layout
 from planner.requests.pinned import NOTHING_FIXED, Fixed
 from planner.requests.specs import usable_fraction
 from profiles.facts import Facts
@@ -25,7 +24,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskDraft, TaskPlan, TransitionName
+from rlplan.plan import ResourcePool, TaskDraft, TransitionName
 from rlplan.specs import NO_SPECS, Specs
 from simulator.costs import data_bytes, task_cost, transfer_cost
 from simulator.site import Site, host_site
@@ -119,11 +118,11 @@ class Space:
     @cached_property
     def score(self) -> Score:
         """Return what iterations are worth."""
-        workers = self.host.gpus if has_rule(task.name for task in self.tasks) else 0
+        workers = self.host.gpus if self._rule else 0
         return Score(
             self.job,
             self.facts,
-            load_objective(self.objective, self.job),
+            self.objective,
             self.specs,
             self.devices,
             workers,
@@ -138,13 +137,14 @@ class Space:
     @cached_property
     def rule_seconds(self) -> float:
         """Return the seconds of the reward function on its workers; 0 if the job has none."""
-        rule = next((task for task in self.tasks if task.name == RULE_TASK), None)
-        if rule is None:
+        if self._rule is None:
             return 0.0
-        workers = self.host.gpus
-        layout = TaskPlan(pool=HOST_POOL, dp=workers, engine="python")
-        site = host_site(self.job, workers)
-        return task_cost(rule, layout, site, self.job, self.facts).total.seconds
+        layout, site = rule_layout(self.host), host_site(self.job, self.host.gpus)
+        return task_cost(self._rule, layout, site, self.job, self.facts).total.seconds
+
+    @cached_property
+    def _rule(self) -> Task | None:
+        return next((task for task in self.tasks if task.kind == "rule"), None)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
@@ -210,8 +210,7 @@ class Space:
     @cached_property
     def rule_arrival_seconds(self) -> float:
         """Return the least seconds until the reward function has its data; it always runs elsewhere."""
-        rule = next((task for task in self.tasks if task.name == RULE_TASK), None)
-        return self._fetch_seconds(rule) if rule else 0.0
+        return self._fetch_seconds(self._rule) if self._rule else 0.0
 
     def _fetch_seconds(self, task: Task) -> float:
         made = self.generations.task.outputs

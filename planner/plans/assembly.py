@@ -1,32 +1,86 @@
-"""A complete choice of the search, and the plan that it stands for."""
+"""Plans from pools and layouts: what everything that makes a plan goes through."""
 
-from collections.abc import Mapping as Layouts
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.layouts.transitions import transition_for
 from planner.placements.allocations import Allocation, packing_order
-from planner.placements.host import HOST_POOL, RULE_TASK, has_rule, host_pool
 from planner.placements.orders import Orders
 from planner.placements.partitions import GENERATION, UnitPlacement, UnitSet
 from planner.requests.checks import STALENESS
 from planner.requests.pinned import NOTHING_FIXED, Fixed
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
-from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan, TransitionName
+from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskPlan, TransitionName
 
-__all__ = [
-    "HOST_POOL",
-    "RULE_TASK",
-    "Mapping",
-    "has_rule",
-    "host_pool",
-    "plan_of",
-    "pool_roles",
-]
+HOST_POOL = "host"
+RULE_ENGINE = "python"
+
+
+def assemble(
+    job: Job,
+    pools: Sequence[ResourcePool],
+    layouts: Mapping[str, TaskPlan],
+    *,
+    made_by: str,
+    mode: Mode = "sync",
+    transition: TransitionName | None = None,
+    order: Mapping[str, tuple[str, ...]] | None = None,
+    host: ResourcePool | None = None,
+) -> Plan:
+    """Return the plan of pools and layouts, with a host pool where a reward function needs one.
+
+    Args:
+        layouts: By task name, pools included; the reward function's may be left out.
+        transition: None takes the usual one.
+        order: By pool, its tasks in the order in which they get it; None, and pools that it leaves out,
+            take the dataflow's order.
+        host: The pool of a reward function that has no layout yet; None takes the usual one.
+    """
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    known, held = dict(layouts), list(pools)
+    rule = next((task.name for task in tasks if task.kind == "rule"), None)
+    if rule is not None and rule not in known:
+        if not any(pool.is_host for pool in held):
+            held.append(host or host_pool(job))
+        known[rule] = rule_layout(next(pool for pool in held if pool.is_host))
+    ordered = {task.name: known[task.name] for task in tasks}
+    orders = {
+        pool.name: tuple(name for name, each in ordered.items() if each.pool == pool.name)
+        for pool in held
+    }
+    if transition is None:
+        train, generate = ordered["actor.update"], ordered["actor.generate"]
+        same = train.pool == generate.pool
+        transition = transition_for(train, generate) if same else "two-copies"
+    return Plan(
+        job=job,
+        pools=tuple(held),
+        tasks=FrozenDict(ordered),
+        order=FrozenDict(orders | dict(order or {})),
+        mode=mode,
+        transition=transition,
+        staleness=STALENESS[mode],
+        made_by=made_by,
+    )
+
+
+def host_pool(job: Job) -> ResourcePool:
+    """Return the pool of CPU workers: as many as the first nodes say they have cores, else one."""
+    workers = job.cluster[0].cpu_cores or 1
+    return ResourcePool(name=HOST_POOL, device=HOST_DEVICE, gpus=workers, roles=("rule",))
+
+
+def rule_layout(host: ResourcePool) -> TaskPlan:
+    """Return the layout of a reward function on its pool of CPU workers."""
+    return TaskPlan(pool=host.name, dp=host.gpus, engine=RULE_ENGINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
-    """Hold a complete choice: a placement, its pools' shares and all layouts.
+class Choice:
+    """Hold a complete choice of the search: a placement, its pools' shares and all layouts.
 
     Attributes:
         layouts: For each set of the placement, by task name; their pools are still open.
@@ -35,54 +89,40 @@ class Mapping:
 
     placement: UnitPlacement
     allocation: Allocation
-    layouts: tuple[Layouts[str, TaskPlan], ...]
+    layouts: tuple[Mapping[str, TaskPlan], ...]
     transition: TransitionName
     mode: Mode = "sync"
     orders: Orders | None = None
 
 
-def plan_of(
-    mapping: Mapping,
-    job: Job,
-    task_names: tuple[str, ...],
-    made_by: str,
-    fixed: Fixed = NOTHING_FIXED,
-) -> Plan:
-    """Return the plan that a mapping stands for, pools in the order in which they take GPUs."""
+def plan_of(choice: Choice, job: Job, made_by: str, fixed: Fixed = NOTHING_FIXED) -> Plan:
+    """Return the plan that a choice stands for, pools in the order in which they take GPUs."""
     pools: list[ResourcePool] = []
     layouts: dict[str, TaskPlan] = {}
     order: dict[str, tuple[str, ...]] = {}
-    packed = packing_order(mapping.allocation)
-    names = fixed.names(tuple(mapping.placement[index] for index in packed))
+    packed = packing_order(choice.allocation)
+    names = fixed.names(tuple(choice.placement[index] for index in packed))
     for name, index in zip(names, packed, strict=True):
-        share, own = mapping.allocation[index], fixed.pool(mapping.placement[index])
-        pool = ResourcePool(
-            name=name,
-            device=job.cluster[share.group].gpu,
-            gpus=share.gpus,
-            roles=pool_roles(mapping.placement[index]),
+        members, share = choice.placement[index], choice.allocation[index]
+        device = job.cluster[share.group].gpu
+        pools.append(
+            ResourcePool(name=name, device=device, gpus=share.gpus, roles=pool_roles(members))
         )
-        pools.append(pool)
-        layouts |= {
-            task: replace(each, pool=pool.name) for task, each in mapping.layouts[index].items()
-        }
-        here = tuple(name for name in task_names if name in mapping.layouts[index])
-        chosen = mapping.orders[index] if mapping.orders else here
-        order[pool.name] = own.order if own is not None and own.order else chosen
-    if has_rule(task_names):
-        host = fixed.host or host_pool(job)
-        pools.append(host)
-        layouts[RULE_TASK] = TaskPlan(pool=host.name, dp=host.gpus, engine="python")
-        order[host.name] = (RULE_TASK,)
-    return Plan(
-        job=job,
-        pools=tuple(pools),
-        tasks=FrozenDict({name: layouts[name] for name in task_names}),
-        order=FrozenDict(order),
-        mode=mapping.mode,
-        transition=mapping.transition,
-        staleness=STALENESS[mapping.mode],
+        layouts |= {task: replace(each, pool=name) for task, each in choice.layouts[index].items()}
+        own = fixed.pool(members)
+        if own is not None and own.order:
+            order[name] = own.order
+        elif choice.orders:
+            order[name] = choice.orders[index]
+    return assemble(
+        job,
+        pools,
+        layouts,
         made_by=made_by,
+        mode=choice.mode,
+        transition=choice.transition,
+        order=order,
+        host=fixed.host,
     )
 
 

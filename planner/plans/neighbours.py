@@ -5,10 +5,9 @@ from random import Random
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
 from planner.layouts.sizes import Sizes, infer_sizes, infers_on, train_sizes
-from planner.layouts.transitions import transition_for
 from planner.placements.allocations import Share, pool_sizes
 from planner.placements.partitions import placed_roles
-from planner.plans.assembly import HOST_POOL, RULE_TASK, has_rule, host_pool
+from planner.plans.assembly import assemble
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -80,40 +79,28 @@ class Walk:
     def plan(self, state: State, made_by: str) -> Plan:
         """Return the plan that a state stands for."""
         pools: list[ResourcePool] = []
-        home: dict[Unit, str] = {}
+        pool_of: dict[Unit, str] = {}
         for number, index in enumerate(_packing(state)):
             share, units = state.pools[index]
             roles = tuple(dict.fromkeys(_role(unit) for unit in units))
             device = self.job.cluster[share.group].gpu
             pool = ResourcePool(name=f"p{number}", device=device, gpus=share.gpus, roles=roles)
             pools.append(pool)
-            home |= dict.fromkeys(units, pool.name)
+            pool_of |= dict.fromkeys(units, pool.name)
         layouts = {
-            task.name: replace(state.layouts[task.name], pool=home[_unit(task)])
+            task.name: replace(state.layouts[task.name], pool=pool_of[_unit(task)])
             for task in self.tasks
             if task.kind != "rule"
         }
-        if has_rule(tuple(task.name for task in self.tasks)):
-            pools.append(host_pool(self.job))
-            layouts[RULE_TASK] = TaskPlan(pool=HOST_POOL, dp=pools[-1].gpus, engine="python")
-        ordered = {task.name: layouts[task.name] for task in self.tasks}
-        train, generate = layouts["actor.update"], layouts["actor.generate"]
-        same = train.pool == generate.pool
-        return Plan(
-            job=self.job,
-            pools=tuple(pools),
-            tasks=FrozenDict(ordered),
-            order=FrozenDict(
-                {
-                    pool.name: tuple(n for n in state.priority if layouts[n].pool == pool.name)
-                    for pool in pools
-                }
-            ),
-            mode=state.mode,
-            staleness=0 if state.mode == "sync" else 1,
-            transition=transition_for(train, generate) if same else "two-copies",
-            made_by=made_by,
-        )
+        order = {
+            pool.name: tuple(
+                name
+                for name in state.priority
+                if name in layouts and layouts[name].pool == pool.name
+            )
+            for pool in pools
+        }
+        return assemble(self.job, pools, layouts, made_by=made_by, mode=state.mode, order=order)
 
     def _retune(self, state: State) -> State | None:
         """Draw another setting of one task, its cut as it is."""

@@ -1,4 +1,4 @@
-"""What users ask of a planner: objectives, limits, pinned parts of plans, a first job.
+"""What users ask of a planner: limits, pinned parts of plans, a first job.
 
 It reads and checks requests and searches nothing; answers are in `planner.answers`.
 """

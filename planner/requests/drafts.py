@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.objectives import objective_names
 from planner.placements.orders import tasks_of_set
 from planner.placements.partitions import GENERATION, UnitSet, in_role_order, placed_roles
 from planner.requests.checks import check_pools
@@ -36,7 +37,9 @@ def load_request(path: Path) -> tuple[Job, Fixed]:
     """
     data = load_yaml(path)
     if not isinstance(data, dict) or "job" not in data:
-        return load_job(path), NOTHING_FIXED
+        job = load_job(path)
+        _check_objective(job, str(path), "objective")
+        return job, NOTHING_FIXED
     draft, job = read_draft(data, path)
     return job, fixed_of(draft, job, str(path))
 
@@ -54,8 +57,19 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
         if not named_file.is_file():
             problem = "is a folder, not a job's file" if named_file.is_dir() else "no such file"
             refuse(str(path), "job", problem, draft.job, "a job's file, or the job itself")
-        return draft, load_job(named_file)
-    return draft, resolve_job(draft.job, path.parent, file=str(path), prefix="job.")
+        job = load_job(named_file)
+        _check_objective(job, str(named_file), "objective")
+    else:
+        job = resolve_job(draft.job, path.parent, file=str(path), prefix="job.")
+        _check_objective(job, str(path), "job.objective")
+    return draft, job
+
+
+def _check_objective(job: Job, file: str, field: str) -> None:
+    names = objective_names()
+    if job.objective not in names:
+        nearest, allowed = nearest_name(job.objective, names), ", ".join(names)
+        refuse(file, field, "is no objective", job.objective, allowed, nearest)
 
 
 def named(draft: PlanDraft, job: Job) -> PlanDraft:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from planner.objectives import load_objective
 from planner.plans.neighbours import State, Walk
-from planner.requests.objectives import Objective, load_objective
 from planner.requests.pinned import NOTHING_FIXED, Fixed
 from planner.requests.specs import allowed_modes, violations
 from profiles.facts import Facts
@@ -28,6 +28,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.specs import Specs
 from simulator.simulate import simulate
+from simulator.timeline.assemble import batch_tokens
 
 Progress = Callable[[int, int, str], None]
 
@@ -76,7 +77,7 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
     assert fixed == NOTHING_FIXED, "annealing fixes nothing for the user"
     assert seconds is not None or steps is not None, "a walk needs an end"
     specs = job.specs if specs is None else specs
-    judge = _Judge(job, facts, load_objective(objective or job.objective, job), specs)
+    judge = _Judge(job, facts, objective or job.objective, specs)
     walk = Walk(job, facts, Random(seed), allowed_modes(specs))
     clock = _Clock(seconds, steps)
     here = judge.first(walk)
@@ -105,8 +106,9 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
 class _Judge:
     """Say what plans are worth, each once."""
 
-    def __init__(self, job: Job, facts: Facts, objective: Objective, specs: Specs) -> None:
-        self.job, self.facts, self.objective, self.specs = job, facts, objective, specs
+    def __init__(self, job: Job, facts: Facts, objective: str, specs: Specs) -> None:
+        self.job, self.facts, self.specs = job, facts, specs
+        self.objective, self.tokens = load_objective(objective), batch_tokens(job)
         self.known: dict[Plan, tuple[Forecast, float, bool]] = {}
 
     def first(self, walk: Walk) -> _Judged | None:
@@ -120,7 +122,11 @@ class _Judge:
         if plan not in self.known:
             forecast = simulate(plan, self.facts)
             factor = self._misfit(plan, forecast)
-            self.known[plan] = (forecast, factor * self.objective.value(forecast), factor == 1.0)
+            self.known[plan] = (
+                forecast,
+                factor * self.objective.value(forecast, self.tokens),
+                factor == 1.0,
+            )
         return _Judged(state, plan, *self.known[plan])
 
     def _misfit(self, plan: Plan, forecast: Forecast) -> float:

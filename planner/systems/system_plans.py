@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.placements.host import RULE_TASK
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, NodeGroup, Role
@@ -33,7 +32,7 @@ class Offer:
 def job_tasks(job: Job) -> tuple[Task, ...]:
     """Return the tasks of a job that need GPUs, in the dataflow's order."""
     known = tasks_of(load_algorithm(job.algorithm), job)
-    return tuple(task for task in known if task.name != RULE_TASK)
+    return tuple(task for task in known if task.kind != "rule")
 
 
 def roles_of(job: Job) -> tuple[Role, ...]:

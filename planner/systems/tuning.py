@@ -8,12 +8,10 @@ which settings do not change. So the best of every task is the best of all.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from planner.placements.host import RULE_TASK, has_rule, host_pool
+from planner.plans.assembly import assemble
 from planner.systems.system_plans import Offer, job_tasks
 from profiles.facts import Facts
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, tasks_of
-from rlplan.files.frozen import FrozenDict
+from rlplan.dataflow import Task
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
@@ -97,7 +95,7 @@ class _Bench:
     def tuned(self, offer: Offer) -> _Tuned:
         """Return an offer's plan with the fastest setting of every task that fits its pool."""
         first = {name: layouts[0] for name, layouts in offer.choices.items()}
-        plan = _plan(offer, first, self._job, self._made_by)
+        plan = self._plan(offer, first)
         sites = sites_of(plan, self._facts)
         for pool in offer.pools:
             memory = pool_memory(plan, pool, self._facts)
@@ -112,8 +110,13 @@ class _Bench:
                 if (found := self._tried(plan, name, layout, sites)) is not None
             ]
             seconds[name], chosen[name] = min(tried, key=lambda each: each[0])
-        plan = _plan(offer, chosen, self._job, self._made_by)
+        plan = self._plan(offer, chosen)
         return _Tuned(plan, _bound(seconds, chosen, self._tasks))
+
+    def _plan(self, offer: Offer, layouts: Mapping[str, TaskPlan]) -> Plan:
+        return assemble(
+            self._job, offer.pools, layouts, made_by=self._made_by, transition=offer.transition
+        )
 
     def _tried(
         self, plan: Plan, name: str, layout: TaskPlan, sites: Mapping[str, Site]
@@ -162,28 +165,6 @@ def _bound(
         pools = work.setdefault(tasks[name].stage, {})
         pools[chosen[name].pool] = pools.get(chosen[name].pool, 0.0) + each
     return sum(max(pools.values()) for pools in work.values())
-
-
-def _plan(offer: Offer, layouts: Mapping[str, TaskPlan], job: Job, made_by: str) -> Plan:
-    pools, known = offer.pools, dict(layouts)
-    names = tuple(task.name for task in tasks_of(load_algorithm(job.algorithm), job))
-    if has_rule(names):
-        host = host_pool(job)
-        pools = (*pools, host)
-        known[RULE_TASK] = TaskPlan(pool=host.name, dp=host.gpus, engine="python")
-    return Plan(
-        job=job,
-        pools=pools,
-        tasks=FrozenDict({name: known[name] for name in names}),
-        order=FrozenDict(
-            {
-                pool.name: tuple(name for name in names if known[name].pool == pool.name)
-                for pool in pools
-            }
-        ),
-        transition=offer.transition,
-        made_by=made_by,
-    )
 
 
 def _misfit_words(misfits: list[MemoryForecast]) -> str:

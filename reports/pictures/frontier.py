@@ -1,6 +1,6 @@
 """The picture of a Pareto front: its points, joined, each named by the pools of its plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,26 +21,29 @@ from reports.pictures.style import (
     new_figure,
     panel_axes,
 )
-from reports.tables.frontier import HEADINGS, pools_words, value_words
-from rlplan.results.frontier import Frontier, FrontierPoint
+from reports.tables.frontier import pools_words
+from rlplan.results.frontier import Frontier, FrontierPoint, ShownAs
 
 _SIDE, _HEAD, _FOOT, _LEFT, _RIGHT = 300.0, 26.0, 36.0, 60.0, 14.0
 _MARGIN_FRACTION = 0.08
-JOULES_PER_KILOJOULE = 1000
 
 
-def frontier_picture(frontier: Frontier) -> Picture:
-    """Return a panel for every pair of the front's objectives, its points numbered as in the table."""
+def frontier_picture(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Picture:
+    """Return a panel for every pair of the front's objectives, its points numbered as in the table.
+
+    Args:
+        shown_as: By objective, how its values are shown.
+    """
     return picture(
-        _figure(frontier),
+        _figure(frontier, shown_as),
         name="frontier",
         title=f"Plans that no other beats in {' and '.join(frontier.objectives)}",
     )
 
 
-def _figure(frontier: Frontier) -> Figure:
+def _figure(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Figure:
     first, *others = frontier.objectives
-    entries = [_entry(number, point, frontier) for number, point in enumerate(frontier.points, 1)]
+    entries = [_entry(number, point, shown_as) for number, point in enumerate(frontier.points, 1)]
     with drawing():
         legend = legend_height(entries, PAGE_WIDTH)
         height = _HEAD + _SIDE + _FOOT + legend
@@ -54,15 +57,20 @@ def _figure(frontier: Frontier) -> Figure:
             axes = panel_axes(
                 figure, left, legend + _FOOT, width - _LEFT - _RIGHT, _SIDE, f"{first} {other}"
             )
-            _draw(axes, frontier.points, first, other, joined=len(others) == 1)
+            across, up = (
+                [shown_as[name].number(point.values[name]) for point in frontier.points]
+                for name in (first, other)
+            )
+            _draw(axes, across, up, joined=len(others) == 1)
+            axes.set_xlabel(shown_as[first].heading, size=SMALL_SIZE, labelpad=2)
+            axes.set_ylabel(shown_as[other].heading, size=SMALL_SIZE, labelpad=2)
         draw_legend(canvas, entries, 0, legend, PAGE_WIDTH)
     return figure
 
 
-def _entry(number: int, point: FrontierPoint, frontier: Frontier) -> LegendEntry:
+def _entry(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -> LegendEntry:
     worth = ", ".join(
-        f"{value_words(name, point.values[name])} {HEADINGS[name].lstrip('#')}"
-        for name in frontier.objectives
+        f"{each.words(point.values[name])} {each.heading}" for name, each in shown_as.items()
     )
     name = f"{number}  {pools_words(point.candidate.plan)}"
     return LegendEntry(name, Look(_colour(number)), worth)
@@ -72,11 +80,7 @@ def _colour(number: int) -> str:
     return SERIES_COLOURS[(number - 1) % len(SERIES_COLOURS)]
 
 
-def _draw(
-    axes: Axes, points: Sequence[FrontierPoint], first: str, other: str, *, joined: bool
-) -> None:
-    across = [_drawn(first, point.values[first]) for point in points]
-    up = [_drawn(other, point.values[other]) for point in points]
+def _draw(axes: Axes, across: Sequence[float], up: Sequence[float], *, joined: bool) -> None:
     if joined:
         axes.plot(across, up, color=MUTED, linewidth=0.8)
     for number, (x, y) in enumerate(zip(across, up, strict=True), 1):
@@ -87,12 +91,3 @@ def _draw(
     axes.margins(_MARGIN_FRACTION)
     axes.grid(which="major")
     axes.tick_params(axis="both", which="both", length=0, labelsize=SMALL_SIZE)
-    axes.set_xlabel(HEADINGS[first].lstrip("#"), size=SMALL_SIZE, labelpad=2)
-    axes.set_ylabel(HEADINGS[other].lstrip("#"), size=SMALL_SIZE, labelpad=2)
-
-
-def _drawn(objective: str, value: float) -> float:
-    """Return a value in the unit in which it is drawn: tokens a second, USD or kilojoules."""
-    if objective == "throughput":
-        return 1 / value
-    return value / JOULES_PER_KILOJOULE if objective == "energy" else value

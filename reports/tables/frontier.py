@@ -1,37 +1,40 @@
 """Rows of the table of a Pareto front: what each plan holds, what it is worth, and where it is best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reports.tables.plans import Table, columns
 from reports.tables.wording import percent, signed_percent
 from rlplan.plan import Plan
-from rlplan.results.frontier import Frontier, FrontierPoint
+from rlplan.results.frontier import Frontier, FrontierPoint, ShownAs
 from rlplan.results.searched import SearchResult
 from rlplan.units import show_seconds
 
-HEADINGS = {"throughput": "#Tokens/s", "cost": "#USD/M tokens", "energy": "#kJ/M tokens"}
-JOULES_PER_KILOJOULE = 1000
 
+def frontier_table(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Table:
+    """Return the points of a front, the best in the first objective first.
 
-def frontier_table(frontier: Frontier) -> Table:
-    """Return the points of a front, the best in the first objective first."""
-    headings = [HEADINGS[name] for name in frontier.objectives]
+    Args:
+        shown_as: By objective, how its values are shown.
+    """
+    headings = [f"#{shown_as[name].heading}" for name in frontier.objectives]
     return Table(
         columns=columns("##", "Pools", "#Iteration", *headings, "Best in", "#Gap"),
-        rows=tuple(_row(number, point) for number, point in enumerate(frontier.points, 1)),
+        rows=tuple(
+            _row(number, point, shown_as) for number, point in enumerate(frontier.points, 1)
+        ),
         strong_rows=frozenset(
             index for index, point in enumerate(frontier.points) if point.best_in
         ),
     )
 
 
-def worth_table(search: SearchResult, objective: str, values: Sequence[float]) -> Table:
+def worth_table(search: SearchResult, shown_as: ShownAs, values: Sequence[float]) -> Table:
     """Return the plans of a search with what each is worth by an objective, best first.
 
     Args:
         values: Of the plans, in their order, in the objective's unit.
     """
-    heading = HEADINGS[objective]
+    heading = f"#{shown_as.heading}"
     return Table(
         columns=columns("##", "Pools", "#Iteration", heading, "#Loses"),
         rows=tuple(
@@ -39,7 +42,7 @@ def worth_table(search: SearchResult, objective: str, values: Sequence[float]) -
                 str(number),
                 pools_words(candidate.plan),
                 show_seconds(candidate.forecast.iteration_seconds),
-                value_words(objective, value),
+                shown_as.words(value),
                 "best" if number == 1 else signed_percent(value / values[0] - 1),
             )
             for number, (candidate, value) in enumerate(zip(search.plans, values, strict=True), 1)
@@ -59,21 +62,12 @@ def pools_words(plan: Plan) -> str:
     return " + ".join(words) + mode
 
 
-def value_words(objective: str, value: float) -> str:
-    """Return an objective's value for people, in the unit of its heading."""
-    if objective == "throughput":
-        return f"{1 / value:,.0f}"
-    if objective == "energy":
-        return f"{value / JOULES_PER_KILOJOULE:,.1f}"
-    return f"{value:,.3f}"
-
-
-def _row(number: int, point: FrontierPoint) -> tuple[str, ...]:
+def _row(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -> tuple[str, ...]:
     return (
         str(number),
         pools_words(point.candidate.plan),
         show_seconds(point.candidate.forecast.iteration_seconds),
-        *(value_words(name, value) for name, value in point.values.items()),
+        *(shown_as[name].words(value) for name, value in point.values.items()),
         ", ".join(point.best_in),
         percent(max(0.0, point.gap)),
     )

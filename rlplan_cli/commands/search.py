@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.requests.pinned import Fixed
     from profiles.facts import Facts
     from rlplan.job import Job
-    from rlplan.results.frontier import Frontier
+    from rlplan.results.frontier import Frontier, ShownAs
     from rlplan.results.searched import SearchResult
 
 EXAMPLE = (
@@ -159,7 +159,7 @@ def _search_front(
     if (result := files["--result"]) is not None:
         write_json(result, found)
     if (plot := files["--plot"]) is not None:
-        write_text(plot, frontier_picture(found).file_text)
+        write_text(plot, frontier_picture(found, _shown_as(found)).file_text)
     if as_json:
         echo_json(found)
     else:
@@ -171,25 +171,33 @@ def _print_front(found: Frontier) -> None:
     from rlplan.units import show_seconds
 
     named = " and ".join(found.objectives)
-    print_table(f"Plans that no other beats in {named}", frontier_table(found))
+    print_table(f"Plans that no other beats in {named}", frontier_table(found, _shown_as(found)))
     say(
         f"{len(found.points)} plans of the front, from {found.searches} searches in "
         f"{show_seconds(found.search_seconds)}"
     )
 
 
+def _shown_as(found: Frontier) -> dict[str, ShownAs]:
+    from planner.objectives import load_objective
+
+    return {name: load_objective(name).shown_as for name in found.objectives}
+
+
 def _print(found: SearchResult, job: Job) -> None:
-    from planner.requests.objectives import load_objective
-    from reports.tables.frontier import value_words, worth_table
+    from planner.objectives import load_objective
+    from reports.tables.frontier import worth_table
     from reports.tables.searches import infeasible_table, short_runners_up_table
     from rlplan.units import show_seconds
+    from simulator.timeline.assemble import batch_tokens
 
-    best, objective = found.plans[0], load_objective(job.objective, job)
+    best, objective = found.plans[0], load_objective(job.objective)
     table, worth = short_runners_up_table(found), ""
-    if job.objective != "throughput":
-        values = [objective.value(each.forecast) for each in found.plans]
-        table = worth_table(found, job.objective, values)
-        worth = f"{value_words(job.objective, values[0])} {objective.unit}, "
+    if objective.limit != "iteration_seconds":
+        tokens, shown = batch_tokens(job), objective.shown_as
+        values = [objective.value(each.forecast, tokens) for each in found.plans]
+        table = worth_table(found, shown, values)
+        worth = f"{shown.words(values[0])} {shown.heading}, "
     print_table("Best plan of every placement", table)
     if found.infeasible:
         print_table("Placements without a plan that fits", infeasible_table(found))

@@ -10,6 +10,7 @@ from executor.learning.rules import RULES
 from executor.rollout.engines import ENGINES
 from planner.evaluation.reproductions import REPRODUCTIONS
 from planner.evaluation.tables import READERS
+from planner.objectives import OBJECTIVES
 from planner.placements.strategies import STRATEGIES
 from planner.searchers import SEARCHERS
 from planner.systems.baselines import BASELINES
@@ -37,6 +38,7 @@ PLUG_INS = {
         ENGINES,
         FORMATS,
         LOSSES,
+        OBJECTIVES,
         PROBES,
         READERS,
         REPRODUCTIONS,

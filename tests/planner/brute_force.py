@@ -10,7 +10,7 @@ from planner.layouts.sizes import infer_sizes, train_sizes
 from planner.layouts.transitions import transitions
 from planner.placements.allocations import allocations, sites_for
 from planner.placements.partitions import GENERATION, all_placements
-from planner.plans.assembly import Mapping, plan_of
+from planner.plans.assembly import Choice, plan_of
 from planner.requests.specs import allowed_modes
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
@@ -35,7 +35,6 @@ models = st.one_of(
 def every_plan(job, facts):
     """Yield every plan, nothing left out and nothing judged."""
     tasks = tasks_of(load_algorithm(job.algorithm), job)
-    names = tuple(task.name for task in tasks)
     for placement in all_placements(job):
         apart = any(GENERATION in members for members in placement)
         for allocation in allocations(job, len(placement)):
@@ -51,8 +50,8 @@ def every_plan(job, facts):
                 train, generate = known["actor.update"], known["actor.generate"]
                 for transition in ("two-copies",) if apart else transitions(train, generate):
                     for mode in allowed_modes(job.specs) if apart else ("sync",):
-                        mapping = Mapping(placement, allocation, layouts, transition, mode)
-                        yield plan_of(mapping, job, names, "brute force")
+                        choice = Choice(placement, allocation, layouts, transition, mode)
+                        yield plan_of(choice, job, "brute force")
 
 
 def every_order(plan):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.requests.objectives import load_objective
+from planner.objectives import load_objective
 from planner.requests.specs import violations
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
@@ -35,11 +35,11 @@ def solver(*table):
     """Return a search that takes the best row of a table which keeps the specs."""
 
     def solve(name, specs):
-        objective = load_objective(name, JOB)
+        objective = load_objective(name)
         kept = [each for each in table if not violations(each.plan, each.forecast, specs)]
         if not kept:
             raise InfeasibleError("nothing keeps the specs")
-        best = min(kept, key=lambda each: objective.value(each.forecast))
+        best = min(kept, key=lambda each: objective.value(each.forecast, TOKENS))
         return SearchResult(
             plans=(best,),
             infeasible=(),

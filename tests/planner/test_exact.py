@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from planner.objectives import load_objective, objective_names
 from planner.placements.partitions import all_placements, placed_roles, show_placement
 from planner.placements.strategies import place, strategy_names
 from planner.requests.checks import check_plan
-from planner.requests.objectives import load_objective, objective_names
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts
@@ -44,21 +44,21 @@ def found_by(job, facts, **wanted):
 
 def check_against(forecasts, job, facts, name):
     """Hold a search by one objective to all plans that fit, by placement; return its excess."""
-    objective = load_objective(name, job)
+    objective = load_objective(name)
     result = found_by(job, facts, objective=name)
     if result is None:
         assert not forecasts
         return 0.0
     best = {
-        sets: min(objective.value(forecast) for forecast in some)
+        sets: min(objective.figure(forecast) for forecast in some)
         for sets, some in forecasts.items()
     }
     assert {placed(each.plan) for each in result.plans} == set(best)
-    least, value = min(best.values()), objective.value(result.plans[0].forecast)
+    least, value = min(best.values()), objective.figure(result.plans[0].forecast)
     assert value * (1 - result.gap) <= least * (1 + ROUNDING)
     assert value >= least * (1 - ROUNDING)
     for each in result.plans:
-        own, reached = best[placed(each.plan)], objective.value(each.forecast)
+        own, reached = best[placed(each.plan)], objective.figure(each.forecast)
         assert reached * (1 - each.gap) <= own * (1 + ROUNDING)
         assert reached >= own * (1 - ROUNDING)
     return value / least - 1

@@ -1,14 +1,23 @@
+import sys
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.requests.objectives import load_objective, objective_names
+from planner import objectives
+from planner.exact.score import Score
+from planner.objectives import load_objective, objective_names, objectives_words
+from planner.placements.allocations import devices_of
+from planner.requests.specs import spec_values
+from planner.search import search
+from profiles.catalog import resolve_job
 from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
+from rlplan.specs import NO_SPECS, Specs
 from simulator.simulate import simulate
-from simulator.timeline.expenses import PoolLoad, rates_of
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()
@@ -17,17 +26,19 @@ FORECAST = simulate(PLAN, FACTS)
 TOKENS = 8 * (16 + 16)
 
 
-def loads(share):
-    """Return the plan's loads from its own forecast, scaled: a bound when `share` is at most 1."""
-    computing, moving = dict.fromkeys(("p0", "p1"), 0.0), dict.fromkeys(("p0", "p1"), 0.0)
-    for span in FORECAST.tasks:
-        if span.activity != "transfer":
-            is_moving = span.name in ("actor.generate", "transition")
-            (moving if is_moving else computing)[span.pool] += share * span.seconds
-    return [
-        PoolLoad(rates, computing[name], moving[name])
-        for name, rates in rates_of(PLAN, FACTS).items()
-    ]
+def bound(name, length, share=1.0, pools=2, specs=NO_SPECS):
+    """Return the search's bound from shares of the plan's own seconds, of some of its pools."""
+    score = Score(PLAN.job, FACTS, name, specs, devices_of(PLAN.job), 0, 0.0)
+    used = np.zeros(1, dtype=np.int64)
+    work = np.zeros(score.computing.shape[1])
+    for pool in PLAN.pools[:pools]:
+        used[0] += pool.gpus
+        for span in FORECAST.tasks:
+            if span.activity != "transfer" and span.pool == pool.name:
+                moves = span.name in ("actor.generate", "transition")
+                rates = (score.moving if moves else score.computing)[0] * pool.gpus
+                work += rates * share * span.seconds
+    return float(score.values(np.array(length * FORECAST.iteration_seconds), used, work))
 
 
 @pytest.mark.parametrize(
@@ -39,24 +50,79 @@ def loads(share):
     ],
 )
 def test_an_objective_spreads_the_iterations_figure_over_its_tokens(name, value):
-    assert load_objective(name, PLAN.job).value(FORECAST) == pytest.approx(value)
+    assert load_objective(name).value(FORECAST, TOKENS) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("name", objective_names())
-def test_the_bound_of_a_plans_own_seconds_is_its_value(name):
-    objective = load_objective(name, PLAN.job)
-    bound = objective.bound(FORECAST.iteration_seconds, loads(1.0))
-    assert bound == pytest.approx(objective.value(FORECAST), rel=1e-12)
+def test_the_bound_of_a_plans_own_seconds_is_its_figure(name):
+    assert bound(name, 1.0) == pytest.approx(load_objective(name).figure(FORECAST), rel=1e-12)
 
 
 @given(
     st.sampled_from(objective_names()),
     st.floats(0, 1), st.floats(0, 1), st.integers(0, 2),
 )  # fmt: skip
-def test_the_bound_of_fewer_seconds_or_pools_is_never_above_the_value(name, length, busy, pools):
-    objective = load_objective(name, PLAN.job)
-    bound = objective.bound(length * FORECAST.iteration_seconds, loads(busy)[:pools])
-    assert bound <= objective.value(FORECAST) * (1 + 1e-12)
+def test_the_bound_of_fewer_seconds_or_pools_is_never_above_the_figure(name, length, busy, pools):
+    figure = load_objective(name).figure(FORECAST)
+    assert bound(name, length, busy, pools) <= figure * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_kept"),
+    [
+        ({"iteration_seconds": 0.99}, False),
+        ({"cost_usd": 0.99}, False),
+        ({"usd_per_hour": 0.99}, False),
+        ({"energy_joules": 0.99}, False),
+        ({"gpus": 0.75}, False),
+        ({"iteration_seconds": 1, "cost_usd": 1, "energy_joules": 1, "gpus": 1}, True),
+    ],
+)
+def test_a_bound_rules_out_what_cannot_keep_a_limit(limits, is_kept):
+    values = spec_values(PLAN, FORECAST)
+    specs = Specs(**{name: share * values[name] for name, share in limits.items()})
+    assert np.isfinite(bound("throughput", 1.0, specs=specs)) == is_kept
+
+
+EMISSIONS = """
+from planner.objectives import Objective, SecondRates
+from rlplan.results.frontier import ShownAs
+
+GRAMS = 1e-4  # for a joule
+
+OBJECTIVE = Objective(
+    about="grams of CO2 per token",
+    unit="grams of CO2 per million tokens",
+    figure=lambda forecast: GRAMS * forecast.energy_joules,
+    pool_rates=lambda rates: SecondRates(
+        held=GRAMS * rates.idle_watts,
+        computing=GRAMS * rates.computing_watts,
+        moving=GRAMS * rates.moving_watts,
+    ),
+    shown_as=ShownAs(heading="g CO2/M tokens", digits=2),
+)
+"""
+
+
+@pytest.fixture
+def emissions(tmp_path, monkeypatch):
+    """Add an objective in a folder of its own: one file, and nothing else lists it."""
+    (tmp_path / "emissions.py").write_text(EMISSIONS)
+    monkeypatch.setattr(objectives.OBJECTIVES, "_loaded", {})
+    objectives.__path__.append(str(tmp_path))
+    yield "emissions"
+    objectives.__path__.remove(str(tmp_path))
+    del sys.modules["planner.objectives.emissions"]
+
+
+def test_an_objective_is_one_file(emissions):
+    assert emissions in objective_names()
+    assert "emissions (grams of CO2 per token)" in objectives_words()
+    job = resolve_job(PLAN.job, Path())
+    grams, joules = (search(job, FACTS, objective=name) for name in (emissions, "energy"))
+    assert grams.plans[0].plan == joules.plans[0].plan
+    assert grams.gap == joules.gap
+    assert bound(emissions, 1.0) == pytest.approx(1e-4 * FORECAST.energy_joules)
 
 
 def test_dearer_gpus_cost_more_per_token_and_take_no_longer():
@@ -69,4 +135,4 @@ def test_dearer_gpus_cost_more_per_token_and_take_no_longer():
 
 def test_an_unknown_objective_is_refused_with_the_nearest():
     with pytest.raises(UnknownNameError, match=r"'speed'.*cost, energy, throughput"):
-        load_objective("speed", PLAN.job)
+        load_objective("speed")

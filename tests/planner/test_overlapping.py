@@ -8,8 +8,8 @@ import pytest
 from planner.exact.best_first import Effort
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
+from planner.objectives import load_objective, objective_names
 from planner.placements.partitions import GENERATION, all_placements
-from planner.requests.objectives import load_objective, objective_names
 from planner.search import search
 from rlplan.errors import InfeasibleError
 from rlplan.job import NodeGroup
@@ -68,7 +68,7 @@ def test_bounds_of_overlapping_iterations_are_below_all_plans_and_the_best_is_fo
         held += 1
         for name in objective_names():
             found = overlapping_searches(job, facts, name)
-            optimum = min(map(load_objective(name, job).per_iteration, forecasts))
+            optimum = min(map(load_objective(name).figure, forecasts))
             value = min(each.value for each in found)
             excess = check(value, min(min(each.bound, each.value) for each in found), optimum)
             assert excess <= ROUNDING
@@ -85,9 +85,9 @@ def test_on_two_devices_the_bound_is_below_all_plans_and_the_best_is_found():
             except InfeasibleError:
                 assert not forecasts
                 continue
-            objective = load_objective(name, job)
+            objective = load_objective(name)
             optimum, value = (
-                min(map(objective.value, forecasts)),
-                objective.value(result.plans[0].forecast),
+                min(map(objective.figure, forecasts)),
+                objective.figure(result.plans[0].forecast),
             )
             assert check(value, value * (1 - result.gap), optimum) <= ROUNDING

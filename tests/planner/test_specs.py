@@ -5,7 +5,6 @@ import pytest
 from planner.requests.specs import (
     Violation,
     allowed_modes,
-    exceeded_spec,
     spec_values,
     usable_fraction,
     violations,
@@ -16,16 +15,10 @@ from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.specs import Specs
 from simulator.simulate import simulate
-from simulator.timeline.expenses import PoolLoad, PoolRates
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()
 FORECAST = simulate(PLAN, load_facts(PLAN.job, None))
-LOAD = PoolLoad(
-    PoolRates(usd_per_second=0.01, idle_watts=100.0, computing_watts=500.0, moving_watts=200.0),
-    computing_seconds=10.0,
-    moving_seconds=20.0,
-)
 
 
 def test_a_plans_values_are_its_forecasts():
@@ -45,21 +38,6 @@ def test_limits_from_above_and_headroom_from_below_are_violated_with_what_was_fo
         Violation("gpus", 3, 4),
         Violation("memory_headroom_fraction", 0.999, headroom),
     )
-
-
-@pytest.mark.parametrize(
-    ("specs", "spec"),
-    [
-        (Specs(iteration_seconds=39.0), "iteration_seconds"),
-        (Specs(gpus=7), "gpus"),
-        (Specs(cost_usd=0.39), "cost_usd"),
-        (Specs(usd_per_hour=35.9), "usd_per_hour"),
-        (Specs(energy_joules=12_900.0), "energy_joules"),  # 100 x 40 + 500 x 10 + 200 x 20
-        (Specs(iteration_seconds=40, gpus=8, cost_usd=0.4, energy_joules=13_000), None),
-    ],
-)
-def test_a_bound_rules_out_what_cannot_keep_a_limit(specs, spec):
-    assert exceeded_spec(specs, gpus=8, iteration_seconds=40.0, loads=[LOAD]) == spec
 
 
 def test_weights_may_be_old_only_where_the_specs_say_so():
@@ -89,8 +67,6 @@ def test_a_job_file_may_hold_an_objective_and_specs():
     assert job.cluster[0].usd_per_gpu_hour == 2.5
     with pytest.raises(FileError, match=r"specs\.gpu: unknown key.*did you mean 'gpus'"):
         decode(Job, data | {"specs": {"gpu": 3}}, "job.yaml")
-    with pytest.raises(FileError, match=r"objective: is not allowed.*'cost'"):
-        decode(Job, data | {"objective": "costs"}, "job.yaml")
 
 
 def test_a_plan_of_old_weights_keeps_no_limit_of_staleness_zero():

@@ -1,3 +1,4 @@
+import pytest
 import yaml
 
 from tests.rlplan_cli.conftest import change
@@ -36,7 +37,21 @@ def test_a_jobs_own_objective_and_specs_count_where_the_command_line_says_nothin
     assert answer.code == 0, answer.err
     assert "USD/M tokens" in answer.out
     assert "1 cpu {actor, critic, reference, reward}" in answer.out
-    assert "USD per million tokens, " in answer.err
+    assert "USD/M tokens, " in answer.err
+
+
+@pytest.mark.parametrize("command", ["search", "simulate"])
+def test_an_unknown_objective_of_a_job_is_refused_with_the_nearest(project, rlplan, command):
+    assert rlplan("search", "job.yaml", "--out", "plan.yaml").code == 0
+    change("job.yaml", "objective", to="costs")
+    change("plan.yaml", "job", "objective", to="costs")
+    file, field = (
+        ("job.yaml", "objective") if command == "search" else ("plan.yaml", "job.objective")
+    )
+    answer = rlplan(command, file)
+    assert answer.code == 2
+    assert f"{file}: {field}: is no objective" in answer.err
+    assert "did you mean 'cost'" in answer.err
 
 
 def test_specs_that_no_plan_keeps_say_which_binds_and_the_nearest_value(project, rlplan):
@@ -87,6 +102,7 @@ def test_generation_may_run_ahead_only_where_it_is_asked_for(project, rlplan):
 def test_wrong_options_are_refused_in_one_line(project, rlplan):
     for arguments, said in (
         (("--objective", "speed"), "unknown objective 'speed'"),
+        (("--objective", "costs"), "did you mean 'cost'"),
         (("--pareto", "throughput"), "two or three different objectives"),
         (("--pareto", "throughput,costs"), "did you mean 'cost'"),
         (("--spec", "gpu=3"), "--spec: gpu: unknown key"),

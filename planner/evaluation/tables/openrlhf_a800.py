@@ -12,6 +12,7 @@ from pathlib import Path
 
 from planner.evaluation.hybridflow_plans import MODELS, PROMPTS, TOKENS, TRUE_PROMPTS
 from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.estimate import Estimate, Source
@@ -170,17 +171,7 @@ def _plan(
         )
     same = generate.pool == tasks["actor.update"].pool
     transition: TransitionName = "all-gather" if same else "two-copies"
-    order = {
-        pool.name: tuple(name for name in tasks if tasks[name].pool == pool.name) for pool in pools
-    }
-    return Plan(
-        job=job,
-        pools=pools,
-        tasks=FrozenDict(tasks),
-        order=FrozenDict(order),
-        transition=transition,
-        made_by="OpenRLHF's benchmark",
-    )
+    return assemble(job, pools, tasks, made_by="OpenRLHF's benchmark", transition=transition)
 
 
 # Whether a task trains, by its name.

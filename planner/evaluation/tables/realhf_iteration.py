@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.estimate import Estimate, Source
@@ -122,13 +123,8 @@ def plan_of(record: Record) -> Plan:
         "critic.update": update,
     }
     roles: tuple[Role, ...] = ("actor", "critic", "reference", "reward")
-    return Plan(
-        job=job,
-        pools=(ResourcePool(name=POOL, device=DEVICE, gpus=job.gpus, roles=roles),),
-        tasks=FrozenDict(tasks),
-        order=FrozenDict({POOL: tuple(tasks)}),
-        made_by="ReaL-Heuristic",
-    )
+    pool = ResourcePool(name=POOL, device=DEVICE, gpus=job.gpus, roles=roles)
+    return assemble(job, (pool,), tasks, made_by="ReaL-Heuristic", transition="hybridflow")
 
 
 def job_of(record: Record) -> Job:
