@@ -23,7 +23,8 @@ class PendingCall:
 
     Attributes:
         sent_seconds: When sending its part of an iteration began, on the host's clock.
-        before: By pool and rank, the reference of the report of the call before it, of whatever iteration.
+        before: By pool and rank, idle ranks of its pools included, the reference of the report of the
+            call before it, of whatever iteration.
         parents: Calls whose outputs it waits for, by name.
     """
 
@@ -59,9 +60,8 @@ class CallLog:
         parents: tuple[str, ...] = (),
     ) -> PendingCall:
         """Return a call that was just sent."""
-        before = {
-            pool_rank: self._last[pool_rank] for pool_rank in reports if pool_rank in self._last
-        }
+        pools = {pool for pool, _ in reports}
+        before = {rank: last for rank, last in self._last.items() if rank[0] in pools}
         self._last |= reports
         return PendingCall(
             name=name,
@@ -78,7 +78,8 @@ class CallLog:
 def reported_by(calls: Sequence[PendingCall]) -> list[Reported]:
     """Wait for calls and return what their ranks reported.
 
-    What was before them on their ranks has ended by then, since a rank works in the order of sending.
+    What was before them on their ranks has ended by then, since a rank works in the order of sending;
+    a rank that a call leaves idle may still work on what was sent to it before.
     """
     references = {
         (index, pool_rank, held): reference

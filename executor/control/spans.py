@@ -18,7 +18,8 @@ class Reported:
         pool: Pool on which the span is noted.
         reports: By pool and rank; a transition between pools has ranks of both.
         sent_seconds: When sending began, on the host's clock as in reports.
-        free_seconds: By pool and rank, when its call before this one ended; of any iteration.
+        free_seconds: By pool and rank, idle ranks of its pools included, when the call before this one
+            ended there; of any iteration.
         parents: Calls whose outputs it waited for, by name.
     """
 
@@ -34,6 +35,23 @@ class Reported:
         """Return when a rank was free for this call, in the clock's seconds."""
         return max(self.sent_seconds, self.free_seconds.get(pool_rank, self.sent_seconds))
 
+    @property
+    def pool_free_seconds(self) -> float:
+        """Return when all ranks of its pool were free, in the clock's seconds."""
+        ranks = self.reports.keys() | self.free_seconds.keys()
+        return max(self.free_from(rank) for rank in ranks if rank[0] == self.pool)
+
+    @property
+    def end_seconds(self) -> float:
+        """Return when the last rank of its pool had ended, in the clock's seconds.
+
+        Ranks of another pool may end later: those that hold a second copy of the weights that others
+        send have nothing to give, and nobody waits for them.
+        """
+        return max(
+            report.end_seconds for rank, report in self.reports.items() if rank[0] == self.pool
+        )
+
 
 def measured_spans(
     calls: Sequence[Reported], iteration: int, origin_seconds: float
@@ -43,37 +61,34 @@ def measured_spans(
     A rank starts when its call before is done, this one was sent and the inputs made on its own pool
     are there: handing the call over is part of its time. Where it waits longer for another pool, it
     starts when it has what that pool made. The span is from the last rank's start to the last rank's
-    end: a rank that started earlier worked while its pool was still busy with the task before.
+    end. It never begins before its whole pool is free, so spans of a pool never overlap: a rank that
+    started earlier worked while its pool was still busy with the call before.
 
     Args:
         origin_seconds: What span times count from, on the host's clock as in reports.
     """
-    ends: dict[str, Reported] = {}
+    done: dict[str, Reported] = {}
     spans = []
     for call in calls:
-        parents = [ends[name] for name in call.parents if name in ends]
+        parents = [done[name] for name in call.parents if name in done]
         starts = [
             _rank_start(pool_rank, report, call.free_from(pool_rank), parents)
             for pool_rank, report in call.reports.items()
         ]
+        # Between pools, the first rank that sends may begin while others of its pool still work.
         between_pools = len({pool for pool, _ in call.reports}) > 1
-        if between_pools:
-            # What sends may have been ready while the pool that receives still worked.
-            receiving = [pool_rank for pool_rank in call.reports if pool_rank[0] == call.pool]
-            start = max(min(starts), *map(call.free_from, receiving))
-        else:
-            start = max(starts)
+        start = max(min(starts) if between_pools else max(starts), call.pool_free_seconds)
         spans.append(
             Span(
                 name=call.name,
                 pool=call.pool,
                 iteration=iteration,
                 start_seconds=start - origin_seconds,
-                end_seconds=_end(call) - origin_seconds,
+                end_seconds=max(start, call.end_seconds) - origin_seconds,
                 activity=call.activity,
             )
         )
-        ends[call.name] = call
+        done[call.name] = call
     return tuple(spans)
 
 
@@ -81,14 +96,10 @@ def _rank_start(
     pool_rank: PoolRank, report: CallReport, free_seconds: float, parents: Sequence[Reported]
 ) -> float:
     """Return when a rank started, in the clock's seconds."""
-    here = [_end(parent) for parent in parents if parent.pool == pool_rank[0]]
-    elsewhere = [_end(parent) for parent in parents if parent.pool != pool_rank[0]]
+    here = [parent.end_seconds for parent in parents if parent.pool == pool_rank[0]]
+    elsewhere = [parent.end_seconds for parent in parents if parent.pool != pool_rank[0]]
     ready = max([free_seconds, *here])
     if max(elsewhere, default=ready) > ready:
         return report.start_seconds
     # Clocks of one host agree, but a report never begins later than its own work.
     return min(ready, report.start_seconds)
-
-
-def _end(call: Reported) -> float:
-    return max(report.end_seconds for report in call.reports.values())

@@ -1,6 +1,10 @@
 """Spans: what ranks report becomes time on pools, literally."""
 
 from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from executor.control.spans import Reported, measured_spans
 from executor.workers.calls import CallReport
@@ -26,13 +30,19 @@ def reported(name, times, *, pool="p0", parents=(), activity="task"):
 
 def trace(*calls):
     """Return the spans of calls that were sent one after another, as numbers."""
+    spans = measured_spans(in_order(calls), 0, 100.0)
+    return [(span.name, span.pool, span.start_seconds, span.end_seconds) for span in spans]
+
+
+def in_order(calls):
+    """Return calls that know when the calls before them ended on the seats of their pools."""
     free, following = {}, []
     for call in calls:
-        before = {seat: free[seat] for seat in call.reports if seat in free}
+        pools = {pool for pool, _ in call.reports}
+        before = {seat: end for seat, end in free.items() if seat[0] in pools}
         following.append(replace(call, free_seconds=before))
         free |= {seat: report.end_seconds for seat, report in call.reports.items()}
-    spans = measured_spans(following, 0, 100.0)
-    return [(span.name, span.pool, span.start_seconds, span.end_seconds) for span in spans]
+    return following
 
 
 def test_handing_a_call_over_belongs_to_its_time():
@@ -90,3 +100,47 @@ def test_a_transition_begins_when_the_pool_that_receives_is_free():
     )
     (span,) = measured_spans([replace(call, free_seconds={("p1", 0): 106.0})], 1, 100.0)
     assert (span.start_seconds, span.end_seconds) == (6, 9)
+
+
+def test_a_rank_that_sends_late_what_nobody_waits_for_does_not_lengthen_a_transition():
+    # Seat 1 of p0 holds a second copy: its call has nothing to give and may come any time.
+    times = {("p0", 0): (101, 102), ("p0", 1): (106, 107), ("p1", 0): (102, 105)}
+    assert trace(
+        reported("transition", times, pool="p1", activity="transition"),
+        reported("make", {0: (105, 108)}, pool="p1"),
+    ) == [("transition", "p1", 0, 5), ("make", "p1", 5, 8)]
+
+
+def test_a_call_on_some_seats_of_a_pool_begins_when_all_are_free():
+    assert trace(
+        reported("long", {0: (101, 103), 1: (101, 105)}),
+        reported("short", {0: (103, 104)}),
+        reported("next", {0: (104, 106), 1: (105, 107)}),
+    ) == [("long", "p0", 0, 5), ("short", "p0", 5, 5), ("next", "p0", 5, 7)]
+
+
+SEATS = [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
+seats_of_calls = st.lists(
+    st.lists(st.sampled_from(SEATS), min_size=1, unique=True), min_size=1, max_size=8
+)
+
+
+@given(seats_of_calls, st.data())
+def test_spans_of_a_pool_never_overlap_whatever_ranks_report(seats_of_calls, data):
+    ends, calls = dict.fromkeys(SEATS, 100), []
+    for number, seats in enumerate(seats_of_calls):
+        times = {}
+        for seat in seats:
+            start = ends[seat] + data.draw(st.integers(0, 4))
+            ends[seat] = start + data.draw(st.integers(0, 4))
+            times[seat] = (start, ends[seat])
+        parents = (
+            data.draw(st.sets(st.sampled_from([call.name for call in calls]))) if calls else ()
+        )
+        pool = data.draw(st.sampled_from(sorted({pool for pool, _ in seats})))
+        calls.append(reported(str(number), times, pool=pool, parents=tuple(parents)))
+    spans = measured_spans(in_order(calls), 0, 100.0)
+    for pool in ("p0", "p1"):
+        there = [(span.start_seconds, span.end_seconds) for span in spans if span.pool == pool]
+        assert all(start <= end for start, end in there)
+        assert all(end <= start for (_, end), (start, _) in pairwise(there))
