@@ -26,11 +26,14 @@ TRL_PINS  := requirements/torch.txt requirements/trl.txt requirements/trl-ppo.tx
 	requirements/constraints.txt
 TRL_PIP   := $(TRL_VENV)/bin/python -m pip --disable-pip-version-check install -qq
 
+# Processes that run tests; one of them has Ray, whose workers want a core as well.
+PROCESSES ?= 2
+
 ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm bench-trl lint format clean
+.PHONY: help setup demo test test-all test-vllm bench-trl lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -41,13 +44,18 @@ setup: $(STAMP)  ## Set up .venv with everything, development tools included
 demo: $(STAMP)  ## Profile this machine, plan a small PPO job, run it, validate and report
 	@$(BIN)/rlplan demo
 
-test: lint  ## Run every check: lint, types, import contracts, tests
-	$(say) 'tests: pytest'
-	@$(BIN)/python -m pytest
+test: lint  ## Run the checks: lint, types, import contracts, tests (about six minutes)
+	$(say) 'tests: pytest -n $(PROCESSES)'
+	@$(BIN)/python -m pytest -n $(PROCESSES)
+
+test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM
+	$(say) 'tests: pytest -n $(PROCESSES) --full'
+	@$(BIN)/python -m pytest -n $(PROCESSES) --full
+	@$(MAKE) --no-print-directory test-vllm
 
 test-vllm: $(VLLM_STAMP)  ## Check the vLLM engine and the simulator's batching against a real vLLM (no GPU)
-	$(say) 'tests: pytest tests/vllm'
-	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
+	$(say) 'tests: pytest tests/vllm --full'
+	@$(VLLM_VENV)/bin/python -m pytest tests/vllm --full
 
 bench-trl: $(STAMP) $(TRL_STAMP)  ## Compare the executor's throughput with TRL's trainers (about four minutes)
 	@$(BIN)/python benchmarks/executor_vs_trl.py

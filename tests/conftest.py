@@ -1,4 +1,4 @@
-"""Settings of the whole suite: hypothesis profiles, kept forecasts, what runs only on a GPU."""
+"""Settings of the whole suite: how much of it runs and where, kept forecasts, what needs a GPU."""
 
 import importlib.util
 import os
@@ -11,25 +11,40 @@ collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm"]
 
 # No deadline: a busy machine is no finding. Derandomized, so that the same code gives the same
 # verdict anywhere; `HYPOTHESIS_PROFILE=explore` looks for new counterexamples.
-settings.register_profile("check", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("few", derandomize=True, deadline=None, max_examples=20)
+settings.register_profile("full", derandomize=True, deadline=None, max_examples=120)
 settings.register_profile(
     "explore",
     deadline=None,
     max_examples=1000,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 
 
 def pytest_addoption(parser):
-    """Offer to renew the kept forecasts (tests/simulator/golden) after a meant change of costs."""
+    """Offer the whole suite, and to renew the kept forecasts after a meant change of costs."""
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run every case and many examples of each property, as `make test-all` does",
+    )
     parser.addoption(
         "--rewrite-golden", action="store_true", help="keep the forecasts of now as the golden ones"
     )
 
 
-def pytest_collection_modifyitems(items):
-    """Skip what needs a CUDA device where there is none; ask torch only if a test needs one."""
+def pytest_configure(config):
+    """Choose how many examples of each property are tried."""
+    profile = "full" if config.getoption("full") else "few"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what only `--full` runs, and skip what needs a CUDA device where there is none."""
+    if not config.getoption("full"):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting:
         return
@@ -38,3 +53,25 @@ def pytest_collection_modifyitems(items):
     if not torch.cuda.is_available():
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each process whole files, and all of the executor's to the one process that has Ray."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneForRay(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "executor" if file.startswith("tests/executor/") else file
+
+    return OneForRay(config, log)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what was left out."""
+    if not config.getoption("full"):
+        terminalreporter.write_line(
+            "Left out: most cases of full matrices, most seeds and examples. "
+            "`make test-all` (pytest --full) runs them."
+        )

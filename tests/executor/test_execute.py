@@ -9,6 +9,7 @@ import tempfile
 import time
 import uuid
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
+from tests.cases import only
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 ROOT = Path(__file__).parents[2]
@@ -157,6 +159,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from executor.execute import execute
+from tests.cases import only
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 execute(make_plan(make_job(), {"p0": (2, ALL_ROLES)}), Path(sys.argv[1]), iterations=10**6, seed=1)
 """
@@ -181,10 +184,16 @@ def marked_processes(mark):
     return found
 
 
+MOMENTS = [("starting", signal.SIGTERM), ("running", signal.SIGINT)]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-@pytest.mark.parametrize("when", ["starting", "running"])
+@pytest.mark.parametrize(
+    ("when", "number"),
+    only(MOMENTS, product(("starting", "running"), (signal.SIGINT, signal.SIGTERM))),
+    ids=lambda value: value.name if isinstance(value, signal.Signals) else value,
+)
 def test_an_interrupted_run_leaves_no_process_and_no_half_written_file(
     tmp_path, temporary, number, when
 ):

@@ -1,6 +1,7 @@
 """The search beside the systems of the field, on the examples and by every objective."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,17 @@ from planner.systems.baselines import baseline_names, load_baseline
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.specs import Specs
+from tests.cases import only
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOBS = sorted(p.stem for p in EXAMPLES.glob("*.yaml") if not p.name.endswith(".plan.yaml"))
+CASES = list(product(JOBS, objective_names()))
+# Every objective, each on an example of its own.
+CHOSEN = list(zip(JOBS, objective_names(), strict=False))
 ROUNDING = 1e-9
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module")
 def example(request):
     """Return an example without its limits, its facts, and what systems make of it that fits.
 
@@ -30,7 +35,7 @@ def example(request):
     return job, facts, [each for each in systems if each.forecast and each.forecast.feasible]
 
 
-@pytest.mark.parametrize("name", objective_names())
+@pytest.mark.parametrize(("example", "name"), only(CHOSEN, CASES), indirect=["example"])
 def test_no_system_has_a_better_plan_than_the_search(example, name):
     job, facts, systems = example
     objective = load_objective(name)

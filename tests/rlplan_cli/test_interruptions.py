@@ -8,6 +8,7 @@ import time
 import pytest
 import yaml
 
+from tests.cases import only
 from tests.house.tree import ROOT
 
 # The command line, with a mark on stderr at the moment when the search looks at its first placement.
@@ -35,10 +36,14 @@ def large_job(project):
     return project
 
 
+MOMENTS = [(signal.SIGINT, 130, 0.0), (signal.SIGTERM, 143, 0.3)]
+
+
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+    ("number", "code", "seconds"),
+    only(MOMENTS, [*MOMENTS, (signal.SIGINT, 130, 0.3), (signal.SIGTERM, 143, 0.0)]),
+    ids=lambda value: value.name if isinstance(value, signal.Signals) else None,
 )
-@pytest.mark.parametrize("seconds", [0.0, 0.3])
 def test_an_interrupted_search_says_so_in_one_line_and_writes_nothing(
     large_job, number, code, seconds
 ):
