@@ -32,16 +32,15 @@ from executor.control.spans import PoolRank, measured_spans
 from executor.data.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
 from executor.learning.multiplier import initial_state, next_state
 from executor.parallel.positions import (
-    RankPositions,
     generation_positions,
     shares_weights,
     task_positions,
-    train_positions,
 )
 from executor.workers.calls import TaskCall
 from executor.workers.pools import WorkerGroup
-from executor.workers.protocols import DP_PROTO
-from executor.workers.weight_sync import send_weights
+from executor.workers.protocols import PROTOCOLS
+from executor.workers.stages import STAGES
+from executor.workers.transports import DEFAULT_TRANSPORT, TRANSPORTS
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan
@@ -106,7 +105,9 @@ class Controller:
         self.state = initial_state(self._algorithm, plan.job)
         self.generator_is_ready = False
         self.origin_seconds: float | None = None
-        self._places = {task.name: self._positions(task) for task in self._order}
+        self._places = {
+            task.name: STAGES.load(task.kind).positions(plan, task) for task in self._order
+        }
         self._calls = CallLog()
         self._ahead: tuple[_IterationRun, Batch] | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
@@ -174,7 +175,7 @@ class Controller:
         for task in self._order:
             if task not in tasks:
                 continue
-            if task.kind == "generate" and (batch.is_first or self._reshards_every_time):
+            if task.generates and (batch.is_first or self._reshards_every_time):
                 calls += [] if self.generator_is_ready else self._send_transition()
                 self.generator_is_ready = False
             calls.append(self._send_task(task, batch))
@@ -214,14 +215,15 @@ class Controller:
         """Send a task to the ranks of its pool and note where its outputs will be."""
         pool, pieces = self._plan.tasks[task.name].pool, batch.pieces
         group = self._groups[pool]
-        positions, protocol = self._places[task.name], group.protocol(task.kind)
+        positions = self._places[task.name]
+        protocol = PROTOCOLS.load(STAGES.load(task.kind).PROTOCOL)
         shares = protocol.distribute(
             positions, batch.rows, lambda whole, parts: self._split(task, whole, parts)
         )
-        if protocol is DP_PROTO:
-            shares = {rank: share for rank, share in shares.items() if share}
         calls: dict[int, tuple[Any, ...]] = {}
         for rank, share in shares.items():
+            if not share:
+                continue  # more ranks than prompts
             wanted = {key: overlapping(pieces[key], share) for key in task.inputs}
             call = TaskCall(
                 task=task,
@@ -231,7 +233,7 @@ class Controller:
                 state=self.state,
             )
             calls[rank] = (call, *(piece.reference for found in wanted.values() for piece in found))
-        results = group.send(task.kind, calls, num_returns=len(task.outputs) + 1)
+        results = group.send("run", calls, num_returns=len(task.outputs) + 1)
         reports = results
         if task.outputs:
             reports = {rank: made[-1] for rank, made in results.items()}
@@ -243,19 +245,10 @@ class Controller:
             task.name, pool, "task", positions, _by_pool_rank(pool, reports), parents
         )
 
-    def _positions(self, task: Task) -> RankPositions:
-        if task.kind == "generate":
-            return generation_positions(self._plan)
-        layout = self._plan.tasks[task.name]
-        ranks = self._plan.pool_of(task.name).gpus
-        if task.kind == "rule":
-            return train_positions(1, ranks)
-        return task_positions(layout, ranks)
-
     def _split(self, task: Task, rows: Rows, parts: int) -> tuple[Rows, ...]:
         """Split rows so that the samples of one prompt stay together, and mini-batches stay equal."""
         work = self._plan.job.workload
-        if task.kind != "train":
+        if not task.trains:
             return split_rows(rows, parts, block=work.samples_per_prompt)
         block = work.samples_per_prompt if self._algorithm.groups else 1
         return split_rows(rows, parts, block=block, updates=work.updates)
@@ -270,7 +263,8 @@ class Controller:
             reports = _by_pool_rank(train.pool, group.start("reshard"))
         else:
             places = task_positions(train, group.ranks)
-            exports, imports = send_weights(
+            transport = TRANSPORTS.load(DEFAULT_TRANSPORT)
+            exports, imports = transport.send(
                 group, target, places.groups()[0], self._shards, self._plan.bucket_bytes
             )
             reports = _by_pool_rank(train.pool, exports) | _by_pool_rank(generate.pool, imports)

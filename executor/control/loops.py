@@ -42,14 +42,14 @@ def one_batch(run: IterationRun) -> Batch:
 def generated(run: IterationRun) -> Batch:
     """Generate a batch, with the weights that are there."""
     batch = run.prompts(run.iteration)
-    run.send(tuple(task for task in run.tasks if task.kind == "generate"), batch)
+    run.send(tuple(task for task in run.tasks if task.generates), batch)
     return batch
 
 
 def left_to_do(tasks: tuple[Task, ...], *, judged: bool) -> tuple[Task, ...]:
     """Return the tasks that a batch still wants once it is generated, or judged as well."""
-    left = (task for task in tasks if task.kind != "generate")
-    return tuple(task for task in left if task.kind == "train" or not judged)
+    left = (task for task in tasks if not task.generates)
+    return tuple(task for task in left if task.trains or not judged)
 
 
 def beside_generation(tasks: tuple[Task, ...], plan: Plan) -> tuple[Task, ...]:
@@ -59,7 +59,7 @@ def beside_generation(tasks: tuple[Task, ...], plan: Plan) -> tuple[Task, ...]:
     """
     pool = plan.tasks["actor.generate"].pool
     shared = (task for task in tasks if plan.tasks[task.name].pool == pool)
-    return tuple(task for task in shared if task.kind != "train")
+    return tuple(task for task in shared if not task.trains)
 
 
 def one_step_off(
@@ -85,7 +85,7 @@ def one_step_off(
 def sampled_again(run: IterationRun, job: Job) -> Batch:
     """Generate and judge until there are enough groups of unequal rewards, then learn from them."""
     batch = enough_groups(run, job)
-    run.send(tuple(task for task in run.tasks if task.kind == "train"), batch)
+    run.send(tuple(task for task in run.tasks if task.trains), batch)
     return batch
 
 
@@ -100,8 +100,8 @@ def enough_groups(run: IterationRun, job: Job, first: Batch | None = None) -> Ba
     """
     sampling, rewards = job.dynamic_sampling or DynamicSampling(), job.rewards or Rewards()
     samples = job.workload.samples_per_prompt
-    sampling_tasks = tuple(task for task in run.tasks if task.kind != "train")
-    judging_tasks = tuple(task for task in sampling_tasks if task.kind != "generate")
+    sampling_tasks = tuple(task for task in run.tasks if not task.trains)
+    judging_tasks = tuple(task for task in sampling_tasks if not task.generates)
     batches, unequal = [], list[bool]()
     for round_number in range(sampling.max_rounds):
         if first is not None and not round_number:

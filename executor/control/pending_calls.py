@@ -9,7 +9,7 @@ from executor.control.spans import PoolRank, Reported
 from executor.parallel.positions import RankPositions
 from executor.workers.calls import CallReport
 from executor.workers.pools import fetched
-from executor.workers.protocols import DP_METRIC, reduce_metrics
+from executor.workers.protocols import PROTOCOLS
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan
 from rlplan.trace import Activity
@@ -131,7 +131,9 @@ def _metrics(call: PendingCall, reports: Mapping[PoolRank, CallReport]) -> dict[
     metrics = {rank: report.metrics for (_, rank), report in reports.items()}
     if len(metrics) < call.positions.ranks:  # idle rule workers
         return reduce_metrics([metrics[rank] for rank in sorted(metrics)])
-    reduced: dict[str, float] = DP_METRIC.collect(call.positions, metrics, reduce_metrics)
+    reduced: dict[str, float] = PROTOCOLS.load("dp-metric").collect(
+        call.positions, metrics, reduce_metrics
+    )
     return reduced
 
 
@@ -153,3 +155,18 @@ def sending_order(plan: Plan, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
         waiting.remove(task)
         sent[task.name] = task
     return tuple(sent.values())
+
+
+def reduce_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Join metrics of data-parallel groups (DP_METRIC): by the last word of their names.
+
+    `..._max` keeps the largest, `..._mean` the mean; everything else is summed.
+    """
+    names = list(dict.fromkeys(name for part in parts for name in part))
+    return {name: _reduced(name, [part[name] for part in parts if name in part]) for name in names}
+
+
+def _reduced(name: str, values: list[float]) -> float:
+    if name.endswith("_max"):
+        return max(values)
+    return sum(values) / len(values) if name.endswith("_mean") else sum(values)

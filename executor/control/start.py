@@ -13,11 +13,10 @@ import torch
 from executor.control.capabilities import CPU
 from executor.data.workload import PromptBatches
 from executor.rollout.vllm_limits import check_vllm_is_here
-from executor.workers.member import RankInPool
-from executor.workers.pool_models import PoolSetup
+from executor.workers.calls import HostSetup, PoolSetup, RankInPool
+from executor.workers.host_worker import HostWorker
 from executor.workers.pools import WorkerGroup, fetched, start_group
 from executor.workers.ray_session import DEVICE, HOST
-from executor.workers.rule_worker import RuleWorker
 from executor.workers.worker import Worker
 from rlplan.dataflow import Task
 from rlplan.errors import PlanError
@@ -60,7 +59,7 @@ def started_groups(
     groups: dict[str, WorkerGroup] = {}
     try:
         for pool in plan.pools:
-            worker = RuleWorker if pool.is_host else Worker
+            worker = HostWorker if pool.is_host else Worker
             slot = HOST if pool.is_host else DEVICE
             cuda = not pool.is_host and device_type(pool.device) != CPU
             groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
@@ -101,7 +100,8 @@ def prepare_groups(
             plan=plan, pool=pool.name, tasks=here, seed=seed, eos_id=prompts.tokenizer.eos_id
         )
         if pool.is_host:
-            request = (plan.job, prompts.rows, str(prompts.folder.resolve()))
+            folder = prompts.folder.resolve()
+            request = HostSetup(job=plan.job, tasks=here, rows=prompts.rows, folder=folder)
         references = groups[pool.name].start("prepare", request)
         waiting |= {(pool.name, rank): reference for rank, reference in references.items()}
     fetched(waiting)

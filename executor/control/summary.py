@@ -65,7 +65,7 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
             metrics[f"transition_{name}_bytes"] = moved
     metrics |= record.state
     for task in tasks:
-        if task.kind == "train":
+        if task.trains:
             metrics |= _losses(task, record.metrics[task.name])
     seconds = _span_seconds(record)
     metrics |= _stage_seconds(tasks, record)

@@ -35,7 +35,7 @@ def preparation(
         reduce_sum: Returns the sum of a tensor over the data-parallel ranks.
     """
     algorithm = load_algorithm(job.algorithm)
-    updates = [task for task in tasks_of(algorithm, job) if task.kind == "train"]
+    updates = [task for task in tasks_of(algorithm, job) if task.trains]
     task = next(task for task in updates if task.head == head)
     columns = _columns(task, shape, device)
     state = initial_state(algorithm, job)

@@ -10,6 +10,8 @@ import ray
 
 from executor.data.batches import Columns, Rows, joined_columns
 from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,3 +101,50 @@ class StoreCall:
     def random_file(self) -> Path:
         """Return where this rank's random states are."""
         return self.folder / RANDOM_FOLDER / f"{self.rank}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSetup:
+    """Say what a pool's workers will run.
+
+    Attributes:
+        tasks: The pool's tasks, in the dataflow's order.
+        seed: Of weights and samples.
+        eos_id: Token that ends a response.
+    """
+
+    plan: Plan
+    pool: str
+    tasks: tuple[Task, ...]
+    seed: int
+    eos_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSetup:
+    """Say what a host pool's workers will run.
+
+    Attributes:
+        rows: The prompts that the job uses.
+        folder: What relative paths in the job are relative to.
+    """
+
+    job: Job
+    tasks: tuple[Task, ...]
+    rows: list[dict[str, Any]]
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankInPool:
+    """Tell a worker who it is in its pool.
+
+    Attributes:
+        address: `host:port` at which the pool's ranks meet.
+        device: `cpu` or `cuda`.
+    """
+
+    rank: int
+    ranks: int
+    address: str
+    device: str

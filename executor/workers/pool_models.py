@@ -1,8 +1,10 @@
 """The models of a pool on one of its ranks, each in its layout."""
 
-from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from executor.parallel.meshes import RankMesh, make_mesh
 from executor.parallel.positions import (
@@ -13,25 +15,8 @@ from executor.parallel.positions import (
 )
 from executor.weights.shard import ModelShard, build_shard
 from executor.weights.transition import PoolTransition
+from executor.workers.calls import PoolSetup
 from rlplan.dataflow import Task
-from rlplan.plan import Plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSetup:
-    """Say what a pool's workers will run.
-
-    Attributes:
-        tasks: The pool's tasks, in the dataflow's order.
-        seed: Of weights and samples.
-        eos_id: Token that ends a response.
-    """
-
-    plan: Plan
-    pool: str
-    tasks: tuple[Task, ...]
-    seed: int
-    eos_id: int
 
 
 class PoolModels:
@@ -45,19 +30,12 @@ class PoolModels:
     """
 
     def __init__(self, setup: PoolSetup, rank: int, ranks: int, device: torch.device) -> None:
+        self.setup, self.device = setup, device
         self.shards: dict[str, ModelShard] = {}
         self.transition: PoolTransition | None = None
-        self._setup, self._rank, self._device = setup, rank, device
+        self._rank, self._ranks = rank, ranks
         self._meshes: dict[tuple[RankPositions, int], RankMesh] = {}
         self._generator: ModelShard | None = None
-        for task in setup.tasks:
-            if task.kind == "train" or (task.kind == "infer" and not self._is_trained(task)):
-                layout = setup.plan.tasks[task.name]
-                positions = task_positions(layout, ranks)
-                self.shards[task.role] = self._build(task, positions)
-        for task in setup.tasks:
-            if task.kind == "generate":
-                self._prepare_generation(task)
 
     @property
     def generator(self) -> ModelShard:
@@ -68,10 +46,22 @@ class PoolModels:
     @property
     def generates_behind(self) -> bool:
         """Tell whether this pool generates with weights older than those that are trained."""
-        return self._generator is not None and self._setup.plan.mode == "one-step-off"
+        return self._generator is not None and self.setup.plan.mode == "one-step-off"
 
-    def _prepare_generation(self, task: Task) -> None:
-        plan, shard = self._setup.plan, self.shards.get(task.role)
+    def tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """Return a copy on the device; arrays of the object store cannot be written."""
+        return torch.tensor(array, device=self.device)
+
+    def shard_of(self, task: Task) -> ModelShard:
+        """Return the shard of a task's role; built in the task's layout where there is none."""
+        if task.role not in self.shards:
+            positions = task_positions(self.setup.plan.tasks[task.name], self._ranks)
+            self.shards[task.role] = self._build(task, positions)
+        return self.shards[task.role]
+
+    def build_generator(self, task: Task) -> None:
+        """Build the shard that generates, and what brings the weights to it; or share a shard."""
+        plan, shard = self.setup.plan, self.shards.get(task.role)
         if shard is not None and shares_weights(plan):
             self._generator = shard
             return
@@ -82,36 +72,36 @@ class PoolModels:
             self.transition = PoolTransition(plan, shard, self._generator)
             self.transition.release()
 
-    def _is_trained(self, task: Task) -> bool:
-        return f"{task.role}.update" in self._setup.plan.tasks
-
     def _build(
         self, task: Task, positions: RankPositions, *, vocabulary_parts: int = 1
     ) -> ModelShard:
-        job = self._setup.plan.job
-        layout = self._setup.plan.tasks[task.name]
-        mesh = self._mesh(positions, layout.ep)
+        job, layout = self.setup.plan.job, self.setup.plan.tasks[task.name]
         rate = None
-        if task.kind == "train":
+        if task.trains:
             settings = job.hyperparameters
             rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
         shard = build_shard(
             job.architecture(task.role),
             task.head,
-            mesh,
+            self._mesh(positions, layout.ep),
             role=task.role,
-            seed=self._setup.seed,
+            seed=self.setup.seed,
             precision=job.precision or "fp32",
             learning_rate=rate,
             layout=layout,
             vocabulary_parts=vocabulary_parts,
         )
-        if layout.offload and task.kind != "generate":
+        if layout.offload and not task.generates:
             shard.offload()
         return shard
 
     def _mesh(self, positions: RankPositions, ep: int) -> RankMesh:
         if (positions, ep) not in self._meshes:
-            made = make_mesh(positions, self._rank, self._device, ep)
+            made = make_mesh(positions, self._rank, self.device, ep)
             self._meshes[positions, ep] = made
         return self._meshes[positions, ep]
+
+
+def as_array(values: Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor's values on the host, as calls pass them on."""
+    return values.detach().cpu().numpy()

@@ -1,6 +1,6 @@
 """A pool's worker group on a placement group, and the wait for its results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -9,13 +9,11 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from executor.parallel.positions import RankPositions, train_positions
-from executor.workers.protocols import Protocol, protocol_of
+from executor.workers.protocols import Split, TransferProtocol, protocol_of
 from rlplan.errors import RlplanError
 
 # How long to wait for results before looking whether some rank has failed.
 LOOK_SECONDS = 0.5
-
-Split = Callable[[Any, int], Sequence[Any]]
 
 
 class WorkerGroup:
@@ -36,7 +34,7 @@ class WorkerGroup:
         """Return the number of workers."""
         return len(self._actors)
 
-    def protocol(self, method: str) -> Protocol:
+    def protocol(self, method: str) -> TransferProtocol:
         """Return the transfer protocol that a worker method declares."""
         return protocol_of(getattr(self._worker, method))
 

@@ -3,24 +3,17 @@
 Colocated tasks run one after another, in the order in which the controller sends them.
 """
 
+import socket
 import time
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-from torch import Tensor
+import torch.distributed as dist
 
-from executor.data.batches import PADDING, RESPONSE, Columns, as_baseline, column_of, sequences_for
-from executor.data.workload import response_lengths
-from executor.learning.experience import effective_settings, make_experience
-from executor.learning.train import update_model
-from executor.parallel.meshes import reduce_sum_over_dp
-from executor.passes.infer import infer
-from executor.rollout.engines import EngineSetup, GenerationEngine, start_engine
-from executor.rollout.sampling import GenerateSettings
-from executor.weights.buckets import export_slices, write_slice
-from executor.weights.flat import FlatParameters
+from executor.data.batches import Columns
+from executor.probing.passes import PassBench, work_a_while
 from executor.weights.reshard import ShardLayout
 from executor.weights.shard import ModelShard, freeze_collector
 from executor.weights.stored_shards import load_shard, load_weights, save_shard, save_weights
@@ -28,157 +21,122 @@ from executor.weights.transition import shard_layout_of
 from executor.workers.calls import (
     GENERATOR_FOLDER,
     CallReport,
-    Outcome,
+    PoolSetup,
+    RankInPool,
     StoreCall,
     TaskCall,
-    run_task,
-    wait_for,
 )
-from executor.workers.member import Member
-from executor.workers.pool_models import PoolModels, PoolSetup
-from executor.workers.process_state import read_random_states, write_random_states
-from executor.workers.protocols import MICRO_DP, ONE_TO_ALL, THREE_D, registered
-from executor.workers.weight_sync import BucketExport, BucketImport, ImportedBytes
-from rlplan.algorithms import load_algorithm
+from executor.workers.pool_models import PoolModels, as_array
+from executor.workers.process_state import peak_bytes, read_random_states, write_random_states
+from executor.workers.protocols import registered
+from executor.workers.stages import STAGES
+from executor.workers.transports import DEFAULT_TRANSPORT, TRANSPORTS
+from rlplan.job import Job
+from rlplan.probing import ModelPass
 
 
-class Worker(Member):
-    """Run the tasks of a pool on one device."""
+class Worker:
+    """Run the tasks of a pool on one device; measure what its passes, calls and payloads take."""
 
-    @registered(ONE_TO_ALL)
+    def __init__(self) -> None:
+        self._bench: PassBench | None = None
+        self._job: Job | None = None
+
+    @registered("rank-zero")
+    def rendezvous(self, _: None) -> str:
+        """Return an address at which the pool's ranks can meet."""
+        host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return f"{host}:{probe.getsockname()[1]}"
+
+    @registered("all-to-all")
+    def join(self, place: RankInPool) -> None:
+        """Join the pool's process group."""
+        self._place = place
+        self._device = torch.device(place.device)
+        if place.device == "cpu":
+            torch.set_num_threads(1)  # one device is one core
+        else:
+            torch.cuda.set_device(0)  # the one GPU that Ray lets this process see
+        if place.ranks > 1:
+            dist.init_process_group(
+                "gloo" if place.device == "cpu" else "nccl",
+                init_method=f"tcp://{place.address}",
+                rank=place.rank,
+                world_size=place.ranks,
+            )
+
+    @registered("one-to-all")
+    def measure_for(self, job: Job) -> None:
+        """Take the job whose experience passes make."""
+        self._job = job
+
+    @registered("one-to-all")
+    def run_pass(self, request: tuple[ModelPass, int]) -> tuple[float, ...]:
+        """Time a pass of a model on this rank; return the seconds of each repeat."""
+        return self._passes().run(*request)
+
+    def _passes(self) -> PassBench:
+        if self._bench is None:
+            self._bench = PassBench(self._place.rank, self._place.ranks, self._device, self._job)
+        return self._bench
+
+    @registered("one-to-all")
+    def export_pass(self, model_pass: ModelPass) -> tuple[list[Any], float]:
+        """Put this rank's shard of a probed model out; return its reference and when that began."""
+        return self._passes().export_weights(model_pass)
+
+    @registered("all-to-all")
+    def import_pass(self, request: tuple[ModelPass, list[Any]]) -> float:
+        """Take over another rank's shard of a probed model; return when that was done."""
+        return self._passes().import_weights(*request)
+
+    @registered("all-to-all")
+    def forward_payload(
+        self, values: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], CallReport]:
+        """Work a while on what the call before made, and hand as many bytes on, as tasks do."""
+        start = time.time()
+        work_a_while()
+        return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=time.time())
+
+    @registered("rank-zero")
+    def put_payload(self, num_bytes: int) -> list[Any]:
+        """Put a payload into the object store; return its reference."""
+        return [ray.put(np.zeros(num_bytes, dtype=np.uint8))]
+
+    @registered("rank-zero")
+    def fetch_payload(self, holder: list[Any]) -> float:
+        """Return the seconds in which another worker's payload comes here."""
+        start = time.perf_counter()
+        torch.tensor(ray.get(holder[0]), device=self._device)
+        self._finish()
+        return time.perf_counter() - start
+
+    @registered("one-to-all")
+    def peak(self, _: None) -> int:
+        """Return the largest bytes that this process has held on its device."""
+        return peak_bytes(self._device.type)
+
+    @registered("one-to-all")
     def prepare(self, setup: PoolSetup) -> None:
         """Build this rank's shards of the pool's models, and the groups of ranks that tasks need."""
         self._setup = setup
-        self._algorithm = load_algorithm(setup.plan.job.algorithm)
         self._models = PoolModels(setup, self._place.rank, self._place.ranks, self._device)
-        self._engines = {
-            task.name: self._started(setup.plan.tasks[task.name].engine, task.name)
-            for task in setup.tasks
-            if task.kind == "generate"
+        self._endpoint = TRANSPORTS.load(DEFAULT_TRANSPORT).Endpoint(self._models)
+        # What is trained is built first, and what generates last: others take over their shards.
+        tasks = sorted(setup.tasks, key=lambda task: (task.generates, not task.trains))
+        self._stages = {
+            task.name: STAGES.load(task.kind).Stage(self._models, task) for task in tasks
         }
         freeze_collector()
 
-    def _started(self, engine: str, task: str) -> GenerationEngine:
-        plan, seed = self._setup.plan, self._setup.seed
-        setup = EngineSetup(job=plan.job, layout=plan.tasks[task], seed=seed)
-        return start_engine(engine, self._models.generator, setup)
+    def run(self, call: TaskCall, *pieces: Columns) -> Any:
+        """Run a task on this rank's rows."""
+        return self._stages[call.task.name].run(call, pieces)
 
-    @registered(MICRO_DP)
-    def generate(self, call: TaskCall, *pieces: Columns) -> Any:
-        """Generate responses of this replica's prompts."""
-        generator = self._models.generator
-        outcome = run_task(
-            call,
-            pieces,
-            lambda columns: self._generate(call, columns),
-            leads=generator.mesh.comes_first,
-        )
-        if self._models.transition is not None:
-            self._models.transition.end()
-        return outcome
-
-    def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
-        engine = self._engines[call.task.name]
-        engine.load_weights()
-        outputs, metrics = self._responses(call, columns)
-        if "baseline_sequences" in call.task.outputs:
-            greedy, greedy_metrics = self._responses(call, columns, greedy=True)
-            outputs = {**outputs, **as_baseline(greedy)}
-            metrics = {**metrics, "tokens": metrics["tokens"] + greedy_metrics["tokens"]}
-        engine.release()
-        return outputs, metrics
-
-    def _responses(self, call: TaskCall, columns: Columns, *, greedy: bool = False) -> Outcome:
-        setup, job, layout = (
-            self._setup,
-            self._setup.plan.job,
-            self._setup.plan.tasks[call.task.name],
-        )
-        lengths = response_lengths(job, call.iteration)
-        rows = np.concatenate(
-            [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
-        )
-        made = self._engines[call.task.name].generate(
-            self._tensor(columns["prompt_tokens"]),
-            self._tensor(columns["prompt_present"]),
-            self._tensor(lengths[rows]),
-            torch.from_numpy(rows),
-            int(lengths.max()),
-            GenerateSettings(
-                max_running=layout.max_running,
-                temperature=job.hyperparameters.temperature,
-                seed=setup.seed,
-                iteration=call.iteration,
-                eos_id=setup.eos_id,
-                greedy=greedy,
-            ),
-        )
-        sequences = {"tokens": _array(made.tokens), "parts": _array(made.parts)}
-        metrics = {
-            "response_tokens": float((sequences["parts"] == RESPONSE).sum()),
-            "tokens": float((sequences["parts"] != PADDING).sum()),
-        }
-        outputs = {"sequences": sequences, "log_probs": {"log_probs": _array(made.log_probs)}}
-        return outputs, metrics
-
-    @registered(THREE_D)
-    def infer(self, call: TaskCall, *pieces: Columns) -> Any:
-        """Run a forward-only task on this rank's rows."""
-        shard, layout = self._models.shards[call.task.role], self._setup.plan.tasks[call.task.name]
-
-        def inferred(output: str, columns: Columns) -> Tensor | None:
-            tokens, parts = sequences_for(output, columns)
-            return infer(
-                shard,
-                self._tensor(tokens),
-                self._tensor(parts),
-                column_of(output),
-                micro_batch=layout.micro_batch,
-                temperature=self._setup.plan.job.hyperparameters.temperature,
-            )
-
-        def compute(columns: Columns) -> Outcome:
-            with shard.weights_on_device():
-                found = {output: inferred(output, columns) for output in call.task.outputs}
-            known = {output: value for output, value in found.items() if value is not None}
-            return {output: {output: _array(value)} for output, value in known.items()}, {}
-
-        return run_task(call, pieces, compute, leads=shard.mesh.leads)
-
-    @registered(THREE_D)
-    def train(self, call: TaskCall, *pieces: Columns) -> Any:
-        """Update a model on this rank's share of every mini-batch."""
-        shard = self._models.shards[call.task.role]
-        return run_task(
-            call,
-            pieces,
-            lambda columns: self._train(call, shard, columns),
-            leads=shard.mesh.leads,
-        )
-
-    def _train(self, call: TaskCall, shard: ModelShard, columns: Columns) -> Outcome:
-        job, layout = self._setup.plan.job, self._setup.plan.tasks[call.task.name]
-        batch, sums = make_experience(
-            job,
-            self._algorithm,
-            {name: self._tensor(column) for name, column in columns.items()},
-            call.state,
-            reduce_sum_over_dp(shard.mesh),
-        )
-        assert call.task.loss is not None
-        with shard.states_on_device():
-            losses = update_model(
-                shard,
-                batch,
-                call.task.loss,
-                effective_settings(self._algorithm, job.hyperparameters),
-                updates=job.workload.updates,
-                epochs=job.workload.epochs,
-                micro_batch=layout.micro_batch,
-            )
-        return {}, {**losses, **sums}
-
-    @registered(ONE_TO_ALL)
+    @registered("one-to-all")
     def reshard(self, _: None) -> CallReport:
         """Gather the generate shard from the training weights of this pool."""
         assert self._models.transition is not None
@@ -192,74 +150,31 @@ class Worker(Member):
         }
         return CallReport(start_seconds=start, end_seconds=time.time(), metrics=moved)
 
-    @registered(ONE_TO_ALL)
+    @registered("one-to-all")
     def shard_layout(self, _: None) -> ShardLayout:
         """Return what this rank generates with, without the values."""
         return shard_layout_of(self._models.generator)
 
-    @registered(ONE_TO_ALL)
-    def export_weights(self, order: BucketExport) -> tuple[Any, CallReport]:
-        """Put out this rank's part of a bucket for each shard of another pool, if it leads a copy.
+    @registered("one-to-all")
+    def send_weights(self, request: Any) -> tuple[Any, CallReport]:
+        """Hand out this rank's part of the trained weights for another pool."""
+        return self._endpoint.send(request)
 
-        Fully sharded weights are gathered with the first bucket and kept until the last one.
-        """
-        wait_for(order.before)
-        given: dict[tuple[int, int], Any] = {}
-        shard = self._models.shards["actor"]
-        if order.number == 0:
-            self._export_start_seconds = time.time()
-            self._exported: Tensor | None = shard.flat.whole_values()
-        assert self._exported is not None, "buckets come in their order"
-        if shard.mesh.copies.position == 0:
-            tied = self._setup.plan.job.architecture("actor").tied_embeddings
-            for target in order.targets:
-                if (target.pp, target.tp) not in given:
-                    message = export_slices(
-                        shard_layout_of(shard),
-                        self._exported,
-                        order.blocks(target),
-                        target.tp,
-                        target_head_is_tied=tied,
-                    )
-                    given[target.pp, target.tp] = ray.put((message[0], _array(message[1])))
-        if order.is_last:
-            self._exported = None
-        return given, CallReport(start_seconds=self._export_start_seconds, end_seconds=time.time())
+    @registered("one-to-all")
+    def receive_weights(self, request: Any) -> CallReport:
+        """Write this rank's generate shard from what another pool's ranks sent."""
+        return self._endpoint.receive(request)
 
-    @registered(ONE_TO_ALL)
-    def import_weights(self, arrival: BucketImport) -> CallReport:
-        """Write a bucket of the generate shard from what another pool's ranks gave for it.
-
-        Returns:
-            When the first bucket began, and the bytes of all buckets so far.
-        """
-        generator = self._models.generator
-        flat, place = generator.flat, (generator.mesh.pp, generator.mesh.tp)
-        assert isinstance(flat, FlatParameters), "a copy on another pool is a whole one"
-        wait_for(arrival.holders)
-        if arrival.number == 0:
-            self._imported = ImportedBytes(start_seconds=time.time())
-        given = ray.get([each[place] for each in ray.get(list(arrival.holders))])
-        self._imported.count(message.nbytes for _, message in given)
-        entries = {entry.name: entry for entry in flat.entries}
-        with torch.no_grad():
-            for slices, message in given:
-                values = self._tensor(message)
-                for piece in slices:
-                    write_slice(piece, values, flat.view_of(entries[piece.name]))
-        self._finish()
-        return self._imported.report()
-
-    @registered(ONE_TO_ALL)
+    @registered("one-to-all")
     def weights(self, role: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return this rank's parts of a role's weights by name (`generator`: those it generates with)."""
         shard = self._models.generator if role == "generator" else self._models.shards[role]
-        values = _array(shard.flat.whole_values().clone())  # what numpy sees cannot be given back
+        values = as_array(shard.flat.whole_values().clone())  # what numpy sees cannot be given back
         return {
             e.name: values[e.start : e.stop].reshape(e.shape).copy() for e in shard.flat.entries
         }
 
-    @registered(ONE_TO_ALL)
+    @registered("one-to-all")
     def save_checkpoint(self, call: StoreCall) -> None:
         """Write this rank's parts of the models that are trained here, and its random states.
 
@@ -273,7 +188,7 @@ class Worker(Member):
             generator, folder = self._models.generator, call.folder / GENERATOR_FOLDER
             save_weights(generator, folder, tied=self._is_tied(generator, "actor"))
 
-    @registered(ONE_TO_ALL)
+    @registered("one-to-all")
     def load_checkpoint(self, call: StoreCall) -> bool:
         """Take over this rank's parts of the models, and its random states if there are any.
 
@@ -299,6 +214,6 @@ class Worker(Member):
     def _is_tied(self, shard: ModelShard, role: str) -> bool:
         return shard.head == "lm" and self._setup.plan.job.architecture(role).tied_embeddings
 
-
-def _array(values: Tensor) -> np.ndarray[Any, Any]:
-    return values.detach().cpu().numpy()
+    def _finish(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()

@@ -13,10 +13,10 @@ from executor.control.controller import Controller
 from executor.control.start import join_all, prepare_groups
 from executor.control.summary import iteration_metrics
 from executor.data.workload import PromptBatches
+from executor.workers.host_worker import HostWorker
 from executor.workers.pools import WorkerGroup, start_group
-from executor.workers.protocols import ALL_TO_ALL, ONE_TO_ALL, registered
+from executor.workers.protocols import registered
 from executor.workers.ray_session import DEVICE, HOST
-from executor.workers.rule_worker import RuleWorker
 from executor.workers.worker import Worker
 
 # Workers to begin with; plans that need more get them when they come.
@@ -38,14 +38,14 @@ class Record:
 class ReusedWorker(Worker):
     """Leave the process group of the plan before, and what torch remembers of its meshes."""
 
-    @registered(ALL_TO_ALL)
+    @registered("all-to-all")
     def join(self, place):
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
             _clear_sharding_prop_cache()
         super().join(place)
 
-    @registered(ONE_TO_ALL)
+    @registered("one-to-all")
     def apply(self, function):
         """Return what a function of (rank, ranks) returns here."""
         return function(self._place.rank, self._place.ranks)
@@ -57,7 +57,7 @@ class WorkerPool:
     def __init__(self, worker=ReusedWorker):
         self._worker = worker
         self.devices = [start_group(worker, DEVICES, DEVICE)]
-        self.host = start_group(RuleWorker, 1, HOST)
+        self.host = start_group(HostWorker, 1, HOST)
 
     def workers(self, count):
         """Return the actors of at least as many workers."""

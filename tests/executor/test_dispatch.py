@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from executor.workers import worker
+from executor.workers.stages import infer as stage
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 pytestmark = pytest.mark.ray
@@ -27,7 +27,7 @@ def meeting(worker_pool, tmp_path):
 
 
 def begin_together(folder, parties, rank, _ranks):
-    alone = worker.infer
+    alone = stage.infer
 
     def infer(*arguments, **named):
         (folder / f"{rank}-{time.time_ns()}").touch()
@@ -38,11 +38,11 @@ def begin_together(folder, parties, rank, _ranks):
             time.sleep(0.001)
         return alone(*arguments, **named)
 
-    worker.infer, worker.infer_alone = infer, alone
+    stage.infer, stage.infer_alone = infer, alone
 
 
 def begin_alone(_rank, _ranks):
-    worker.infer = worker.infer_alone
+    stage.infer = stage.infer_alone
 
 
 def test_preparation_tasks_of_a_split_placement_run_at_the_same_time(worker_pool, meeting):

@@ -3,9 +3,9 @@
 import pytest
 import ray
 
+from executor.workers.host_worker import HostWorker
 from executor.workers.pools import fetched, start_group
 from executor.workers.ray_session import HOST, _init_ray
-from executor.workers.rule_worker import RuleWorker
 from rlplan.errors import RlplanError
 
 pytestmark = pytest.mark.ray
@@ -20,7 +20,7 @@ def test_nobody_outside_this_machine_reaches_the_cluster(ray_slots):
 
 
 def test_a_worker_that_dies_ends_the_wait_with_an_error(ray_slots):
-    group = start_group(RuleWorker, 2, HOST)
+    group = start_group(HostWorker, 2, HOST)
     group.call("peak")
     ray.kill(group._actors[1])  # which Ray does in its own time
     with pytest.raises(RlplanError, match="a worker died"):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from executor.control.pending_calls import reduce_metrics
 from executor.data.batches import (
     Piece,
     assemble,
@@ -18,22 +19,11 @@ from executor.data.batches import (
     split_rows,
 )
 from executor.parallel.positions import generate_positions, train_positions
+from executor.workers import protocols
+from executor.workers.host_worker import HostWorker
 from executor.workers.pools import WorkerGroup, fetched
-from executor.workers.protocols import (
-    ALL_TO_ALL,
-    DP_METRIC,
-    DP_PROTO,
-    MICRO_DP,
-    ONE_TO_ALL,
-    PP_ONLY,
-    RANK_ZERO,
-    THREE_D,
-    Protocol,
-    protocol_of,
-    reduce_metrics,
-    registered,
-)
-from executor.workers.rule_worker import RuleWorker
+from executor.workers.protocols import PROTOCOLS, protocol_of, registered
+from executor.workers.stages import STAGES
 from rlplan.layout import GenerateLayout, TrainLayout
 from tests.executor.harness import ReusedWorker
 
@@ -50,8 +40,9 @@ def joined(lists):
 
 
 @given(tp=sizes, pp=sizes, cp=sizes, dp=sizes, items=st.lists(st.integers(), max_size=20))
-@pytest.mark.parametrize("protocol", [THREE_D, MICRO_DP, DP_PROTO], ids=lambda p: p.name)
+@pytest.mark.parametrize("protocol", ["three-d", "micro-dp", "dp"])
 def test_what_is_distributed_and_returned_is_collected_whole(protocol, tp, pp, cp, dp, items):
+    protocol = PROTOCOLS.load(protocol)
     positions = train_positions(tp, tp * pp * cp * dp, pp, cp)
     by_rank = protocol.distribute(positions, items, split_list)
     assert sorted(by_rank) == list(range(tp * pp * cp * dp))
@@ -77,8 +68,8 @@ def generate_layouts(draw):
 @given(layout=generate_layouts(), items=st.lists(st.integers(), max_size=20))
 def test_micro_groups_collect_whole_too(layout, items):
     positions = generate_positions(layout)
-    by_rank = MICRO_DP.distribute(positions, items, split_list)
-    assert MICRO_DP.collect(positions, by_rank, joined) == items
+    by_rank = PROTOCOLS.load("micro-dp").distribute(positions, items, split_list)
+    assert PROTOCOLS.load("micro-dp").collect(positions, by_rank, joined) == items
 
 
 def test_generation_positions_are_those_of_the_zero_redundancy_groups():
@@ -89,40 +80,56 @@ def test_generation_positions_are_those_of_the_zero_redundancy_groups():
 
 def test_tensor_parallel_ranks_get_the_same_rows_and_only_their_first_is_heard():
     positions = train_positions(2, 4)
-    assert THREE_D.distribute(positions, [1, 2, 3, 4], split_list) == {
+    assert PROTOCOLS.load("three-d").distribute(positions, [1, 2, 3, 4], split_list) == {
         0: [1, 2],
         1: [1, 2],
         2: [3, 4],
         3: [3, 4],
     }
-    assert THREE_D.collect(positions, {0: "a", 1: "b", 2: "c", 3: "d"}, list) == ["a", "c"]
+    assert PROTOCOLS.load("three-d").collect(positions, {0: "a", 1: "b", 2: "c", 3: "d"}, list) == [
+        "a",
+        "c",
+    ]
 
 
 def test_the_last_stage_of_a_pipeline_is_heard_and_every_stage_where_all_are_asked():
     positions = train_positions(2, 8, 2)
     assert positions.groups() == ((0, 1, 2, 3), (4, 5, 6, 7))
     results = dict(enumerate("abcdefgh"))
-    assert THREE_D.collect(positions, results, list) == ["c", "g"]
-    assert MICRO_DP.collect(positions, results, list) == ["a", "e"]
-    assert PP_ONLY.distribute(positions, "x", split_list) == dict.fromkeys(range(8), "x")
-    assert PP_ONLY.collect(positions, results, list) == ["a", "c"]
+    assert PROTOCOLS.load("three-d").collect(positions, results, list) == ["c", "g"]
+    assert PROTOCOLS.load("micro-dp").collect(positions, results, list) == ["a", "e"]
+    assert PROTOCOLS.load("pp-only").distribute(positions, "x", split_list) == dict.fromkeys(
+        range(8), "x"
+    )
+    assert PROTOCOLS.load("pp-only").collect(positions, results, list) == ["a", "c"]
 
 
 def test_all_ranks_get_one_argument_and_all_are_heard():
     positions = train_positions(1, 3)
-    assert ONE_TO_ALL.distribute(positions, "x", split_list) == {0: "x", 1: "x", 2: "x"}
-    assert ONE_TO_ALL.collect(positions, {2: "c", 0: "a", 1: "b"}, list) == ["a", "b", "c"]
+    assert PROTOCOLS.load("one-to-all").distribute(positions, "x", split_list) == {
+        0: "x",
+        1: "x",
+        2: "x",
+    }
+    assert PROTOCOLS.load("one-to-all").collect(positions, {2: "c", 0: "a", 1: "b"}, list) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_each_rank_gets_its_own_argument():
     positions = train_positions(1, 2)
-    assert ALL_TO_ALL.distribute(positions, ["a", "b"], split_list) == {0: "a", 1: "b"}
+    assert PROTOCOLS.load("all-to-all").distribute(positions, ["a", "b"], split_list) == {
+        0: "a",
+        1: "b",
+    }
 
 
 def test_only_the_first_rank_is_called():
     positions = train_positions(1, 3)
-    assert RANK_ZERO.distribute(positions, "x", split_list) == {0: "x"}
-    assert RANK_ZERO.collect(positions, {0: "y"}, list) == "y"
+    assert PROTOCOLS.load("rank-zero").distribute(positions, "x", split_list) == {0: "x"}
+    assert PROTOCOLS.load("rank-zero").collect(positions, {0: "y"}, list) == "y"
 
 
 def test_metrics_are_reduced_by_the_last_word_of_their_names():
@@ -132,17 +139,22 @@ def test_metrics_are_reduced_by_the_last_word_of_their_names():
         2: {"loss": 0.5, "norm_mean": 4.0, "peak_max": 3.0},
         3: {"loss": 9.0, "norm_mean": 9.0, "peak_max": 9.0},
     }
-    reduced = DP_METRIC.collect(train_positions(2, 4), parts, reduce_metrics)
+    reduced = PROTOCOLS.load("dp-metric").collect(train_positions(2, 4), parts, reduce_metrics)
     assert reduced == {"loss": 1.5, "norm_mean": 3.0, "peak_max": 5.0}
 
 
 def test_a_method_declares_its_protocol():
-    @registered(DP_PROTO)
+    @registered("dp")
     def method():
         return None
 
-    assert protocol_of(method) is DP_PROTO
-    assert protocol_of(RuleWorker.rule) is DP_PROTO
+    assert protocol_of(method) is PROTOCOLS.load("dp")
+    assert protocol_of(HostWorker.prepare) is PROTOCOLS.load("one-to-all")
+
+
+@pytest.mark.parametrize("kind", STAGES.names())
+def test_every_stage_names_a_protocol(kind):
+    assert STAGES.load(kind).PROTOCOL in PROTOCOLS.names()
 
 
 def test_rows_are_split_within_every_mini_batch():
@@ -198,15 +210,22 @@ def test_rows_of_one_piece_are_passed_on_without_a_copy():
     assert np.shares_memory(found["x"], held["x"])
 
 
-def test_a_protocol_of_ones_own_is_two_functions():
-    def to_stage_leaders(positions, argument, _):
-        return {rank: argument for rank in range(positions.ranks) if positions.tp[rank] == 0}
+LARGEST_OF_STAGES = """
+def distribute(positions, argument, _):
+    return {rank: argument for rank in range(positions.ranks) if positions.tp[rank] == 0}
 
-    def largest(_, results, __):
-        return max(results.values())
+def collect(_, results, __):
+    return max(results.values())
+"""
+
+
+def test_a_protocol_of_ones_own_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "largest_of_stages.py").write_text(LARGEST_OF_STAGES)
+    monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(tmp_path)])
+    monkeypatch.setattr(PROTOCOLS, "_path", protocols.__path__)
 
     class Scorer:
-        @registered(Protocol("LARGEST_OF_STAGES", to_stage_leaders, largest))
+        @registered("largest-of-stages")
         def score(self, offset):
             return offset
 
@@ -218,30 +237,30 @@ def test_a_protocol_of_ones_own_is_two_functions():
 
 
 LAWS = {
-    ONE_TO_ALL: lambda positions, item: [item] * positions.ranks,
-    PP_ONLY: lambda positions, item: [item] * positions.pp_size,
-    DP_METRIC: lambda positions, item: [item] * positions.dp_size,
-    RANK_ZERO: lambda _, item: item,
+    "one-to-all": lambda positions, item: [item] * positions.ranks,
+    "pp-only": lambda positions, item: [item] * positions.pp_size,
+    "dp-metric": lambda positions, item: [item] * positions.dp_size,
+    "rank-zero": lambda _, item: item,
 }
 
 
 @given(tp=sizes, pp=sizes, dp=sizes, item=st.integers())
-@pytest.mark.parametrize("protocol", LAWS, ids=lambda p: p.name)
+@pytest.mark.parametrize("protocol", LAWS)
 def test_what_is_passed_back_unchanged_comes_once_from_each_who_is_heard(
     protocol, tp, pp, dp, item
 ):
     positions = train_positions(tp, tp * pp * dp, pp)
-    by_rank = protocol.distribute(positions, item, lambda whole, parts: [whole] * parts)
-    expected = LAWS[protocol](positions, item)
-    assert protocol.collect(positions, by_rank, list) == expected
+    named = PROTOCOLS.load(protocol)
+    by_rank = named.distribute(positions, item, lambda whole, parts: [whole] * parts)
+    assert named.collect(positions, by_rank, list) == LAWS[protocol](positions, item)
 
 
 @given(tp=sizes, pp=sizes, dp=sizes)
 def test_arguments_of_their_own_come_back_in_the_order_of_ranks(tp, pp, dp):
     positions = train_positions(tp, tp * pp * dp, pp)
     items = list(range(positions.ranks))
-    by_rank = ALL_TO_ALL.distribute(positions, items, split_list)
-    assert ALL_TO_ALL.collect(positions, by_rank, list) == items
+    by_rank = PROTOCOLS.load("all-to-all").distribute(positions, items, split_list)
+    assert PROTOCOLS.load("all-to-all").collect(positions, by_rank, list) == items
 
 
 # A gigabyte in all; RLPLAN_TEST_PAYLOADS says another count.
@@ -254,10 +273,10 @@ def test_the_controller_stays_small_while_payloads_go_from_worker_to_worker(work
     before = resident_bytes()
     peak = before
     for _ in range(PAYLOADS):
-        (holder,) = fetched(group.send("give", {0: (PAYLOAD_BYTES,)})).values()
+        (holder,) = fetched(group.send("put_payload", {0: (PAYLOAD_BYTES,)})).values()
         # As an argument, like a task's inputs; what comes of it, as large, goes back.
-        values, _ = group.send("hand_on", {1: (holder[0],)}, num_returns=2)[1]
-        _, report = group.send("hand_on", {0: (values,)}, num_returns=2)[0]
+        values, _ = group.send("forward_payload", {1: (holder[0],)}, num_returns=2)[1]
+        _, report = group.send("forward_payload", {0: (values,)}, num_returns=2)[0]
         fetched({"report": report})
         peak = max(peak, resident_bytes())
     assert peak - before < PAYLOAD_BYTES

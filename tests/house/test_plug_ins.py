@@ -7,7 +7,11 @@ import pytest
 
 from executor.learning.losses import LOSSES
 from executor.learning.rules import RULES
+from executor.parallel.positions import train_positions
 from executor.rollout.engines import ENGINES
+from executor.workers.protocols import PROTOCOLS
+from executor.workers.stages import STAGES
+from executor.workers.transports import TRANSPORTS
 from planner.evaluation.reproductions import REPRODUCTIONS
 from planner.evaluation.tables import READERS
 from planner.objectives import OBJECTIVES
@@ -40,13 +44,16 @@ PLUG_INS = {
         LOSSES,
         OBJECTIVES,
         PROBES,
+        PROTOCOLS,
         READERS,
         REPRODUCTIONS,
         RULES,
         SEARCHERS,
+        STAGES,
         STAGE_KINDS,
         STRATEGIES,
         TRANSFERS,
+        TRANSPORTS,
     )
 }
 
@@ -150,3 +157,16 @@ def test_every_kind_of_task_uses_fields_that_layouts_have(name):
     assert kind.layout_fields <= {field.name for field in dataclasses.fields(TaskPlan)}
     assert (kind.runs_on == "gpus") == (kind.engine is not None)
     assert kind.engine == "train" or not kind.has_gradients
+
+
+def test_every_kind_of_task_has_a_stage_in_the_executor():
+    assert STAGES.names() == STAGE_KINDS.names()
+
+
+@pytest.mark.parametrize("name", PROTOCOLS.names())
+def test_every_transfer_protocol_collects_what_it_distributes(name):
+    protocol, positions = PROTOCOLS.load(name), train_positions(2, 8, 2)
+    given = {"all-to-all": list("abcdefgh")}.get(name, "abcd")
+    by_rank = protocol.distribute(positions, given, lambda whole, parts: [whole] * parts)
+    assert set(by_rank) <= set(range(positions.ranks))
+    assert protocol.collect(positions, by_rank, list) in (given, [given] * 2, [given] * 8)

@@ -3,14 +3,14 @@
 import gc
 import sys
 
-from executor.workers.protocols import ALL_TO_ALL, registered
+from executor.workers.protocols import registered
 from tests.executor.harness import ReusedWorker
 
 
 class VllmWorker(ReusedWorker):
     """Forget the engine before, and the process groups that vLLM keeps for a whole process."""
 
-    @registered(ALL_TO_ALL)
+    @registered("all-to-all")
     def join(self, place):
         if "vllm" in sys.modules:
             from vllm.distributed.parallel_state import (
@@ -19,7 +19,7 @@ class VllmWorker(ReusedWorker):
             )
 
             # An engine ends the process group when it is collected: now, not in the next plan.
-            self._engines = self._models = None
+            self._stages = self._models = None
             gc.unfreeze()
             gc.collect()
             destroy_model_parallel()

@@ -1,0 +1,41 @@
+"""A worker of a host pool: one process on a CPU core, without torch, that runs the pool's stages."""
+
+from typing import Any
+
+from executor.data.batches import Columns
+from executor.workers.calls import HostSetup, StoreCall, TaskCall
+from executor.workers.process_state import peak_bytes, read_random_states, write_random_states
+from executor.workers.protocols import registered
+from executor.workers.stages import STAGES
+
+
+class HostWorker:
+    """Run the tasks of a host pool."""
+
+    @registered("one-to-all")
+    def prepare(self, setup: HostSetup) -> None:
+        """Load what the pool's tasks need."""
+        self._stages = {
+            task.name: STAGES.load(task.kind).Stage(setup, task) for task in setup.tasks
+        }
+
+    def run(self, call: TaskCall, *pieces: Columns) -> Any:
+        """Run a task on this worker's rows."""
+        return self._stages[call.task.name].run(call, pieces)
+
+    @registered("one-to-all")
+    def peak(self, _: None) -> int:
+        """Return the largest resident bytes of this process."""
+        return peak_bytes("cpu")
+
+    @registered("one-to-all")
+    def save_checkpoint(self, call: StoreCall) -> None:
+        """Write this process's random states: rules may use random numbers."""
+        write_random_states(call.random_file)
+
+    @registered("one-to-all")
+    def load_checkpoint(self, call: StoreCall) -> bool:
+        """Take over the random states of this rank, if there are any; nothing generates here."""
+        if call.random_file.exists():
+            read_random_states(call.random_file)
+        return False

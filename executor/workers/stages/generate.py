@@ -1,0 +1,82 @@
+"""Generation: responses to a replica's prompts, by the engine that the plan names."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from executor.data.batches import PADDING, RESPONSE, Columns, as_baseline
+from executor.data.workload import response_lengths
+from executor.parallel.positions import RankPositions, generation_positions
+from executor.rollout.engines import EngineSetup, start_engine
+from executor.rollout.sampling import GenerateSettings
+from executor.workers.calls import Outcome, TaskCall, run_task
+from executor.workers.pool_models import PoolModels, as_array
+from rlplan.dataflow import Task
+from rlplan.plan import Plan
+
+PROTOCOL = "micro-dp"
+
+
+def positions(plan: Plan, _: Task) -> RankPositions:
+    """Return where the pool's ranks stand during generation."""
+    return generation_positions(plan)
+
+
+class Stage:
+    """Generate with the actor's weights in the generate layout."""
+
+    def __init__(self, pool: PoolModels, task: Task) -> None:
+        self._pool, setup = pool, pool.setup
+        pool.build_generator(task)
+        self._layout = setup.plan.tasks[task.name]
+        start = EngineSetup(job=setup.plan.job, layout=self._layout, seed=setup.seed)
+        self._engine = start_engine(self._layout.engine, pool.generator, start)
+
+    def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
+        """Generate responses of this replica's prompts."""
+        leads = self._pool.generator.mesh.comes_first
+        results = run_task(call, pieces, lambda columns: self._generate(call, columns), leads=leads)
+        if self._pool.transition is not None:
+            self._pool.transition.end()
+        return results
+
+    def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
+        self._engine.load_weights()
+        outputs, metrics = self._responses(call, columns)
+        if "baseline_sequences" in call.task.outputs:
+            greedy, greedy_metrics = self._responses(call, columns, greedy=True)
+            outputs = {**outputs, **as_baseline(greedy)}
+            metrics = {**metrics, "tokens": metrics["tokens"] + greedy_metrics["tokens"]}
+        self._engine.release()
+        return outputs, metrics
+
+    def _responses(self, call: TaskCall, columns: Columns, *, greedy: bool = False) -> Outcome:
+        setup, tensor = self._pool.setup, self._pool.tensor
+        job = setup.plan.job
+        lengths = response_lengths(job, call.iteration)
+        rows = np.concatenate(
+            [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
+        )
+        made = self._engine.generate(
+            tensor(columns["prompt_tokens"]),
+            tensor(columns["prompt_present"]),
+            tensor(lengths[rows]),
+            torch.from_numpy(rows),
+            int(lengths.max()),
+            GenerateSettings(
+                max_running=self._layout.max_running,
+                temperature=job.hyperparameters.temperature,
+                seed=setup.seed,
+                iteration=call.iteration,
+                eos_id=setup.eos_id,
+                greedy=greedy,
+            ),
+        )
+        sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
+        metrics = {
+            "response_tokens": float((sequences["parts"] == RESPONSE).sum()),
+            "tokens": float((sequences["parts"] != PADDING).sum()),
+        }
+        log_probs = {"log_probs": as_array(made.log_probs)}
+        return {"sequences": sequences, "log_probs": log_probs}, metrics

@@ -1,0 +1,57 @@
+"""Updates of a model on this rank's share of every mini-batch."""
+
+from typing import Any
+
+from executor.data.batches import Columns
+from executor.learning.experience import effective_settings, make_experience
+from executor.learning.train import update_model
+from executor.parallel.meshes import reduce_sum_over_dp
+from executor.parallel.positions import RankPositions, task_positions
+from executor.workers.calls import Outcome, TaskCall, run_task
+from executor.workers.pool_models import PoolModels
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task
+from rlplan.plan import Plan
+
+PROTOCOL = "three-d"
+
+
+def positions(plan: Plan, task: Task) -> RankPositions:
+    """Return where the pool's ranks stand while they train."""
+    return task_positions(plan.tasks[task.name], plan.pool_of(task.name).gpus)
+
+
+class Stage:
+    """Train a role's model."""
+
+    def __init__(self, pool: PoolModels, task: Task) -> None:
+        self._pool, self._shard = pool, pool.shard_of(task)
+        self._micro_batch = pool.setup.plan.tasks[task.name].micro_batch
+        self._algorithm = load_algorithm(pool.setup.plan.job.algorithm)
+
+    def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
+        """Update the model."""
+        leads = self._shard.mesh.leads
+        return run_task(call, pieces, lambda columns: self._train(call, columns), leads=leads)
+
+    def _train(self, call: TaskCall, columns: Columns) -> Outcome:
+        job = self._pool.setup.plan.job
+        batch, sums = make_experience(
+            job,
+            self._algorithm,
+            {name: self._pool.tensor(column) for name, column in columns.items()},
+            call.state,
+            reduce_sum_over_dp(self._shard.mesh),
+        )
+        assert call.task.loss is not None
+        with self._shard.states_on_device():
+            losses = update_model(
+                self._shard,
+                batch,
+                call.task.loss,
+                effective_settings(self._algorithm, job.hyperparameters),
+                updates=job.workload.updates,
+                epochs=job.workload.epochs,
+                micro_batch=self._micro_batch,
+            )
+        return {}, {**losses, **sums}

@@ -1,0 +1,57 @@
+"""Transports, one file each: how weights travel from the train pool to a generate pool of its own.
+
+The controller calls `send` of the transport's file; ranks of both pools have an `Endpoint` each, to
+which their workers pass the calls on.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from executor.weights.reshard import ShardLayout
+from executor.workers.calls import CallReport
+from executor.workers.pool_models import PoolModels
+from executor.workers.pools import WorkerGroup
+from rlplan.plug_ins import PlugIns
+
+DEFAULT_TRANSPORT = "object-store"
+
+Reports = Mapping[int, Any]
+"""By rank, references of reports."""
+
+
+class Endpoint(Protocol):
+    """Send or receive weights on a rank."""
+
+    def __init__(self, models: PoolModels) -> None:
+        """Take the rank's models, whose weights are sent or written."""
+
+    def send(self, request: Any) -> tuple[Any, CallReport]:
+        """Hand out this rank's part of the trained weights; return where it is."""
+
+    def receive(self, request: Any) -> CallReport:
+        """Write this rank's generate shard from what the train pool's ranks sent."""
+
+
+class Transport(Protocol):
+    """Have what a transport's file has."""
+
+    Endpoint: type[Endpoint]
+
+    def send(
+        self,
+        source: WorkerGroup,
+        target: WorkerGroup,
+        leaders: Sequence[int],
+        shards: Sequence[ShardLayout],
+        bucket_bytes: int,
+    ) -> tuple[Reports, Reports]:
+        """Call `send_weights` and `receive_weights` of workers; return both pools' last reports.
+
+        Args:
+            leaders: Ranks of the train pool that hold one copy of the model between them.
+            shards: What the generate pool's ranks hold.
+            bucket_bytes: The most that may be under way at a time.
+        """
+
+
+TRANSPORTS = PlugIns[Transport](__name__, __path__, kind="transport")
