@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.searchers import load_searcher
 from planner.searchers.exact import Progress
 from profiles.facts import Facts
@@ -21,7 +21,7 @@ def search(
     facts: Facts,
     *,
     searcher: str = DEFAULT_SEARCHER,
-    fixed: Fixed = NOTHING_FIXED,
+    pinned: Pinned = NOTHING_PINNED,
     progress: Progress | None = None,
     objective: str | None = None,
     specs: Specs | None = None,
@@ -30,7 +30,7 @@ def search(
     """Return plans of a resolved job, best first.
 
     Args:
-        fixed: What the user fixed (`planner.requests.drafts` reads it from a partial plan); the rest is searched.
+        pinned: What the user pinned (`planner.requests.drafts` reads it from a partial plan); the rest is searched.
         objective: What to minimise (`planner.objectives`); None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         options: Of the searcher, such as `seconds`.
@@ -43,7 +43,7 @@ def search(
         return load_searcher(searcher)(
             job,
             facts,
-            fixed=fixed,
+            pinned=pinned,
             progress=progress,
             objective=objective,
             specs=specs,

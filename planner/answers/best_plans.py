@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import cache
 
-from planner.answers.binding_specs import binding_error
 from planner.answers.frontier import Progress, Solve, find_frontier
-from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.answers.infeasible_specs import infeasible_specs_error
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.search import search
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
@@ -19,14 +19,14 @@ def best_plans(
     job: Job,
     facts: Facts,
     *,
-    fixed: Fixed = NOTHING_FIXED,
+    pinned: Pinned = NOTHING_PINNED,
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
     """Return plans of a resolved job by its objective under its specs, best first.
 
     Args:
-        fixed: What the user fixed.
+        pinned: What the user pinned.
         seconds: When to stop with the best plan so far; None searches to the end.
 
     Raises:
@@ -34,9 +34,11 @@ def best_plans(
             the nearest value is that a plan can keep.
     """
     try:
-        return search(job, facts, fixed=fixed, seconds=seconds, progress=progress)
+        return search(job, facts, pinned=pinned, seconds=seconds, progress=progress)
     except InfeasibleError as error:
-        raise binding_error(job, job.specs, _solver(job, facts, seconds, fixed), error) from None
+        raise infeasible_specs_error(
+            job, job.specs, _solver(job, facts, seconds, pinned), error
+        ) from None
 
 
 def best_front(
@@ -44,30 +46,30 @@ def best_front(
     facts: Facts,
     names: Sequence[str],
     *,
-    fixed: Fixed = NOTHING_FIXED,
+    pinned: Pinned = NOTHING_PINNED,
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Frontier:
     """Return the Pareto front of a resolved job over two or three objectives, under its specs.
 
     Args:
-        fixed: What the user fixed.
+        pinned: What the user pinned.
         seconds: When to stop each of the searches with the best plan so far; None searches to the end.
 
     Raises:
         UserError: The names are not two or three different objectives.
         InfeasibleError: As `best_plans`.
     """
-    solve = _solver(job, facts, seconds, fixed)
+    solve = _solver(job, facts, seconds, pinned)
     try:
         return find_frontier(job, solve, names, specs=job.specs, progress=progress)
     except InfeasibleError as error:
-        raise binding_error(job, job.specs, solve, error) from None
+        raise infeasible_specs_error(job, job.specs, solve, error) from None
 
 
-def _solver(job: Job, facts: Facts, seconds: float | None, fixed: Fixed) -> Solve:
+def _solver(job: Job, facts: Facts, seconds: float | None, pinned: Pinned) -> Solve:
     @cache
     def solve(objective: str, specs: Specs) -> SearchResult:
-        return search(job, facts, fixed=fixed, objective=objective, specs=specs, seconds=seconds)
+        return search(job, facts, pinned=pinned, objective=objective, specs=specs, seconds=seconds)
 
     return solve

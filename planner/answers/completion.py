@@ -1,18 +1,18 @@
-"""Fill what a user's plan leaves open: the best layouts, or pools, that keep what is fixed."""
+"""Fill what a user's plan leaves open: the best layouts, or pools, that keep what is pinned."""
 
 from dataclasses import fields, replace
 from pathlib import Path
 
-from planner.exact.best_first import Effort
-from planner.exact.infeasibility import pool_misfit_reason
+from planner.exact.best_first import SearchBudget
+from planner.exact.infeasibility import pool_infeasibility_reason
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.allocations import Share
 from planner.placements.partitions import GENERATION, placed_roles
 from planner.plans.assembly import assemble, plan_of
 from planner.requests.checks import check_plan
-from planner.requests.drafts import fixed_of, named, read_draft
-from planner.requests.pinned import Fixed
+from planner.requests.drafts import named, pinned_parts, read_draft
+from planner.requests.pinned import Pinned
 from planner.search import search
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
@@ -38,19 +38,19 @@ def load_plan(path: Path, profile: Path | None = None) -> tuple[Plan, Facts]:
 
 
 def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Plan:
-    """Return a plan in which everything is chosen; what the user fixed stays as it is.
+    """Return a plan in which everything is chosen; what the user pinned stays as it is.
 
     Raises:
-        FileError: The fixed parts contradict each other, or no layout keeps them.
+        FileError: The pinned parts contradict each other, or no layout keeps them.
     """
     draft = named(draft, job)
-    fixed = fixed_of(draft, job, file)
+    pinned = pinned_parts(draft, job, file)
     pools = _whole_pools(draft)
-    placed = {role for each in fixed.pools for role in each.members if role != GENERATION}
+    placed = {role for each in pinned.pools for role in each.members if role != GENERATION}
     if pools is None or placed != set(placed_roles(job)):
-        plan = _searched(draft, fixed, job, facts)
+        plan = _searched(draft, pinned, job, facts)
     else:
-        plan = _as_written(draft, pools, job) or _chosen(draft, pools, fixed, job, facts, file)
+        plan = _as_written(draft, pools, job) or _chosen(draft, pools, pinned, job, facts, file)
     if draft.staleness is not None:
         plan = replace(plan, staleness=draft.staleness)
     plan = replace(plan, bucket_bytes=draft.bucket_bytes)
@@ -59,7 +59,7 @@ def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Pl
 
 
 def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
-    """Return a draft's pools if their devices and sizes are all fixed."""
+    """Return a draft's pools if their devices and sizes are all pinned."""
     found = []
     for pool in draft.pools:
         gpus = pool.gpus or (1 if pool.device == HOST_DEVICE else None)
@@ -69,10 +69,10 @@ def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
     return tuple(found)
 
 
-def _searched(draft: PlanDraft, fixed: Fixed, job: Job, facts: Facts) -> Plan:
+def _searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts) -> Plan:
     """Choose what is open, pools included, for the fewest seconds."""
-    fixed = replace(fixed, mode=draft.mode or "sync")
-    return search(job, facts, fixed=fixed, objective="throughput", specs=NO_SPECS).plans[0].plan
+    pinned = replace(pinned, mode=draft.mode or "sync")
+    return search(job, facts, pinned=pinned, objective="throughput", specs=NO_SPECS).plans[0].plan
 
 
 def _as_written(draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job) -> Plan | None:
@@ -108,39 +108,39 @@ def _layout(written: TaskDraft, task: Task, job: Job) -> TaskPlan:
 def _chosen(
     draft: PlanDraft,
     pools: tuple[ResourcePool, ...],
-    fixed: Fixed,
+    pinned: Pinned,
     job: Job,
     facts: Facts,
     file: str,
 ) -> Plan:
     """Choose the layouts of the fewest seconds for the draft's own pools, where they stand."""
     gpu_pools = [pool for pool in pools if not pool.is_host]
-    placement = tuple(pool.members for pool in fixed.pools)
+    placement = tuple(pool.members for pool in pinned.pools)
     own = draft.transition if draft.transition != "two-copies" else None
-    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, own, fixed)
+    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, own, pinned)
     skeleton = Plan(job=job, pools=pools, tasks=FrozenDict(), order=FrozenDict())
     sites = sites_of(skeleton, facts)
     places = []
     for pool, members in zip(gpu_pools, placement, strict=True):
         site = sites[pool.name]
         if not len(space.pools.quick(members, site)):
-            reason = pool_misfit_reason(members, site, space)
-            problem = f"no layout that keeps what is fixed fits: {reason}"
+            reason = pool_infeasibility_reason(members, site, space)
+            problem = f"no layout that keeps what is pinned fits: {reason}"
             raise FileError(file, problem, field=f"pools.{pool.name}")
         group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
         places.append((Share(group, pool.gpus), site))
     search = PlacementSearch(space, placement, draft.mode or "sync", tuple(places))
     search.quick()
-    search.exact(search.found.value, Effort())
+    search.exact(search.found.value, SearchBudget())
     chosen = search.found.choice
     if chosen is None:
         generating = search.bounds.generating
         pool, site = gpu_pools[generating], places[generating][1]
-        reason = pool_misfit_reason(placement[generating], site, space)
-        problem = f"no layout that keeps what is fixed fits: {reason}"
+        reason = pool_infeasibility_reason(placement[generating], site, space)
+        problem = f"no layout that keeps what is pinned fits: {reason}"
         raise FileError(file, problem, field=f"pools.{pool.name}")
     chosen = replace(chosen, transition=draft.transition or chosen.transition)
-    return _in_place(plan_of(chosen, job, draft.made_by, fixed), pools)
+    return _in_place(plan_of(chosen, job, draft.made_by, pinned), pools)
 
 
 def _in_place(plan: Plan, pools: tuple[ResourcePool, ...]) -> Plan:

@@ -35,7 +35,7 @@ USUAL_DIVISIONS = {2: 12, 3: 4}
 ROUNDING = 1e-9
 
 
-class _Asker:
+class _LimitedSearches:
     """Ask for optimal plans under limits, and remember what was found under which."""
 
     def __init__(self, job: Job, solve: Solve, names: tuple[str, ...], specs: Specs) -> None:
@@ -116,26 +116,26 @@ def find_frontier(
     started = time.perf_counter()
     names = tuple(names)
     check_names(names)
-    asker = _Asker(job, solve, names, specs)
+    limited = _LimitedSearches(job, solve, names, specs)
     none = (math.inf,) * len(names)
-    ends = {name: point for name in names if (point := asker.best(name, none))}
-    asker.note(none, ends[names[0]])
-    grid = _grid([asker.figures(end) for end in ends.values()], divisions)
+    ends = {name: point for name in names if (point := limited.best(name, none))}
+    limited.note(none, ends[names[0]])
+    grid = _grid([limited.figures(end) for end in ends.values()], divisions)
     points = list(ends.values())
     for done, limits in enumerate(grid):
         if progress:
             progress(done, len(grid), f"{len(points)} points of the front")
-        if not asker.knows(limits):
-            point = asker.best(names[0], limits)
-            asker.note(limits, point)
+        if not limited.knows(limits):
+            point = limited.best(names[0], limits)
+            limited.note(limits, point)
             points += [point] if point else []
     if progress:
         progress(len(grid), len(grid), "done")
     return Frontier(
         objectives=names,
-        units=FrozenDict({name: each.unit for name, each in asker.objectives.items()}),
+        units=FrozenDict({name: each.unit for name, each in limited.objectives.items()}),
         points=_front(points, ends, names),
-        searches=asker.searches,
+        searches=limited.searches,
         search_seconds=time.perf_counter() - started,
     )
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from planner.exact.arrangements import Arrangements
 from planner.exact.candidates import Candidates
-from planner.exact.generations import Part, Way
+from planner.exact.generations import GenerationOption, ShareRows
+from planner.exact.other_pools import OtherPools
 from planner.exact.placement_bounds import PlacementBounds
 from planner.exact.space import Space
 from planner.layouts.pareto import front_rows
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class SearchBudget:
     """Limit what a search may spend; None is no limit.
 
     Attributes:
@@ -56,7 +56,7 @@ class Effort:
     deadline: float = math.inf
 
 
-class Judge(Protocol):
+class PlacementEvaluator(Protocol):
     """Say what candidates and choices of a placement are worth."""
 
     space: Space
@@ -67,65 +67,65 @@ class Judge(Protocol):
         """Simulate a choice's plan, remember it if it is the best, and return its value."""
 
     def straddling(
-        self, allocation: tuple[Share, ...], sites: tuple[Site, ...], worth: float
+        self, allocation: tuple[Share, ...], sites: tuple[Site, ...], cutoff: float
     ) -> float:
         """Search an allocation some of whose pools straddle nodes; return what it cannot beat."""
 
 
-class Contest:
+class BestFirst:
     """Hand out candidates by their bounds, and simulate those whose generation was played."""
 
     def __init__(
         self,
-        search: Judge,
+        search: PlacementEvaluator,
         candidates: Candidates,
-        arranged: Arrangements,
-        worth: float,
+        others: OtherPools,
+        cutoff: float,
     ) -> None:
         self.search, self.candidates = search, candidates
-        self.arranged = {
-            share: self._fitting(share, arranged)
+        self.others = {
+            share: self._fitting(share, others)
             for share in dict.fromkeys(way.share for way in candidates.ways)
         }
         self._heap: list[tuple[float, int, int]] = []
-        for share, some in self.arranged.items():
+        for share, some in self.others.items():
             here = [place for place, way in enumerate(candidates.ways) if way.share == share]
             places = np.flatnonzero(np.isin(candidates.way, here))
             bounds = self._bounds(places, some).min(axis=1, initial=math.inf)
-            for place, bound in zip(places[bounds < worth], bounds[bounds < worth], strict=True):
+            for place, bound in zip(places[bounds < cutoff], bounds[bounds < cutoff], strict=True):
                 self._heap.append((float(bound), share.gpus, int(place)))
         heapq.heapify(self._heap)
 
-    def run(self, parts: list[list[Part]], worth: float, effort: Effort) -> float:
+    def run(self, parts: list[list[ShareRows]], cutoff: float, budget: SearchBudget) -> float:
         """Return what none of the candidates can beat once all that may win were simulated."""
         found, seen = self.search.found, math.inf
         plays = simulations = 0
         while self._heap:
             bound, gpus, place = heapq.heappop(self._heap)
-            best = min(worth, found.value)
+            best = min(cutoff, found.value)
             if bound >= best:
                 return min(seen, best)
-            if time.perf_counter() > effort.deadline or plays >= effort.plays:
+            if time.perf_counter() > budget.deadline or plays >= budget.plays:
                 return min(seen, bound)
             if not self.candidates.is_exact[place]:
                 if not self.candidates.raise_bound(place, self.search.space):
                     plays += 1
                     self.candidates.tighten(place, self.search.space)
-                some = self.arranged[self._way(place).share]
+                some = self.others[self._way(place).share]
                 again = float(self._bounds(np.array([place]), some).min())
                 if again < best:
                     heapq.heappush(self._heap, (again, gpus, place))
                 continue
             for leaf_bound, choice in self._leaves(place, parts):
-                if leaf_bound >= min(worth, found.value):
+                if leaf_bound >= min(cutoff, found.value):
                     break
-                if simulations >= effort.simulations:
+                if simulations >= budget.simulations:
                     return min(seen, leaf_bound)
                 simulations += 1
-                seen = min(seen, self._judge(choice, leaf_bound, worth))
-        return min(seen, worth, found.value)
+                seen = min(seen, self._evaluated(choice, leaf_bound, cutoff))
+        return min(seen, cutoff, found.value)
 
-    def try_some(self, parts: list[list[Part]], plays: int) -> None:
+    def try_some(self, parts: list[list[ShareRows]], plays: int) -> None:
         """Play the most promising candidates' generation, and simulate the best of them.
 
         Args:
@@ -139,32 +139,32 @@ class Contest:
             if played and bound >= min(played)[0]:
                 break
             looked_at.add(self.candidates.play(place, self.search.space))
-            some = self.arranged[self._way(place).share]
+            some = self.others[self._way(place).share]
             played.append((float(self._bounds(np.array([place]), some).min()), gpus, place))
         for _, _, place in sorted(played):
             for bound, choice in self._leaves(place, parts):
                 if not math.isfinite(bound):
                     break
-                self._judge(choice, bound, math.inf, tries_orders=choice.mode != "sync")
+                self._evaluated(choice, bound, math.inf, tries_orders=choice.mode != "sync")
                 if self.search.found.choice is not None:
                     return
 
-    def _way(self, place: int) -> Way:
+    def _way(self, place: int) -> GenerationOption:
         return self.candidates.ways[int(self.candidates.way[place])]
 
-    def _judge(
-        self, choice: Choice, leaf_bound: float, worth: float, *, tries_orders: bool = True
+    def _evaluated(
+        self, choice: Choice, leaf_bound: float, cutoff: float, *, tries_orders: bool = True
     ) -> float:
         """Simulate a choice where its pools really stand; return what its like cannot beat."""
         space = self.search.space
         sites = sites_for(space.job, choice.allocation)
         if sites is None:
             return math.inf
-        if self.search.bounds.fixed is None and sites != tuple(map(space.site, choice.allocation)):
-            return self.search.straddling(choice.allocation, sites, worth)
+        if self.search.bounds.given is None and sites != tuple(map(space.site, choice.allocation)):
+            return self.search.straddling(choice.allocation, sites, cutoff)
         value = self.search.simulated(choice)
         if tries_orders and leaf_bound * (1 + ROUNDING) < min(
-            value, worth, self.search.found.value
+            value, cutoff, self.search.found.value
         ):
             self._reorder(choice, leaf_bound)
         return leaf_bound
@@ -172,20 +172,20 @@ class Contest:
     def _reorder(self, choice: Choice, leaf_bound: float) -> None:
         """Simulate a choice in other orders of tasks on its pools, until one is as good as its bound."""
         space = self.search.space
-        own = {each.members for each in space.fixed.pools if each.order}
-        fixed = frozenset(i for i, members in enumerate(choice.placement) if members in own)
-        for orders in other_orders(choice.placement, space.tasks, choice.mode, fixed):
+        own = {each.members for each in space.pinned.pools if each.order}
+        pinned = frozenset(i for i, members in enumerate(choice.placement) if members in own)
+        for orders in other_orders(choice.placement, space.tasks, choice.mode, pinned):
             space.tally.consider("other orders of tasks")
             value = self.search.simulated(replace(choice, orders=orders))
             if value <= leaf_bound * (1 + ROUNDING):
                 return
 
-    def _fitting(self, share: Share, arranged: Arrangements) -> Arrangements:
-        """Return the arrangements that leave a share free, without those that others beat there."""
+    def _fitting(self, share: Share, others: OtherPools) -> OtherPools:
+        """Return the choices for the other pools that leave a share free and that none beats there."""
         space = self.search.space
-        used = arranged.used + self.search.bounds.used(share)
+        used = others.used + self.search.bounds.used(share)
         fits = np.flatnonzero(np.all(used <= space.limits, axis=1))
-        some = arranged.rows(fits)
+        some = others.rows(fits)
         if not space.score.counts_only_seconds:
             return some
         stages = (some.prepare, some.train, some.sender_prepare, some.sender_train)
@@ -194,7 +194,7 @@ class Contest:
         some = some.rows(order)  # of equal seconds the fewest GPUs come first
         return some.rows(front_rows(keys[order][:, :-1]))
 
-    def _bounds(self, places: Ints, some: Arrangements) -> Floats:
+    def _bounds(self, places: Ints, some: OtherPools) -> Floats:
         each = self.candidates
         own = (each.prepare[places], each.train[places])
         move = np.array([each.ways[way].move.seconds for way in each.way[places]])
@@ -202,10 +202,10 @@ class Contest:
             each.generate[places], own, each.used[places], each.work[places], move, some
         )
 
-    def _leaves(self, place: int, parts: list[list[Part]]) -> Iterator[tuple[float, Choice]]:
+    def _leaves(self, place: int, parts: list[list[ShareRows]]) -> Iterator[tuple[float, Choice]]:
         """Yield the candidate's choices in the order of their bounds, of equal ones the smallest."""
         way = self._way(place)
-        some = self.arranged[way.share]
+        some = self.others[way.share]
         bounds = self._bounds(np.array([place]), some)[0]
         last = None
         for row in np.lexsort((some.used.sum(axis=1), bounds)):
@@ -214,7 +214,7 @@ class Contest:
             last = bounds[row]
             yield float(last), self._choice(place, some.picks[row], parts)
 
-    def _choice(self, place: int, picks: Ints, parts: list[list[Part]]) -> Choice:
+    def _choice(self, place: int, picks: Ints, parts: list[list[ShareRows]]) -> Choice:
         search, way = self.search.bounds, self._way(place)
         shares: dict[int, Share] = {search.generating: way.share}
         generate = search.space.generations.task.name

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.exact.generations import Listed, Move, Part, Replicas, Way
+from planner.exact.generations import GenerationOption, Move, OptionRows, Replicas, ShareRows
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pareto import Rows
 from planner.layouts.pool_rows import PoolRows
-from planner.placements.partitions import UnitSet
+from planner.placements.partitions import ColocatedSet
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from simulator.costs.layout_columns import Flags, Floats, Ints
@@ -31,7 +31,7 @@ class Candidates:
         work: Of the pool, generation included, by figure that counts it; shape (rows, figures).
     """
 
-    ways: list[Way]
+    ways: list[GenerationOption]
     way: Ints
     row: Ints
     cache: Floats
@@ -84,7 +84,7 @@ class Candidates:
 class CandidateTable:
     """Make the candidates of one generating set."""
 
-    def __init__(self, space: Space, members: UnitSet) -> None:
+    def __init__(self, space: Space, members: ColocatedSet) -> None:
         self.space, self.members = space, members
         self.apart = generates_alone(members)
 
@@ -100,7 +100,7 @@ class CandidateTable:
         return known[key]
 
     def candidates(
-        self, parts: list[Part], limits_seconds: list[float], most_ways: float = np.inf
+        self, parts: list[ShareRows], limits_seconds: list[float], most_ways: float = np.inf
     ) -> Candidates:
         """Return all candidates of shares' rows whose pool alone takes less than its limit.
 
@@ -112,7 +112,9 @@ class CandidateTable:
         found = [self._known_ways(part, limit, most_ways) for part, limit in some]
         return self._stacked([each for of_part in found for each in of_part])
 
-    def _known_ways(self, part: Part, limit_seconds: float, most_ways: float) -> list[Listed]:
+    def _known_ways(
+        self, part: ShareRows, limit_seconds: float, most_ways: float
+    ) -> list[OptionRows]:
         """Return the ways of one share, which placements that differ in their other sets ask for too."""
         if limit_seconds < np.inf:
             return list(self._ways(part, limit_seconds, most_ways))
@@ -121,7 +123,9 @@ class CandidateTable:
             known[key] = list(self._ways(part, limit_seconds, most_ways))
         return known[key]
 
-    def _ways(self, part: Part, limit_seconds: float, most_ways: float) -> Iterator[Listed]:
+    def _ways(
+        self, part: ShareRows, limit_seconds: float, most_ways: float
+    ) -> Iterator[OptionRows]:
         """Yield ways to generate on a share with the rows that leave room for them."""
         share, site, rows = part
         count = 0
@@ -129,14 +133,14 @@ class CandidateTable:
             if count >= most_ways:
                 return
             for move in self._moves(sharding, replicas, site, rows):
-                way = Way(share, site, rows, replicas, move)
+                way = GenerationOption(share, site, rows, replicas, move)
                 found = self._of_way(way, places, limit_seconds)
                 if found is not None:
                     yield way, *found
                     count += 1
 
     def _promising(
-        self, rows: PoolRows, site: Site, worth: float
+        self, rows: PoolRows, site: Site, cutoff: float
     ) -> Iterator[tuple[Replicas, int, Ints]]:
         """Yield layouts of generation with rows of one sharding, the lowest bound first."""
         whole = rows.prepare + rows.train
@@ -151,11 +155,11 @@ class CandidateTable:
         ]
         known = dict(shardings)
         for bound, number, sharding in sorted(pairs):
-            if bound >= worth:
+            if bound >= cutoff:
                 return
             replicas = self.space.generations.replicas(site)[number]
             places = known[sharding]
-            yield replicas, sharding, places[whole[places] + replicas.bound_seconds < worth]
+            yield replicas, sharding, places[whole[places] + replicas.bound_seconds < cutoff]
 
     def _moves(self, sharding: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
         if self.apart:
@@ -192,7 +196,7 @@ class CandidateTable:
             return 0.0
         train = TaskPlan(pool="", engine=self.space.options.space.engine_of(self._update))
         shares = self.space.set_shares(("actor",))
-        if not shares:  # of what the user fixed, no share that others may get too can hold it
+        if not shares:  # of what the user pinned, no share that others may get too can hold it
             return 0.0
         smallest = self.space.site(shares[0])
         fastest = max(
@@ -201,7 +205,9 @@ class CandidateTable:
         source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
         return self.space.generations.sync_seconds(train, replicas.layout, source, site)
 
-    def _of_way(self, way: Way, places: Ints, worth: float) -> tuple[Ints, Floats, Floats] | None:
+    def _of_way(
+        self, way: GenerationOption, places: Ints, cutoff: float
+    ) -> tuple[Ints, Floats, Floats] | None:
         generations = self.space.generations
         resident = way.rows.resident[places].astype(np.float64)
         fits = generations.fits(way.replicas, resident, way.move)
@@ -214,12 +220,12 @@ class CandidateTable:
         resident = way.rows.resident[places].astype(np.float64)
         cache = generations.cache_bytes(way.replicas, resident, way.move.extra_bytes)
         bounds = generations.bounds(way.replicas, cache) + way.move.seconds
-        kept = bounds + way.rows.prepare[places] + way.rows.train[places] < worth
+        kept = bounds + way.rows.prepare[places] + way.rows.train[places] < cutoff
         if not kept.any():
             return None
         return places[kept], cache[kept], bounds[kept]
 
-    def _stacked(self, listed: list[Listed]) -> Candidates:
+    def _stacked(self, listed: list[OptionRows]) -> Candidates:
         devices, score = len(self.space.devices), self.space.score
         ways = [way for way, *_ in listed]
         counts = [len(rows) for _, rows, _, _ in listed]

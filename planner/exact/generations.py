@@ -86,11 +86,11 @@ class Replicas:
 
 
 # A share of the cluster, its site, and what a set can do there.
-Part = tuple[Share, Site, PoolRows]
+ShareRows = tuple[Share, Site, PoolRows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Way:
+class GenerationOption:
     """Hold one layout of generation with the transition to it, on one share."""
 
     share: Share
@@ -101,14 +101,14 @@ class Way:
 
 
 # A way with the rows that leave room for it, their caches, and bounds on transition and generation.
-Listed = tuple[Way, Ints, Floats, Floats]
+OptionRows = tuple[GenerationOption, Ints, Floats, Floats]
 
 
 class GenerationTable:
     """Cost generation on sites, each layout and size of cache once.
 
     Args:
-        transition: The only one on one pool, if the user fixed it.
+        transition: The only one on one pool, if the user pinned it.
     """
 
     def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pool_rows import roles_of
 from planner.placements.allocations import Share, devices_of, gpus_of
-from planner.placements.partitions import UnitPlacement, UnitSet
+from planner.placements.partitions import ColocatedSet, Placement
 from rlplan.units import show_bytes
 from simulator.site import Site
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class MemoryShortage:
     """Hold a set on a site that it does not fit, and by how much it does not.
 
     Attributes:
@@ -19,7 +19,7 @@ class Misfit:
         capacity_bytes: What plans may fill of it.
     """
 
-    members: UnitSet
+    members: ColocatedSet
     site: Site
     needed_bytes: int
     capacity_bytes: int
@@ -31,7 +31,7 @@ class Misfit:
 
     @property
     def words(self) -> str:
-        """Return the misfit for people."""
+        """Return the shortage for people."""
         site = self.site
         pool = f"{{{', '.join(self.members)}}} on {site.gpus} x {site.device}"
         if self.overflow_bytes <= 0:
@@ -42,9 +42,9 @@ class Misfit:
         )
 
 
-def misfit_reason(placement: UnitPlacement, space: Space) -> str:
+def infeasibility_reason(placement: Placement, space: Space) -> str:
     """Say why no plan of a placement fits: the allocation whose fullest pool overflows least."""
-    choices = [_misfits(members, space) for members in placement]
+    choices = [_shortages(members, space) for members in placement]
     overflows = sorted({each.overflow_bytes for some in choices for each in some.values()})
     for most in overflows:
         chosen = [_smallest(some, most) for some in choices]
@@ -58,17 +58,17 @@ def misfit_reason(placement: UnitPlacement, space: Space) -> str:
     return f"the cluster's {gpus} GPUs cannot be divided so that every batch and head divides"
 
 
-def pool_misfit_reason(members: UnitSet, site: Site, space: Space) -> str:
+def pool_infeasibility_reason(members: ColocatedSet, site: Site, space: Space) -> str:
     """Say why no layout of a colocated set fits a pool."""
-    misfit = misfit_of(members, site, space)
-    if misfit is None:
+    shortage = shortage_of(members, site, space)
+    if shortage is None:
         options = space.options
         stuck = [role for role in roles_of(members) if options.least_bytes(role, site) is None]
         return f"{', '.join(stuck)} cannot be laid out on {site.gpus} x {site.device}"
-    return misfit.words
+    return shortage.words
 
 
-def misfit_of(members: UnitSet, site: Site, space: Space) -> Misfit | None:
+def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShortage | None:
     """Return the least bytes that a set needs on a site; None if it cannot be laid out there."""
     least = [space.options.least_bytes(role, site) for role in roles_of(members)]
     known = [each for each in least if each is not None]
@@ -85,20 +85,23 @@ def misfit_of(members: UnitSet, site: Site, space: Space) -> Misfit | None:
             return None
         weights, working = min(copies, key=sum)
         resident, transient = resident + weights, max(transient, working)
-    return Misfit(members, site, resident + transient, space.options.space.capacity_bytes(site))
+    return MemoryShortage(
+        members, site, resident + transient, space.options.space.capacity_bytes(site)
+    )
 
 
-def _misfits(members: UnitSet, space: Space) -> dict[Share, Misfit]:
+def _shortages(members: ColocatedSet, space: Space) -> dict[Share, MemoryShortage]:
     """Return what a set is short of on every share on which it can be laid out."""
     found = {
-        share: misfit_of(members, space.site(share), space) for share in space.open_shares(members)
+        share: shortage_of(members, space.site(share), space)
+        for share in space.open_shares(members)
     }
-    return {share: misfit for share, misfit in found.items() if misfit is not None}
+    return {share: shortage for share, shortage in found.items() if shortage is not None}
 
 
-def _smallest(misfits: dict[Share, Misfit], most_bytes: int) -> Share | None:
+def _smallest(shortages: dict[Share, MemoryShortage], most_bytes: int) -> Share | None:
     """Return the smallest share on which a set overflows by no more."""
-    enough = (share for share, each in misfits.items() if each.overflow_bytes <= most_bytes)
+    enough = (share for share, each in shortages.items() if each.overflow_bytes <= most_bytes)
     return min(enough, key=lambda share: (share.gpus, share.group), default=None)
 
 
@@ -110,5 +113,5 @@ def _divides(shares: list[Share], space: Space) -> bool:
     return min(limits.values()) >= 0
 
 
-def _overflow(misfit: Misfit) -> int:
-    return misfit.overflow_bytes
+def _overflow(shortage: MemoryShortage) -> int:
+    return shortage.overflow_bytes

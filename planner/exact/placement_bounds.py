@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.arrangements import Arrangements, empty, joined, stacked
 from planner.exact.candidates import CandidateTable
+from planner.exact.other_pools import OtherPools, empty, joined, stacked
 from planner.exact.set_limits import Place, SetLimits
 from planner.exact.space import Space
 from planner.placements.allocations import Share
-from planner.placements.partitions import UnitPlacement, UnitSet, generating_set
+from planner.placements.partitions import ColocatedSet, Placement, generating_set
 from rlplan.plan import Mode
 from simulator.costs.layout_columns import Floats, Ints
 
@@ -22,7 +22,7 @@ class PlacementBounds:
     """Bound the plans of one placement in one mode.
 
     Args:
-        fixed: For each set its share and site, where they are given.
+        given: For each set its share and site, where they are given.
 
     Attributes:
         generating: Place of the set that generates.
@@ -32,11 +32,11 @@ class PlacementBounds:
     def __init__(
         self,
         space: Space,
-        placement: UnitPlacement,
+        placement: Placement,
         mode: Mode = "sync",
-        fixed: tuple[Place, ...] | None = None,
+        given: tuple[Place, ...] | None = None,
     ) -> None:
-        self.space, self.placement, self.mode, self.fixed = space, placement, mode, fixed
+        self.space, self.placement, self.mode, self.given = space, placement, mode, given
         self.generating = generating_set(placement)
         self.others = tuple(place for place in range(len(placement)) if place != self.generating)
         self.table = CandidateTable(space, placement[self.generating])
@@ -44,13 +44,13 @@ class PlacementBounds:
     @property
     def is_fixed(self) -> bool:
         """Tell whether every set's site is given."""
-        return self.fixed is not None
+        return self.given is not None
 
     @cached_property
     def places(self) -> tuple[list[Place], ...]:
         """Return for each set where it may be."""
-        if self.fixed is not None:
-            return tuple([place] for place in self.fixed)
+        if self.given is not None:
+            return tuple([place] for place in self.given)
         space = self.space
         return tuple(
             [(share, space.site(share)) for share in space.set_shares(members)]
@@ -106,10 +106,10 @@ class PlacementBounds:
         return min((value for value, _ in self._least_values), default=math.inf)
 
     def promising(self, most: int) -> tuple[list[Place], ...]:
-        """Return for each set where it is in the arrangements of the lowest bounds.
+        """Return for each set where it is in the choices of the lowest bounds.
 
         Args:
-            most: How many places of the generating set, each with its best arrangement, are looked at.
+            most: How many places of the generating set, each with the best choice for the others, are looked at.
         """
         ranked = sorted(self._least_values, key=lambda each: each[0])[:most]
         chosen = [sorted(set(column)) for column in zip(*(each for _, each in ranked), strict=True)]
@@ -121,7 +121,7 @@ class PlacementBounds:
     @cached_property
     def _least_values(self) -> list[tuple[float, tuple[int, ...]]]:
         """Return for each place of the generating set a bound, and where all sets are who reach it."""
-        pools, arranged = self.space.pools, self._least_arrangements()
+        pools, rest = self.space.pools, self._least_of_others()
         found: list[tuple[float, tuple[int, ...]]] = []
         members = self.placement[self.generating]
         for number, (share, site) in enumerate(self.places[self.generating]):
@@ -130,39 +130,41 @@ class PlacementBounds:
             generate = np.array([self.table.least_seconds(site)])
             work = self._work(share, least.whole_seconds, float(generate[0]))
             used = self.used(share)[None]
-            values = self.values(generate, own, used, work, np.zeros(1), arranged)[0]
+            values = self.values(generate, own, used, work, np.zeros(1), rest)[0]
             if not len(values):
                 continue
             best = int(np.argmin(values))
-            where = dict(zip(self.others, arranged.picks[best, :, 0].tolist(), strict=True))
+            where = dict(zip(self.others, rest.picks[best, :, 0].tolist(), strict=True))
             where[self.generating] = number
             places = tuple(where[index] for index in range(len(self.placement)))
             if math.isfinite(values[best]):
                 found.append((float(values[best]), places))
         return found
 
-    def _least_arrangements(self) -> Arrangements:
+    def _least_of_others(self) -> OtherPools:
         """Return how the other sets can share the cluster, every role at its best."""
         pools, score = self.space.pools, self.space.score
-        arranged = empty(score, 1, 0)
+        rest = empty(score, 1, 0)
         for index in self.others:
             members, rows = self.placement[index], []
             for place, (share, site) in enumerate(self.places[index]):
                 least = pools.least(members, site)
                 seconds = np.array([[least.prepare_seconds, least.train_seconds]])
-                rows.append(self.arranged(members, share, seconds, place))
-            arranged = joined(
-                arranged,
+                rows.append(self.rows_of(members, share, seconds, place))
+            rest = joined(
+                rest,
                 stacked(rows, score),
                 self.space.limits,
                 self.least_generation,
                 math.inf,
                 score,
             )
-        return arranged
+        return rest
 
-    def arranged(self, members: UnitSet, share: Share, seconds: Floats, place: int) -> Arrangements:
-        """Return one set's rows on a share as arrangements, from when its data may have arrived."""
+    def rows_of(
+        self, members: ColocatedSet, share: Share, seconds: Floats, place: int
+    ) -> OtherPools:
+        """Return one set's rows on a share, its work from when its data may have arrived."""
         count = len(seconds)
         used = np.repeat(self.used(share)[None], count, axis=0)
         prepares = seconds[:, 0] > 0
@@ -173,7 +175,7 @@ class PlacementBounds:
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
         work = seconds.sum(axis=1)[:, None] * rates
         prepare = seconds[:, 0] + arrival
-        return Arrangements(used, prepare, seconds[:, 1], sender[:, 0], sender[:, 1], work, picks)
+        return OtherPools(used, prepare, seconds[:, 1], sender[:, 0], sender[:, 1], work, picks)
 
     def _work(self, share: Share, work_seconds: float, generation_seconds: float) -> Floats:
         """Return the generating set's work on a share, by figure. Shape (1, figures)."""
@@ -202,9 +204,9 @@ class PlacementBounds:
         used: Ints,
         work: Floats,
         move: Floats,
-        others: Arrangements,
+        others: OtherPools,
     ) -> Floats:
-        """Return bounds on the values of candidates with arrangements: (candidates, arrangements)."""
+        """Return bounds on the values of candidates with choices for the others: (candidates, choices)."""
         rule = self.space.rule_seconds + self._arrival(self.space.rule_arrival_seconds)
         prepare = np.maximum(np.maximum(own[0], rule)[:, None], others.prepare)
         train = np.maximum(own[1][:, None], others.train)

@@ -55,7 +55,7 @@ class Score:
     Values are those of a whole iteration: seconds, USD or joules.
 
     Args:
-        devices: Of the cluster, in the order of `Arrangements.used`.
+        devices: Of the cluster, in the order of `OtherPools.used`.
         workers: Processes of the reward function.
         rule_seconds: What they work.
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from planner.exact.score import Figure
 from planner.exact.space import Space
 from planner.placements.allocations import Share
-from planner.placements.partitions import UnitSet
+from planner.placements.partitions import ColocatedSet
 from planner.requests.specs import ROUNDING
 from simulator.site import Site
 
@@ -75,7 +75,7 @@ class SetLimits:
     def __init__(
         self,
         space: Space,
-        placement: tuple[UnitSet, ...],
+        placement: tuple[ColocatedSet, ...],
         places: tuple[list[Place], ...],
         generating: int,
         generation_seconds: dict[Site, float],
@@ -85,8 +85,8 @@ class SetLimits:
         self.generating, self.generation_seconds = generating, generation_seconds
         self.first_seconds = first_seconds
 
-    def work_seconds(self, worth: float, index: int, site: Site) -> float:
-        """Return seconds of a set's own tasks beyond which no plan has a value below `worth`.
+    def work_seconds(self, cutoff: float, index: int, site: Site) -> float:
+        """Return seconds of a set's own tasks beyond which no plan has a value below `cutoff`.
 
         Its own tasks are those that it prepares and trains with, generation aside.
         """
@@ -94,10 +94,10 @@ class SetLimits:
         first = self.generation_seconds[site] if generates else self.first_seconds
         if math.isinf(first):
             return -math.inf
-        return min(each.work_seconds(first) for each in self._budgets(worth, index, site))
+        return min(each.work_seconds(first) for each in self._budgets(cutoff, index, site))
 
-    def pool_seconds(self, worth: float, site: Site, work_seconds: float) -> float:
-        """Return seconds of the generating set on a site beyond which no plan is below `worth`.
+    def pool_seconds(self, cutoff: float, site: Site, work_seconds: float) -> float:
+        """Return seconds of the generating set on a site beyond which no plan is below `cutoff`.
 
         Args:
             work_seconds: The least of its own tasks; generation comes on top.
@@ -105,13 +105,13 @@ class SetLimits:
         first = self.generation_seconds[site]
         if math.isinf(first):
             return -math.inf
-        budgets = self._budgets(worth, self.generating, site)
+        budgets = self._budgets(cutoff, self.generating, site)
         return min(each.pool_seconds(work_seconds, first) for each in budgets)
 
-    def _budgets(self, worth: float, index: int, site: Site) -> Iterator[Budget]:
+    def _budgets(self, cutoff: float, index: int, site: Site) -> Iterator[Budget]:
         """Yield what the objective and each of the limits leave to a set."""
         score = self.space.score
-        yield self._budget(0, worth, index, site)
+        yield self._budget(0, cutoff, index, site)
         for number, figure in enumerate(score.figures):
             if figure.limit is not None:
                 yield self._budget(number, figure.limit * (1 + 2 * ROUNDING), index, site)

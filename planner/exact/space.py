@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.generations import GenerationTable, Listed
+from planner.exact.generations import GenerationTable, OptionRows
 from planner.exact.score import Score
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
@@ -15,9 +15,9 @@ from planner.layouts.pool_options import PoolTable
 from planner.layouts.pool_rows import roles_of
 from planner.layouts.role_options import Tally
 from planner.placements.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
-from planner.placements.partitions import GENERATION, UnitSet
+from planner.placements.partitions import GENERATION, ColocatedSet
 from planner.plans.assembly import host_pool, rule_layout
-from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.specs import usable_fraction
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
@@ -50,10 +50,10 @@ class Space:
     """Hold a job's space of plans with the tables of what their parts cost.
 
     Attributes:
-        drafts: Parts of tasks' layouts that the user fixed.
+        drafts: Parts of tasks' layouts that the user pinned.
         specs: Limits that plans must keep.
-        transition: The only one on one pool, if the user fixed it.
-        fixed: What else the user fixed: pools.
+        transition: The only one on one pool, if the user pinned it.
+        pinned: What else the user pinned: pools.
     """
 
     job: Job
@@ -62,7 +62,7 @@ class Space:
     objective: str
     specs: Specs
     transition: TransitionName | None = None
-    fixed: Fixed = NOTHING_FIXED
+    pinned: Pinned = NOTHING_PINNED
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -132,7 +132,7 @@ class Space:
     @property
     def host(self) -> ResourcePool:
         """Return the pool of reward functions."""
-        return self.fixed.host or host_pool(self.job)
+        return self.pinned.host or host_pool(self.job)
 
     @cached_property
     def rule_seconds(self) -> float:
@@ -165,11 +165,11 @@ class Space:
     def _sites(self) -> dict[Share, Site]:
         return {}
 
-    def open_shares(self, members: UnitSet) -> tuple[Share, ...]:
+    def open_shares(self, members: ColocatedSet) -> tuple[Share, ...]:
         """Return the shares that the user leaves to a set, whether it fits there or not."""
-        return self.fixed.shares(members, self.shares, self.job)
+        return self.pinned.shares(members, self.shares, self.job)
 
-    def set_shares(self, members: UnitSet) -> tuple[Share, ...]:
+    def set_shares(self, members: ColocatedSet) -> tuple[Share, ...]:
         """Return the shares on which each role of a set can be laid out and may fit."""
         if members not in self._set_shares:
             self._set_shares[members] = tuple(
@@ -180,7 +180,7 @@ class Space:
         return self._set_shares[members]
 
     @cached_property
-    def _set_shares(self) -> dict[UnitSet, tuple[Share, ...]]:
+    def _set_shares(self) -> dict[ColocatedSet, tuple[Share, ...]]:
         return {}
 
     @cached_property
@@ -194,11 +194,11 @@ class Space:
         return {}
 
     @cached_property
-    def ways(self) -> dict[Hashable, list[Listed]]:
+    def ways(self) -> dict[Hashable, list[OptionRows]]:
         """Return what is remembered of ways to generate on a share with the rest of a pool."""
         return {}
 
-    def arrival_seconds(self, members: UnitSet) -> float:
+    def arrival_seconds(self, members: ColocatedSet) -> float:
         """Return the least seconds until a set beside the generating one has its first data.
 
         Transfers into a pool go one after another, and no task begins before all its inputs are there.
@@ -236,6 +236,6 @@ class Space:
         )
 
 
-def generates_alone(members: UnitSet) -> bool:
+def generates_alone(members: ColocatedSet) -> bool:
     """Tell whether a set holds a copy that generates, whose weights are trained elsewhere."""
     return GENERATION in members

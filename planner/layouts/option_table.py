@@ -41,6 +41,6 @@ class OptionTable:
     def generate_options(self, site: Site) -> list[TaskPlan]:
         """Return the layouts of generation on a site, not costed yet."""
         layouts, pruned = self.space.generation_layouts(site)
-        self.tally.prune("fixed by the user", pruned)
+        self.tally.prune("pinned by the user", pruned)
         self.tally.consider("layouts of generation", len(layouts))
         return layouts

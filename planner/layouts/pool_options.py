@@ -11,7 +11,7 @@ from typing import NamedTuple
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_rows import Join, PoolRows, roles_of
 from planner.layouts.role_options import RoleOption
-from planner.placements.partitions import UnitSet
+from planner.placements.partitions import ColocatedSet
 from rlplan.job import Role
 from simulator.site import Site
 
@@ -46,26 +46,26 @@ class PoolTable:
 
     def __init__(self, options: OptionTable) -> None:
         self.options = options
-        self._least: dict[tuple[UnitSet, Site], Least] = {}
+        self._least: dict[tuple[ColocatedSet, Site], Least] = {}
         self._roles: dict[tuple[Role, Site], LeastAlone] = {}
-        self._quick: dict[tuple[UnitSet, Site], PoolRows] = {}
-        self._exact: dict[tuple[UnitSet, Site], tuple[float, PoolRows]] = {}
+        self._quick: dict[tuple[ColocatedSet, Site], PoolRows] = {}
+        self._exact: dict[tuple[ColocatedSet, Site], tuple[float, PoolRows]] = {}
 
-    def least(self, members: UnitSet, site: Site) -> Least:
+    def least(self, members: ColocatedSet, site: Site) -> Least:
         """Return bounds on what a set can do."""
         key = (members, site)
         if key not in self._least:
             self._least[key] = self._least_of(roles_of(members), site)
         return self._least[key]
 
-    def quick(self, members: UnitSet, site: Site) -> PoolRows:
+    def quick(self, members: ColocatedSet, site: Site) -> PoolRows:
         """Return some good rows, and the leanest of every weight sharding; none only if nothing fits."""
         key = (members, site)
         if key not in self._quick:
             self._quick[key] = Join(self.options, members, site).quick()
         return self._quick[key]
 
-    def exact(self, members: UnitSet, site: Site, limit_seconds: float) -> PoolRows:
+    def exact(self, members: ColocatedSet, site: Site, limit_seconds: float) -> PoolRows:
         """Return the front of all rows whose stages take less than a limit together."""
         key = (members, site)
         known = self._exact.get(key)

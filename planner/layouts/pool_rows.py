@@ -8,7 +8,7 @@ import numpy as np
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import Places, front_of_groups
 from planner.layouts.role_options import RoleOption, WeightSharding
-from planner.placements.partitions import GENERATION, UnitSet
+from planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
 from simulator.costs.layout_columns import Flags, Floats, Ints
@@ -67,7 +67,7 @@ class PoolRows:
         )
 
 
-def roles_of(members: UnitSet) -> tuple[Role, ...]:
+def roles_of(members: ColocatedSet) -> tuple[Role, ...]:
     """Return the roles of a set whose tasks run there, a copy for generation aside."""
     return tuple(member for member in members if member != GENERATION)
 
@@ -75,7 +75,7 @@ def roles_of(members: UnitSet) -> tuple[Role, ...]:
 class Join:
     """Join the options of a set's roles on one site."""
 
-    def __init__(self, table: OptionTable, members: UnitSet, site: Site) -> None:
+    def __init__(self, table: OptionTable, members: ColocatedSet, site: Site) -> None:
         self.roles = roles_of(members)
         self.capacity = table.space.capacity_bytes(site)
         self.apart = GENERATION in members

@@ -164,7 +164,7 @@ class RoleFront:
         if draft is None:
             return columns, cut
         kept = np.flatnonzero(_kept_rows(columns, draft))
-        self.tally.prune("fixed by the user", len(columns) - len(kept))
+        self.tally.prune("pinned by the user", len(columns) - len(kept))
         return columns.rows(kept), cut[kept]
 
     def _sharding_numbers(self, chosen: Joint) -> Ints:
@@ -192,7 +192,7 @@ class RoleFront:
 
 
 def _kept_rows(columns: LayoutColumns, draft: TaskDraft) -> Flags:
-    """Tell which rows have the sizes that the user fixed."""
+    """Tell which rows have the sizes that the user pinned."""
     kept = np.ones(len(columns), dtype=bool)
     for name in COLUMNS:
         value = getattr(draft, name)

@@ -9,7 +9,7 @@ for any order, so leaving orders out can only leave a gap.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations, product
 
-from planner.placements.partitions import GENERATION, UnitSet
+from planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Mode
 
@@ -19,7 +19,7 @@ MOST_PERMUTED = 3
 Orders = tuple[tuple[str, ...], ...]
 
 
-def tasks_of_set(members: UnitSet, tasks: Iterable[Task], *, apart: bool) -> list[Task]:
+def tasks_of_set(members: ColocatedSet, tasks: Iterable[Task], *, apart: bool) -> list[Task]:
     """Return the tasks of a set, in the dataflow's order.
 
     Args:
@@ -32,20 +32,22 @@ def tasks_of_set(members: UnitSet, tasks: Iterable[Task], *, apart: bool) -> lis
 
 
 def other_orders(
-    placement: Sequence[UnitSet],
+    placement: Sequence[ColocatedSet],
     tasks: tuple[Task, ...],
     mode: Mode,
-    fixed: frozenset[int] = frozenset(),
+    pinned: frozenset[int] = frozenset(),
 ) -> Iterator[Orders]:
     """Yield, set by set, every sensible order of tasks but the dataflow's own.
 
     Args:
-        fixed: Places of sets whose order is not to change.
+        pinned: Places of sets whose order is not to change.
     """
     apart = any(GENERATION in members for members in placement)
     sets = [tasks_of_set(members, tasks, apart=apart) for members in placement]
     choices = [
-        [tuple(task.name for task in own)] if index in fixed else list(_orders_of(own, tasks, mode))
+        [tuple(task.name for task in own)]
+        if index in pinned
+        else list(_orders_of(own, tasks, mode))
         for index, own in enumerate(sets)
     ]
     every = product(*choices)

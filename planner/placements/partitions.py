@@ -7,13 +7,13 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Job, Role
 
-ColocatedSet = tuple[Role, ...]
-Placement = tuple[ColocatedSet, ...]
+RoleSet = tuple[Role, ...]
+RolePlacement = tuple[RoleSet, ...]
 
 # What a search places: roles, and the copy of the actor that generates where it has another pool.
-Unit = Role | Literal["actor.generate"]
-UnitSet = tuple[Unit, ...]
-UnitPlacement = tuple[UnitSet, ...]
+PlacedModel = Role | Literal["actor.generate"]
+ColocatedSet = tuple[PlacedModel, ...]
+Placement = tuple[ColocatedSet, ...]
 
 GENERATION: Final = "actor.generate"
 
@@ -24,7 +24,7 @@ def placed_roles(job: Job) -> tuple[Role, ...]:
     return tuple(dict.fromkeys(task.role for task in tasks if task.kind != "rule"))
 
 
-def placements(roles: tuple[Role, ...]) -> Iterator[Placement]:
+def placements(roles: tuple[Role, ...]) -> Iterator[RolePlacement]:
     """Yield every partition of the roles: Bell(k) of them, the colocated one first.
 
     Sets are ordered by their first role, and roles inside a set keep their order, so every
@@ -41,7 +41,7 @@ def placements(roles: tuple[Role, ...]) -> Iterator[Placement]:
         yield ((first,), *smaller)
 
 
-def all_placements(job: Job) -> Iterator[UnitPlacement]:
+def all_placements(job: Job) -> Iterator[Placement]:
     """Yield every partition of a job's units: first those in which the actor generates at home.
 
     A set that holds the actor and generates says the actor alone.
@@ -51,19 +51,19 @@ def all_placements(job: Job) -> Iterator[UnitPlacement]:
     for placement in together:
         for index, members in enumerate(placement):
             if "actor" not in members:
-                joined: UnitSet = (GENERATION, *members)
+                joined: ColocatedSet = (GENERATION, *members)
                 yield (joined, *placement[:index], *placement[index + 1 :])
         yield ((GENERATION,), *placement)
 
 
-def generating_set(placement: UnitPlacement) -> int:
+def generating_set(placement: Placement) -> int:
     """Return the place of the set that generates."""
     copies = [place for place, members in enumerate(placement) if GENERATION in members]
     homes = [place for place, members in enumerate(placement) if "actor" in members]
     return (copies or homes)[0]
 
 
-def show_placement(placement: UnitPlacement) -> str:
+def show_placement(placement: Placement) -> str:
     """Return a placement for people, such as `{actor, reference} {critic, reward}`."""
     shown = (
         ", ".join("generation" if unit == GENERATION else unit for unit in members)
@@ -72,6 +72,6 @@ def show_placement(placement: UnitPlacement) -> str:
     return " ".join("{" + members + "}" for members in shown)
 
 
-def in_role_order(members: ColocatedSet, roles: tuple[Role, ...]) -> ColocatedSet:
+def in_role_order(members: RoleSet, roles: tuple[Role, ...]) -> RoleSet:
     """Return a set's roles in the order of `roles`."""
     return tuple(role for role in roles if role in members)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from planner.layouts.transitions import transition_for
 from planner.placements.allocations import Allocation, packing_order
 from planner.placements.orders import Orders
-from planner.placements.partitions import GENERATION, UnitPlacement, UnitSet
+from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from planner.requests.checks import STALENESS
-from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
@@ -87,7 +87,7 @@ class Choice:
         orders: For each set, its tasks in the order in which they get its pool; None is the dataflow's.
     """
 
-    placement: UnitPlacement
+    placement: Placement
     allocation: Allocation
     layouts: tuple[Mapping[str, TaskPlan], ...]
     transition: TransitionName
@@ -95,13 +95,13 @@ class Choice:
     orders: Orders | None = None
 
 
-def plan_of(choice: Choice, job: Job, made_by: str, fixed: Fixed = NOTHING_FIXED) -> Plan:
+def plan_of(choice: Choice, job: Job, made_by: str, pinned: Pinned = NOTHING_PINNED) -> Plan:
     """Return the plan that a choice stands for, pools in the order in which they take GPUs."""
     pools: list[ResourcePool] = []
     layouts: dict[str, TaskPlan] = {}
     order: dict[str, tuple[str, ...]] = {}
     packed = packing_order(choice.allocation)
-    names = fixed.names(tuple(choice.placement[index] for index in packed))
+    names = pinned.names(tuple(choice.placement[index] for index in packed))
     for name, index in zip(names, packed, strict=True):
         members, share = choice.placement[index], choice.allocation[index]
         device = job.cluster[share.group].gpu
@@ -109,7 +109,7 @@ def plan_of(choice: Choice, job: Job, made_by: str, fixed: Fixed = NOTHING_FIXED
             ResourcePool(name=name, device=device, gpus=share.gpus, roles=pool_roles(members))
         )
         layouts |= {task: replace(each, pool=name) for task, each in choice.layouts[index].items()}
-        own = fixed.pool(members)
+        own = pinned.pool(members)
         if own is not None and own.order:
             order[name] = own.order
         elif choice.orders:
@@ -122,10 +122,10 @@ def plan_of(choice: Choice, job: Job, made_by: str, fixed: Fixed = NOTHING_FIXED
         mode=choice.mode,
         transition=choice.transition,
         order=order,
-        host=fixed.host,
+        host=pinned.host,
     )
 
 
-def pool_roles(members: UnitSet) -> tuple[Role, ...]:
+def pool_roles(members: ColocatedSet) -> tuple[Role, ...]:
     """Return the roles that a set's pool holds; a copy that generates is its role's."""
     return tuple("actor" if member == GENERATION else member for member in members)

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Final
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
 from planner.layouts.sizes import Sizes, infer_sizes, infers_on, train_sizes
-from planner.placements.allocations import Share, pool_sizes
-from planner.placements.partitions import placed_roles
+from planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
+from planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
 from planner.plans.assembly import assemble
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
@@ -14,13 +15,9 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
-from simulator.site import Site, site_at
+from simulator.site import Site
 
-GENERATION = "generation"
-ACTOR = "actor"
-
-# A unit is what can be put on a pool by itself: a role, or the copy of the actor that generates.
-Unit = str
+ACTOR: Final = "actor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +25,19 @@ class State:
     """Hold a complete choice.
 
     Attributes:
-        pools: A share of the cluster and the units on it, for every pool.
+        pools: A share of the cluster and the models on it, for every pool.
         layouts: By task name; of no pool yet.
         priority: Task names in the order in which they get their pools; what comes first is first.
     """
 
-    pools: tuple[tuple[Share, tuple[Unit, ...]], ...]
+    pools: tuple[tuple[Share, ColocatedSet], ...]
     layouts: FrozenDict[str, TaskPlan]
     priority: tuple[str, ...]
     mode: Mode = "sync"
 
-    def pool_of(self, unit: Unit) -> int:
-        """Return the place of the pool that holds a unit."""
-        return next(index for index, (_, units) in enumerate(self.pools) if unit in units)
+    def pool_of(self, member: PlacedModel) -> int:
+        """Return the place of the pool that holds a model."""
+        return next(index for index, (_, members) in enumerate(self.pools) if member in members)
 
 
 class Walk:
@@ -55,22 +52,22 @@ class Walk:
         self.algorithm = load_algorithm(job.algorithm)
         self.tasks = tasks_of(self.algorithm, job)
         self._names = tuple(task.name for task in self.tasks)
-        self.units: tuple[Unit, ...] = (*placed_roles(job), GENERATION)
-        self._cuts: dict[tuple[Unit, Site], list[Sizes]] = {}
+        self.members: ColocatedSet = (*placed_roles(job), GENERATION)
+        self._cuts: dict[tuple[PlacedModel, Site], list[Sizes]] = {}
 
     def first(self) -> State | None:
         """Return a plan with everything on one pool; None if no layout is on the pool drawn."""
         share = self.random.choice(self._shares())
-        everywhere = State(((share, self.units),), FrozenDict(), self._names)
-        return self._laid_out(everywhere, self.units)
+        everywhere = State(((share, self.members),), FrozenDict(), self._names)
+        return self._laid_out(everywhere, self.members)
 
     def neighbour(self, state: State) -> State | None:
         """Return a plan one change away; None if the change drawn is not possible."""
         moves = (
             self._retune,
-            self._cut_anew,
+            self._split_anew,
             self._resize,
-            self._rehome,
+            self._move_member,
             self._change_mode,
             self._reorder,
         )
@@ -79,16 +76,16 @@ class Walk:
     def plan(self, state: State, made_by: str) -> Plan:
         """Return the plan that a state stands for."""
         pools: list[ResourcePool] = []
-        pool_of: dict[Unit, str] = {}
-        for number, index in enumerate(_packing(state)):
-            share, units = state.pools[index]
-            roles = tuple(dict.fromkeys(_role(unit) for unit in units))
+        pool_of: dict[PlacedModel, str] = {}
+        for number, index in enumerate(packing_order([share for share, _ in state.pools])):
+            share, members = state.pools[index]
+            roles = tuple(dict.fromkeys(_role(member) for member in members))
             device = self.job.cluster[share.group].gpu
             pool = ResourcePool(name=f"p{number}", device=device, gpus=share.gpus, roles=roles)
             pools.append(pool)
-            pool_of |= dict.fromkeys(units, pool.name)
+            pool_of |= dict.fromkeys(members, pool.name)
         layouts = {
-            task.name: replace(state.layouts[task.name], pool=pool_of[_unit(task)])
+            task.name: replace(state.layouts[task.name], pool=pool_of[_member(task)])
             for task in self.tasks
             if task.kind != "rule"
         }
@@ -108,40 +105,40 @@ class Walk:
         old, sites = state.layouts[task.name], self._sites(state)
         assert sites is not None, "a state's pools fit the cluster"
         cut = Sizes(old.tp, old.pp, old.dp, old.zero, old.cp, old.ep)
-        choices = self._settings(task, cut, sites[state.pool_of(_unit(task))])
+        choices = self._settings(task, cut, sites[state.pool_of(_member(task))])
         return replace(
             state, layouts=state.layouts.with_item(task.name, self.random.choice(choices))
         )
 
-    def _cut_anew(self, state: State) -> State | None:
-        """Draw another cut of one unit."""
-        unit = self.random.choice(self.units)
+    def _split_anew(self, state: State) -> State | None:
+        """Draw another cut of one model."""
+        member = self.random.choice(self.members)
         kept = {
             task.name: state.layouts[task.name]
             for task in self.tasks
-            if task.kind != "rule" and _unit(task) != unit
+            if task.kind != "rule" and _member(task) != member
         }
-        return self._laid_out(replace(state, layouts=FrozenDict(kept)), (unit,))
+        return self._laid_out(replace(state, layouts=FrozenDict(kept)), (member,))
 
     def _resize(self, state: State) -> State | None:
         """Draw another share of the cluster for one pool."""
         at = self.random.randrange(len(state.pools))
-        units = state.pools[at][1]
-        pools = (*state.pools[:at], (self.random.choice(self._shares()), units))
-        return self._laid_out(replace(state, pools=(*pools, *state.pools[at + 1 :])), units)
+        members = state.pools[at][1]
+        pools = (*state.pools[:at], (self.random.choice(self._shares()), members))
+        return self._laid_out(replace(state, pools=(*pools, *state.pools[at + 1 :])), members)
 
-    def _rehome(self, state: State) -> State | None:
-        """Put one unit on another pool, or on one of its own."""
-        unit = self.random.choice(self.units)
+    def _move_member(self, state: State) -> State | None:
+        """Put one model on another pool, or on one of its own."""
+        member = self.random.choice(self.members)
         new = (self.random.choice(self._shares()), ())
         pools = [
-            (share, tuple(each for each in units if each != unit))
-            for share, units in (*state.pools, new)
+            (share, tuple(each for each in members if each != member))
+            for share, members in (*state.pools, new)
         ]
         target = self.random.randrange(len(pools))
-        share, units = pools[target]
-        pools[target] = (share, tuple(each for each in self.units if each in (*units, unit)))
-        return self._laid_out(replace(state, pools=tuple(pools)), (unit,))
+        share, members = pools[target]
+        pools[target] = (share, tuple(each for each in self.members if each in (*members, member)))
+        return self._laid_out(replace(state, pools=tuple(pools)), (member,))
 
     def _change_mode(self, state: State) -> State | None:
         if state.pool_of(GENERATION) == state.pool_of(ACTOR):
@@ -163,8 +160,8 @@ class Walk:
             for size in pool_sizes(group)
         ]
 
-    def _laid_out(self, state: State, units: tuple[Unit, ...]) -> State | None:
-        """Return a state in which units have layouts for their pools, like the ones that they had."""
+    def _laid_out(self, state: State, members: ColocatedSet) -> State | None:
+        """Return a state in which models have layouts for their pools, like the ones that they had."""
         state = replace(state, pools=tuple(pool for pool in state.pools if pool[1]))
         if state.pool_of(GENERATION) == state.pool_of(ACTOR):
             state = replace(state, mode="sync")
@@ -172,34 +169,24 @@ class Walk:
         if sites is None:
             return None
         found = dict(state.layouts)
-        for unit in units:
-            chosen = self._layouts(unit, sites[state.pool_of(unit)], found)
+        for member in members:
+            chosen = self._layouts(member, sites[state.pool_of(member)], found)
             if chosen is None:
                 return None
             found |= chosen
         return replace(state, layouts=FrozenDict(found))
 
-    def _sites(self, state: State) -> list[Site] | None:
-        taken: dict[str, int] = {}
-        sites: dict[int, Site] = {}
-        for index in _packing(state):
-            share = state.pools[index][0]
-            device = self.job.cluster[share.group].gpu
-            site = site_at(self.job, device, taken.get(device, 0), share.gpus)
-            if site is None:
-                return None
-            taken[device] = taken.get(device, 0) + share.gpus
-            sites[index] = site
-        return [sites[index] for index in range(len(sites))]
+    def _sites(self, state: State) -> tuple[Site, ...] | None:
+        return sites_for(self.job, [share for share, _ in state.pools])
 
     def _layouts(
-        self, unit: Unit, site: Site, before: dict[str, TaskPlan]
+        self, member: PlacedModel, site: Site, before: dict[str, TaskPlan]
     ) -> dict[str, TaskPlan] | None:
-        """Return layouts of a unit's tasks: cut and set as before where that can be, else at random."""
-        cuts = self._cuts_on(unit, site)
+        """Return layouts of a model's tasks: cut and set as before where that can be, else at random."""
+        cuts = self._cuts_on(member, site)
         if not cuts:
             return None
-        tasks = [task for task in self.tasks if _unit(task) == unit and task.kind != "rule"]
+        tasks = [task for task in self.tasks if _member(task) == member and task.kind != "rule"]
         tasks.sort(key=lambda task: task.kind != "train")  # its cut says how weights are sharded
         old = next((before[task.name] for task in tasks if task.name in before), None)
         alike = [cut for cut in cuts if old and (cut.tp, cut.pp, cut.zero) == _cut(old)]
@@ -233,19 +220,19 @@ class Walk:
         trains = any(each.kind == "train" and each.role == task.role for each in self.tasks)
         return list(infer_layouts(cut, engine, self.job, trains=trains))
 
-    def _cuts_on(self, unit: Unit, site: Site) -> list[Sizes]:
-        if (unit, site) not in self._cuts:
-            self._cuts[unit, site] = self._find_cuts(unit, site)
-        return self._cuts[unit, site]
+    def _cuts_on(self, member: PlacedModel, site: Site) -> list[Sizes]:
+        if (member, site) not in self._cuts:
+            self._cuts[member, site] = self._find_cuts(member, site)
+        return self._cuts[member, site]
 
-    def _find_cuts(self, unit: Unit, site: Site) -> list[Sizes]:
-        model = self.job.architecture(_role(unit))
+    def _find_cuts(self, member: PlacedModel, site: Site) -> list[Sizes]:
+        model = self.job.architecture(_role(member))
         engines, place = self.job.engines, (site.gpus, site.gpus_per_node)
-        if unit == GENERATION:
+        if member == GENERATION:
             engine = self.facts.engine(engines.generate or "")
             every = generate_layouts(model, engine, self.job, *place)
             return list(dict.fromkeys(Sizes(each.tp, each.pp, each.dp) for each in every))
-        kinds = {task.kind for task in self.tasks if _unit(task) == unit}
+        kinds = {task.kind for task in self.tasks if _member(task) == member}
         engine = self.facts.engine(engines.train or "")
         if "train" not in kinds:
             return list(infer_sizes(model, engine, self.job, *place))
@@ -253,19 +240,13 @@ class Walk:
         return [cut for cut in cuts if "infer" not in kinds or infers_on(self.job, cut.dp)]
 
 
-def _unit(task: Task) -> Unit:
+def _member(task: Task) -> PlacedModel:
     return GENERATION if task.kind == "generate" else task.role
 
 
-def _role(unit: Unit) -> Role:
-    return ACTOR if unit == GENERATION else unit  # type: ignore[return-value]
+def _role(member: PlacedModel) -> Role:
+    return ACTOR if member == GENERATION else member
 
 
 def _cut(layout: TaskPlan) -> tuple[int, int, int]:
     return (layout.tp, layout.pp, layout.zero)
-
-
-def _packing(state: State) -> list[int]:
-    """Return the order in which pools take GPUs: by group, then the largest first."""
-    shares = [share for share, _ in state.pools]
-    return sorted(range(len(shares)), key=lambda i: (shares[i].group, -shares[i].gpus, i))

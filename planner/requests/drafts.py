@@ -1,4 +1,4 @@
-"""Read and check what a user fixed in a partial plan: `fixed_of` hands it to a search."""
+"""Read and check what a user pinned in a partial plan: `pinned_parts` hands it to a search."""
 
 from collections import Counter
 from dataclasses import replace
@@ -7,10 +7,10 @@ from typing import Any
 
 from planner.objectives import objective_names
 from planner.placements.orders import tasks_of_set
-from planner.placements.partitions import GENERATION, UnitSet, in_role_order, placed_roles
+from planner.placements.partitions import GENERATION, ColocatedSet, in_role_order, placed_roles
 from planner.requests.checks import check_pools
 from planner.requests.draft_checks import check_draft
-from planner.requests.pinned import NOTHING_FIXED, POOL_NAME, Fixed, FixedPool
+from planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
 from planner.requests.task_checks import refuse
 from profiles.catalog import load_job, resolve_job
 from rlplan.algorithms import load_algorithm
@@ -29,8 +29,8 @@ from rlplan.plan import (
 )
 
 
-def load_request(path: Path) -> tuple[Job, Fixed]:
-    """Return the resolved job of a file to search, a job's or a partial plan's, and what it fixes.
+def load_request(path: Path) -> tuple[Job, Pinned]:
+    """Return the resolved job of a file to search, a job's or a partial plan's, and what it pins.
 
     Raises:
         FileError: The file is wrong; the message names file and field.
@@ -39,9 +39,9 @@ def load_request(path: Path) -> tuple[Job, Fixed]:
     if not isinstance(data, dict) or "job" not in data:
         job = load_job(path)
         _check_objective(job, str(path), "objective")
-        return job, NOTHING_FIXED
+        return job, NOTHING_PINNED
     draft, job = read_draft(data, path)
-    return job, fixed_of(draft, job, str(path))
+    return job, pinned_parts(draft, job, str(path))
 
 
 def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 -- as YAML has it
@@ -86,11 +86,11 @@ def named(draft: PlanDraft, job: Job) -> PlanDraft:
     return replace(draft, pools=pools)
 
 
-def fixed_of(draft: PlanDraft, job: Job, file: str = "plan") -> Fixed:
-    """Return what a draft fixes, for a search of the rest.
+def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
+    """Return what a draft pins, for a search of the rest.
 
     Raises:
-        FileError: The fixed parts contradict each other or the job.
+        FileError: The pinned parts contradict each other or the job.
     """
     draft = named(draft, job)
     tasks = tasks_of(load_algorithm(job.algorithm), job)
@@ -99,7 +99,7 @@ def fixed_of(draft: PlanDraft, job: Job, file: str = "plan") -> Fixed:
     gpu_pools = [pool for pool in draft.pools if pool.device != HOST_DEVICE]
     sets = members_of(draft, job, file)
     pools = tuple(
-        FixedPool(
+        PinnedPool(
             members=members,
             name=pool.name,
             device=pool.device,
@@ -112,7 +112,7 @@ def fixed_of(draft: PlanDraft, job: Job, file: str = "plan") -> Fixed:
     _check_order(draft, pools, job, file)
     host = next((pool for pool in draft.pools if pool.device == HOST_DEVICE), None)
     _check_modes(draft.mode, draft.transition, sets, job, file)
-    return Fixed(
+    return Pinned(
         tasks=draft.tasks,
         pools=pools,
         host=_host(host) if host else None,
@@ -126,7 +126,7 @@ def _host(pool: PoolDraft) -> ResourcePool:
     return ResourcePool(name=pool.name, device=HOST_DEVICE, gpus=pool.gpus or 1, roles=pool.roles)
 
 
-def members_of(draft: PlanDraft, job: Job, file: str) -> tuple[UnitSet, ...]:
+def members_of(draft: PlanDraft, job: Job, file: str) -> tuple[ColocatedSet, ...]:
     """Return the units of a named draft's GPU pools; the actor is on two where it generates apart.
 
     Raises:
@@ -140,11 +140,11 @@ def members_of(draft: PlanDraft, job: Job, file: str) -> tuple[UnitSet, ...]:
                 nearest, allowed = nearest_name(role, roles), ", ".join(roles)
                 refuse(file, f"pools.{pool.name}.roles", "no such model", role, allowed, nearest)
     homes = [pool.name for pool in gpu_pools if "actor" in pool.roles]
-    fixed = draft.tasks.get(GENERATION)
-    apart = fixed.pool if fixed is not None and len(homes) == 2 else None  # noqa: PLR2004
-    placement: list[UnitSet] = []
+    pinned = draft.tasks.get(GENERATION)
+    apart = pinned.pool if pinned is not None and len(homes) == 2 else None  # noqa: PLR2004
+    placement: list[ColocatedSet] = []
     for pool in gpu_pools:
-        members: UnitSet = in_role_order(pool.roles, roles)
+        members: ColocatedSet = in_role_order(pool.roles, roles)
         if pool.name == apart:
             members = (GENERATION, *(role for role in members if role != "actor"))
         placement.append(members)
@@ -156,7 +156,7 @@ def members_of(draft: PlanDraft, job: Job, file: str) -> tuple[UnitSet, ...]:
     return tuple(placement)
 
 
-def _check_room(pools: tuple[FixedPool, ...], job: Job, file: str) -> None:
+def _check_room(pools: tuple[PinnedPool, ...], job: Job, file: str) -> None:
     """Refuse pools that leave no GPU to the models of no pool."""
     taken = {unit for pool in pools for unit in pool.members}
     left = [role for role in placed_roles(job) if role not in taken]
@@ -167,7 +167,7 @@ def _check_room(pools: tuple[FixedPool, ...], job: Job, file: str) -> None:
         refuse(file, "pools", problem, f"{gpus} GPUs", allowed)
 
 
-def _check_order(draft: PlanDraft, pools: tuple[FixedPool, ...], job: Job, file: str) -> None:
+def _check_order(draft: PlanDraft, pools: tuple[PinnedPool, ...], job: Job, file: str) -> None:
     tasks = tasks_of(load_algorithm(job.algorithm), job)
     apart = any(GENERATION in pool.members for pool in pools)
     known = {pool.name: tasks_of_set(pool.members, tasks, apart=apart) for pool in pools}
@@ -184,11 +184,11 @@ def _check_order(draft: PlanDraft, pools: tuple[FixedPool, ...], job: Job, file:
 def _check_modes(
     mode: Mode | None,
     transition: TransitionName | None,
-    sets: tuple[UnitSet, ...],
+    sets: tuple[ColocatedSet, ...],
     job: Job,
     file: str,
 ) -> None:
-    """Refuse a mode or transition that no placement with the fixed sets has."""
+    """Refuse a mode or transition that no placement with the pinned sets has."""
     apart = any(GENERATION in members for members in sets)
     at_home = not apart and any("actor" in members for members in sets)
     if mode == "streaming":

@@ -1,10 +1,10 @@
-"""What a user fixed of a plan, as a search reads it: pools, parts of layouts, mode and transition."""
+"""What a user pinned of a plan, as a search reads it: pools, parts of layouts, mode and transition."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from planner.placements.allocations import Share
-from planner.placements.partitions import GENERATION, UnitPlacement, UnitSet
+from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Mode, ResourcePool, TaskDraft, TransitionName
@@ -13,15 +13,15 @@ POOL_NAME = "p{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedPool:
-    """Hold a set that has a pool of its own, and what is fixed of the pool.
+class PinnedPool:
+    """Hold a set that has a pool of its own, and what is pinned of the pool.
 
     Attributes:
         members: The whole colocated set.
         order: Its tasks in the order in which they get the pool.
     """
 
-    members: UnitSet
+    members: ColocatedSet
     name: str | None = None
     device: str | None = None
     gpus: int | None = None
@@ -29,8 +29,8 @@ class FixedPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
-    """Hold what a user fixed; everything else is searched.
+class Pinned:
+    """Hold what a user pinned; everything else is searched.
 
     Attributes:
         tasks: Parts of layouts by task.
@@ -39,13 +39,13 @@ class Fixed:
     """
 
     tasks: FrozenDict[str, TaskDraft] = field(default_factory=FrozenDict)
-    pools: tuple[FixedPool, ...] = ()
+    pools: tuple[PinnedPool, ...] = ()
     host: ResourcePool | None = None
     mode: Mode | None = None
     transition: TransitionName | None = None
 
-    def allows(self, placement: UnitPlacement) -> bool:
-        """Tell whether a placement has the fixed sets, and generates where it is fixed to."""
+    def allows(self, placement: Placement) -> bool:
+        """Tell whether a placement has the pinned sets, and generates where it is pinned to."""
         if any(pool.members not in placement for pool in self.pools):
             return False
         apart = any(GENERATION in members for members in placement)
@@ -59,11 +59,13 @@ class Fixed:
         """Tell whether plans may run in a mode."""
         return self.mode in {None, mode}
 
-    def pool(self, members: UnitSet) -> FixedPool | None:
-        """Return what is fixed of a set's pool; None if it is no set that the user named."""
+    def pool(self, members: ColocatedSet) -> PinnedPool | None:
+        """Return what is pinned of a set's pool; None if it is no set that the user named."""
         return next((pool for pool in self.pools if pool.members == members), None)
 
-    def shares(self, members: UnitSet, shares: tuple[Share, ...], job: Job) -> tuple[Share, ...]:
+    def shares(
+        self, members: ColocatedSet, shares: tuple[Share, ...], job: Job
+    ) -> tuple[Share, ...]:
         """Return the shares that a set may get, of those that any set may get."""
         pool = self.pool(members)
         if pool is None:
@@ -78,7 +80,7 @@ class Fixed:
         groups = dict.fromkeys(share.group for share in found)
         return tuple(Share(group, pool.gpus) for group in groups if pool.gpus <= limits[group])
 
-    def names(self, sets: tuple[UnitSet, ...]) -> list[str]:
+    def names(self, sets: tuple[ColocatedSet, ...]) -> list[str]:
         """Return the names of pools: the user's own, and free numbers for the others."""
         given = [pool.name if (pool := self.pool(members)) else None for members in sets]
         free = (
@@ -89,4 +91,4 @@ class Fixed:
         return [name or next(free) for name in given]
 
 
-NOTHING_FIXED = Fixed()
+NOTHING_PINNED = Pinned()

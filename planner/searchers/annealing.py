@@ -17,7 +17,7 @@ from random import Random
 
 from planner.objectives import load_objective
 from planner.plans.neighbours import State, Walk
-from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.specs import allowed_modes, violations
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
@@ -35,7 +35,7 @@ Progress = Callable[[int, int, str], None]
 HOTTEST, COLDEST = 0.3, 0.003
 # So much worse counts a plan that needs twice the memory that there is: beyond what the seconds of
 # a job's sensible layouts differ by.
-MISFIT_FACTOR = 100.0
+PENALTY_FACTOR = 100.0
 FIRST_TRIES = 100
 
 
@@ -52,7 +52,7 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
     job: Job,
     facts: Facts,
     *,
-    fixed: Fixed = NOTHING_FIXED,
+    pinned: Pinned = NOTHING_PINNED,
     progress: Progress | None = None,
     objective: str | None = None,
     specs: Specs | None = None,
@@ -74,7 +74,7 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
     Raises:
         InfeasibleError: No plan that it met fits and keeps the limits.
     """
-    assert fixed == NOTHING_FIXED, "annealing fixes nothing for the user"
+    assert pinned == NOTHING_PINNED, "annealing pins nothing for the user"
     assert seconds is not None or steps is not None, "a walk needs an end"
     specs = job.specs if specs is None else specs
     judge = _Judge(job, facts, objective or job.objective, specs)
@@ -121,7 +121,7 @@ class _Judge:
         plan = walk.plan(state, "annealing")
         if plan not in self.known:
             forecast = simulate(plan, self.facts)
-            factor = self._misfit(plan, forecast)
+            factor = self._penalty(plan, forecast)
             self.known[plan] = (
                 forecast,
                 factor * self.objective.value(forecast, self.tokens),
@@ -129,14 +129,14 @@ class _Judge:
             )
         return _Judged(state, plan, *self.known[plan])
 
-    def _misfit(self, plan: Plan, forecast: Forecast) -> float:
+    def _penalty(self, plan: Plan, forecast: Forecast) -> float:
         """Return by how much worse a plan counts for what it breaks; 1 if it breaks nothing."""
         excess = sum(
             max(0.0, each.gpu_peak_bytes / each.capacity_bytes - 1) for each in forecast.memory
         )
         for each in violations(plan, forecast, self.specs):
             excess += abs(each.found - each.limit) / max(abs(each.limit), 1e-9)
-        return 1 + MISFIT_FACTOR * excess
+        return 1 + PENALTY_FACTOR * excess
 
 
 class _Clock:

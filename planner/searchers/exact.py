@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.exact.best_first import Effort
-from planner.exact.infeasibility import misfit_reason
+from planner.exact.best_first import SearchBudget
+from planner.exact.infeasibility import infeasibility_reason
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
-from planner.placements.partitions import UnitPlacement, all_placements, show_placement
-from planner.requests.pinned import NOTHING_FIXED, Fixed
+from planner.placements.partitions import Placement, all_placements, show_placement
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.specs import allowed_modes
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
@@ -36,14 +36,14 @@ ROUNDING = 1e-9
 
 # What is spent on a placement whose iterations overlap, where bounds leave out how pools wait for each
 # other from one iteration to the next; the gap says what is left.
-EFFORT_OF_OVERLAPPING = Effort(plays=64, simulations=8)
+BUDGET_OF_OVERLAPPING = SearchBudget(plays=64, simulations=8)
 
 
 def search(
     job: Job,
     facts: Facts,
     *,
-    fixed: Fixed = NOTHING_FIXED,
+    pinned: Pinned = NOTHING_PINNED,
     progress: Progress | None = None,
     objective: str | None = None,
     specs: Specs | None = None,
@@ -54,7 +54,7 @@ def search(
     Args:
         job: A resolved job.
         facts: What operations cost on its devices.
-        fixed: What the user fixed, which every plan keeps.
+        pinned: What the user pinned, which every plan keeps.
         progress: Called with (done, total, what) as placements are finished.
         objective: What to minimise; None takes the job's.
         specs: Limits that plans keep; None takes the job's.
@@ -66,13 +66,13 @@ def search(
     started = time.perf_counter()
     deadline = math.inf if seconds is None else started + seconds
     limits = job.specs if specs is None else specs
-    own = fixed.transition if fixed.transition != "two-copies" else None
-    space = Space(job, facts, fixed.tasks, objective or job.objective, limits, own, fixed)
+    own = pinned.transition if pinned.transition != "two-copies" else None
+    space = Space(job, facts, pinned.tasks, objective or job.objective, limits, own, pinned)
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
         raise InfeasibleError(
-            f"no placement of job {job.name!r} keeps what is fixed: the pools with the mode"
-            f" {fixed.mode or 'sync'} and the transition {fixed.transition or 'of choice'}"
+            f"no placement of job {job.name!r} keeps what is pinned: the pools with the mode"
+            f" {pinned.mode or 'sync'} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
     campaign.find_others()
@@ -84,8 +84,8 @@ class _Campaign:
 
     def __init__(self, space: Space, deadline: float, progress: Progress | None) -> None:
         self.space, self.deadline, self.progress = space, deadline, progress
-        self.placements = tuple(filter(space.fixed.allows, all_placements(space.job)))
-        modes = (space.fixed.mode,) if space.fixed.mode else allowed_modes(space.specs)
+        self.placements = tuple(filter(space.pinned.allows, all_placements(space.job)))
+        modes = (space.pinned.mode,) if space.pinned.mode else allowed_modes(space.specs)
         searches = [
             PlacementSearch(space, placement, mode)
             for placement in self.placements
@@ -109,10 +109,10 @@ class _Campaign:
             if each.found.bound >= self.best or self._is_late:
                 continue
             self._tell(each)
-            effort = Effort(deadline=self.deadline)
+            budget = SearchBudget(deadline=self.deadline)
             if each.mode != "sync":
-                effort = replace(EFFORT_OF_OVERLAPPING, deadline=self.deadline)
-            each.exact(self.best, effort)
+                budget = replace(BUDGET_OF_OVERLAPPING, deadline=self.deadline)
+            each.exact(self.best, budget)
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def find_others(self) -> None:
@@ -126,8 +126,8 @@ class _Campaign:
 
     @property
     def _kept(self) -> str:
-        is_free = self.space.fixed == NOTHING_FIXED
-        return "" if is_free else "that keeps what is fixed "
+        is_free = self.space.pinned == NOTHING_PINNED
+        return "" if is_free else "that keeps what is pinned "
 
     @property
     def _is_late(self) -> bool:
@@ -147,13 +147,14 @@ class _Campaign:
         """
         if self.progress:
             self.progress(2 * len(self.ranked), 2 * len(self.ranked), "done")
-        best: dict[UnitPlacement, PlacementSearch] = {}
+        best: dict[Placement, PlacementSearch] = {}
         for each in sorted(self.ranked, key=lambda each: each.found.value):
             if each.found.plan is not None:
                 best.setdefault(each.placement, each)
         infeasible = tuple(
             InfeasiblePlacement(
-                placement=show_placement(placement), reason=misfit_reason(placement, self.space)
+                placement=show_placement(placement),
+                reason=infeasibility_reason(placement, self.space),
             )
             for placement in self.placements
             if placement not in best
@@ -184,7 +185,7 @@ class _Campaign:
         )
 
 
-def _generates_apart(placement: UnitPlacement) -> bool:
+def _generates_apart(placement: Placement) -> bool:
     return any("actor.generate" in members for members in placement)
 
 

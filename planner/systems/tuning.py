@@ -32,7 +32,7 @@ class _Tuned:
 
     plan: Plan
     bound_seconds: float
-    misfit: MemoryForecast | None = None
+    overflow: MemoryForecast | None = None
 
 
 def best_of(
@@ -45,20 +45,20 @@ def best_of(
     """
     bench = _Bench(job, facts, name)
     fitting: list[_Tuned] = []
-    misfits: list[MemoryForecast] = []
+    overflows: list[MemoryForecast] = []
     considered = 0
     for offer in offers:
         considered += sum(len(layouts) for layouts in offer.choices.values())
         if not all(offer.choices.values()):
             continue
         tuned = bench.tuned(offer)
-        if tuned.misfit is None:
+        if tuned.overflow is None:
             fitting.append(tuned)
         else:
-            misfits.append(tuned.misfit)
+            overflows.append(tuned.overflow)
     found = _fastest(fitting, facts)
     if found is None:
-        reason = _misfit_words(misfits) if misfits else _INDIVISIBLE
+        reason = _overflow_words(overflows) if overflows else _INDIVISIBLE
         return SystemForecast(name=name, about=about, reason=reason, considered=considered)
     plan, forecast = found
     return SystemForecast(
@@ -167,9 +167,9 @@ def _bound(
     return sum(max(pools.values()) for pools in work.values())
 
 
-def _misfit_words(misfits: list[MemoryForecast]) -> str:
+def _overflow_words(overflows: list[MemoryForecast]) -> str:
     """Say what the offer that comes nearest to fitting is short of."""
-    nearest = min(misfits, key=lambda each: each.gpu_peak_bytes - each.capacity_bytes)
+    nearest = min(overflows, key=lambda each: each.gpu_peak_bytes - each.capacity_bytes)
     term, size = max(nearest.terms.items(), key=lambda item: (item[1], item[0]))
     over = nearest.gpu_peak_bytes - nearest.capacity_bytes
     return (

@@ -23,7 +23,7 @@ from rlplan_cli.search_options import (
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
-    from planner.requests.pinned import Fixed
+    from planner.requests.pinned import Pinned
     from profiles.facts import Facts
     from rlplan.job import Job
     from rlplan.results.frontier import Frontier, ShownAs
@@ -39,7 +39,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     job: Annotated[
         Path,
         typer.Argument(
-            help="The file (YAML) of a job, or of a partial plan, whose fixed parts stay as they are.",
+            help="The file (YAML) of a job, or of a partial plan, whose pinned parts stay as they are.",
             show_default=False,
         ),
     ],
@@ -83,7 +83,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         "--max-cost-usd": max_cost_usd,
         "--max-usd-per-hour": max_usd_per_hour,
     }
-    given, fixed = load_request(job)
+    given, pinned = load_request(job)
     resolved = asked(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
     check_rule_name(resolved, job)
@@ -92,9 +92,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_plot(plot, names)
     facts = load_facts(resolved, profile)
     if names is None:
-        _search(resolved, facts, fixed, seconds, files, as_json=as_json)
+        _search(resolved, facts, pinned, seconds, files, as_json=as_json)
     else:
-        _search_front(resolved, facts, fixed, names, seconds, files, as_json=as_json)
+        _search_front(resolved, facts, pinned, names, seconds, files, as_json=as_json)
     for path in files.values():
         if path is not None:
             say(f"written: {path}")
@@ -116,7 +116,7 @@ def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
 def _search(
     job: Job,
     facts: Facts,
-    fixed: Fixed,
+    pinned: Pinned,
     seconds: float | None,
     files: dict[str, Path | None],
     *,
@@ -127,7 +127,7 @@ def _search(
     from rlplan_cli.steps import search_document
 
     with progress_bar("search") as progress:
-        found = best_plans(job, facts, fixed=fixed, seconds=seconds, progress=progress)
+        found = best_plans(job, facts, pinned=pinned, seconds=seconds, progress=progress)
     if (out := files["--out"]) is not None:
         write_yaml(out, found.plans[0].plan)
     if (result := files["--result"]) is not None:
@@ -141,7 +141,7 @@ def _search(
 def _search_front(
     job: Job,
     facts: Facts,
-    fixed: Fixed,
+    pinned: Pinned,
     names: tuple[str, ...],
     seconds: float | None,
     files: dict[str, Path | None],
@@ -153,7 +153,7 @@ def _search_front(
     from rlplan.files.writing import write_json, write_text, write_yaml
 
     with progress_bar("front") as progress:
-        found = best_front(job, facts, names, fixed=fixed, seconds=seconds, progress=progress)
+        found = best_front(job, facts, names, pinned=pinned, seconds=seconds, progress=progress)
     if (out := files["--out"]) is not None:
         write_yaml(out, found.points[0].candidate.plan)
     if (result := files["--result"]) is not None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from planner.answers.explain import nearest_fit
-from planner.exact.infeasibility import misfit_of, misfit_reason
+from planner.exact.infeasibility import infeasibility_reason, shortage_of
 from planner.exact.space import Space
 from planner.placements.partitions import placed_roles
 from planner.requests.checks import check_plan
@@ -97,7 +97,7 @@ def space_of(job, memory_bytes):
 
 def test_a_set_that_needs_too_much_memory_is_named_with_what_it_lacks(job):
     placement = (placed_roles(job),)
-    reason = misfit_reason(placement, space_of(job, 20 * 2**30))
+    reason = infeasibility_reason(placement, space_of(job, 20 * 2**30))
     assert reason.startswith(
         "{actor, critic, reference, reward} on 8 x a100-80gb-sxm needs at least "
     )
@@ -107,8 +107,8 @@ def test_a_set_that_needs_too_much_memory_is_named_with_what_it_lacks(job):
 def test_a_set_without_room_for_a_sequence_says_so(job):
     placement = (placed_roles(job),)
     site = site_at(job, A100, 0, 8)
-    needed = misfit_of(placement[0], site, space_of(job, 2**40)).needed_bytes
-    reason = misfit_reason(placement, space_of(job, needed + 2**20))
+    needed = shortage_of(placement[0], site, space_of(job, 2**40)).needed_bytes
+    reason = infeasibility_reason(placement, space_of(job, needed + 2**20))
     assert reason == (
         "{actor, critic, reference, reward} on 8 x a100-80gb-sxm leaves no room for the KV cache of "
         "one sequence"
@@ -118,5 +118,5 @@ def test_a_set_without_room_for_a_sequence_says_so(job):
 def test_more_pools_than_gpus_cannot_be_divided(job):
     small = replace(job, cluster=(replace(job.cluster[0], gpus_per_node=2),))
     placement = tuple((role,) for role in placed_roles(small))
-    reason = misfit_reason(placement, space_of(small, 2**40))
+    reason = infeasibility_reason(placement, space_of(small, 2**40))
     assert reason == "4 pools are more than the cluster's 2 GPUs"

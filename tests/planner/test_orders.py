@@ -2,7 +2,7 @@
 
 import math
 
-from planner.exact.best_first import Effort
+from planner.exact.best_first import SearchBudget
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.orders import other_orders
@@ -60,7 +60,7 @@ def test_overlapping_iterations_may_send_weights_before_or_after_the_critic_trai
 
 def test_an_order_that_the_user_fixed_stays():
     placement = (("actor", "critic"), ("reference", "reward"))
-    assert orders(placement, fixed=frozenset({0, 1})) == []
+    assert orders(placement, pinned=frozenset({0, 1})) == []
 
 
 def test_of_many_tasks_each_is_looked_at_as_the_last():
@@ -85,7 +85,7 @@ def test_the_search_finds_the_order_in_which_pools_wait_least_for_each_other():
     space = Space(chosen, facts, {}, "throughput", chosen.specs)
     search = PlacementSearch(space, AHEAD, "one-step-off")
     search.quick()
-    search.exact(math.inf, Effort())
+    search.exact(math.inf, SearchBudget())
     found = search.found
     home = next(pool.name for pool in found.plan.pools if "critic" in pool.roles)
     assert found.plan.order[home][-2:] == ("critic.update", "actor.update")

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from planner.exact.best_first import Effort
+from planner.exact.best_first import SearchBudget
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.objectives import load_objective, objective_names
@@ -51,7 +51,7 @@ def overlapping_searches(job, facts, name):
         if any(GENERATION in members for members in placement):
             found.append(PlacementSearch(space, placement, "one-step-off"))
             found[-1].quick()
-            found[-1].exact(math.inf, Effort())
+            found[-1].exact(math.inf, SearchBudget())
     return [each.found for each in found]
 
 

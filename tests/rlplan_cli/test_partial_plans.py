@@ -1,4 +1,4 @@
-"""Partial plans: what is fixed stays fixed, and what is missing is chosen and written out."""
+"""Partial plans: what is pinned stays pinned, and what is missing is chosen and written out."""
 
 from pathlib import Path
 
@@ -49,13 +49,13 @@ def test_generation_keeps_its_fixed_size_whatever_training_has(completed, tp):
 
 
 def test_fixed_settings_stay(completed):
-    fixed = {
+    pinned = {
         "critic.update": {"micro_batch": 1},
         "actor.update": {"offload": True, "dp": 2},
         "actor.generate": {"max_running": 5, "memory_fraction": 0.7, "dp": 1},
     }
-    plan = completed(tasks=fixed)
-    for name, settings in fixed.items():
+    plan = completed(tasks=pinned)
+    for name, settings in pinned.items():
         assert settings.items() <= plan["tasks"][name].items()
 
 
@@ -155,21 +155,21 @@ def test_fixed_gpus_of_a_pool_stay_and_the_other_roles_are_placed(searched):
 
 
 def test_a_size_that_no_search_would_take_stays_too(searched):
-    fixed = [{"gpus": 3, "roles": ["actor", "critic", "reference", "reward"]}]
+    pinned = [{"gpus": 3, "roles": ["actor", "critic", "reference", "reward"]}]
     one = {"prompts": 12, "prompt_tokens": 8, "response_tokens": 8, "updates": 2}
-    plans = searched(job=JOB | {"cluster": [WIDE], "workload": one}, pools=fixed)
+    plans = searched(job=JOB | {"cluster": [WIDE], "workload": one}, pools=pinned)
     assert [plan["pools"][0]["gpus"] for plan in plans] == [3]
 
 
 def test_a_placement_stays_while_sizes_are_searched(searched):
-    fixed = [{"roles": ["actor", "reference"]}, {"roles": ["critic", "reward"]}]
-    plans = searched(pools=fixed)
+    pinned = [{"roles": ["actor", "reference"]}, {"roles": ["critic", "reward"]}]
+    plans = searched(pools=pinned)
     assert [roles_of(plan) for plan in plans] == [{("actor", "reference"), ("critic", "reward")}]
 
 
 def test_generation_stays_on_the_pool_that_it_is_fixed_to(searched):
-    fixed = [{"name": "rollout", "roles": ["actor"]}, {"name": "home", "roles": ["actor"]}]
-    plans = searched(pools=fixed, tasks={"actor.generate": {"pool": "rollout"}})
+    pinned = [{"name": "rollout", "roles": ["actor"]}, {"name": "home", "roles": ["actor"]}]
+    plans = searched(pools=pinned, tasks={"actor.generate": {"pool": "rollout"}})
     for plan in plans:
         assert plan["tasks"]["actor.generate"]["pool"] == "rollout"
         assert plan["tasks"]["actor.update"]["pool"] == "home"

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from planner.evaluation.hybridflow_plans import TOKENS, TRUE_PROMPTS, job_of
 from planner.placements.strategies import place, strategy_names
-from planner.requests.pinned import Fixed
+from planner.requests.pinned import Pinned
 from planner.search import search
 from planner.systems.baselines import load_baseline
 from planner.systems.system_plans import job_tasks, roles_of
@@ -105,7 +105,7 @@ def searched(algorithm: str, model: str, gpus: int) -> SearchResult | str:
     """Return the search over all placements, or why nothing fits."""
     job = job_of(model, gpus, algorithm)
     try:
-        return search(job, load_facts(job), fixed=Fixed(tasks=FrozenDict(_drafts(job))))
+        return search(job, load_facts(job), pinned=Pinned(tasks=FrozenDict(_drafts(job))))
     except InfeasibleError as error:
         return str(error)
 

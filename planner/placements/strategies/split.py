@@ -1,12 +1,12 @@
 """Actor with reference, and critic with reward, as NeMo-Aligner places them."""
 
-from planner.placements.partitions import Placement
+from planner.placements.partitions import RolePlacement
 from rlplan.job import Role
 
 ACTOR_SIDE: frozenset[Role] = frozenset({"actor", "reference"})
 
 
-def place(roles: tuple[Role, ...]) -> Placement:
+def place(roles: tuple[Role, ...]) -> RolePlacement:
     """Return the actor's side and, if it has any role, the critic's side."""
     actor = tuple(role for role in roles if role in ACTOR_SIDE)
     critic = tuple(role for role in roles if role not in ACTOR_SIDE)

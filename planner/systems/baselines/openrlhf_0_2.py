@@ -11,7 +11,7 @@ are no more engines than actor ranks.
 from collections.abc import Iterator
 from itertools import product
 
-from planner.placements.partitions import ColocatedSet
+from planner.placements.partitions import RoleSet
 from planner.systems.system_plans import (
     Offer,
     batch_by_width,
@@ -48,8 +48,8 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
 
 
 def _offers(job: Job) -> Iterator[Offer]:
-    alone: list[ColocatedSet] = [(role,) for role in roles_of(job)]
-    served: list[ColocatedSet] = [(role,) for role in roles_of(job) if role not in SCORERS]
+    alone: list[RoleSet] = [(role,) for role in roles_of(job)]
+    served: list[RoleSet] = [(role,) for role in roles_of(job) if role not in SCORERS]
     scorers = tuple(role for role in roles_of(job) if role in SCORERS)
     for sets in (alone, [*served, scorers]) if len(scorers) > 1 else (alone,):
         for sizes in _shares(largest_group(job).gpus, len(sets) + 1):
@@ -65,7 +65,7 @@ def _shares(gpus: int, pools: int) -> Iterator[tuple[int, ...]]:
             yield shares
 
 
-def _offer(job: Job, sets: list[ColocatedSet], sizes: tuple[int, ...]) -> Offer:
+def _offer(job: Job, sets: list[RoleSet], sizes: tuple[int, ...]) -> Offer:
     device = largest_group(job).gpu
     pools = [
         ResourcePool(name=members[0], device=device, gpus=gpus, roles=members)

@@ -1,7 +1,7 @@
 """Level 2 of the search: how the pools beside the one that generates share the rest of the cluster.
 
-An arrangement gives every one of these sets a share and layouts. Of all arrangements only those matter
-that no other beats in the GPUs it takes and in the stages, each of which ends when its slowest pool ends.
+A choice gives every one of these sets a share and layouts. Only those choices matter that no other beats
+in the GPUs it takes and in the stages, each of which ends when its slowest pool ends.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ from simulator.costs.layout_columns import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arrangements:
-    """Hold arrangements of some sets, one row each.
+class OtherPools:
+    """Hold choices of shares and layouts for some sets, one row each.
 
     Attributes:
         used: GPUs by device; shape (rows, devices).
@@ -38,9 +38,9 @@ class Arrangements:
     def __len__(self) -> int:
         return len(self.prepare)
 
-    def rows(self, chosen: Places) -> "Arrangements":
+    def rows(self, chosen: Places) -> "OtherPools":
         """Return the chosen rows."""
-        return Arrangements(
+        return OtherPools(
             self.used[chosen],
             self.prepare[chosen],
             self.train[chosen],
@@ -51,10 +51,10 @@ class Arrangements:
         )
 
 
-def empty(score: Score, rows: int, sets: int) -> Arrangements:
-    """Return arrangements that take nothing, such as the one of no sets."""
+def empty(score: Score, rows: int, sets: int) -> OtherPools:
+    """Return choices that take nothing, such as the one of no sets."""
     seconds = np.zeros(rows)
-    return Arrangements(
+    return OtherPools(
         np.zeros((rows, len(score.devices)), dtype=np.int64),
         seconds,
         seconds,
@@ -66,19 +66,19 @@ def empty(score: Score, rows: int, sets: int) -> Arrangements:
 
 
 def joined(
-    left: Arrangements,
-    right: Arrangements,
+    left: OtherPools,
+    right: OtherPools,
     limits: Ints,
     least_generation_seconds: float,
-    worth: float,
+    cutoff: float,
     score: Score,
-) -> Arrangements:
-    """Return the arrangements of both sides' sets that can still be worth something.
+) -> OtherPools:
+    """Return the choices for both sides' sets that can still be worth something.
 
     Args:
         limits: GPUs of each device that they may take together.
         least_generation_seconds: No iteration generates faster.
-        worth: Values that are no less are of no use.
+        cutoff: Values that are no less are of no use.
     """
     first = np.repeat(np.arange(len(left)), len(right))
     second = np.tile(np.arange(len(right)), len(left))
@@ -91,12 +91,12 @@ def joined(
     sender_train = np.maximum(left.sender_train[first], right.sender_train[second])
     work = left.work[first] + right.work[second]
     values = score.values(least_generation_seconds + prepare + train, used, work)
-    kept = np.flatnonzero(values < worth)
+    kept = np.flatnonzero(values < cutoff)
     seconds = np.stack([prepare, train, sender_prepare, sender_train], axis=1)
     keys = [used[kept], seconds[kept], work[kept]]
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
     first, second = first[kept], second[kept]
-    return Arrangements(
+    return OtherPools(
         used[kept],
         prepare[kept],
         train[kept],
@@ -107,12 +107,12 @@ def joined(
     )
 
 
-def stacked(parts: Iterable[Arrangements], score: Score) -> Arrangements:
+def stacked(parts: Iterable[OtherPools], score: Score) -> OtherPools:
     """Return the rows of all parts, each of one set, together."""
     some = [empty(score, 0, 1), *parts]
-    return Arrangements(
+    return OtherPools(
         *(
             np.concatenate([getattr(each, name) for each in some])
-            for name in (field.name for field in fields(Arrangements))
+            for name in (field.name for field in fields(OtherPools))
         )
     )

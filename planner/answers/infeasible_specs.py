@@ -15,13 +15,13 @@ from rlplan.specs import Specs
 # How close a limit without an objective of its own is narrowed down: to this share of it.
 PRECISION_FRACTION = 0.001
 # Specs that every search can keep: synchronous plans are never too old.
-NEVER_BINDING = frozenset({"staleness"})
+ALWAYS_KEPT = frozenset({"staleness"})
 SHOWN_DIGITS = 4
 # Of limits on no objective's figure.
 UNITS = {"gpus": "GPUs", "usd_per_hour": "USD/h", "memory_headroom_fraction": ""}
 
 
-def binding_error(
+def infeasible_specs_error(
     job: Job, specs: Specs, solve: Solve, none_fits: InfeasibleError
 ) -> InfeasibleError:
     """Return an error that says which specs bind and what the nearest feasible values are.
@@ -31,7 +31,7 @@ def binding_error(
         none_fits: What it said, which is the answer if no plan fits even without limits.
     """
     free = Specs(staleness=specs.staleness)
-    given = [name for name in specs.given if name not in NEVER_BINDING]
+    given = [name for name in specs.given if name not in ALWAYS_KEPT]
     if not given or _best(solve, "throughput", free) is None:
         return none_fits
     lines = [_alone(name, specs, solve) for name in given]

@@ -1,6 +1,6 @@
 import pytest
 
-from planner.answers.binding_specs import binding_error, nearest_value, show_value
+from planner.answers.infeasible_specs import infeasible_specs_error, nearest_value, show_value
 from rlplan.errors import InfeasibleError
 from rlplan.specs import Specs
 from tests.planner.tables import JOB, candidate, solver
@@ -14,7 +14,7 @@ TABLE = (
 
 
 def said(specs, *table):
-    return str(binding_error(JOB, specs, solver(*(table or TABLE)), NONE_FITS))
+    return str(infeasible_specs_error(JOB, specs, solver(*(table or TABLE)), NONE_FITS))
 
 
 def test_the_spec_that_binds_is_named_with_the_nearest_value_that_can_be_kept():
@@ -48,7 +48,7 @@ def test_three_specs_of_which_no_two_go_together():
 def test_a_job_that_does_not_fit_at_all_says_that():
     assert said(Specs(gpus=1, staleness=1), candidate(10, 8, gpus=8)) != "no plan fits"
     solve = solver()
-    assert binding_error(JOB, Specs(gpus=1), solve, NONE_FITS) is NONE_FITS
+    assert infeasible_specs_error(JOB, Specs(gpus=1), solve, NONE_FITS) is NONE_FITS
 
 
 @pytest.mark.parametrize(
