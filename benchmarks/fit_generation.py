@@ -5,7 +5,7 @@
 Reads `trtllm_generation.csv`, `lmdeploy_generation_a100.csv` and, for the skew of vLLM 0.3's ranks,
 `hybridflow_transition_generation_search.csv` of that folder, and for its host time the host-overhead
 table `a100/cpu_overheads.csv` of microsoft/vidur (MIT), milliseconds by step. The rows fitted on
-are the half that `planner.evaluation.split` names; A100 and Hopper rows only. A generation's time is
+are the half that `planner.evaluation.rows` names; A100 and Hopper rows only. A generation's time is
 linear in every constant once rates are turned upside down, since no schedule depends on them: one
 forecast for each constant gives its share, and a damped least squares on relative errors the rest.
 The values printed go into `profiles/engines/` by hand, with the spread of the rows held back.
@@ -22,10 +22,9 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import least_squares, minimize_scalar
 
-from planner.evaluation.hybridflow_plans import GENERATE
-from planner.evaluation.rows import Record
-from planner.evaluation.serving import Service, serve
-from planner.evaluation.split import fitted_on, row_key
+from planner.evaluation.rows import Record, fitted_on, row_key
+from planner.evaluation.settings.hybridflow_jobs import GENERATE
+from planner.evaluation.settings.serving import Service, serve
 from planner.evaluation.tables import lmdeploy_generation_a100, trtllm_generation
 from planner.evaluation.tables.hybridflow_transition_generation_search import (
     FITTED_TP,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from planner.evaluation.pretraining import TrialFacts
+from planner.evaluation.settings.pretraining import TrialFacts
 from planner.evaluation.tables.realhf_iteration import (
     DEVICE,
     HEURISTIC,

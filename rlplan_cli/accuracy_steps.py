@@ -28,7 +28,7 @@ def forecast_tables(tables: Sequence[Path], device: str, progress: Progress) -> 
         FileError: A file is no table of a known schema.
         UnknownNameError: There is no such device.
     """
-    from planner.evaluation import held_tables, read_table
+    from planner.evaluation.reading import held_tables, read_table
     from profiles.catalog import load_device
 
     if device:
@@ -90,7 +90,8 @@ def _cells(row: Row) -> Mapping[str, object]:
 
 def write_page(folder: Path, found: Mapping[str, Sequence[Row]], command: str) -> Path:
     """Write the accuracy page with its plots, and return its path."""
-    from planner.evaluation import about, findings_of
+    from planner.evaluation.reading import about
+    from planner.evaluation.summary import findings_of
     from reports.pages.accuracy import write_accuracy_page
 
     findings = [findings_of(name, rows, about(rows)) for name, rows in found.items()]

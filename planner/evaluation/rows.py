@@ -1,5 +1,11 @@
-"""What a reader makes of a table: rows, each forecast or skipped with a reason."""
+"""What a reader makes of a table: rows, each forecast or skipped with a reason, fitted on or held back.
 
+Constants are fitted on half of the rows, by a hash of what was measured: of the settings of a row, never
+its measured value. So a row keeps its side whatever file it stands in, and fits and reports agree without
+a list of rows.
+"""
+
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -8,6 +14,8 @@ from rlplan.results.accuracy import Row
 from simulator.timeline.intervals import interval_seconds
 
 Record = Mapping[str, str]
+
+NO_DEVICE = "the table does not name its device: give it with --device"
 
 
 class TableReader(Protocol):
@@ -81,3 +89,13 @@ def skipped_row(
         measured_seconds=measured_seconds,
         skipped=reason,
     )
+
+
+def row_key(record: Record, columns: Sequence[str]) -> str:
+    """Return the text that identifies a record: its values in these columns."""
+    return "|".join(record[column].strip() for column in columns)
+
+
+def fitted_on(key: str, *, share: float = 0.5) -> bool:
+    """Tell whether the row of that key belongs to the share of rows that constants are fitted on."""
+    return zlib.crc32(key.encode()) / 2**32 < share

@@ -41,7 +41,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every row of published tables, and print how far off the forecasts are."""
-    from planner.evaluation import summarise
+    from planner.evaluation.summary import summarise
     from reports.tables.accuracy import error_summary_table, skipped_table
     from rlplan.files.writing import plain
     from rlplan_cli.accuracy_steps import forecast_tables, write_page, write_rows

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from planner.evaluation.serving import ServedFacts, Service, cache_bytes, serve
+from planner.evaluation.settings.serving import ServedFacts, Service, cache_bytes, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.estimate import Estimate, Source
 from rlplan.hardware import StepCosts

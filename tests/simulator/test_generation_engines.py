@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.evaluation.serving import ServedFacts
+from planner.evaluation.settings.serving import ServedFacts
 from profiles.catalog import engine_names, load_engine, load_model
 from rlplan.plan import TaskPlan
 from simulator.generation.generating import budget_of, clock_of, replica_of, steps_of

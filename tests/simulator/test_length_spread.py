@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.evaluation.serving import ServedFacts
+from planner.evaluation.settings.serving import ServedFacts
 from profiles.catalog import load_engine, load_model
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Lognormal, Uniform

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from planner.evaluation.hybridflow.systems import (
+from planner.evaluation.reading import HELD
+from planner.evaluation.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS
+from planner.evaluation.settings.hybridflow_systems import (
     OURS,
     PEERS,
     placed_forecast,
     searched,
     system_forecast,
 )
-from planner.evaluation.hybridflow_plans import MODELS, PROMPTS, TOKENS
-from planner.evaluation.reading import HELD
 from planner.evaluation.tables.hybridflow_transition_generation_search import (
     generation_seconds,
     transition_rows,

@@ -5,7 +5,7 @@ from statistics import mean
 
 from planner.evaluation.hybridflow.index import TIE_FRACTION, Points, claim, near
 from planner.evaluation.hybridflow.points import FIGURES, HYBRIDFLOW
-from planner.evaluation.hybridflow.systems import PEERS, system_forecast
+from planner.evaluation.settings.hybridflow_systems import PEERS, system_forecast
 from rlplan.results.reproduced import Claim
 
 SMALLEST = 8  # GPUs of the smallest clusters

@@ -1,4 +1,7 @@
-"""Published evaluations, one file each: `reproduce(progress) -> Reproduction`; the name is the file's."""
+"""Published evaluations, one file each: `reproduce(progress) -> Reproduction`; the name is the file's.
+
+How points are forecast and claims are marked stands in a folder of the evaluation's name.
+"""
 
 from collections.abc import Callable
 from typing import Protocol

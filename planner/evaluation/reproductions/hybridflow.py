@@ -1,9 +1,16 @@
-"""HybridFlow's evaluation: Sheng et al. 2025, EuroSys, arXiv:2409.19256, figures 9 to 16 and table 2."""
+"""HybridFlow's evaluation: Sheng et al. 2025, EuroSys, arXiv:2409.19256, figures 9 to 16 and table 2.
 
-from planner.evaluation.hybridflow.claims import claims_of
+A figure that the paper states is taken to hold when the forecast's is within 35 % of it; an order holds
+when every point keeps it, or 95 of 100 where so many are compared.
+"""
+
+from collections.abc import Sequence
+
+from planner.evaluation.hybridflow import mappings, speed_ups
+from planner.evaluation.hybridflow.index import Points
 from planner.evaluation.hybridflow.points import unfinished_points
 from planner.evaluation.reproductions import Progress
-from rlplan.results.reproduced import Reproduction
+from rlplan.results.reproduced import Claim, Point, Reproduction
 
 NOTES = (
     (
@@ -79,3 +86,10 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
         points=tuple(points),
         claims=claims_of(points),
     )
+
+
+def claims_of(points: Sequence[Point]) -> tuple[Claim, ...]:
+    """Return every claim, marked."""
+    index = Points(points)
+    makers = (*speed_ups.CLAIMS, *mappings.CLAIMS)
+    return tuple(claim for make in makers for claim in make(index))

@@ -7,9 +7,14 @@ by the project's own search, its peers' by `planner.systems.baselines`.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.evaluation import Record, forecast_row, skipped_row
-from planner.evaluation.hybridflow.systems import OURS, PEERS, placed_forecast, system_forecast
-from planner.evaluation.hybridflow_plans import MODELS, PROMPTS, ROLES_BY_ALGORITHM, TOKENS
+from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.settings.hybridflow_jobs import MODELS, PROMPTS, ROLES_BY_ALGORITHM, TOKENS
+from planner.evaluation.settings.hybridflow_systems import (
+    OURS,
+    PEERS,
+    placed_forecast,
+    system_forecast,
+)
 from planner.placements.strategies import strategy_names
 from rlplan.algorithms import algorithm_names
 from rlplan.estimate import Estimate, Source

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from planner.evaluation.hybridflow_plans import (
+from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.settings.hybridflow_jobs import (
     DEVICE,
     MODELS,
     NETWORK_GBPS,
@@ -18,8 +19,7 @@ from planner.evaluation.hybridflow_plans import (
     colocated,
     job_of,
 )
-from planner.evaluation.pretraining import TrialFacts
-from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.settings.pretraining import TrialFacts
 from profiles.catalog import load_model
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm

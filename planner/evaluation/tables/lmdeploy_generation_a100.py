@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
-from planner.evaluation.serving import Service, serve
-from planner.evaluation.split import fitted_on, row_key
+from planner.evaluation.rows import Record, fitted_on, forecast_row, row_key, skipped_row
+from planner.evaluation.settings.serving import Service, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.precision import Precision
 from rlplan.results.accuracy import Row

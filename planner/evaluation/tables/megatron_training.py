@@ -7,9 +7,14 @@ Narayanan et al. 2021 (arXiv:2104.04473), table 1; Korthikanti et al. 2022 (arXi
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.evaluation.pretraining import Pretraining, gpt
 from planner.evaluation.rows import Record
-from planner.evaluation.training_rows import Iteration, is_fitted, training_rows
+from planner.evaluation.settings.pretraining import (
+    Iteration,
+    Pretraining,
+    gpt,
+    is_fitted,
+    training_rows,
+)
 from rlplan.plan import Recompute
 from rlplan.results.accuracy import Row
 from rlplan.units import bytes_per_second_from_gbps

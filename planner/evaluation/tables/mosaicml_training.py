@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.evaluation.pretraining import Pretraining
 from planner.evaluation.rows import Record
-from planner.evaluation.training_rows import Iteration, is_fitted, training_rows
+from planner.evaluation.settings.pretraining import Iteration, Pretraining, is_fitted, training_rows
 from rlplan.model import ModelArchitecture
 from rlplan.results.accuracy import Row
 from rlplan.units import bytes_per_second_from_gbps

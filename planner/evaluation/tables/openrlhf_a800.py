@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from planner.evaluation.hybridflow_plans import MODELS, PROMPTS, TOKENS, TRUE_PROMPTS
 from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS, TRUE_PROMPTS
 from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import load_facts

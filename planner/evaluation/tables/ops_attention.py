@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
-from planner.evaluation.split import fitted_on, row_key
-from planner.evaluation.tables.ops_mlp import NO_DEVICE, PRECISION
+from planner.evaluation.rows import NO_DEVICE, Record, fitted_on, forecast_row, row_key, skipped_row
 from profiles.catalog import load_device
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
+
+PRECISION: Final = "fp16"
 
 SETTINGS = ("n_q_head", "n_kv_head", "num_tensor_parallel_workers", "batch_size",
             "prefill_chunk_size", "kv_cache_size", "is_prefill")  # fmt: skip

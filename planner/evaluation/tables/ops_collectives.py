@@ -4,9 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
-from planner.evaluation.split import fitted_on, row_key
-from planner.evaluation.tables.ops_mlp import NO_DEVICE
+from planner.evaluation.rows import NO_DEVICE, Record, fitted_on, forecast_row, row_key, skipped_row
 from profiles.analytic.roofline import CollectiveKind
 from profiles.catalog import load_device
 from profiles.facts import DeviceFacts

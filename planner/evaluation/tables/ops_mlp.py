@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.rows import NO_DEVICE, Record, forecast_row, skipped_row
 from profiles.catalog import load_device
 from profiles.facts import DeviceFacts
 from profiles.kernels.constants import RowKind
@@ -16,7 +16,6 @@ from rlplan.estimate import Estimate
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
 
-NO_DEVICE: Final = "the table does not name its device: give it with --device"
 NO_GATE: Final = "an activation without a gate has a kernel that no table measured"
 PRECISION: Final = "fp16"
 

@@ -3,9 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.evaluation.pretraining import NODE_GPUS, Pretraining, gpt
 from planner.evaluation.rows import Record
-from planner.evaluation.training_rows import Iteration, is_fitted, training_rows
+from planner.evaluation.settings.pretraining import (
+    NODE_GPUS,
+    Iteration,
+    Pretraining,
+    gpt,
+    is_fitted,
+    training_rows,
+)
 from rlplan.results.accuracy import Row
 from rlplan.units import bytes_per_second_from_gbps, seconds_from_ms
 

@@ -1,6 +1,7 @@
 """Transitions by engine: within 25 % where no constant was fitted, and in the order that was measured."""
 
-from planner.evaluation import held_tables, read_table, summarise
+from planner.evaluation.reading import held_tables, read_table
+from planner.evaluation.summary import summarise
 from planner.evaluation.tables.hybridflow_transition_generation_search import transition_rows
 
 TABLE = next(path for path in held_tables() if path.stem.startswith("hybridflow_transition"))

@@ -2,7 +2,7 @@
 
 import csv
 
-from planner.evaluation import read_table
+from planner.evaluation.reading import read_table
 
 
 def write_table(path, row):

@@ -1,6 +1,7 @@
 """Whole iterations of ReaL's heuristic: its plan, and how far forecasts may be off."""
 
-from planner.evaluation import held_tables, read_table, summarise
+from planner.evaluation.reading import held_tables, read_table
+from planner.evaluation.summary import summarise
 from planner.evaluation.tables.realhf_iteration import is_fitted, plan_of
 
 TABLE = next(path for path in held_tables() if path.stem == "realhf_iteration")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from planner.evaluation import by_kind, findings_of, fitted_on, row_key, summarise
+from planner.evaluation.rows import fitted_on, row_key
+from planner.evaluation.summary import by_kind, findings_of, summarise
 from rlplan.estimate import Estimate
 from rlplan.results.accuracy import Row
 

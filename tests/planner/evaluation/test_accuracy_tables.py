@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.evaluation import held_tables, read_table, reader_names
+from planner.evaluation.reading import held_tables, read_table, reader_names
 from planner.evaluation.tables import READERS
 from rlplan.errors import FileError
 

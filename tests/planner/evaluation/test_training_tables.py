@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.evaluation.pretraining import Pretraining, gpt, iteration_seconds
+from planner.evaluation.settings.pretraining import Pretraining, gpt, iteration_seconds
 from planner.evaluation.tables import megatron_training, mosaicml_training, torchtitan_training
 from planner.evaluation.tables import vtrain_training as vtrain
 from profiles.catalog import load_engine

@@ -7,7 +7,7 @@ placements, its peers' are what `planner.systems.baselines` finds. Each point is
 from collections.abc import Sequence
 from functools import lru_cache
 
-from planner.evaluation.hybridflow_plans import TOKENS, TRUE_PROMPTS, job_of
+from planner.evaluation.settings.hybridflow_jobs import TOKENS, TRUE_PROMPTS, job_of
 from planner.placements.strategies import place, strategy_names
 from planner.requests.pinned import Pinned
 from planner.search import search

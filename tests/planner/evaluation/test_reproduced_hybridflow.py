@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from planner.evaluation import read_table
-from planner.evaluation.hybridflow.claims import claims_of
 from planner.evaluation.hybridflow.index import Points, near
 from planner.evaluation.hybridflow.points import BEST, HYBRIDFLOW, plan_words, unfinished_points
-from planner.evaluation.hybridflow.systems import (
+from planner.evaluation.reading import read_table
+from planner.evaluation.reproductions import load_reproduction, reproduction_names
+from planner.evaluation.reproductions.hybridflow import claims_of
+from planner.evaluation.settings.hybridflow_jobs import job_of
+from planner.evaluation.settings.hybridflow_systems import (
     PEERS,
     placed_forecast,
     placement_name,
     system_forecast,
 )
-from planner.evaluation.hybridflow_plans import job_of
-from planner.evaluation.reproductions import load_reproduction, reproduction_names
 from planner.evaluation.tables.hybridflow_throughput import forecast_of
 from rlplan.errors import UnknownNameError
 from rlplan.results.reproduced import Point

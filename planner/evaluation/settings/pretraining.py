@@ -1,8 +1,17 @@
 """Pre-training iterations as published tables give them: one optimizer step of one model."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from planner.evaluation.rows import (
+    Record,
+    TableReader,
+    fitted_on,
+    forecast_row,
+    row_key,
+    skipped_row,
+)
 from profiles.facts import Facts, load_facts
 from rlplan.dataflow import Task
 from rlplan.estimate import Estimate
@@ -12,6 +21,7 @@ from rlplan.job import Job, NodeGroup, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.precision import TrainingPrecision
+from rlplan.results.accuracy import Row
 from simulator.costs.training import update_cost
 from simulator.site import Site
 
@@ -152,3 +162,45 @@ def gpt(
         qkv_bias=True,
         gated_mlp=False,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """Hold a published iteration.
+
+    Attributes:
+        run: Its settings; None where they are of a kind that is not forecast.
+        reason: Why it is not forecast.
+    """
+
+    seconds: float
+    kind: str
+    fitted: bool = False
+    run: Pretraining | None = None
+    reason: str = ""
+    label: str = ""
+    note: str = ""
+
+
+def training_rows(reader: TableReader, iterations: Iterable[Iteration]) -> Iterable[Row]:
+    """Yield a forecast of every iteration, or the reason why there is none."""
+    for index, each in enumerate(iterations):
+        if each.run is None:
+            yield skipped_row(
+                reader,
+                index,
+                each.label,
+                each.reason,
+                kind=each.kind,
+                measured_seconds=each.seconds,
+            )
+            continue
+        yield forecast_row(
+            reader, index, each.label or each.run.label, each.seconds, iteration_seconds(each.run),
+            kind=each.kind, fitted=each.fitted, note=each.note,
+        )  # fmt: skip
+
+
+def is_fitted(record: Record, settings: Sequence[str]) -> bool:
+    """Tell whether constants are fitted on the record with these settings."""
+    return fitted_on(row_key(record, settings))
