@@ -17,12 +17,12 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yam
 def test_bounds_raised_for_one_placement_are_not_raised_for_another():
     job = load_job(EXAMPLE)
     job = replace(job, cluster=(replace(job.cluster[0], nodes=1),))
-    space, members = Space(job, load_facts(job), {}, "throughput", NO_SPECS), ("actor", "critic")
+    space, members = Space(job, load_facts(job), {}, "energy", NO_SPECS), ("actor", "critic")
     sites = [(share, space.site(share)) for share in space.set_shares(members)]
     parts = [(*place, space.pools.quick(members, place[1])) for place in sites]
     limits = [np.inf] * len(parts)
     first = CandidateTable(space, members).candidates(parts, limits, 4)
-    bounds, joules = first.generate.copy(), first.joules.copy()
+    bounds, work = first.generate.copy(), first.work.copy()
     first.play(0, space)
     second = CandidateTable(space, members).candidates(parts, limits, 4)
     assert len(second) > 0
@@ -30,5 +30,5 @@ def test_bounds_raised_for_one_placement_are_not_raised_for_another():
     assert first.generate[0] > bounds[0]
     assert not second.is_exact.any()
     assert np.array_equal(second.generate, bounds)
-    assert np.array_equal(second.joules, joules)
+    assert np.array_equal(second.work, work)
     assert len(CandidateTable(space, members).candidates(parts, limits, 1)) < len(second)
