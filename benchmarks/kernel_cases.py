@@ -98,8 +98,7 @@ def attention_cases(folder: Path, device: str, kind: str) -> list[Case]:
             continue
 
         def forecast(line: Roofline, record: Record = record) -> float:
-            facts = DeviceFacts(line.sheet)
-            facts._roofline = line  # noqa: SLF001 -- the constants on trial
+            facts = DeviceFacts(line.sheet, roofline=line)  # with the constants on trial
             return ops_attention.forecast_of(facts, record).seconds
 
         seconds = seconds_from_ms(float(record[f"time_stats.attn_{kind}.median"]))

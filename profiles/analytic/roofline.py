@@ -7,7 +7,7 @@ An operation takes as long as its arithmetic or its memory traffic, whichever is
 
 import math
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, NotRequired, TypedDict
 
 from profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
 from profiles.kernels.attention_time import PagedAttentionTime
@@ -33,6 +33,33 @@ BACKWARD_FLOPS_FACTOR: Final = 2.0
 FUSED_BACKWARD_FLOPS_FACTOR: Final = 2.5
 # The backward pass reads Q, K, V, O, dO and writes dQ, dK, dV: twice the forward's tensors.
 BACKWARD_BYTES_FACTOR: Final = 2.0
+
+
+class AttentionShape(TypedDict):
+    """Name what an attention's seconds depend on.
+
+    Attributes:
+        query_tokens: New tokens of each sequence; 1 for a decode step.
+        cached_tokens: Tokens before them whose keys and values are cached.
+        fused: Whether one kernel does it all, as it does unless told.
+        causal: Whether a query sees only the tokens before it, as it does unless told.
+        paged: Whether it is the kernel of 2024's engines over a paged cache, for forward passes.
+        table_tokens: Tokens for which a paged cache's block table has room, if they are more than
+            the cached ones.
+    """
+
+    batch: int
+    query_tokens: int
+    cached_tokens: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    precision: Precision
+    backward: NotRequired[bool]
+    fused: NotRequired[bool]
+    causal: NotRequired[bool]
+    paged: NotRequired[bool]
+    table_tokens: NotRequired[int]
 
 
 class Roofline:
@@ -111,12 +138,8 @@ class Roofline:
         """Estimate the seconds of an attention: two products and a softmax for every query head.
 
         A causal query sees the cached tokens and, on average, half of the new ones; without a fused
-        kernel the masked half is computed and the scores go through memory.
-
-        Args:
-            paged: The kernel of 2024's engines over a paged cache, for forward passes.
-            table_tokens: Tokens for which a paged cache's block table has room, if they are more
-                than the cached ones.
+        kernel the masked half is computed and the scores go through memory. `AttentionShape` says
+        what the parameters are.
         """
         if paged and self._paged_attention is not None and not backward:
             lengths = (batch, query_tokens, cached_tokens, table_tokens)

@@ -1,6 +1,6 @@
 """The measured points of one device, arranged for look-up; each arrangement is built on first use."""
 
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from profiles.analytic.roofline import Roofline
 from profiles.tables.lookup import Line, Scatter, Shape
 from profiles.tables.passes import PassTable
 from profiles.tables.points import Key, Point
+from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile
 from rlplan.estimate import Estimate, Source
 from rlplan.precision import PRECISIONS, Precision
@@ -19,20 +20,19 @@ class Measurements:
     def __init__(self, profile: Profile | None, roofline: Roofline) -> None:
         self._profile = profile
         self._roofline = roofline
-        self.gemms = cache(self._gemms)
-        self.attentions = cache(self._attentions)
-        self.line = cache(self._line)
 
     def _points(self, table: str) -> dict[Key, Point]:
         return dict(self._profile.points(table)) if self._profile else {}
 
-    def _line(self, table: str, group: Key) -> Line | None:
+    @remembered
+    def line(self, table: str, group: Key) -> Line | None:
         """Return the points whose keys but the last are `group`, as a line over the last."""
         points = self._points(table)
         line = {int(key[-1]): point for key, point in points.items() if key[:-1] == group}
         return Line(line) if line else None
 
-    def _gemms(self, precision: Precision) -> Scatter | None:
+    @remembered
+    def gemms(self, precision: Precision) -> Scatter | None:
         """Return the matrix products of a precision by (m, k, n)."""
         points: dict[Shape, Point] = {
             (int(m), int(k), int(n)): point
@@ -46,7 +46,8 @@ class Measurements:
 
         return Scatter(points, model_seconds) if points else None
 
-    def _attentions(self, heads: Shape, precision: Precision, backward: bool) -> Scatter | None:
+    @remembered
+    def attentions(self, heads: Shape, precision: Precision, backward: bool) -> Scatter | None:
         """Return the attentions of these heads by (batch, query tokens, cached tokens).
 
         Args:

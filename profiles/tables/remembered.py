@@ -1,0 +1,25 @@
+"""Look-ups that are worked out once: a search asks the same few thousand questions 1e5 times."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class remembered(Generic[P, R_co]):  # noqa: N801 -- a decorator, as `property` is one
+    """Be a method that answers the same question of the same instance once.
+
+    The instance's own cache takes the method's place in it, so that what is known costs no call.
+    """
+
+    def __init__(self, look_up: Callable[Concatenate[Any, P], R_co]) -> None:
+        self._look_up = look_up
+        self.__doc__ = look_up.__doc__
+
+    def __get__(self, instance: object, owner: type) -> Callable[P, R_co]:
+        """Return the instance's cache, made when it is first asked for."""
+        asked = cast("Callable[P, R_co]", cache(self._look_up.__get__(instance, owner)))
+        instance.__dict__[self._look_up.__name__] = asked
+        return asked
