@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -295,25 +296,21 @@ def report_run(
 ) -> Path:
     """Write the report of a plan, and of its run if there is one; return the HTML's path."""
     from reports.pages.report import write_report
+    from reports.panels import Subject
 
-    run = comparison = None
-    metrics: list[dict[str, float]] = []
+    subject = Subject(plan=plan, forecast=forecast, search=search)
     if run_folder is not None:
         from executor.control.metrics import read_metrics
         from simulator.validation import compare
 
         run = read_run(run_folder)
-        comparison = compare(forecast, run)
-        metrics = read_metrics(run_folder)
-    return write_report(
-        out,
-        plan=plan,
-        forecast=forecast,
-        run=run,
-        comparison=comparison,
-        search=search,
-        metrics=metrics,
-    )
+        subject = replace(
+            subject,
+            run=run,
+            comparison=compare(forecast, run),
+            metrics=read_metrics(run_folder),
+        )
+    return write_report(out, subject)
 
 
 def require_execution() -> None:

@@ -1,6 +1,5 @@
 """The report of a plan: one HTML page that needs nothing else, pictures and Markdown beside it."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,47 +7,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.pages.content import Content, content_of
+from reports.panels import Subject
 from rlplan.files.writing import write_text
-from rlplan.plan import Plan
-from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import Comparison, MeasuredRun
-from rlplan.results.searched import SearchResult
 
 HTML_FILE = "report.html"
 MARKDOWN_FILE = "report.md"
 PICTURE_FOLDER = "pictures"
 
 
-def write_report(
-    out: Path,
-    *,
-    plan: Plan,
-    forecast: Forecast,
-    run: MeasuredRun | None = None,
-    comparison: Comparison | None = None,
-    search: SearchResult | None = None,
-    metrics: Sequence[Mapping[str, float]] | None = None,
-) -> Path:
-    """Write a report into a folder and return the path of its HTML page.
+def write_report(out: Path, subject: Subject) -> Path:
+    """Write a report into a folder, made if it is missing, and return the path of its HTML page.
 
     `report.html` holds its pictures and needs no other file; `report.md` refers to the same ones
     in `pictures/`. Every file is written whole or not at all, the page last.
-
-    Args:
-        out: Folder, made if it is missing.
-        run: What the plan did; without it the report is one of a forecast.
-        comparison: Forecast against the run.
-        search: Why this plan was chosen.
-        metrics: One mapping per iteration, as in `metrics.jsonl`.
     """
-    content = content_of(
-        plan=plan,
-        forecast=forecast,
-        run=run,
-        comparison=comparison,
-        search=search,
-        metrics=metrics or (),
-    )
+    content = content_of(subject)
     for picture in content.pictures:
         write_text(out / PICTURE_FOLDER / picture.file_name, picture.file_text)
     write_text(out / MARKDOWN_FILE, markdown(content))

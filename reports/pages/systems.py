@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from reports.pages.content import Content, Fact, Part, Section
+from reports.pages.content import Content, Fact
 from reports.pages.report import html, markdown
+from reports.panels import Part, Section
 from reports.pictures.picture import Picture, picture
 from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
 from reports.tables import wording

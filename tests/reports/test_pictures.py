@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reports.panels.memory import memory_figure
+from reports.panels.parts import parts_figure
 from reports.pictures.curves import curves_by_topic, curves_figure, topic_of
-from reports.pictures.memory_chart import memory_figure
-from reports.pictures.parts_chart import parts_figure
 from reports.pictures.plan_drawing import DrawnNode, drawn_nodes, plan_figure
 from reports.pictures.stacked_bars import Bar, piece_looks
 from reports.pictures.style import (

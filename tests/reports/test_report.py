@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from reports.pages.report import as_markdown, write_report
+from reports.panels import PANELS, Subject, sections_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool
@@ -51,16 +52,16 @@ def outline(page):
 
 @pytest.fixture(scope="module")
 def cpu_page(tmp_path_factory):
-    return write_report(tmp_path_factory.mktemp("cpu"), **cpu_report())
+    return write_report(tmp_path_factory.mktemp("cpu"), Subject(**cpu_report()))
 
 
 @pytest.fixture(scope="module")
 def gpu_page(tmp_path_factory):
-    return write_report(tmp_path_factory.mktemp("gpu"), **gpu_report())
+    return write_report(tmp_path_factory.mktemp("gpu"), Subject(**gpu_report()))
 
 
 def test_a_run_with_everything_has_every_section(tmp_path):
-    page = write_report(tmp_path, **cpu_report(), search=gpu_search())
+    page = write_report(tmp_path, Subject(**cpu_report(), search=gpu_search()))
     assert page == tmp_path / "report.html"
     sections = [key for key in outline(page.read_text()).ids if key.isalpha()]
     assert sections == [
@@ -70,7 +71,7 @@ def test_a_run_with_everything_has_every_section(tmp_path):
 
 
 def test_a_forecast_alone_makes_a_report_without_the_sections_of_a_run(tmp_path):
-    page = write_report(tmp_path, plan=gpu_plan(), forecast=gpu_forecast())
+    page = write_report(tmp_path, Subject(plan=gpu_plan(), forecast=gpu_forecast()))
     text = page.read_text()
     sections = [key for key in outline(text).ids if key.isalpha()]
     assert sections == ["summary", "plan", "timelines", "memory", "parts", "warnings", "sources"]
@@ -85,7 +86,7 @@ def test_the_verdict_says_forecast_measured_and_error(cpu_page):
 
 
 def test_an_infeasible_plan_says_why_in_its_head(tmp_path):
-    page = write_report(tmp_path, plan=gpu_plan(), forecast=gpu_forecast(feasible=False))
+    page = write_report(tmp_path, Subject(plan=gpu_plan(), forecast=gpu_forecast(feasible=False)))
     head = page.read_text().partition("</header>")[0]
     assert "This plan does not fit: pool p0 lacks 11 GiB; ZeRO stage 2 would fit." in head
 
@@ -146,7 +147,7 @@ def hostile_report():
 
 
 def test_text_of_the_users_is_shown_and_never_obeyed(tmp_path):
-    page = write_report(tmp_path, **hostile_report())
+    page = write_report(tmp_path, Subject(**hostile_report()))
     text = page.read_text()
     assert "<script" not in text
     assert "<!--" not in text
@@ -161,7 +162,7 @@ def test_text_of_the_users_is_shown_and_never_obeyed(tmp_path):
 
 
 def test_a_dollar_in_a_name_starts_no_formula(tmp_path):
-    write_report(tmp_path, **hostile_report())
+    write_report(tmp_path, Subject(**hostile_report()))
     assert "$x^2$" in (tmp_path / "pictures/parts.svg").read_text()
 
 
@@ -201,8 +202,8 @@ def test_pictures_beside_the_page_stand_alone(cpu_page):
 
 
 def test_the_same_report_is_the_same_bytes(tmp_path):
-    first = write_report(tmp_path / "first", **cpu_report()).parent
-    second = write_report(tmp_path / "second", **cpu_report()).parent
+    first = write_report(tmp_path / "first", Subject(**cpu_report())).parent
+    second = write_report(tmp_path / "second", Subject(**cpu_report())).parent
     files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
     assert len(files) == 7
     for file in files:
@@ -210,15 +211,15 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
 
 
 def test_a_report_replaces_an_older_one_and_leaves_no_other_file(tmp_path):
-    write_report(tmp_path, **gpu_report())
+    write_report(tmp_path, Subject(**gpu_report()))
     (tmp_path / "report.html").write_text("half a pa")
-    page = write_report(tmp_path, **gpu_report())
+    page = write_report(tmp_path, Subject(**gpu_report()))
     assert page.read_text().endswith("</html>\n") or page.read_text().endswith("</html>")
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
 
 
 def test_a_failure_while_writing_keeps_the_old_page(tmp_path, monkeypatch):
-    page = write_report(tmp_path, **gpu_report())
+    page = write_report(tmp_path, Subject(**gpu_report()))
     before = page.read_text()
 
     def full_disk(self, target):
@@ -226,7 +227,7 @@ def test_a_failure_while_writing_keeps_the_old_page(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.replace", full_disk)
     with pytest.raises(FileError, match="cannot be written: no space left"):
-        write_report(tmp_path, **cpu_report())
+        write_report(tmp_path, Subject(**cpu_report()))
     assert page.read_text() == before
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
 
@@ -241,7 +242,7 @@ def test_a_plan_without_spans_memory_or_tasks_still_has_a_report(tmp_path):
         memory=(),
         stage_seconds=FrozenDict(),
     )
-    page = write_report(tmp_path, plan=gpu_plan(), forecast=empty)
+    page = write_report(tmp_path, Subject(plan=gpu_plan(), forecast=empty))
     assert 'id="memory"' not in page.read_text()
 
 
@@ -253,7 +254,7 @@ def test_a_cluster_of_a_thousand_nodes_has_a_small_page(tmp_path):
         replace(plan.pools[1]),
     )
     large = replace(plan, job=replace(plan.job, cluster=(group,)), pools=pools)
-    page = write_report(tmp_path, plan=large, forecast=gpu_forecast())
+    page = write_report(tmp_path, Subject(plan=large, forecast=gpu_forecast()))
     text = page.read_text()
     assert "nodes 0 to 998 (999 alike)" in text
     assert len(text) < 200_000
@@ -266,8 +267,9 @@ def test_reporting_needs_no_torch_and_no_ray(tmp_path):
         "    sys.modules[blocked] = None\n"
         "from pathlib import Path\n"
         "from reports.pages.report import write_report\n"
+        "from reports.panels import Subject\n"
         "from tests.reports.run_samples import cpu_report\n"
-        f"write_report(Path({str(tmp_path)!r}), **cpu_report())\n"
+        f"write_report(Path({str(tmp_path)!r}), Subject(**cpu_report()))\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     answer = subprocess.run(
@@ -287,3 +289,10 @@ def test_tables_for_the_terminal_load_no_drawing_library():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_every_panel_has_a_place_of_its_own_and_names_its_section_as_its_file():
+    orders = [panel.ORDER for panel in PANELS.all()]
+    assert len(set(orders)) == len(orders)
+    keys = {section.key for section in sections_of(Subject(**cpu_report(), search=gpu_search()))}
+    assert keys == set(PANELS.names())

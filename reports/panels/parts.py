@@ -2,10 +2,32 @@
 
 from matplotlib.figure import Figure
 
+from reports.panels import Part, Section, Subject
 from reports.pictures.picture import Picture, picture
 from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
+from reports.tables.plans import parts_table, stage_table
 from rlplan.results.forecast import Forecast
 from rlplan.units import seconds_scale, show_seconds
+
+ORDER = 60
+
+
+def section(subject: Subject) -> Section | None:
+    """Return what the seconds of every task are made of; None where the forecast has no parts."""
+    forecast = subject.forecast
+    if not forecast.costs:
+        return None
+    return Section(
+        key="parts",
+        title="Where the time goes",
+        short="Time",
+        words=("What the forecast seconds of every task are made of.",),
+        picture=parts_picture(forecast),
+        parts=(
+            Part(table=stage_table(forecast), heading="By stage"),
+            Part(table=parts_table(forecast), heading="All parts", is_folded=True),
+        ),
+    )
 
 
 def parts_figure(forecast: Forecast) -> Figure:

@@ -4,16 +4,41 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
+from reports.panels import Part, Section, Subject
 from reports.pictures.picture import Picture, picture
 from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
 from reports.pictures.style import MUTED, WARNING, LegendEntry, Look
+from reports.tables.plans import memory_table, memory_terms_table
 from reports.tables.wording import percent
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.units import bytes_scale, show_bytes
 
+ORDER = 40
+
 # A capacity farther out than this many peaks would press the bars into a sliver.
 _MOST_PEAKS_SHOWN = 4.0
+
+
+def section(subject: Subject) -> Section | None:
+    """Return the memory of every pool; None where the forecast has none."""
+    forecast, run = subject.forecast, subject.run
+    if not forecast.memory:
+        return None
+    return Section(
+        key="memory",
+        title="Memory against capacity",
+        short="Memory",
+        words=(
+            "One row for the fullest device of every pool, at the moment of its peak.",
+            *forecast.infeasible_reasons,
+        ),
+        picture=memory_picture(forecast, run),
+        parts=(
+            Part(table=memory_table(forecast, run)),
+            Part(table=memory_terms_table(forecast), heading="All terms", is_folded=True),
+        ),
+    )
 
 
 def memory_figure(forecast: Forecast, run: MeasuredRun | None = None) -> Figure:

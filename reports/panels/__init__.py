@@ -1,0 +1,92 @@
+"""Panels of a report, one file each: `section(subject)` makes its part of the page, and `ORDER` places it.
+
+What several panels draw or tabulate stands in `reports.pictures` and `reports.tables`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reports.pictures.picture import Picture
+from reports.tables.plans import Table
+from rlplan.plan import Plan
+from rlplan.plug_ins import PlugIns
+from rlplan.results.forecast import Forecast
+from rlplan.results.measurement import Comparison, MeasuredRun
+from rlplan.results.searched import SearchResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Hold what a report is about.
+
+    Attributes:
+        run: What the plan did; without it the report is one of a forecast.
+        comparison: Forecast against the run.
+        search: Why this plan was chosen.
+        metrics: One mapping per iteration, as in `metrics.jsonl`.
+    """
+
+    plan: Plan
+    forecast: Forecast
+    run: MeasuredRun | None = None
+    comparison: Comparison | None = None
+    search: SearchResult | None = None
+    metrics: Sequence[Mapping[str, float]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Hold a table of a section, with a heading if it needs one.
+
+    Attributes:
+        is_folded: Whether the page shows it only on request.
+    """
+
+    table: Table
+    heading: str = ""
+    is_folded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Hold one section; what is empty is left out.
+
+    Attributes:
+        key: Its anchor.
+        short: Its name in the navigation.
+        words: Paragraphs.
+        points: Items of a list.
+    """
+
+    key: str
+    title: str
+    short: str
+    words: tuple[str, ...] = ()
+    points: tuple[str, ...] = ()
+    picture: Picture | None = None
+    parts: tuple[Part, ...] = ()
+
+
+class Panel(Protocol):
+    """Be one panel of a report.
+
+    Attributes:
+        ORDER: Panels with smaller numbers come first.
+    """
+
+    ORDER: int
+
+    def section(self, subject: Subject) -> Section | None:
+        """Return the panel's part of the page; None where the subject gives it nothing to show."""
+        ...
+
+
+PANELS = PlugIns[Panel](__name__, __path__, kind="panel")
+
+
+def sections_of(subject: Subject) -> tuple[Section, ...]:
+    """Return the sections of all panels that have something to show, in their order."""
+    panels = sorted(PANELS.all(), key=lambda panel: panel.ORDER)
+    found = (panel.section(subject) for panel in panels)
+    return tuple(section for section in found if section is not None)

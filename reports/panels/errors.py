@@ -1,0 +1,25 @@
+"""How right the forecast was, task by task."""
+
+from reports.panels import Part, Section, Subject
+from reports.tables.plans import error_table
+from reports.tables.wording import compared_iterations, other_lengths
+
+ORDER = 30
+
+
+def section(subject: Subject) -> Section | None:
+    """Return the errors of the forecast; None without a run to compare it with."""
+    comparison = subject.comparison
+    if comparison is None:
+        return None
+    return Section(
+        key="errors",
+        title="How right the forecast was",
+        short="Errors",
+        words=(
+            compared_iterations(comparison),
+            "The error is (forecast \N{MINUS SIGN} measured) / measured.",
+            *([unlike] if (unlike := other_lengths(comparison)) else []),
+        ),
+        parts=(Part(table=error_table(comparison)),),
+    )
