@@ -20,12 +20,11 @@ from profiles.tables.table import Profile, read_profile
 from rlplan.errors import FileError, UnknownNameError, nearest_name
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.files.frozen import FrozenDict
-from rlplan.hardware import DeviceSheet, EngineSheet
+from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
 from rlplan.precision import PRECISIONS, Precision
 from rlplan.probing import ModelPass
-from rlplan.transition import TransitionSheet
 
 
 class DeviceFacts:

@@ -6,9 +6,8 @@ from typing import Literal, TypeVar
 
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
-from rlplan.hardware import DeviceSheet, EngineSheet
+from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.model import ModelArchitecture
-from rlplan.transition import TransitionSheet
 
 T = TypeVar("T")
 Folder = Literal["models", "devices", "engines", "transitions"]

@@ -5,11 +5,13 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegativeInt
+from rlplan.files.tags import OneOf
 from rlplan.job import Job, Role
+from rlplan.transfers import transfer_names
 from rlplan.units import MIB
 
 PLAN_VERSION = 1
@@ -19,7 +21,7 @@ HOST_DEVICE = "host"
 BUCKET_BYTES = 64 * MIB
 
 Recompute = Literal["none", "selective", "alternate", "full"]
-TransitionName = Literal["hybridflow", "hybridflow-v", "all-gather", "two-copies", "none"]
+TransitionName = Annotated[str, OneOf(transfer_names)]
 Mode = Literal["sync", "one-step-off", "streaming"]
 
 

@@ -10,6 +10,7 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, ComparisonRow
+from rlplan.transfers import TRANSFERS
 from rlplan.units import show_seconds
 
 MINUS = "\N{MINUS SIGN}"
@@ -25,13 +26,6 @@ _RECOMPUTE = {
     "selective": "attention recomputed",
     "alternate": "every other layer recomputed",
     "full": "all activations recomputed",
-}
-_TRANSITIONS = {
-    "hybridflow": "gathered inside each micro-data-parallel group, no redundant copy",
-    "hybridflow-v": "gathered inside each tensor-parallel group",
-    "all-gather": "gathered over all GPUs",
-    "two-copies": "sent from the training pool to a second copy on the generating pool",
-    "none": "nothing to do, both share one layout",
 }
 
 
@@ -210,7 +204,8 @@ def layout_words(layout: TaskPlan, kind: str) -> str:
 def transition_words(plan: Plan) -> str:
     """Return how the actor's weights get from training to generation, as a sentence."""
     name = "" if plan.transition == "none" else f" ({plan.transition})"
-    return f"Weights from training to generation{name}: {_TRANSITIONS[plan.transition]}."
+    words = TRANSFERS.load(plan.transition).words
+    return f"Weights from training to generation{name}: {words}."
 
 
 def _replicas(layout: TaskPlan) -> str:

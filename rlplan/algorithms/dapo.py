@@ -1,7 +1,6 @@
 """DAPO: GRPO without a reference; groups of equal rewards are sampled again (Yu et al. 2025)."""
 
-from rlplan.dataflow import Algorithm
-from rlplan.tasks import GENERATE, MODEL_REWARD, RULE_REWARD, actor_update
+from rlplan.dataflow import GENERATE, MODEL_REWARD, RULE_REWARD, Algorithm, actor_update
 
 ALGORITHM = Algorithm(
     name="dapo",

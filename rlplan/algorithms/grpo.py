@@ -1,7 +1,13 @@
 """GRPO: advantages relative to the other samples of a prompt, no critic (Shao et al. 2024)."""
 
-from rlplan.dataflow import Algorithm
-from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD, actor_update
+from rlplan.dataflow import (
+    GENERATE,
+    MODEL_REWARD,
+    REFERENCE_LOG_PROB,
+    RULE_REWARD,
+    Algorithm,
+    actor_update,
+)
 
 ALGORITHM = Algorithm(
     name="grpo",

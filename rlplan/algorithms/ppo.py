@@ -1,12 +1,13 @@
 """PPO with a critic and a KL penalty towards a reference model (Schulman et al. 2017; Ouyang et al. 2022)."""
 
-from rlplan.dataflow import Algorithm, Task
-from rlplan.tasks import (
+from rlplan.dataflow import (
     COMPUTE_VALUES,
     GENERATE,
     MODEL_REWARD,
     REFERENCE_LOG_PROB,
     RULE_REWARD,
+    Algorithm,
+    Task,
     actor_update,
 )
 

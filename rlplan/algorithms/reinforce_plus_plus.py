@@ -1,7 +1,13 @@
 """REINFORCE++: PPO's loss on returns that are whitened over the global batch, no critic (Hu 2025)."""
 
-from rlplan.dataflow import Algorithm
-from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD, actor_update
+from rlplan.dataflow import (
+    GENERATE,
+    MODEL_REWARD,
+    REFERENCE_LOG_PROB,
+    RULE_REWARD,
+    Algorithm,
+    actor_update,
+)
 
 ALGORITHM = Algorithm(
     name="reinforce-plus-plus",

@@ -5,8 +5,15 @@ The actor generates twice, samples and greedy responses; reference and reward wo
 
 from dataclasses import replace
 
-from rlplan.dataflow import Algorithm, Task
-from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD, actor_update
+from rlplan.dataflow import (
+    GENERATE,
+    MODEL_REWARD,
+    REFERENCE_LOG_PROB,
+    RULE_REWARD,
+    Algorithm,
+    Task,
+    actor_update,
+)
 
 
 def _on_both(task: Task, *made: str) -> Task:

@@ -1,7 +1,13 @@
 """RLOO: the baseline of a sample is the mean reward of its prompt's other samples (Ahmadian et al. 2024)."""
 
-from rlplan.dataflow import Algorithm
-from rlplan.tasks import GENERATE, MODEL_REWARD, REFERENCE_LOG_PROB, RULE_REWARD, actor_update
+from rlplan.dataflow import (
+    GENERATE,
+    MODEL_REWARD,
+    REFERENCE_LOG_PROB,
+    RULE_REWARD,
+    Algorithm,
+    actor_update,
+)
 
 ALGORITHM = Algorithm(
     name="rloo",

@@ -7,13 +7,14 @@ the iteration.
 
 from dataclasses import replace
 
-from rlplan.dataflow import Algorithm, Task
-from rlplan.tasks import (
+from rlplan.dataflow import (
     COMPUTE_VALUES,
     GENERATE,
     MODEL_REWARD,
     REFERENCE_LOG_PROB,
     RULE_REWARD,
+    Algorithm,
+    Task,
     actor_update,
 )
 

@@ -1,5 +1,6 @@
 """Marks on annotations that `rlplan.files.decoding` reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,19 @@ class Tag:
         from pydantic import Discriminator
 
         return Discriminator(self.field).__get_pydantic_core_schema__(source, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Accept the names of a folder's files, as they are when a file is first read."""
+
+    names: Callable[[], tuple[str, ...]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Read the value as one of these names."""
+        from pydantic_core import core_schema
+
+        return core_schema.literal_schema(list(self.names()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Ways to bring the actor's weights from its train to its generate layout, one file each.
 
-The name that a plan uses is the file's name with dashes for underscores. Every file has
-`volume(model_bytes, shape) -> TransitionVolume`; the table is HybridFlow's (Sheng et al. 2025,
-EuroSys, Table 2).
+The name that a plan uses is the file's name with dashes for underscores. Every file has a
+`TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2).
 """
 
 from collections.abc import Callable
@@ -46,9 +45,23 @@ class TransitionVolume:
     redundant_bytes: float
 
 
-TRANSFERS = PlugIns[Callable[[float, TransitionShape], TransitionVolume]](
-    __name__, __path__, kind="transition", attribute="volume"
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """Describe a transition.
+
+    Attributes:
+        words: What it does, for people, as the end of a sentence.
+        volume: From the model's bytes and the sizes of both layouts to what it moves and keeps.
+        between_pools: Whether generation has a copy of its own on another pool; else both layouts
+            share the GPUs of one.
+    """
+
+    words: str
+    volume: Callable[[float, TransitionShape], TransitionVolume]
+    between_pools: bool = False
+
+
+TRANSFERS = PlugIns[Transition](__name__, __path__, kind="transition", attribute="TRANSITION")
 transfer_names = TRANSFERS.names
 
 
@@ -58,4 +71,4 @@ def transition_volume(name: str, model_bytes: float, shape: TransitionShape) -> 
     Raises:
         UnknownNameError: No file of that name exists.
     """
-    return TRANSFERS.load(name)(model_bytes, shape)
+    return TRANSFERS.load(name).volume(model_bytes, shape)

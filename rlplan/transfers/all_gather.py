@@ -1,6 +1,6 @@
 """All-gather over all GPUs, as DeepSpeed-Chat's hybrid engine does (HybridFlow, Table 2)."""
 
-from rlplan.transfers import TransitionShape, TransitionVolume
+from rlplan.transfers import Transition, TransitionShape, TransitionVolume
 
 
 def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -13,3 +13,6 @@ def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
         peak_weight_bytes=model_bytes,
         redundant_bytes=model_bytes / ranks,
     )
+
+
+TRANSITION = Transition(words="gathered over all GPUs", volume=volume)

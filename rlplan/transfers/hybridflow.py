@@ -1,6 +1,6 @@
 """Zero-redundancy groups: one all-gather inside each micro-DP group (HybridFlow, Table 2)."""
 
-from rlplan.transfers import TransitionShape, TransitionVolume
+from rlplan.transfers import Transition, TransitionShape, TransitionVolume
 
 
 def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -13,3 +13,8 @@ def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
         peak_weight_bytes=model_bytes / generate,
         redundant_bytes=0.0,
     )
+
+
+TRANSITION = Transition(
+    words="gathered inside each micro-data-parallel group, no redundant copy", volume=volume
+)

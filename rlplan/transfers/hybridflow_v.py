@@ -1,6 +1,6 @@
 """Vanilla groups: an all-gather over the whole model-parallel block (HybridFlow-V, Table 2)."""
 
-from rlplan.transfers import TransitionShape, TransitionVolume
+from rlplan.transfers import Transition, TransitionShape, TransitionVolume
 
 
 def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -13,3 +13,6 @@ def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
         peak_weight_bytes=model_bytes,
         redundant_bytes=model_bytes / train,
     )
+
+
+TRANSITION = Transition(words="gathered inside each tensor-parallel group", volume=volume)

@@ -1,7 +1,7 @@
 """No transition: both layouts are the same and share the weights."""
 
 from rlplan.errors import PlanError
-from rlplan.transfers import TransitionShape, TransitionVolume
+from rlplan.transfers import Transition, TransitionShape, TransitionVolume
 
 
 def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -22,3 +22,6 @@ def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
         peak_weight_bytes=model_bytes / (shape.tp * shape.pp),
         redundant_bytes=0.0,
     )
+
+
+TRANSITION = Transition(words="nothing to do, both share one layout", volume=volume)

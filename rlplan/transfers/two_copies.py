@@ -1,6 +1,6 @@
 """Two copies on different pools: a broadcast from the train to the generate pool (OpenRLHF)."""
 
-from rlplan.transfers import TransitionShape, TransitionVolume
+from rlplan.transfers import Transition, TransitionShape, TransitionVolume
 
 
 def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -13,3 +13,10 @@ def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
         peak_weight_bytes=shard,
         redundant_bytes=shard,
     )
+
+
+TRANSITION = Transition(
+    words="sent from the training pool to a second copy on the generating pool",
+    volume=volume,
+    between_pools=True,
+)

@@ -7,6 +7,7 @@ from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import expected_rounds
 from rlplan.estimate import ZERO, Estimate, Source, total
+from rlplan.hardware import TransitionSheet
 from rlplan.job import Job
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.model import ModelArchitecture
@@ -14,7 +15,6 @@ from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS
 from rlplan.probing import ModelPass
 from rlplan.transfers import TransitionShape, TransitionVolume, transition_volume
-from rlplan.transition import TransitionSheet
 from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of, times
