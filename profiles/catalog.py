@@ -3,6 +3,7 @@
 from profiles.jobs.hf_config import read_hf_config
 from profiles.jobs.resolve import load_job, resolve_job, usual_engines
 from profiles.sheets import (
+    ENGINES,
     device_names,
     engine_names,
     load_device,
@@ -12,6 +13,7 @@ from profiles.sheets import (
 )
 
 __all__ = [
+    "ENGINES",
     "device_names",
     "engine_names",
     "load_device",

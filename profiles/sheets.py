@@ -1,5 +1,6 @@
 """Sheets: one YAML file for each model, device and engine; its name is what users type."""
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -88,6 +89,27 @@ def load_transition(name: str) -> TransitionSheet:
         UnknownNameError: No transition of that name has a sheet.
     """
     return _load_sheet(TransitionSheet, "transitions", name)
+
+
+class EngineSheets(Mapping[str, EngineSheet]):
+    """Give the sheet of every known engine by name; each is opened when it is asked for."""
+
+    def __getitem__(self, name: str) -> EngineSheet:
+        """Return an engine's sheet."""
+        if name not in engine_names():
+            raise KeyError(name)
+        return load_engine(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names, sorted."""
+        return iter(engine_names())
+
+    def __len__(self) -> int:
+        """Return how many engines there are."""
+        return len(engine_names())
+
+
+ENGINES = EngineSheets()
 
 
 def _load_sheet(kind: type[T], folder: Folder, name: str) -> T:

@@ -6,6 +6,7 @@ RlplanError                     exit code 1, a failure of our own
     ├── FileError               a file that is missing, broken, of another version, or has a wrong field
     ├── UnknownNameError        a name (model, device, algorithm, ...) that is not known
     ├── PlanError               a plan or job whose parts contradict each other
+    │   └── CapabilityError     a valid plan that asks for what its executor cannot do
     ├── InfeasibleError         nothing that was asked for fits the hardware
     └── MissingFactError        a cost was asked for that no profile and no device sheet can give
 
@@ -101,6 +102,14 @@ class UnknownNameError(UserError):
 
 class PlanError(UserError):
     """Say which parts of a plan or job contradict each other."""
+
+
+class CapabilityError(PlanError):
+    """Name what a valid plan asks for and its executor cannot do, and what that can do instead."""
+
+    def __init__(self, capability: str, problem: str) -> None:
+        self.capability = capability
+        super().__init__(problem)
 
 
 class InfeasibleError(UserError):

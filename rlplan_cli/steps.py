@@ -165,13 +165,9 @@ def check_executable(plan: Plan, file: Path) -> None:
         UserError: Names the plan's file, the task and the field.
     """
     from executor.control.capabilities import check_runnable
-    from rlplan.errors import PlanError
 
     rule_functions(plan.job, file.parent)
-    try:
-        check_runnable(plan)
-    except PlanError as error:
-        raise PlanError(f"{file}: {error}") from None
+    check_runnable(plan, str(file))
 
 
 def run_plan(

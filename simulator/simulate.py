@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from profiles.catalog import ENGINES
 from profiles.facts import Facts
-from rlplan.errors import PlanError
-from rlplan.plan import Mode, Plan
+from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
+from rlplan.rules import check_plan
 from simulator.memory.pool_memory import pool_memory
 from simulator.site import sites_of
 from simulator.timeline.agenda import agenda_of
@@ -19,8 +20,6 @@ from simulator.timeline.steady import (
     overlaps,
     shown,
 )
-
-MODES: tuple[Mode, ...] = ("sync", "one-step-off")
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -38,11 +37,10 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
             the pools; the figures are the last one's.
 
     Raises:
-        PlanError: The plan's mode is not simulated, or not with its pools, a task has no layout, or the pools want more
-            GPUs than the cluster has.
+        FileError: The plan breaks a rule of `rlplan.rules`.
         MissingFactError: A cost is known neither from the profile nor from a sheet.
     """
-    _check_mode(plan)
+    check_plan(plan, ENGINES)
     assert iterations >= 1
     agenda = agenda_of(plan, facts, sites_of(plan, facts))
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
@@ -59,18 +57,3 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:])
     part = shown(full, cycle, iterations)
     return replace(forecast, tasks=part.spans, iterations=part.iterations)
-
-
-def _check_mode(plan: Plan) -> None:
-    if plan.mode not in MODES:
-        raise PlanError(
-            f"plan: mode: {plan.mode!r} cannot be simulated; allowed: {', '.join(MODES)}"
-        )
-    homes = [
-        plan.tasks[name].pool for name in ("actor.generate", "actor.update") if name in plan.tasks
-    ]
-    if plan.mode == "one-step-off" and len(set(homes)) < len(homes):
-        raise PlanError(
-            f"plan: mode: one-step-off wants actor.generate on another pool than actor.update; "
-            f"both are on {homes[0]}"
-        )

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from profiles.facts import Facts
-from rlplan.errors import PlanError
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool
 from rlplan.units import bytes_per_second_from_gbps
@@ -41,9 +40,6 @@ def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
 
     Pools take the GPUs of the node groups that have their device, one pool after another in the
     plan's order, node by node.
-
-    Raises:
-        PlanError: The cluster has too few GPUs of a device for the pools that want it.
     """
     taken: dict[str, int] = {}
     sites: dict[str, Site] = {}
@@ -78,12 +74,7 @@ def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
 
 def _site(job: Job, pool: ResourcePool, first: int) -> Site:
     site = site_at(job, pool.device, first, pool.gpus)
-    if site is None:
-        held = sum(group.gpus for group in job.cluster if group.gpu == pool.device)
-        raise PlanError(
-            f"pool {pool.name!r} wants {pool.gpus} GPUs of {pool.device}, but the cluster has {held}"
-            + (f" and {first} of them belong to pools before it" if first else "")
-        )
+    assert site is not None, "the rules of a plan let pools want what the cluster has"
     return site
 
 

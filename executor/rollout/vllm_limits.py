@@ -8,12 +8,14 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from executor.parallel.positions import generation_positions
 from executor.rollout.engines import DEFAULT_ENGINE
-from rlplan.errors import PlanError
+from rlplan.errors import CapabilityError, PlanError
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan
+from rlplan.rules.capability import Capability
 
 VLLM = "vllm"
 # Attention of vLLM's CPU build, `CPUAttentionBackend.get_supported_head_sizes` of vLLM 0.32.
@@ -42,44 +44,39 @@ MOST_SHOWN = 300
 INSTEAD = f"plan with `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
 
 
-def check_vllm_layout(plan: Plan, *, on_cpu: bool) -> None:
-    """Refuse a plan for vLLM that it does not run inside the pool's workers.
+PIPELINE = Capability("pipelined generation")
+EXPERTS = Capability("mixtures of experts")
+OWN_HEAD_SIZE = Capability("a qwen2 whose heads do not share out its hidden size")
+HEAD_SIZE = Capability("heads of this size on CPUs")
+RANKS_APART = Capability("replicas of ranks that are not neighbours")
 
-    Raises:
-        PlanError: Names the field, and what vLLM runs.
-    """
+
+def lacks_of_vllm(plan: Plan, *, on_cpu: bool) -> Iterator[CapabilityError]:
+    """Yield what a plan for vLLM asks for that it cannot do inside the pool's workers."""
     layout = plan.tasks["actor.generate"]
     if layout.engine != VLLM:
         return
     if layout.pp > 1:
-        raise PlanError(f"tasks.actor.generate.pp is {layout.pp}: engine {VLLM} runs 1 only")
-    _check_model(plan.job.architecture("actor"), on_cpu=on_cpu)
+        yield PIPELINE.lacked_by(VLLM, "tasks.actor.generate.pp", layout.pp, "it runs 1 only")
+    yield from _lacks_for_model(plan.job.architecture("actor"), on_cpu=on_cpu)
     ranks, tp = tuple(range(plan.pool_of("actor.generate").gpus)), layout.tp
     together = {ranks[start : start + tp] for start in ranks[::tp]}
-    if not together.issuperset(generation_positions(plan).groups()):
-        raise PlanError(
-            f"tasks.actor.generate.tp {tp} with transition {plan.transition} joins ranks that are not"
-            f" neighbours: engine {VLLM} wants them to be; use transition hybridflow-v"
-        )
+    if layout.pp == 1 and not together.issuperset(generation_positions(plan).groups()):
+        asked = f"{tp} with transition {plan.transition}"
+        instead = "use transition hybridflow-v"
+        yield RANKS_APART.lacked_by(VLLM, "tasks.actor.generate.tp", asked, instead)
 
 
-def _check_model(model: ModelArchitecture, *, on_cpu: bool) -> None:
+def _lacks_for_model(model: ModelArchitecture, *, on_cpu: bool) -> Iterator[CapabilityError]:
     if model.num_experts:
-        raise PlanError(
-            f"models.actor has {model.num_experts} experts: engine {VLLM} runs dense models here;"
-            f" {INSTEAD}"
-        )
+        yield EXPERTS.lacked_by(VLLM, "models.actor.num_experts", model.num_experts, INSTEAD)
     if model.family == "qwen2" and model.head_dim * model.num_heads != model.hidden_size:
         # Its definition in vLLM reads no head size from a model's config.
-        raise PlanError(
-            f"models.actor.head_dim is {model.head_dim}: engine {VLLM} runs a qwen2 only whose"
-            f" {model.num_heads} heads share out its hidden_size of {model.hidden_size}; {INSTEAD}"
-        )
+        asked = f"{model.head_dim} with {model.num_heads} heads of {model.hidden_size}"
+        yield OWN_HEAD_SIZE.lacked_by(VLLM, "models.actor.head_dim", asked, INSTEAD)
     if on_cpu and model.head_dim not in CPU_HEAD_DIMS:
-        raise PlanError(
-            f"models.actor.head_dim is {model.head_dim}: engine {VLLM} runs"
-            f" {', '.join(map(str, CPU_HEAD_DIMS))} on CPUs; {INSTEAD}"
-        )
+        instead = f"it runs {', '.join(map(str, CPU_HEAD_DIMS))}; {INSTEAD}"
+        yield HEAD_SIZE.lacked_by(VLLM, "models.actor.head_dim", model.head_dim, instead)
 
 
 def check_vllm_is_here(plan: Plan) -> None:

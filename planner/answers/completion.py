@@ -10,10 +10,10 @@ from planner.exact.space import Space
 from planner.placements.allocations import Share
 from planner.placements.partitions import GENERATION, placed_roles
 from planner.plans.assembly import assemble, plan_of
-from planner.requests.checks import check_plan
 from planner.requests.drafts import named, pinned_parts, read_draft
 from planner.requests.pinned import Pinned
 from planner.search import search
+from profiles.catalog import ENGINES
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -22,6 +22,7 @@ from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.rules import check_plan
 from rlplan.specs import NO_SPECS
 from simulator.site import sites_of
 
@@ -54,7 +55,7 @@ def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Pl
     if draft.staleness is not None:
         plan = replace(plan, staleness=draft.staleness)
     plan = replace(plan, bucket_bytes=draft.bucket_bytes)
-    check_plan(plan, file)
+    check_plan(plan, ENGINES, file)
     return plan
 
 

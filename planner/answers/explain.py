@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.layouts.settings import RUNNING_LIMITS
-from planner.layouts.sizes import divisors
-from planner.layouts.transitions import transition_for
-from planner.requests.checks import check_plan
-from profiles.catalog import load_engine
+from profiles.catalog import ENGINES, load_engine
 from profiles.facts import Facts
-from rlplan.errors import UserError
 from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast
+from rlplan.rules import refusals
+from rlplan.rules.layouts import divisors
+from rlplan.rules.transition import transition_for
 from simulator.memory.pool_memory import pool_memory
 from simulator.simulate import simulate
 
@@ -26,7 +25,7 @@ def nearest_fit(plan: Plan, facts: Facts) -> str | None:
     """
     best: tuple[float, str] | None = None
     for words, changed in _single_changes(plan):
-        if not all(
+        if any(refusals(changed, changed.job, ENGINES)) or not all(
             pool_memory(changed, pool, facts).fits for pool in changed.pools if not pool.is_host
         ):
             continue
@@ -53,8 +52,7 @@ def _single_changes(plan: Plan) -> Iterator[tuple[str, Plan]]:
             yield f"{name}: {words}", replace(plan, tasks=plan.tasks.with_item(name, changed))
     for role in dict.fromkeys(name.split(".")[0] for name in plan.tasks):
         for words, changed_plan in _size_changes(plan, role):
-            if _is_sound(changed_plan):
-                yield f"{role}: {words}", changed_plan
+            yield f"{role}: {words}", changed_plan
 
 
 def _setting_changes(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
@@ -95,11 +93,3 @@ def _size_changes(plan: Plan, role: str) -> Iterator[tuple[str, Plan]]:
                 move = transition_for(tasks["actor.update"], tasks["actor.generate"])
                 changed = replace(changed, transition=move)
             yield f"{field} {size} with dp {first.dp // factor}", changed
-
-
-def _is_sound(plan: Plan) -> bool:
-    try:
-        check_plan(plan)
-    except UserError:
-        return False
-    return True

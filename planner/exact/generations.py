@@ -15,9 +15,9 @@ from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
 from planner.layouts.pool_rows import PoolRows
 from planner.layouts.role_options import WeightSharding, sharding_of
-from planner.layouts.transitions import transitions
 from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan, TransitionName
+from rlplan.rules.transition import transitions
 from simulator.costs import task_cost, transition_cost
 from simulator.costs.layout_columns import Flags, Floats, Ints
 from simulator.costs.pricing import precision_of

@@ -9,10 +9,11 @@ from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.pareto import Rows, front_of_groups
 from planner.layouts.role_options import RoleOption, Tally, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
-from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, infers_on, train_sizes
+from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, train_sizes
 from rlplan.dataflow import Task
 from rlplan.job import Role
 from rlplan.plan import TaskDraft
+from rlplan.rules.batches import divides_prompts
 from rlplan.stages import Stage
 from simulator.costs.layout_columns import (
     COLUMNS,
@@ -89,7 +90,7 @@ class RoleFront:
             yield from infer_sizes(self.model, engine, job, *place)
             return
         for sizes in train_sizes(self.model, engine, job, self.space.algorithm, *place):
-            if len(trained) == len(self.tasks) or infers_on(job, sizes.dp):
+            if len(trained) == len(self.tasks) or divides_prompts(sizes.dp, job.workload):
                 yield sizes
 
     def _joined(

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.layouts.sizes import Sizes, infer_cut, infers_on, powers_of_two, splits
+from planner.layouts.sizes import Sizes, infer_cut, powers_of_two, splits
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
+from rlplan.rules.batches import divides_prompts, fills_rounds
 from simulator.costs.layout_columns import RECOMPUTES, LayoutColumns
 
 # vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
@@ -73,8 +74,7 @@ def _train_settings(
         Setting(size, chunks, recompute, offload)
         for size in sizes
         for chunks in CHUNK_NUMBERS
-        # An interleaved schedule takes micro-batches by rounds of all stages (section 2.2.2).
-        if chunks == 1 or (most_chunks % chunks == 0 and local // size % stages == 0)
+        if chunks == 1 or (most_chunks % chunks == 0 and fills_rounds(local // size, stages))
         for recompute in recomputes
         for offload in offloads
     )
@@ -186,7 +186,7 @@ def generate_layouts(
         return
     draft = draft or TaskDraft()
     for sizes in splits(model, engine, job, gpus, gpus_per_node):
-        if not infers_on(job, sizes.dp):
+        if not divides_prompts(sizes.dp, job.workload):
             continue
         local = job.workload.sequences // sizes.dp
         for running in (

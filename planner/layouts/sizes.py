@@ -2,16 +2,23 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import isqrt
 
 from rlplan.dataflow import Algorithm
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
+from rlplan.rules.batches import divides_prompts, divides_update
+from rlplan.rules.engines import engine_runs, largest_size
+from rlplan.rules.layouts import (
+    FULLY_SHARDED,
+    divides_experts,
+    divides_heads,
+    divides_layers,
+    divides_mlp,
+    divisors,
+)
 from simulator.costs.layout_columns import Zero
-from simulator.costs.sharding import FULLY_SHARDED
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
 # on a rank, its exchange of keys and values costs more than data or tensor parallelism's.
@@ -35,13 +42,6 @@ class Sizes:
     ep: int = 1
 
 
-@lru_cache(maxsize=4096)
-def divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors of a number, ascending."""
-    small = [size for size in range(1, isqrt(number) + 1) if number % size == 0]
-    return tuple(sorted({*small, *(number // size for size in small)}))
-
-
 def powers_of_two(largest: int) -> tuple[int, ...]:
     """Return 1, 2, 4, ... up to `largest`, and `largest` itself."""
     values = [1]
@@ -51,33 +51,39 @@ def powers_of_two(largest: int) -> tuple[int, ...]:
 
 
 def tp_sizes(model: ModelArchitecture, gpus: int, gpus_per_node: int) -> tuple[int, ...]:
-    """Return the tensor-parallel sizes that divide the heads and stay inside a node."""
+    """Return the tensor-parallel sizes that divide heads and MLP and stay inside a node."""
     return tuple(
         size
         for size in divisors(min(gpus, gpus_per_node))
-        if gpus % size == 0 and model.num_heads % size == 0 and model.num_kv_heads % size == 0
+        if gpus % size == 0 and divides_heads(size, model) and divides_mlp(size, model)
     )
 
 
 def pp_sizes(model: ModelArchitecture, engine: EngineSheet, gpus: int) -> tuple[int, ...]:
     """Return the pipeline sizes that divide the layers and that the engine runs."""
-    limit = engine.max_pp or gpus
-    return tuple(size for size in divisors(model.num_layers) if size <= limit and gpus % size == 0)
+    return tuple(
+        size
+        for size in divisors(gpus)
+        if divides_layers(size, model) and engine_runs(engine, "pp", size)
+    )
 
 
 def cp_sizes(engine: EngineSheet, job: Job, gpus: int) -> tuple[int, ...]:
     """Return the context-parallel sizes: powers of two that leave a rank enough tokens."""
     tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
-    limit = min(engine.max_cp or gpus, tokens // LEAST_TOKENS_OF_CONTEXT_RANK)
-    return (1, *(size for size in powers_of_two(max(1, limit))[1:] if gpus % size == 0))
+    limit = max(1, min(largest_size(engine, "cp") or gpus, tokens // LEAST_TOKENS_OF_CONTEXT_RANK))
+    return (1, *(size for size in powers_of_two(limit)[1:] if gpus % size == 0))
 
 
 def ep_sizes(model: ModelArchitecture, engine: EngineSheet, dp: int) -> tuple[int, ...]:
     """Return the expert-parallel sizes that divide the experts and the data-parallel ranks."""
     if not model.num_experts:
         return (1,)
-    limit = engine.max_ep or dp
-    return tuple(size for size in divisors(dp) if size <= limit and model.num_experts % size == 0)
+    return tuple(
+        size
+        for size in divisors(dp)
+        if divides_experts(size, model) and engine_runs(engine, "ep", size)
+    )
 
 
 def train_sizes(
@@ -89,12 +95,8 @@ def train_sizes(
     gpus_per_node: int,
 ) -> Iterator[Sizes]:
     """Yield the cuts of a trained model whose data-parallel size divides a batch of an update."""
-    work = job.workload
-    unit = work.prompts if algorithm.groups else work.sequences
-    if unit % work.updates:
-        return
     for sizes in splits(model, engine, job, gpus, gpus_per_node):
-        if unit // work.updates % sizes.dp == 0:
+        if divides_update(sizes.dp, algorithm, job.workload):
             sharded = sizes.dp * sizes.cp > 1
             for zero in engine.zero_stages if sharded else engine.zero_stages[:1]:
                 yield replace(sizes, zero=zero)
@@ -105,15 +107,10 @@ def infer_sizes(
 ) -> Iterator[Sizes]:
     """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
     for sizes in splits(model, engine, job, gpus, gpus_per_node):
-        if infers_on(job, sizes.dp):
+        if divides_prompts(sizes.dp, job.workload):
             yield sizes
             if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in engine.zero_stages:
                 yield replace(sizes, zero=FULLY_SHARDED)
-
-
-def infers_on(job: Job, dp: int) -> bool:
-    """Tell whether the prompts of an iteration divide over so many data-parallel ranks."""
-    return job.workload.prompts % dp == 0
 
 
 def splits(

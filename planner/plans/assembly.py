@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.layouts.transitions import transition_for
 from planner.placements.allocations import Allocation, packing_order
 from planner.placements.orders import Orders
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
-from planner.requests.checks import STALENESS
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskPlan, TransitionName
+from rlplan.rules.order import STALENESS
+from rlplan.rules.transition import transition_for
 
 HOST_POOL = "host"
 RULE_ENGINE = "python"

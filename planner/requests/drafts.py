@@ -1,32 +1,21 @@
 """Read and check what a user pinned in a partial plan: `pinned_parts` hands it to a search."""
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planner.objectives import objective_names
-from planner.placements.orders import tasks_of_set
 from planner.placements.partitions import GENERATION, ColocatedSet, in_role_order, placed_roles
-from planner.requests.checks import check_pools
-from planner.requests.draft_checks import check_draft
 from planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
-from planner.requests.task_checks import refuse
-from profiles.catalog import load_job, resolve_job
+from profiles.catalog import ENGINES, load_job, resolve_job
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.errors import nearest_name
+from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.job import Job
-from rlplan.plan import (
-    HOST_DEVICE,
-    PLAN_VERSION,
-    Mode,
-    PlanDraft,
-    PoolDraft,
-    ResourcePool,
-    TransitionName,
-)
+from rlplan.plan import HOST_DEVICE, PLAN_VERSION, PlanDraft, PoolDraft, ResourcePool
+from rlplan.rules import check_draft
+from rlplan.rules.order import STALENESS
 
 
 def load_request(path: Path) -> tuple[Job, Pinned]:
@@ -56,7 +45,13 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
         named_file = path.parent / draft.job
         if not named_file.is_file():
             problem = "is a folder, not a job's file" if named_file.is_dir() else "no such file"
-            refuse(str(path), "job", problem, draft.job, "a job's file, or the job itself")
+            raise FileError(
+                str(path),
+                problem,
+                field="job",
+                value=draft.job,
+                allowed="a job's file, or the job itself",
+            )
         job = load_job(named_file)
         _check_objective(job, str(named_file), "objective")
     else:
@@ -69,7 +64,14 @@ def _check_objective(job: Job, file: str, field: str) -> None:
     names = objective_names()
     if job.objective not in names:
         nearest, allowed = nearest_name(job.objective, names), ", ".join(names)
-        refuse(file, field, "is no objective", job.objective, allowed, nearest)
+        raise FileError(
+            file,
+            "is no objective",
+            field=field,
+            value=job.objective,
+            allowed=allowed,
+            nearest=nearest,
+        )
 
 
 def named(draft: PlanDraft, job: Job) -> PlanDraft:
@@ -93,11 +95,9 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
         FileError: The pinned parts contradict each other or the job.
     """
     draft = named(draft, job)
-    tasks = tasks_of(load_algorithm(job.algorithm), job)
-    check_pools(draft.pools, job, file)
-    check_draft(draft, job, tasks, file)
+    check_draft(draft, job, ENGINES, file)
     gpu_pools = [pool for pool in draft.pools if pool.device != HOST_DEVICE]
-    sets = members_of(draft, job, file)
+    sets = members_of(draft, job)
     pools = tuple(
         PinnedPool(
             members=members,
@@ -109,9 +109,11 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
         for pool, members in zip(gpu_pools, sets, strict=True)
     )
     _check_room(pools, job, file)
-    _check_order(draft, pools, job, file)
+    _check_micro_batches(draft, job, file)
+    if draft.mode is not None and STALENESS[draft.mode] > 0 == job.specs.staleness:
+        problem = "breaks specs.staleness of the job, which is 0"
+        raise FileError(file, problem, field="mode", value=draft.mode, allowed="sync")
     host = next((pool for pool in draft.pools if pool.device == HOST_DEVICE), None)
-    _check_modes(draft.mode, draft.transition, sets, job, file)
     return Pinned(
         tasks=draft.tasks,
         pools=pools,
@@ -126,19 +128,10 @@ def _host(pool: PoolDraft) -> ResourcePool:
     return ResourcePool(name=pool.name, device=HOST_DEVICE, gpus=pool.gpus or 1, roles=pool.roles)
 
 
-def members_of(draft: PlanDraft, job: Job, file: str) -> tuple[ColocatedSet, ...]:
-    """Return the units of a named draft's GPU pools; the actor is on two where it generates apart.
-
-    Raises:
-        FileError: A role is no model of the job, or on several pools without a reason.
-    """
+def members_of(draft: PlanDraft, job: Job) -> tuple[ColocatedSet, ...]:
+    """Return the units of a named draft's GPU pools; the actor is on two where it generates apart."""
     roles = placed_roles(job)
     gpu_pools = [pool for pool in draft.pools if pool.device != HOST_DEVICE]
-    for pool in gpu_pools:
-        for role in pool.roles:
-            if role not in roles:
-                nearest, allowed = nearest_name(role, roles), ", ".join(roles)
-                refuse(file, f"pools.{pool.name}.roles", "no such model", role, allowed, nearest)
     homes = [pool.name for pool in gpu_pools if "actor" in pool.roles]
     pinned = draft.tasks.get(GENERATION)
     apart = pinned.pool if pinned is not None and len(homes) == 2 else None  # noqa: PLR2004
@@ -148,11 +141,6 @@ def members_of(draft: PlanDraft, job: Job, file: str) -> tuple[ColocatedSet, ...
         if pool.name == apart:
             members = (GENERATION, *(role for role in members if role != "actor"))
         placement.append(members)
-    counts = Counter(unit for members in placement for unit in members)
-    for unit, count in counts.items():
-        if count > 1:
-            hint = "one pool" if unit != "actor" else "one; on two, tasks.actor.generate.pool says"
-            refuse(file, "pools", f"the role {unit} is on {count} pools", None, hint)
     return tuple(placement)
 
 
@@ -164,45 +152,23 @@ def _check_room(pools: tuple[PinnedPool, ...], job: Job, file: str) -> None:
     if left and gpus >= job.gpus:
         problem = f"leave no GPU of the cluster's {job.gpus} to {', '.join(left)}"
         allowed = f"at most {job.gpus - 1} GPUs, or pools that hold {', '.join(left)} too"
-        refuse(file, "pools", problem, f"{gpus} GPUs", allowed)
+        raise FileError(file, problem, field="pools", value=f"{gpus} GPUs", allowed=allowed)
 
 
-def _check_order(draft: PlanDraft, pools: tuple[PinnedPool, ...], job: Job, file: str) -> None:
-    tasks = tasks_of(load_algorithm(job.algorithm), job)
-    apart = any(GENERATION in pool.members for pool in pools)
-    known = {pool.name: tasks_of_set(pool.members, tasks, apart=apart) for pool in pools}
-    for name, order in draft.order.items():
-        if name not in {pool.name for pool in draft.pools}:
-            names = [pool.name or "" for pool in draft.pools]
-            refuse(file, f"order.{name}", "no such pool", None, ", ".join(names) or "none")
-        there = sorted(task.name for task in known.get(name, []))
-        if name in known and sorted(order) != there:
-            problem = "must name each task of the pool once"
-            refuse(file, f"order.{name}", problem, ", ".join(order), ", ".join(there))
-
-
-def _check_modes(
-    mode: Mode | None,
-    transition: TransitionName | None,
-    sets: tuple[ColocatedSet, ...],
-    job: Job,
-    file: str,
-) -> None:
-    """Refuse a mode or transition that no placement with the pinned sets has."""
-    apart = any(GENERATION in members for members in sets)
-    at_home = not apart and any("actor" in members for members in sets)
-    if mode == "streaming":
-        problem = "is not simulated or executed yet"
-        refuse(file, "mode", problem, mode, "sync, one-step-off")
-    if mode == "one-step-off" and job.specs.staleness == 0:
-        refuse(file, "mode", "breaks specs.staleness of the job, which is 0", mode, "sync")
-    if mode == "one-step-off" and at_home:
-        problem = (
-            "generates ahead on a pool of its own, but actor.generate is where actor.update is"
-        )
-        refuse(file, "mode", problem, mode, "sync")
-    copies = transition == "two-copies"
-    if transition is not None and ((copies and at_home) or (not copies and apart)):
-        problem = "two copies are for an actor that generates on another pool than it trains on"
-        allowed = "hybridflow, hybridflow-v, all-gather, none" if at_home else "two-copies"
-        refuse(file, "transition", problem, transition, allowed)
+def _check_micro_batches(draft: PlanDraft, job: Job, file: str) -> None:
+    """Refuse micro-batches that leave a smaller one over: no searched layout has them."""
+    for task in tasks_of(load_algorithm(job.algorithm), job):
+        pinned = draft.tasks.get(task.name)
+        used = "micro_batch" in task.stage_kind.layout_fields
+        if pinned is None or pinned.micro_batch is None or not used:
+            continue
+        updates = job.workload.updates if task.trains else 1
+        local = job.workload.sequences // updates // (pinned.dp or 1)
+        if local % pinned.micro_batch:
+            raise FileError(
+                file,
+                f"does not divide the {local} sequences of one data-parallel rank",
+                field=f"tasks.{task.name}.micro_batch",
+                value=pinned.micro_batch,
+                allowed=f"a divisor of {local}",
+            )

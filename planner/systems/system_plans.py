@@ -9,6 +9,8 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, NodeGroup, Role
 from rlplan.model import ModelArchitecture
 from rlplan.plan import ResourcePool, TaskPlan, TransitionName
+from rlplan.rules.batches import divides_prompts, divides_update
+from rlplan.rules.layouts import fits_model
 
 # What scripts of the field give batches for: Llama-2-7B's parameters and hidden size.
 SCRIPTED_PARAMETERS, SCRIPTED_WIDTH = 6.74e9, 4096
@@ -54,11 +56,9 @@ def local_batch(job: Job, task: Task, dp: int) -> int:
     """Return the sequences of one data-parallel rank in one pass; 0 if they do not divide."""
     work = job.workload
     if task.kind != "train":
-        return 0 if work.prompts % dp else work.sequences // dp
-    unit = work.prompts if load_algorithm(job.algorithm).groups else work.sequences
-    if unit % work.updates or unit // work.updates % dp:
-        return 0
-    return work.sequences // work.updates // dp
+        return work.sequences // dp if divides_prompts(dp, work) else 0
+    divides = divides_update(dp, load_algorithm(job.algorithm), work)
+    return work.sequences // work.updates // dp if divides else 0
 
 
 def micro_batches(job: Job, task: Task, layout: TaskPlan, most: int) -> tuple[TaskPlan, ...]:
@@ -117,8 +117,6 @@ def splits(job: Job, task: Task, gpus: int, *, most_pp: int) -> Iterator[tuple[i
     """Yield (TP, PP, DP) that divide a model's heads and layers, TP inside a node."""
     model = job.architecture(task.role)
     for tp in powers_up_to(min(gpus, largest_group(job).gpus_per_node)):
-        if model.num_heads % tp or model.num_kv_heads % tp:
-            continue
         for pp in powers_up_to(min(most_pp, gpus // tp)):
-            if gpus % (tp * pp) == 0 and model.num_layers % pp == 0:
+            if gpus % (tp * pp) == 0 and fits_model(tp, pp, model):
                 yield tp, pp, gpus // (tp * pp)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parents_of, tasks_of
-from rlplan.errors import PlanError
 from rlplan.plan import Plan
 from simulator.costs import (
     TaskCost,
@@ -39,17 +38,8 @@ def agenda_of(plan: Plan, facts: Facts, sites: Mapping[str, Site]) -> tuple[Entr
     The weights go over to the generate layout before the first generation. Data that leaves its
     pool is transferred once to each pool that wants it; data that stays is handed over by the call
     of the task, whose cost includes that.
-
-    Raises:
-        PlanError: A task of the algorithm has no layout in the plan.
     """
     tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
-    missing = [task.name for task in tasks if task.name not in plan.tasks]
-    if missing:
-        raise PlanError(
-            f"plan: tasks: {plan.job.algorithm} needs a layout for {', '.join(missing)}; "
-            f"found {', '.join(sorted(plan.tasks))}"
-        )
     entries: dict[str, Entry] = {}
     for task in tasks:
         after: list[str] = []

@@ -20,7 +20,7 @@ from executor.execute import execute
 from rlplan.errors import PlanError, UserError
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Rewards
+from rlplan.job import NodeGroup, Rewards
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
 from tests.cases import only
@@ -98,41 +98,59 @@ def changed(task="actor.update", **fields):
     [
         (
             changed("actor.generate", cp=2, dp=1),
-            r"tasks\.actor\.generate\.cp is 2: this engine runs 1 only",
+            r"tasks\.actor\.generate\.cp is 2: this executor cannot: context parallelism of gener",
         ),
-        (changed(ep=2), r"ep 2 does not divide the 0 experts of tiny-test and the 2 data-par"),
+        (
+            changed(ep=2),
+            r"ep: needs a model with experts that it divides; tiny-test has 0; found 2",
+        ),
         (
             changed("critic.compute_values", cp=2, dp=1),
-            r"cp is 2: this engine runs it in the layout of critic\.update, cp 1",
+            r"\.dp: differs from critic\.update's, where the weights of critic live; found 1",
         ),
         (
             changed(pp=2, dp=1, chunks=2),
-            r"4 pipeline stages \(pp x chunks\) are more than the 2 lay",
+            r"chunks: does not divide the 1 layers of a stage; found 2; allowed: 1",
         ),
         (
             changed("actor.generate", engine="vllm-0.3"),
-            r"engine is vllm-0\.3: this executor has torch-static, vllm",
+            r"engine is vllm-0\.3: this executor cannot: .*; it has torch-static, vllm",
         ),
-        (changed(engine="fsdp2"), r"engine is fsdp2: this executor has torch-tp-dp"),
-        (changed("actor.generate", zero=3), r"zero is 3: what generates is not sharded"),
-        (changed(dp=1), r"covers 1 devices, but pool p0 has 2"),
-        (changed("critic.compute_values", tp=2, dp=1), r"in the layout of critic\.update, tp 1"),
-        (replace(changed(), mode="streaming"), r"mode streaming"),
-        (replace(changed(), order=FrozenDict(p0=())), r"order\.p0 does not name actor\.generate"),
-        (make_plan(make_job(prompts=6), {"p0": (4, ALL_ROLES)}), r"do not divide the 6 sequences"),
+        (changed(engine="fsdp2"), r"engine is fsdp2: this executor cannot: .*; it has torch-tp-dp"),
+        (
+            changed("actor.generate", zero=3),
+            r"zero: is for .*: what generates is not sharded; found 3; allowed: 0",
+        ),
+        (changed(dp=1), r"covers 1 GPUs, but pool p0 has 2"),
+        (
+            changed("critic.compute_values", tp=2, dp=1),
+            r"tp: differs from critic\.update's, .* found 2; allowed: 1",
+        ),
+        (
+            replace(changed(), mode="streaming"),
+            r"mode: is not simulated or executed yet; found 'streaming'",
+        ),
+        (
+            replace(changed(), order=changed().order.with_item("p0", ())),
+            r"order\.p0: must name each task of the pool once",
+        ),
+        (
+            make_plan(make_job(prompts=6), {"p0": (4, ALL_ROLES)}),
+            r"generate\.dp: does not divide the 6 prompts of an iteration; found 4",
+        ),
         (
             make_plan(make_job(), {"p0": (4, ALL_ROLES)}, tp=4),
-            r"tp 4 does not divide the 4 heads, 2",
+            r"tp: does not divide the 4 heads and 2 KV heads of tiny-test; found 4",
         ),
         (
             make_plan(make_job(), {"p0": (2, ALL_ROLES)}, tp=2, tp_gen=1, transition="none"),
-            r"transition none cannot bring .* use hybridflow",
+            r"transition: cannot bring .*; found 'none'; allowed: hybridflow",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_this_engine_does_not_run_is_refused_by_name(plan, message):
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(UserError, match=message):
         check_runnable(plan)
 
 
@@ -145,7 +163,8 @@ def test_a_plan_for_gpus_that_are_not_here_is_refused(tmp_path):
         name: layout if layout.pool == "host" else replace(layout, dp=64, tp=1)
         for name, layout in plan.tasks.items()
     }
-    job = make_job(prompts=64)
+    cluster = (NodeGroup(gpu="h200", gpus_per_node=8, nodes=8),)
+    job = replace(make_job(prompts=64), cluster=cluster)
     with pytest.raises(PlanError, match=r"want 64 GPUs, this machine has"):
         execute(
             replace(plan, job=job, pools=pools, tasks=FrozenDict(tasks)),

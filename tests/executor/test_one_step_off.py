@@ -11,7 +11,7 @@ from executor.control.checkpoints import find_checkpoint
 from executor.control.metrics import read_metrics
 from executor.control.run import Saving
 from executor.execute import execute
-from rlplan.errors import PlanError
+from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
@@ -143,9 +143,15 @@ def test_modes_that_are_not_run_are_refused_by_name():
     sync, overlapping = both_modes(APART)
     colocated = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
     for plan, message in (
-        (replace(sync, mode="streaming", staleness=4), "mode streaming, staleness 4"),
-        (replace(overlapping, staleness=0), "one-step-off, staleness 0"),
-        (replace(colocated, mode="one-step-off", staleness=1), "both are on p0"),
+        (
+            replace(sync, mode="streaming", staleness=4),
+            "mode: is not simulated or executed yet; found 'streaming'",
+        ),
+        (replace(overlapping, staleness=0), "staleness: must be 1 in mode one-step-off; found 0"),
+        (
+            replace(colocated, mode="one-step-off", staleness=1),
+            "actor.generate shares pool p0 with actor.update",
+        ),
     ):
-        with pytest.raises(PlanError, match=message):
+        with pytest.raises(FileError, match=message):
             check_runnable(plan)

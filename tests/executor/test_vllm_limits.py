@@ -31,26 +31,29 @@ def vllm_plan(model=WIDE, ranks=2, **sizes):
     [
         (
             vllm_plan(replace(WIDE, head_dim=8)),
-            r"head_dim is 8: engine vllm runs 32, 64, 80.* on CPUs; plan with `engines: {generate: t",
+            r"head_dim is 8: vllm cannot: .* on CPUs; it runs 32, 64, 80.*; plan with `engines: {gen",
         ),
         (
             vllm_plan(replace(WIDE, family="qwen2", qkv_bias=True, head_dim=64)),
-            r"head_dim is 64: engine vllm runs a qwen2 only whose 4 heads share out .* of 128",
+            r"head_dim is 64 with 4 heads of 128: vllm cannot: a qwen2 whose heads do not share",
         ),
         (
             vllm_plan(replace(WIDE, family="qwen2", qkv_bias=True, hidden_size=130)),
-            r"head_dim is 32: engine vllm runs a qwen2 only whose 4 heads share out .* of 130",
+            r"head_dim is 32 with 4 heads of 130: vllm cannot: a qwen2 whose heads do not share",
         ),
-        (vllm_plan(pp=2, pp_gen=2), r"tasks\.actor\.generate\.pp is 2: engine vllm runs 1 only"),
+        (
+            vllm_plan(pp=2, pp_gen=2),
+            r"tasks\.actor\.generate\.pp is 2: vllm cannot: pipelined generation",
+        ),
         (
             vllm_plan(
                 replace(WIDE, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=64)
             ),
-            r"models\.actor has 4 experts: engine vllm runs dense models",
+            r"models\.actor\.num_experts is 4: vllm cannot: mixtures of experts",
         ),
         (
             vllm_plan(replace(WIDE, num_heads=8, num_kv_heads=4), 4, tp=4, tp_gen=2),
-            r"tp 2 with transition hybridflow joins ranks .* use transition hybridflow-v",
+            r"tp is 2 with transition hybridflow: vllm cannot: .*; use transition hybridflow-v",
         ),
     ],
     ids=["small heads", "wide qwen2", "odd qwen2", "stages", "experts", "ranks apart"],
@@ -146,7 +149,7 @@ def test_versions_of_vllm_that_do_are_not_refused(install, version, distribution
         ),
         (
             {"distributed/parallel_state.py": "pass"},
-            r"module executor\.vllm_inside: ImportError: cannot import name 'get_tp_group'",
+            r"module executor\.rollout\.engines\.vllm: ImportError: cannot import name 'get_tp_group'",
         ),
         (
             {"__init__.py": "raise RuntimeError('two\\nlines')"},

@@ -5,13 +5,13 @@ from pathlib import Path
 from random import Random
 
 from planner.plans.neighbours import Walk
-from planner.requests.checks import check_plan
-from profiles.catalog import load_job, load_model
+from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import Facts, load_facts
 from rlplan.errors import RlplanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Lognormal, Uniform
+from rlplan.rules import check_plan
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PPO = ("actor", "critic", "reference", "reward")
@@ -111,7 +111,7 @@ def drawn_plans(count, seed=0):
             continue
         plan = walks[at].plan(states[at], "golden")
         try:
-            check_plan(plan)
+            check_plan(plan, ENGINES)
         except RlplanError:
             continue
         if any(plan == other for _, other in found):

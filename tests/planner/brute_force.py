@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
 from planner.layouts.sizes import infer_sizes, train_sizes
-from planner.layouts.transitions import transitions
 from planner.placements.allocations import allocations, sites_for
 from planner.placements.partitions import GENERATION, all_placements
 from planner.plans.assembly import Choice, plan_of
@@ -19,6 +18,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Uniform
+from rlplan.rules.transition import transitions
 from simulator.memory.pool_memory import pool_memory
 from tests.strategies import architectures
 

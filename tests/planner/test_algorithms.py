@@ -5,9 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from planner.requests.checks import check_plan
 from planner.search import search
-from profiles.catalog import resolve_job
+from profiles.catalog import ENGINES, resolve_job
 from profiles.facts import load_facts
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import parents_of, tasks_of
@@ -15,6 +14,7 @@ from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Job, Pretrain, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.rules import check_plan
 from simulator.simulate import simulate
 
 RULE = Rewards(function="digits", function_seconds_per_sample=0.001)
@@ -73,7 +73,7 @@ def test_a_simulated_iteration_runs_each_task_once_after_its_parents_and_alone_o
     job = job_of(name, tmp_path)
     tasks = tasks_of(load_algorithm(name), job)
     plan = colocated(job)
-    check_plan(plan, "plan.yaml")
+    check_plan(plan, ENGINES)
     forecast = simulate(plan, load_facts(job))
     spans = {span.name: span for span in forecast.tasks if span.activity == "task"}
     assert sorted(spans) == sorted(task.name for task in tasks)
@@ -96,7 +96,7 @@ def test_the_search_finds_a_plan_that_no_simulated_colocation_beats(name, tmp_pa
     facts = load_facts(job)
     result = search(job, facts)
     winner = result.plans[0]
-    check_plan(winner.plan, "plan.yaml")
+    check_plan(winner.plan, ENGINES)
     assert 0 <= result.gap < 1
     assert result.bound_seconds <= winner.forecast.iteration_seconds
     assert winner.forecast.iteration_seconds <= simulate(colocated(job), facts).iteration_seconds

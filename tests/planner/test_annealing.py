@@ -4,14 +4,14 @@ from random import Random
 import pytest
 
 from planner.plans.neighbours import Walk
-from planner.requests.checks import check_plan
 from planner.requests.specs import spec_values
 from planner.searchers.annealing import search
-from profiles.catalog import load_model
+from profiles.catalog import ENGINES, load_model
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.rules import check_plan
 from rlplan.specs import Specs
 
 SMALL = load_model("qwen2.5-0.5b")
@@ -46,7 +46,7 @@ def test_every_plan_that_a_walk_meets_is_sound_by_the_checks_of_plans(seed):
     for _ in range(600):
         state = walk.neighbour(state) or state
         plan = walk.plan(state, "a test")
-        check_plan(plan)
+        check_plan(plan, ENGINES)
         seen.add((len(plan.pools), plan.mode, plan.transition))
     assert {mode for _, mode, _ in seen} == {"sync", "one-step-off"}
     assert len({pools for pools, _, _ in seen}) >= 3

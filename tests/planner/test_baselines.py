@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.requests.checks import check_plan
 from planner.systems.baselines import baseline_names, load_baseline
 from planner.systems.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
-from profiles.catalog import load_model, resolve_job
+from profiles.catalog import ENGINES, load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.rules import check_plan
 
 PPO = ("actor", "critic", "reference", "reward")
 
@@ -71,7 +71,7 @@ def test_every_system_answers_with_a_sound_plan_or_a_reason(name, kind):
         return
     assert found.reason is None
     assert found.plan.made_by == name
-    check_plan(found.plan)
+    check_plan(found.plan, ENGINES)
     assert found.forecast.feasible
     assert found.seconds > 0
 

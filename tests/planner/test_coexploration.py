@@ -6,13 +6,13 @@ from functools import cache
 import pytest
 
 from planner.answers.best_plans import best_front, best_plans
-from planner.requests.checks import check_plan
 from planner.requests.specs import violations
-from profiles.catalog import load_model
+from profiles.catalog import ENGINES, load_model
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
+from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from simulator.simulate import simulate
 
@@ -59,7 +59,7 @@ def test_the_ends_of_a_front_are_the_optima_of_the_single_objectives(job):
 def test_every_point_is_a_sound_plan_and_the_simulators_own_forecast():
     for point in front(("throughput", "cost", "energy")).points:
         plan, forecast = point.candidate.plan, point.candidate.forecast
-        check_plan(plan)
+        check_plan(plan, ENGINES)
         assert simulate(plan, load_facts(JOB)) == forecast
         assert forecast.feasible
         assert point.gap >= 0

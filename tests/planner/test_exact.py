@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from planner.objectives import load_objective, objective_names
 from planner.placements.partitions import all_placements, placed_roles, show_placement
 from planner.placements.strategies import place, strategy_names
-from planner.requests.checks import check_plan
 from planner.search import search
-from profiles.catalog import load_job
+from profiles.catalog import ENGINES, load_job
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError, UnknownNameError
+from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from simulator.simulate import simulate
 from tests.cases import first
@@ -88,7 +88,7 @@ def test_every_plan_found_is_sound_feasible_and_in_order(job, memory_bytes):
     if result is None:
         return
     for each in result.plans:
-        check_plan(each.plan)
+        check_plan(each.plan, ENGINES)
         assert simulate(each.plan, facts) == each.forecast
         assert each.forecast.feasible
     seconds = [each.forecast.iteration_seconds for each in result.plans]

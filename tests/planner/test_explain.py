@@ -7,9 +7,9 @@ from planner.answers.explain import nearest_fit
 from planner.exact.infeasibility import infeasibility_reason, shortage_of
 from planner.exact.space import Space
 from planner.placements.partitions import placed_roles
-from planner.requests.checks import check_plan
-from profiles.catalog import load_job
+from profiles.catalog import ENGINES, load_job
 from profiles.facts import load_facts
+from rlplan.rules import check_plan
 from rlplan.specs import NO_SPECS
 from simulator.simulate import simulate
 from simulator.site import site_at
@@ -64,7 +64,7 @@ def test_a_micro_batch_too_large_is_told_to_recompute_or_to_shrink(job):
             "actor.update", replace(plan.tasks["actor.update"], recompute="none")
         ).with_item("critic.update", replace(plan.tasks["critic.update"], micro_batch=1)),
     )
-    check_plan(plan)
+    check_plan(plan, ENGINES)
     assert not simulate(plan, facts).feasible
     words = nearest_fit(plan, facts)
     assert words is not None

@@ -4,7 +4,6 @@ from statistics import median
 
 import pytest
 
-from planner.layouts.transitions import transition_for
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
@@ -12,6 +11,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal, Uniform
 from rlplan.plan import TaskPlan
+from rlplan.rules.transition import transition_for
 from simulator.costs import task_cost
 from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from simulator.site import site_at

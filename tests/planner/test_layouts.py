@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import divisors, infer_sizes, powers_of_two, train_sizes
+from planner.layouts.sizes import infer_sizes, powers_of_two, train_sizes
 from profiles.catalog import load_engine
 from rlplan.algorithms import load_algorithm
+from rlplan.rules.layouts import divisors
 from tests.planner.brute_force import small_jobs
 
 TRAIN_ENGINES = st.sampled_from(["megatron-core", "fsdp2", "torch-tp-dp"]).map(load_engine)

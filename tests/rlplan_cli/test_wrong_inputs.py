@@ -143,7 +143,7 @@ MODEL_FILES = [
 
 PLANS = [
     plan("tasks", "actor.update", "tp", to=3, name="TP that does not divide the heads", said=("tasks.actor.update.tp", "4 heads", "found 3", "1, 2")),
-    plan("tasks", "actor.update", "dp", to=4, name="layout that covers more than its pool", said=("tasks.actor.update", "dp 4", "2 GPUs of pool p0")),
+    plan("tasks", "actor.update", "dp", to=4, name="layout that covers more than its pool", said=("tasks.actor.update", "dp 4", "but pool p0 has 2")),
     plan("tasks", "actor.generate", "pool", to="p7", name="pool that there is not", said=("tasks.actor.generate.pool", "'p7'")),
     plan("tasks", "actor.update", "engine", to="megatron-cor", name="unknown engine in a plan", said=("tasks.actor.update.engine", "did you mean 'megatron-core'")),
     plan("tasks", "actor.update", "zero", to=3, name="ZeRO that the engine has not", said=("tasks.actor.update.zero", "torch-tp-dp", "found 3")),

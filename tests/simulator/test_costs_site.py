@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
-from rlplan.errors import PlanError
 from rlplan.job import NodeGroup
 from rlplan.plan import ResourcePool
 from simulator.site import Site, site_at, sites_of
@@ -62,8 +59,3 @@ def test_ranks_far_apart_share_fewer_nodes():
 def test_workers_on_the_host_have_a_site_of_their_own():
     found = sites(("a", A100, 8), ("cpu", "host", 32))
     assert found["cpu"] == Site("host", 32, 32, 25e9 / 8 * 8)
-
-
-def test_more_gpus_than_the_cluster_has_are_refused_by_name():
-    with pytest.raises(PlanError, match="'b' wants 8 GPUs of h100-80gb-sxm, but the cluster has 8"):
-        sites(("a", H100, 8), ("b", H100, 8))

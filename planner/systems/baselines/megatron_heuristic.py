@@ -23,6 +23,7 @@ from rlplan.dataflow import Task
 from rlplan.job import Job
 from rlplan.plan import TaskPlan
 from rlplan.results.systems import SystemForecast
+from rlplan.rules.layouts import fits_model
 
 ABOUT = (
     "all models on all GPUs in one layout: TP over the GPUs of a node, PP over the nodes, DP 1, "
@@ -43,11 +44,7 @@ def _offers(job: Job) -> Iterator[Offer]:
 
     def layouts(task: Task) -> Iterator[TaskPlan]:
         model, local = job.architecture(task.role), local_batch(job, task, 1)
-        if (
-            model.num_heads % sizes.tp
-            or model.num_kv_heads % sizes.tp
-            or model.num_layers % sizes.pp
-        ):
+        if not fits_model(sizes.tp, sizes.pp, model):
             return
         if task.kind == "generate":
             yield replace(sizes, engine=GENERATE, max_running=max(1, local))

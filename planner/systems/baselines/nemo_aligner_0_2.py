@@ -30,6 +30,7 @@ from rlplan.dataflow import Task
 from rlplan.job import Job
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.results.systems import SystemForecast
+from rlplan.rules.layouts import fits_model
 
 ABOUT = (
     "actor and reference on one half of the GPUs, critic and reward on the other, Megatron's 3D "
@@ -71,7 +72,7 @@ def _offer(
 
     def layouts(task: Task) -> Iterator[TaskPlan]:
         model = job.architecture(task.role)
-        if model.num_heads % tp or model.num_kv_heads % tp or model.num_layers % pp:
+        if not fits_model(tp, pp, model):
             return
         engine = GENERATE if task.kind == "generate" else TRAIN
         layout = TaskPlan(pool=homes[task.role], tp=tp, pp=pp, dp=dp, engine=engine)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.requests.checks import check_plan
+from profiles.catalog import ENGINES
 from profiles.facts import load_facts
 from rlplan.files.decoding import load_yaml
 from rlplan.files.writing import write_yaml
+from rlplan.rules import check_plan
 from simulator.simulate import simulate
 from tests.simulator.golden.plans import PLANS
 
@@ -52,7 +53,7 @@ def snapshot(request):
 @pytest.mark.parametrize("name", PLANS)
 def test_the_plan_is_sound_and_fits(name):
     plan = PLANS[name]()
-    check_plan(plan)
+    check_plan(plan, ENGINES)
     assert simulate(plan, load_facts(plan.job)).feasible
 
 

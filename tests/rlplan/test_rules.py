@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.requests.checks import check_plan
-from profiles.catalog import load_job
+from profiles.catalog import ENGINES, load_job
 from rlplan.errors import FileError
-from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Rewards
+from rlplan.plan import PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.rules import RULES, check_plan, refusals
 from tests.planner.sound_plans import A100, split_ppo
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yaml"
@@ -34,14 +36,37 @@ def without(mapping, key):
 
 
 def test_a_sound_plan_passes(plan):
-    check_plan(plan)
+    check_plan(plan, ENGINES)
 
 
 def test_the_message_names_the_file(plan):
     with pytest.raises(FileError, match=r"^mine\.yaml: mode: is not simulated or executed yet"):
-        check_plan(replace(plan, mode="streaming"), "mine.yaml")
+        check_plan(replace(plan, mode="streaming"), ENGINES, "mine.yaml")
 
 
+def with_models(plan, **changes):
+    models = {role: replace(model, **changes) for role, model in plan.job.models.items()}
+    return replace(plan, job=replace(plan.job, models=type(plan.job.models)(models)))
+
+
+def with_cut_rule(plan):
+    rule = {"rule.compute_reward": TaskPlan(pool="host", tp=4, engine="python")}
+    return replace(
+        plan,
+        job=replace(plan.job, rewards=Rewards(function="digits")),
+        pools=(*plan.pools, HOST),
+        tasks=type(plan.tasks)({**plan.tasks, **rule}),
+        order=plan.order.with_item("host", tuple(rule)),
+    )
+
+
+def piped(plan):
+    """Return the plan with a critic in a pipeline of four stages."""
+    cut = {"tp": 1, "pp": 4, "dp": 2, "engine": "megatron-core", "micro_batch": 1}
+    return with_task(with_task(plan, "critic.compute_values", **cut), "critic.update", **cut)
+
+
+EXPERTS = {"num_experts": 8, "experts_per_token": 2, "moe_ffn_size": 1024}
 SIZES = {"tp": 8, "pp": 1, "dp": 1}
 WRONG = {
     "pools: is empty: every model needs a pool": lambda p: replace(p, pools=()),
@@ -62,9 +87,7 @@ WRONG = {
         p, "actor.update", pool="p2"
     ),
     "tasks.critic.update.pool: pool p0 does not hold the role critic; found 'p0'; "
-    "allowed: a pool whose roles contain critic": lambda p: with_task(
-        p, "critic.update", pool="p0"
-    ),
+    "allowed: p1": lambda p: with_task(p, "critic.update", pool="p0"),
     "tasks.reward.compute_reward.pool: models run on GPU pools, and rules on host pools; "
     "found 'host'": lambda p: with_task(
         replace(p, pools=(*p.pools, replace(HOST, roles=("reward",)))),
@@ -133,13 +156,53 @@ WRONG = {
         lambda p: replace(p, mode="one-step-off", staleness=1)
     ),
     "staleness: must be 0 in mode sync; found 1; allowed: 0": lambda p: replace(p, staleness=1),
+    "pools.0.roles: no such model; found 'cost'; allowed: ": lambda p: with_pool(
+        p, 0, roles=("actor", "reference", "cost")
+    ),
+    "pools: the role reference is on 2 pools; allowed: one pool": lambda p: with_pool(
+        p, 1, roles=("critic", "reward", "reference")
+    ),
+    "pools: the role actor is on 2 pools; allowed: one; on two, tasks.actor.generate.pool says": (
+        lambda p: with_pool(p, 1, roles=("critic", "reward", "actor"))
+    ),
+    "tasks.critic.compute_values.tp: does not divide the MLP width 11010 of llama-2-7b; found 4; "
+    "allowed: 1, 2": lambda p: with_models(p, ffn_size=11010),
+    "tasks.actor.update.ep: does not divide the 2 data-parallel ranks; found 4; allowed: 1, 2": (
+        lambda p: with_task(with_models(p, **EXPERTS), "actor.update", ep=4)
+    ),
+    "tasks.critic.compute_values.ep: differs from critic.update's, where the weights of critic "
+    "live; found 1; allowed: 2": lambda p: with_task(
+        with_models(p, **EXPERTS), "critic.update", ep=2
+    ),
+    "tasks.critic.compute_values.zero: differs from critic.update's stage 3, in which the weights "
+    "of critic lie; found 0; allowed: 3": lambda p: with_task(
+        with_task(p, "critic.update", engine="fsdp2", zero=3), "critic.compute_values"
+    ),
+    "tasks.rule.compute_reward.tp: cuts a model, and rule.compute_reward has none; found 4; "
+    "allowed: 1": with_cut_rule,
+    "job.workload.updates: does not divide the 1023 sequences of an iteration": lambda p: replace(
+        p, job=replace(p.job, workload=replace(p.job.workload, prompts=1023))
+    ),
+    "tasks.actor.generate.zero: is for training and inference: what generates is not sharded; "
+    "found 3; allowed: 0": lambda p: with_task(p, "actor.generate", zero=3),
+    "tasks.critic.update.chunks: engine real does not interleave stages; found 2; allowed: 1": (
+        lambda p: with_task(piped(p), "critic.update", engine="real", chunks=2)
+    ),
+    "tasks.critic.update.chunks: does not divide the 8 layers of a stage; found 3; "
+    "allowed: 1, 2, 4, 8": lambda p: with_task(piped(p), "critic.update", chunks=3),
+    "tasks.critic.update.chunks: needs micro-batches in rounds of all 4 stages, and a rank has 1; "
+    "found 2; allowed: 1": lambda p: with_task(
+        piped(p), "critic.update", chunks=2, micro_batch=128
+    ),
+    "tasks.critic.update.chunks: needs a training pipeline that interleaves; found 2; "
+    "allowed: 1": lambda p: with_task(p, "critic.update", chunks=2),
 }
 
 
 @pytest.mark.parametrize("message", WRONG)
 def test_what_contradicts_itself_is_refused_in_one_line(plan, message):
     with pytest.raises(FileError) as refusal:
-        check_plan(WRONG[message](plan))
+        check_plan(WRONG[message](plan), ENGINES)
     assert str(refusal.value).startswith(f"plan: {message}")
 
 
@@ -165,34 +228,43 @@ def apart(plan):
 
 def test_an_actor_that_generates_elsewhere_needs_two_copies(plan):
     with pytest.raises(FileError, match=r"transition: two copies.*allowed: two-copies"):
-        check_plan(apart(plan))
-    check_plan(replace(apart(plan), transition="two-copies"))
+        check_plan(apart(plan), ENGINES)
+    check_plan(replace(apart(plan), transition="two-copies"), ENGINES)
 
 
 def test_generation_on_a_pool_of_its_own_may_run_one_update_ahead_and_no_more(plan):
     ahead = replace(apart(plan), transition="two-copies", mode="one-step-off")
-    check_plan(replace(ahead, staleness=1))
+    check_plan(replace(ahead, staleness=1), ENGINES)
     for staleness in (0, 2):
         message = f"staleness: must be 1 in mode one-step-off; found {staleness}; allowed: 1"
         with pytest.raises(FileError, match=message):
-            check_plan(replace(ahead, staleness=staleness))
+            check_plan(replace(ahead, staleness=staleness), ENGINES)
 
 
 def test_weights_that_training_shards_fully_may_be_inferred_sharded(plan):
     sharded = plan
     for name in ("critic.compute_values", "critic.update"):
         sharded = with_task(sharded, name, engine="fsdp2", zero=3)
-    check_plan(sharded)
+    check_plan(sharded, ENGINES)
 
 
-def test_chunks_of_layers_need_a_pipeline_and_sizes_that_they_divide(plan):
-    cut = {"tp": 1, "pp": 4, "dp": 2, "engine": "megatron-core"}
-    piped = with_task(plan, "critic.compute_values", **cut, micro_batch=1)
-    piped = with_task(piped, "critic.update", **cut, micro_batch=1, chunks=2)
-    check_plan(piped)
-    with pytest.raises(FileError, match="does not divide the 8 layers of a stage; found 3"):
-        check_plan(with_task(piped, "critic.update", chunks=3))
-    with pytest.raises(FileError, match="needs micro-batches in rounds of all 4 stages"):
-        check_plan(with_task(piped, "critic.update", micro_batch=32))
-    with pytest.raises(FileError, match="needs a training pipeline that interleaves"):
-        check_plan(with_task(plan, "critic.update", chunks=2))
+def test_chunks_of_layers_interleave_a_pipeline(plan):
+    check_plan(with_task(piped(plan), "critic.update", chunks=2), ENGINES)
+
+
+def test_what_is_fixed_is_refused_by_the_same_rules_and_what_is_open_is_not(plan):
+    draft = PlanDraft(job="job.yaml", tasks=FrozenDict({"critic.update": TaskDraft(tp=4, pp=8)}))
+    (refusal,) = refusals(draft, plan.job, ENGINES)
+    assert refusal.problem.words == "tp 4 x pp 8 covers more than the cluster's 16 GPUs"
+    assert not list(refusals(PlanDraft(job="job.yaml"), plan.job, ENGINES))
+
+
+def test_every_rule_has_a_reason_and_a_plan_that_breaks_it(plan):
+    broken = {
+        refusal.rule
+        for change in WRONG.values()
+        for refusal in refusals(change(plan), change(plan).job, ENGINES)
+    }
+    assert {rule.name for rule in RULES if rule not in broken} == {"sizes fit the cluster"}
+    assert all(rule.reason for rule in RULES)
+    assert len({rule.name for rule in RULES}) == len(RULES)

@@ -1,0 +1,83 @@
+"""The rules of a plan: what every reader may count on, one file per subject.
+
+It holds what any planner, simulator and executor asks of a plan; what one of them cannot do is said there.
+"""
+
+from collections.abc import Iterator
+
+from rlplan.errors import FileError
+from rlplan.job import Job
+from rlplan.plan import Plan, PlanDraft
+from rlplan.rules import batches, engines, layouts, order, pools, transition
+from rlplan.rules.rule import Refusal, Rule
+from rlplan.rules.situations import Engines, situations_of
+
+__all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
+
+RULES: tuple[Rule, ...] = (
+    *pools.RULES,
+    *layouts.RULES,
+    *batches.RULES,
+    *engines.RULES,
+    *order.RULES,
+    *transition.RULES,
+)
+
+
+def refusals(plan: Plan | PlanDraft, job: Job, engines: Engines | None = None) -> Iterator[Refusal]:
+    """Yield what the rules refuse of a plan, or of what a draft gives.
+
+    A rule is asked wherever all that it needs is given.
+
+    Args:
+        job: The plan's, resolved.
+        engines: Sheets by name; None leaves out the rules that need them.
+    """
+    situations = situations_of(plan, job, engines)
+    for rule in RULES:
+        for situation in situations[rule.scope]:
+            try:
+                values = [situation.given[name] for name in rule.needs]
+            except KeyError:
+                continue
+            problem = rule.find(*values)
+            if problem is not None:
+                yield Refusal(rule, situation.place, problem)
+
+
+def check_plan(plan: Plan, engines: Engines | None = None, file: str = "plan") -> None:
+    """Refuse a plan whose parts contradict each other, its job, its models or its engines.
+
+    One that passes may still not fit the memory; that is the forecast's to say.
+
+    Args:
+        plan: A plan of a resolved job.
+        engines: Sheets by name; None leaves out the rules that need them.
+        file: What to call the plan in messages.
+
+    Raises:
+        FileError: Names the field, the value, what is allowed and the nearest fix.
+    """
+    _raise_first(refusals(plan, plan.job, engines), file)
+
+
+def check_draft(draft: PlanDraft, job: Job, engines: Engines, file: str = "plan") -> None:
+    """Refuse what a user fixed where no plan can have it; `check_plan` with the rest left open.
+
+    Raises:
+        FileError: Names the field, the value, what is allowed and the nearest fix.
+    """
+    _raise_first(refusals(draft, job, engines), file)
+
+
+def _raise_first(found: Iterator[Refusal], file: str) -> None:
+    for refusal in found:
+        problem = refusal.problem
+        raise FileError(
+            file,
+            problem.words,
+            field=refusal.field,
+            value=problem.value,
+            allowed=problem.allowed,
+            nearest=problem.nearest,
+        )

@@ -1,0 +1,96 @@
+"""Engines: a layout is one that its engine's sheet offers."""
+
+from rlplan.dataflow import Task
+from rlplan.errors import nearest_name
+from rlplan.hardware import EngineSheet
+from rlplan.plan import Recompute
+from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.rules.rule import Problem, listed, rule
+from rlplan.rules.situations import Engines, Layout
+
+
+def offered_stages(task: Task, zero_stages: tuple[int, ...]) -> set[int]:
+    """Return the ZeRO stages that a task can have of those that its engine offers.
+
+    What infers is sharded fully or not at all, and what generates not at all.
+    """
+    if task.trains:
+        return set(zero_stages)
+    return {0, *zero_stages} & ({0} if task.generates else {0, FULLY_SHARDED})
+
+
+def engine_runs(engine: EngineSheet, size: str, value: int) -> bool:
+    """Tell whether an engine runs a parallel size: `pp`, `cp` or `ep`."""
+    limit = largest_size(engine, size)
+    return not limit or value <= limit
+
+
+def largest_size(engine: EngineSheet, size: str) -> int:
+    """Return the largest parallel size that an engine runs; 0 where there is no limit."""
+    limits = {"pp": engine.max_pp, "cp": engine.max_cp, "ep": engine.max_ep}
+    return limits.get(size, 0)
+
+
+@rule("task")
+def engine_has_a_sheet(task: Task, engine_name: str, engines: Engines) -> Problem | None:
+    """Name an engine that is known to do the task: training ones infer too."""
+    role = task.stage_kind.engine
+    sheet = engines.get(engine_name)
+    if sheet is not None and sheet.role == role:
+        return None
+    known = [name for name, each in engines.items() if each.role == role]
+    nearest = nearest_name(engine_name, known)
+    return Problem("engine", "no such engine", engine_name, listed(known), nearest)
+
+
+@rule("task")
+def engine_runs_the_sizes(layout: Layout, engine: EngineSheet) -> Problem | None:
+    """Cut a model only in ways that its engine runs."""
+    for size in ("pp", "cp", "ep"):
+        value = getattr(layout, size)
+        if value is not None and not engine_runs(engine, size, value):
+            words = f"engine {engine.name} does not run it"
+            return Problem(size, words, value, f"at most {largest_size(engine, size)}")
+    return None
+
+
+@rule("task")
+def zero_stage_is_offered(
+    task: Task, zero: int, engine_name: str, zero_stages: tuple[int, ...]
+) -> Problem | None:
+    """Shard over copies of the model what the engine can, and nothing of what generates."""
+    stages = sorted(offered_stages(task, zero_stages))
+    if zero in stages:
+        return None
+    words = f"engine {engine_name} does not offer it"
+    if task.generates:
+        words = "is for training and inference: what generates is not sharded"
+    return Problem("zero", words, zero, listed(stages))
+
+
+@rule("task")
+def recomputation_is_offered(
+    task: Task, recompute: Recompute, engine: EngineSheet
+) -> Problem | None:
+    """Compute again what the engine can drop."""
+    if not task.trains or recompute in engine.recompute_modes:
+        return None
+    words = f"engine {engine.name} does not offer it"
+    return Problem("recompute", words, recompute, listed(engine.recompute_modes))
+
+
+@rule("task")
+def engine_interleaves(chunks: int, engine: EngineSheet) -> Problem | None:
+    """Interleave where the engine's schedule does."""
+    if chunks == 1 or engine.interleaves:
+        return None
+    return Problem("chunks", f"engine {engine.name} does not interleave stages", chunks, "1")
+
+
+RULES = (
+    engine_has_a_sheet,
+    engine_runs_the_sizes,
+    zero_stage_is_offered,
+    recomputation_is_offered,
+    engine_interleaves,
+)

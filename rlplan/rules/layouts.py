@@ -1,0 +1,201 @@
+"""Layouts against models: parallel sizes divide what they cut, and weights lie in one way."""
+
+from functools import lru_cache
+from math import isqrt, prod
+from typing import Final
+
+from rlplan.dataflow import Task
+from rlplan.model import ModelArchitecture
+from rlplan.rules.rule import Problem, listed, rule
+from rlplan.rules.situations import SIZES, Layout, Pool
+
+FULLY_SHARDED: Final = 3  # the ZeRO stage in which weights are sharded over copies of the model
+
+
+@lru_cache(maxsize=4096)
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a number, ascending."""
+    small = [size for size in range(1, isqrt(number) + 1) if number % size == 0]
+    return tuple(sorted({*small, *(number // size for size in small)}))
+
+
+def divides_heads(tp: int, model: ModelArchitecture) -> bool:
+    """Tell whether tensor parallelism of a size cuts between attention heads."""
+    return model.num_heads % tp == 0 and model.num_kv_heads % tp == 0
+
+
+def divides_mlp(tp: int, model: ModelArchitecture) -> bool:
+    """Tell whether tensor parallelism of a size cuts the MLP, or each expert's, in equal parts."""
+    return (model.moe_ffn_size if model.num_experts else model.ffn_size) % tp == 0
+
+
+def divides_layers(pp: int, model: ModelArchitecture) -> bool:
+    """Tell whether pipeline stages of a number have equally many layers."""
+    return model.num_layers % pp == 0
+
+
+def fits_model(tp: int, pp: int, model: ModelArchitecture) -> bool:
+    """Tell whether tensor and pipeline parallelism of these sizes cut a model in equal parts."""
+    return divides_heads(tp, model) and divides_mlp(tp, model) and divides_layers(pp, model)
+
+
+def divides_experts(ep: int, model: ModelArchitecture) -> bool:
+    """Tell whether expert parallelism of a size leaves each rank equally many experts."""
+    return ep == 1 or (model.num_experts > 0 and model.num_experts % ep == 0)
+
+
+@rule("task")
+def tp_divides_the_heads(tp: int, model: ModelArchitecture) -> Problem | None:
+    """Compute a head on one rank, with the keys and values that it reads."""
+    if divides_heads(tp, model):
+        return None
+    words = (
+        f"does not divide the {model.num_heads} heads and {model.num_kv_heads} KV heads of "
+        f"{model.name}"
+    )
+    sizes = (size for size in divisors(model.num_heads) if divides_heads(size, model))
+    return Problem("tp", words, tp, listed(sizes))
+
+
+@rule("task")
+def tp_divides_the_mlp(tp: int, model: ModelArchitecture) -> Problem | None:
+    """Give every rank an equal part of the MLP: exchanges inside a group are of one size."""
+    if divides_mlp(tp, model):
+        return None
+    width = model.moe_ffn_size if model.num_experts else model.ffn_size
+    sizes = (size for size in divisors(width) if divides_heads(size, model))
+    return Problem(
+        "tp", f"does not divide the MLP width {width} of {model.name}", tp, listed(sizes)
+    )
+
+
+@rule("task")
+def tp_stays_in_a_node(tp: int, gpus_per_node: int) -> Problem | None:
+    """Keep the exchanges of every layer on the fast links inside a node."""
+    if tp <= gpus_per_node:
+        return None
+    return Problem("tp", "leaves the node", tp, f"at most {gpus_per_node} (GPUs per node)")
+
+
+@rule("task")
+def pp_divides_the_layers(pp: int, model: ModelArchitecture) -> Problem | None:
+    """Give every stage equally many layers: the pipeline is as fast as its slowest stage."""
+    if divides_layers(pp, model):
+        return None
+    words = f"does not divide the {model.num_layers} layers of {model.name}"
+    return Problem("pp", words, pp, listed(divisors(model.num_layers)))
+
+
+@rule("task")
+def ep_divides_the_experts(ep: int, model: ModelArchitecture) -> Problem | None:
+    """Give every rank equally many experts."""
+    if divides_experts(ep, model):
+        return None
+    words = f"needs a model with experts that it divides; {model.name} has {model.num_experts}"
+    return Problem(
+        "ep", words, ep, listed(divisors(model.num_experts)) if model.num_experts else "1"
+    )
+
+
+@rule("task")
+def ep_divides_the_copies(ep: int, dp: int) -> Problem | None:
+    """Spread experts over copies of the model: expert parallelism lies inside data parallelism."""
+    if dp % ep == 0:
+        return None
+    return Problem("ep", f"does not divide the {dp} data-parallel ranks", ep, listed(divisors(dp)))
+
+
+@rule("task")
+def chunks_want_a_training_pipeline(task: Task, chunks: int, pp: int) -> Problem | None:
+    """Interleave the stages of a pipeline that runs forwards and backwards."""
+    if chunks == 1 or (task.trains and pp > 1):
+        return None
+    return Problem("chunks", "needs a training pipeline that interleaves", chunks, "1")
+
+
+@rule("task")
+def chunks_divide_the_stage(chunks: int, pp: int, model: ModelArchitecture) -> Problem | None:
+    """Give every chunk of a stage equally many layers."""
+    layers = model.num_layers // pp
+    if layers and layers % chunks == 0:
+        return None
+    words = f"does not divide the {layers} layers of a stage"
+    return Problem("chunks", words, chunks, listed(divisors(layers)))
+
+
+@rule("task")
+def sizes_cover_the_pool(sizes: dict[str, int], pool: Pool) -> Problem | None:
+    """Use every GPU of the pool: while a task has it, nothing else does."""
+    covered = prod(sizes.values())
+    if pool.gpus is None or (
+        covered == pool.gpus if len(sizes) == len(SIZES) else pool.gpus % covered == 0
+    ):
+        return None
+    words = " x ".join(f"{name} {size}" for name, size in sizes.items())
+    if len(sizes) == len(SIZES):
+        problem = f"{words} covers {covered} GPUs, but pool {pool.name} has {pool.gpus}"
+    else:
+        problem = f"{words} does not divide the {pool.gpus} GPUs of pool {pool.name}"
+    return Problem("", problem)
+
+
+@rule("task")
+def sizes_fit_the_cluster(sizes: dict[str, int], cluster_gpus: int) -> Problem | None:
+    """Take GPUs that are at hand."""
+    if prod(sizes.values()) <= cluster_gpus:
+        return None
+    words = " x ".join(f"{name} {size}" for name, size in sizes.items())
+    return Problem("", f"{words} covers more than the cluster's {cluster_gpus} GPUs")
+
+
+@rule("task")
+def only_models_are_cut(task: Task, sizes: dict[str, int]) -> Problem | None:
+    """Share out what has no model, such as a reward function, by samples alone."""
+    for name, size in sizes.items():
+        if not task.has_model and name != "dp" and size > 1:
+            return Problem(name, f"cuts a model, and {task.name} has none", size, "1")
+    return None
+
+
+@rule("task")
+def inference_reads_the_weights_of_training(
+    layout: Layout, training: Layout, training_name: str, task: Task
+) -> Problem | None:
+    """Infer where and as a role is trained: its weights live there, and nothing brings them elsewhere."""
+    for name in ("pool", "tp", "pp", "dp", "cp", "ep"):
+        own, trained = getattr(layout, name), getattr(training, name)
+        if own != trained and own is not None and trained is not None:
+            words = f"differs from {training_name}'s, where the weights of {task.role} live"
+            return Problem(name, words, own, str(trained))
+    return None
+
+
+@rule("task")
+def inference_is_sharded_as_training(
+    layout: Layout, training: Layout, training_name: str, task: Task
+) -> Problem | None:
+    """Shard what infers fully where its training does, and only there: both read the same weights."""
+    own, trained = layout.zero, training.zero
+    if own is None or trained is None or (own == FULLY_SHARDED) == (trained == FULLY_SHARDED):
+        return None
+    words = (
+        f"differs from {training_name}'s stage {trained}, in which the weights of {task.role} lie"
+    )
+    return Problem("zero", words, own, str(FULLY_SHARDED if trained == FULLY_SHARDED else 0))
+
+
+RULES = (
+    tp_divides_the_heads,
+    tp_divides_the_mlp,
+    tp_stays_in_a_node,
+    pp_divides_the_layers,
+    ep_divides_the_experts,
+    ep_divides_the_copies,
+    only_models_are_cut,
+    sizes_cover_the_pool,
+    sizes_fit_the_cluster,
+    chunks_want_a_training_pipeline,
+    chunks_divide_the_stage,
+    inference_reads_the_weights_of_training,
+    inference_is_sharded_as_training,
+)
