@@ -23,10 +23,13 @@ from rlplan.job import Engines, Job, NodeGroup, Role, Workload
 from rlplan.lengths import Lengths, Lognormal, Uniform, sample_lengths
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.units import gib_from_bytes
-from simulator.generation.generating import Budget, Steps, budget_of, clock_of, replica_of, steps_of
+from simulator.costs.pricing import setting_on
+from simulator.generation.generating import Steps, clock_of, limits_of, replica_of, steps_in
 from simulator.generation.playing import generate
+from simulator.generation.replica import ReplicaLimits
+from simulator.generation.setting import ReplicaSetting
+from simulator.placed.site import Site
 from simulator.simulate import simulate
-from simulator.site import Site
 
 A100 = "a100-80gb-sxm"
 SEQUENCES = 1024
@@ -165,23 +168,24 @@ def stage_runs(stage: Stage) -> Iterator[Run]:
     """Yield runs that simulate a stage, each on other lengths; they give preemptions and jumps."""
     sheet = load_engine(stage.engine)
     layout = TaskPlan(pool="", tp=stage.tp, engine=stage.engine)
-    facts = load_facts(job_of("llama-2-7b", TAILED))
+    device = load_facts(job_of("llama-2-7b", TAILED)).device(A100)
     site = Site(A100, stage.tp, 8, 25e9)
-    steps = steps_of(load_model(stage.model), layout, site, "bf16", facts)
-    budget = budget_of(sheet, stage.running, stage.blocks)
+    setting = setting_on(layout, sheet, device, site, "bf16")
+    steps = steps_in(ReplicaSetting(load_model(stage.model), sheet, setting))
+    limits = limits_of(sheet, stage.running, stage.blocks)
     seed = 0
     while True:
         prompts = sample_lengths(PROMPTS, SEQUENCES, seed)
         responses = sample_lengths(stage.responses, SEQUENCES, seed + 1)
-        yield partial(play_stage, steps, budget, prompts, responses)
+        yield partial(play_stage, steps, limits, prompts, responses)
         seed += 2
 
 
 def play_stage(
-    steps: Steps, budget: Budget, prompts: tuple[int, ...], responses: tuple[int, ...]
+    steps: Steps, limits: ReplicaLimits, prompts: tuple[int, ...], responses: tuple[int, ...]
 ) -> tuple[float, ...]:
     """Return the preemptions and jumps of a stage."""
-    outcome = generate(replica_of(clock_of(steps), budget), prompts, responses)
+    outcome = generate(replica_of(clock_of(steps), limits), prompts, responses)
     return outcome.num_preemptions, outcome.num_jumps
 
 

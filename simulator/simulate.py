@@ -8,7 +8,7 @@ from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
 from simulator.memory.pool_memory import pool_memory
-from simulator.site import sites_of
+from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import agenda_of
 from simulator.timeline.assemble import assemble, device_pools
 from simulator.timeline.engine import play
@@ -42,10 +42,11 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     """
     check_plan(plan, ENGINES)
     assert iterations >= 1
-    agenda = agenda_of(plan, facts, sites_of(plan, facts))
+    placed = PlacedPlan(plan, facts)
+    agenda = agenda_of(placed)
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
     works = [entry.work for entry in agenda]
-    memory = [pool_memory(plan, pool, facts) for pool in device_pools(plan)]
+    memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if not overlaps(plan.mode):
         trace = play(works, seconds, plan.order, iterations=iterations)
         return assemble(plan, facts, agenda, trace, memory)

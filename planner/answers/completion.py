@@ -24,7 +24,7 @@ from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules import check_plan
 from rlplan.specs import NO_SPECS
-from simulator.site import sites_of
+from simulator.placed.site import sites_of
 
 
 def load_plan(path: Path, profile: Path | None = None) -> tuple[Plan, Facts]:

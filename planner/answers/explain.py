@@ -12,6 +12,7 @@ from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
 from rlplan.rules.transition import transition_for
 from simulator.memory.pool_memory import pool_memory
+from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 
 NEAREST = "nearest change that fits"
@@ -25,8 +26,9 @@ def nearest_fit(plan: Plan, facts: Facts) -> str | None:
     """
     best: tuple[float, str] | None = None
     for words, changed in _single_changes(plan):
+        placed = PlacedPlan(changed, facts)
         if any(refusals(changed, changed.job, ENGINES)) or not all(
-            pool_memory(changed, pool, facts).fits for pool in changed.pools if not pool.is_host
+            pool_memory(placed, pool).fits for pool in changed.pools if not pool.is_host
         ):
             continue
         forecast = simulate(changed, facts)

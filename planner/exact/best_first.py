@@ -21,8 +21,8 @@ from planner.plans.assembly import Choice
 from planner.requests.specs import ROUNDING
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
-from simulator.costs.layout_columns import Floats, Ints
-from simulator.site import Site
+from simulator.placed.columns import Floats, Ints
+from simulator.placed.site import Site
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from planner.layouts.pool_rows import PoolRows
 from planner.placements.partitions import ColocatedSet
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
-from simulator.costs.layout_columns import Flags, Floats, Ints
-from simulator.site import Site
+from simulator.placed.columns import Flags, Floats, Ints
+from simulator.placed.site import Site
 
 
 @dataclass(slots=True, eq=False)

@@ -21,10 +21,10 @@ from itertools import pairwise
 import numpy as np
 
 from rlplan.estimate import Estimate
-from simulator.costs.layout_columns import Floats
 from simulator.generation.grids import NODES, Known
 from simulator.generation.replica import blocks_of
 from simulator.generation.stepping import EngineSteps
+from simulator.placed.columns import Floats
 
 Line = tuple[float, float]  # seconds at no tokens, seconds for each
 

@@ -18,12 +18,10 @@ from planner.layouts.role_options import WeightSharding, sharding_of
 from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan, TransitionName
 from rlplan.rules.transition import transitions
-from simulator.costs import task_cost, transition_cost
-from simulator.costs.layout_columns import Flags, Floats, Ints
-from simulator.costs.pricing import precision_of
+from simulator.costs.transition import transition_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
-from simulator.generation.stepping import EngineSteps, cache_value_bytes
+from simulator.generation.stepping import EngineSteps
 from simulator.memory.pool_memory import extra_weight_bytes, transition_terms
 from simulator.memory.task_memory import (
     generation_terms,
@@ -31,8 +29,11 @@ from simulator.memory.task_memory import (
     least_kv_bytes,
     useful_kv_bytes,
 )
-from simulator.model.weights import cache_bytes_per_token
-from simulator.site import Site
+from simulator.placed.columns import Flags, Floats, Ints
+from simulator.placed.plan import PlacedTransition
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_cost
 from simulator.workload.sequences import local_sequences, statistics_of
 
 ACTOR = "actor"
@@ -149,7 +150,8 @@ class GenerationTable:
         self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
     ) -> float:
         """Return the seconds of bringing weights to a copy on another pool."""
-        return self._transition_seconds("two-copies", train, generate, train_site, site)
+        transition = self._transition("two-copies", train, generate, train_site, site)
+        return transition_cost(transition).total.seconds
 
     def cache_bytes(self, replicas: Replicas, resident_bytes: Floats, extra_bytes: int) -> Floats:
         """Return the cache that residents leave on each GPU, in bytes, as far as it is of use.
@@ -224,32 +226,22 @@ class GenerationTable:
         key = self.key(replicas, cache_bytes)
         if key not in self._seconds:
             self.played += 1
-            cost = task_cost(
-                self.task,
-                replicas.layout,
-                replicas.site,
-                self.job,
-                self.facts,
-                kv_bytes=cache_bytes,
-            )
+            cost = task_cost(self._placed(replicas.layout, replicas.site), cache_bytes)
             self._seconds[key] = cost.total.seconds
             bisect.insort(self._sizes.setdefault(key[:2], []), (key[2], cost.total.seconds))
         return self._seconds[key]
 
     def _described(self, layout: TaskPlan, site: Site) -> Replicas:
-        place = (ACTOR, layout, self.job, self.facts)
-        value_bytes = cache_value_bytes(self.engine, precision_of(self.job))
-        model = self.job.architecture(ACTOR)
-        token_bytes = cache_bytes_per_token(model, layout.tp, layout.pp, value_bytes)
-        useful = useful_kv_bytes(*place)
+        placed = self._placed(layout, site)
+        useful = useful_kv_bytes(placed)
         found = Replicas(
             layout=layout,
             site=site,
-            working_bytes=sum(generation_terms(ACTOR, layout, site, self.job, self.facts).values()),
-            weight_bytes=generation_weight_bytes(*place),
-            least_bytes=least_kv_bytes(*place),
+            working_bytes=sum(generation_terms(placed).values()),
+            weight_bytes=generation_weight_bytes(placed),
+            least_bytes=least_kv_bytes(placed),
             useful_bytes=useful,
-            block_bytes=token_bytes * self.engine.kv_block_tokens,
+            block_bytes=placed.cache_bytes_per_token * self.engine.kv_block_tokens,
             bound_seconds=0.0,
         )
         # What does not fit in an empty pool need not be bounded.
@@ -259,37 +251,37 @@ class GenerationTable:
         return replace(found, bound_seconds=float(self.bounds(found, np.array([useful]))[0]))
 
     def _move(self, name: TransitionName, train: TaskPlan, layout: TaskPlan, site: Site) -> Move:
-        peak = transition_terms(ACTOR, name, train, layout, site, self.job, self.facts)
+        transition = self._transition(name, train, layout, site, site)
         return Move(
             transition=name,
-            seconds=self._transition_seconds(name, train, layout, site, site),
-            extra_bytes=extra_weight_bytes(ACTOR, name, train, layout, self.job, self.facts),
-            peak_bytes=sum(peak.values()),
+            seconds=transition_cost(transition).total.seconds,
+            extra_bytes=extra_weight_bytes(transition),
+            peak_bytes=sum(transition_terms(transition).values()),
         )
 
-    def _transition_seconds(
-        self, name: str, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
-    ) -> float:
-        return transition_cost(
+    def _transition(
+        self,
+        name: TransitionName,
+        train: TaskPlan,
+        generate: TaskPlan,
+        train_site: Site,
+        site: Site,
+    ) -> PlacedTransition:
+        update = next(
+            task for task in self.options.space.tasks if task.kind == "train" and task.role == ACTOR
+        )
+        return PlacedTransition(
             name,
-            self.job.architecture(ACTOR),
-            train,
-            generate,
-            train_site,
-            site,
+            PlacedTask(update, train, train_site, self.job, self.facts),
+            self._placed(generate, site),
             same_pool=name != "two-copies",
-            job=self.job,
-            facts=self.facts,
-        ).total.seconds
+        )
+
+    def _placed(self, layout: TaskPlan, site: Site) -> PlacedTask:
+        return PlacedTask(self.task, layout, site, self.job, self.facts)
 
     def _steps(self, replicas: Replicas) -> object:
-        return steps_of(
-            self.job.architecture(ACTOR),
-            replicas.layout,
-            self._bare(replicas.site),
-            precision_of(self.job),
-            self.facts,
-        )
+        return steps_of(self._placed(replicas.layout, self._bare(replicas.site)))
 
     def _bare(self, site: Site) -> Site:
         """Return a site without its size, which matters to engines that gather weights over it."""

@@ -7,7 +7,7 @@ from planner.layouts.pool_rows import roles_of
 from planner.placements.allocations import Share, devices_of, gpus_of
 from planner.placements.partitions import ColocatedSet, Placement
 from rlplan.units import show_bytes
-from simulator.site import Site
+from simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True)

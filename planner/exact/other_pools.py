@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.exact.score import Score
 from planner.layouts.pareto import Places, front_rows
-from simulator.costs.layout_columns import Floats, Ints
+from simulator.placed.columns import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

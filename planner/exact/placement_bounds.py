@@ -15,7 +15,7 @@ from planner.exact.space import Space
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet, Placement, generating_set
 from rlplan.plan import Mode
-from simulator.costs.layout_columns import Floats, Ints
+from simulator.placed.columns import Floats, Ints
 
 
 class PlacementBounds:

@@ -22,8 +22,8 @@ from planner.placements.partitions import ColocatedSet, Placement
 from planner.plans.assembly import Choice, plan_of
 from planner.requests.specs import violations
 from rlplan.plan import Mode
+from simulator.placed.site import Site
 from simulator.simulate import simulate
-from simulator.site import Site
 
 MADE_BY = "exact search"
 

@@ -15,7 +15,7 @@ from profiles.facts import Facts
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
 from rlplan.specs import Specs
-from simulator.costs.layout_columns import Floats, Ints
+from simulator.placed.columns import Floats, Ints
 from simulator.timeline.expenses import SECONDS_PER_HOUR, pool_rates
 
 

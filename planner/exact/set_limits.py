@@ -15,7 +15,7 @@ from planner.exact.space import Space
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet
 from planner.requests.specs import ROUNDING
-from simulator.site import Site
+from simulator.placed.site import Site
 
 Place = tuple[Share, Site]
 

@@ -26,8 +26,10 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import ResourcePool, TaskDraft, TransitionName
 from rlplan.specs import NO_SPECS, Specs
-from simulator.costs import data_bytes, task_cost, transfer_cost
-from simulator.site import Site, host_site
+from simulator.costs.traffic import data_bytes, transfer_cost
+from simulator.placed.site import Site, host_site
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +142,8 @@ class Space:
         if self._rule is None:
             return 0.0
         layout, site = rule_layout(self.host), host_site(self.job, self.host.gpus)
-        return task_cost(self._rule, layout, site, self.job, self.facts).total.seconds
+        placed = PlacedTask(self._rule, layout, site, self.job, self.facts)
+        return task_cost(placed).total.seconds
 
     @cached_property
     def _rule(self) -> Task | None:

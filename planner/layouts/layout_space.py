@@ -8,7 +8,7 @@ from profiles.facts import Facts
 from rlplan.dataflow import Algorithm, Task
 from rlplan.job import Job, Role
 from rlplan.plan import TaskDraft, TaskPlan
-from simulator.site import Site
+from simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True, eq=False)

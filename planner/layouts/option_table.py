@@ -10,7 +10,7 @@ from planner.layouts.role_fronts import RoleFront
 from planner.layouts.role_options import RoleOption, Tally
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
-from simulator.site import Site
+from simulator.placed.site import Site
 
 
 class OptionTable:

@@ -13,7 +13,7 @@ from planner.layouts.pool_rows import Join, PoolRows, roles_of
 from planner.layouts.role_options import RoleOption
 from planner.placements.partitions import ColocatedSet
 from rlplan.job import Role
-from simulator.site import Site
+from simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from planner.layouts.role_options import RoleOption, WeightSharding
 from planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
-from simulator.costs.layout_columns import Flags, Floats, Ints
-from simulator.site import Site
+from simulator.placed.columns import Flags, Floats, Ints
+from simulator.placed.site import Site
 
 # How dear memory is for quick choices, in shares of (a pool's least seconds) / (a GPU's memory): from
 # nothing to everything. They only decide how good the first plan is, not what is found in the end.

@@ -15,7 +15,10 @@ from rlplan.job import Role
 from rlplan.plan import TaskDraft
 from rlplan.rules.batches import divides_prompts
 from rlplan.stages import Stage
-from simulator.costs.layout_columns import (
+from simulator.costs.layouts import layout_seconds
+from simulator.costs.sharding import FULLY_SHARDED
+from simulator.memory.task_memory import layout_memory
+from simulator.placed.columns import (
     COLUMNS,
     RECOMPUTES,
     Flags,
@@ -23,10 +26,8 @@ from simulator.costs.layout_columns import (
     Ints,
     LayoutColumns,
 )
-from simulator.costs.many_seconds import many_task_seconds
-from simulator.costs.sharding import FULLY_SHARDED
-from simulator.memory.many_memory import many_task_bytes
-from simulator.site import Site
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask, PlacedTasks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,19 +124,25 @@ class RoleFront:
         """Cost all layouts of one task that fit, and keep a front for each cut."""
         space, tally = self.space, self.tally
         columns, cut = self._columns(task)
-        sizes = many_task_bytes(task, columns, self.site, space.job, space.facts)
-        fits = sizes.resident + sizes.transient <= space.capacity_bytes(self.site)
-        if len(fits):
-            whole = sizes.resident + sizes.transient
-            leanest = int(np.argmin(whole))
-            if self.least is None or whole[leanest] > sum(self.least):
-                self.least = int(sizes.resident[leanest]), int(sizes.transient[leanest])
         tally.consider("layouts of tasks", len(columns))
+        if not len(columns):
+            nothing = np.zeros(0, dtype=np.int64)
+            return _TaskRows(task, columns, cut, np.zeros(0), nothing, nothing, nothing)
+        placed = PlacedTasks(
+            columns,
+            PlacedTask(task, columns.layout(0), self.site, space.job, space.facts),
+        )
+        memory = layout_memory(placed)
+        resident, transient = memory.resident_bytes, memory.transient_bytes
+        fits = resident + transient <= space.capacity_bytes(self.site)
+        leanest = int(np.argmin(resident + transient))
+        if self.least is None or resident[leanest] + transient[leanest] > sum(self.least):
+            self.least = int(resident[leanest]), int(transient[leanest])
         tally.prune("a task alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         columns, cut = columns.rows(places), cut[places]
-        seconds = many_task_seconds(task, columns, self.site, space.job, space.facts)
-        resident, transient = sizes.resident[places], sizes.transient[places]
+        seconds = layout_seconds(placed.with_columns(columns)) if len(columns) else np.zeros(0)
+        resident, transient = resident[places], transient[places]
         kept = front_of_groups(np.stack([seconds, resident, transient], axis=1), cut)
         tally.prune("another layout of the task is better in time and memory", len(cut) - len(kept))
         return _TaskRows(
@@ -143,7 +150,7 @@ class RoleFront:
             columns.rows(kept),
             cut[kept],
             seconds[kept],
-            sizes.weights[places][kept],
+            memory.weights_bytes[places][kept],
             resident[kept],
             transient[kept],
         )

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlplan.plan import TaskPlan
-from simulator.costs.layout_columns import Zero
 from simulator.memory.task_memory import GRADIENTS_SHARDED
+from simulator.placed.columns import Zero
 
 
 class WeightSharding(NamedTuple):

@@ -1,7 +1,7 @@
 """Layouts that a task can have on a pool: parallel sizes and batch settings, before any cost.
 
 This is the space that is searched. `TaskPlan`s are for tests and single plans; a search takes the same
-layouts as columns (`simulator.costs.layout_columns`).
+layouts as columns (`simulator.placed.columns`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
 from rlplan.rules.batches import divides_prompts, fills_rounds
-from simulator.costs.layout_columns import RECOMPUTES, LayoutColumns
+from simulator.placed.columns import RECOMPUTES, LayoutColumns
 
 # vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
 # preemptions where the KV cache is small, and larger ones are worth a try where it is not.

@@ -18,7 +18,7 @@ from rlplan.rules.layouts import (
     divides_mlp,
     divisors,
 )
-from simulator.costs.layout_columns import Zero
+from simulator.placed.columns import Zero
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
 # on a rank, its exchange of keys and values costs more than data or tensor parallelism's.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
 from rlplan.units import bytes_per_second_from_gbps
-from simulator.site import Site, site_at
+from simulator.placed.site import Site, site_at
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -16,7 +16,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
 from rlplan.rules.batches import divides_prompts
-from simulator.site import Site
+from simulator.placed.site import Site
 
 ACTOR: Final = "actor"
 

@@ -17,10 +17,13 @@ from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.systems import SystemForecast
 from rlplan.units import show_bytes
-from simulator.costs import task_cost
-from simulator.memory.pool_memory import TaskMemory, kv_bytes_left, pool_memory, task_memory
+from simulator.memory.pool_memory import kv_bytes_left, pool_memory, residents
+from simulator.memory.task_memory import TaskMemory
+from simulator.placed.plan import PlacedPlan
+from simulator.placed.site import Site, sites_of
+from simulator.placed.task import PlacedTask
 from simulator.simulate import simulate
-from simulator.site import Site, sites_of
+from simulator.stages import task_cost, task_memory
 
 # Of the plans that a system offers, so many are simulated, in the order of their tasks' seconds.
 MOST_SIMULATED = 8
@@ -98,7 +101,7 @@ class _Bench:
         plan = self._plan(offer, first)
         sites = sites_of(plan, self._facts)
         for pool in offer.pools:
-            memory = pool_memory(plan, pool, self._facts)
+            memory = pool_memory(PlacedPlan(plan, self._facts), pool)
             if not memory.fits:
                 return _Tuned(plan, 0.0, memory)
         chosen: dict[str, TaskPlan] = {}
@@ -126,33 +129,32 @@ class _Bench:
         kv_bytes = None
         if task.kind == "generate":
             plan = replace(plan, tasks=plan.tasks.with_item(name, layout))
-            if not pool_memory(plan, plan.pool(layout.pool), self._facts).fits:
+            whole = PlacedPlan(plan, self._facts)
+            if not pool_memory(whole, plan.pool(layout.pool)).fits:
                 return None
-            kv_bytes = max(0.0, kv_bytes_left(plan, self._facts))
+            kv_bytes = max(0.0, kv_bytes_left(whole))
         elif not self._fits(plan, task, layout, site):
             return None
         key = (name, layout, site, kv_bytes)
         if key not in self._seconds:
-            cost = task_cost(task, layout, site, self._job, self._facts, kv_bytes=kv_bytes)
-            self._seconds[key] = cost.total.seconds
+            placed = PlacedTask(task, layout, site, self._job, self._facts)
+            self._seconds[key] = task_cost(placed, kv_bytes).total.seconds
         return self._seconds[key]
 
     def _fits(self, plan: Plan, task: Task, layout: TaskPlan, site: Site) -> bool:
         """Tell whether a task's transients fit beside the residents of its pool."""
-        resident: dict[str, int] = {}
-        for other, placed in plan.tasks.items():
-            if placed.pool != layout.pool or other not in self._tasks:
-                continue
-            own = layout if other == task.name else placed
-            for term, size in self._held(self._tasks[other], own, site).resident.items():
-                resident[term] = max(resident.get(term, 0), size)
-        taken = sum(resident.values()) + self._held(task, layout, site).transient_bytes
+        held = (
+            self._held(self._tasks[other], layout if other == task.name else own, site).resident
+            for other, own in plan.tasks.items()
+            if own.pool == layout.pool and other in self._tasks
+        )
+        taken = sum(residents(held).values()) + self._held(task, layout, site).transient_bytes
         return taken <= self._facts.device(site.device).sheet.memory_bytes
 
     def _held(self, task: Task, layout: TaskPlan, site: Site) -> TaskMemory:
         key = (task.name, layout, site)
         if key not in self._memory:
-            self._memory[key] = task_memory(task, layout, site, self._job, self._facts)
+            self._memory[key] = task_memory(PlacedTask(task, layout, site, self._job, self._facts))
         return self._memory[key]
 
 

@@ -1,133 +1,269 @@
-"""A pass through the pipeline's stages: who is slowest, and what filling and draining costs."""
+"""Micro-batches in the pipeline: who is slowest, and what filling, draining and sending cost."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from rlplan.estimate import ZERO, Estimate, total
+import numpy as np
+
+from rlplan.estimate import ZERO, Estimate
 from rlplan.model import Head, ModelArchitecture
-from simulator.costs.pricing import NOTHING, Direction, PassSeconds, Setting, pass_seconds
-from simulator.model.operators import Batch
+from rlplan.plan import Recompute
+from simulator.costs.estimates import (
+    NUMBERS,
+    Estimates,
+    either,
+    estimates_by,
+    pack,
+)
+from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of
+from simulator.model.shard import Batch, layers_of_stages
+from simulator.placed.columns import Flags, Floats, Ints
+from simulator.placed.task import PlacedTask, PlacedTasks
+from simulator.workload.shared_prompts import computed_batch, waiting_fraction
+
+Parts = dict[str, Estimates]
+
+# Places of the packed passes: the layers', the embedding's and the head's; each in three directions.
+PASS_SHAPE = (3, 3, 2)
+MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
 
 
-def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each pipeline stage; what does not divide goes to the first stages.
-
-    The last stage has the output head, so it never gets a layer more than the others.
-    """
-    each, rest = divmod(num_layers, stages)
-    return tuple(each + (1 if stage < rest else 0) for stage in range(stages))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """Hold what one micro-batch costs in the pipeline.
+@dataclass(frozen=True, slots=True, eq=False)
+class Slots:
+    """Hold what one micro-batch costs in each layout's pipeline.
 
     Attributes:
-        forward, backward, recompute: On the slowest stage.
+        passes: On the slowest stage, by direction (forward, backward, repeated) and by what it computes
+            and what it exchanges with its group. Shape (3, 2, layouts).
         others: All other stages' work on the micro-batch: what filling and draining waits for.
         send: Handing activations to the next stage, one way.
     """
 
-    forward: PassSeconds
-    backward: PassSeconds = NOTHING
-    recompute: PassSeconds = NOTHING
-    others: Estimate = ZERO
-    send: Estimate = ZERO
+    passes: Estimates
+    others: Estimates
+    send: Estimates
 
     @property
-    def passes(self) -> PassSeconds:
-        """Return all passes of the slowest stage."""
-        return self.forward + self.backward + self.recompute
+    def compute(self) -> Estimates:
+        """Return what is computed in each direction. Shape (3, layouts)."""
+        return Estimates(self.passes.packed[:, :, 0])
+
+    @property
+    def collectives(self) -> Estimates:
+        """Return what is exchanged in each direction. Shape (3, layouts)."""
+        return Estimates(self.passes.packed[:, :, 1])
+
+    def where(self, chosen: Flags) -> "Slots":
+        """Return the slots of the chosen layouts, and nothing for all others."""
+        return Slots(self.passes.where(chosen), self.others.where(chosen), self.send.where(chosen))
 
 
-def slot_of(
+@dataclass(frozen=True, slots=True, eq=False)
+class MicroBatches:
+    """Hold the micro-batches that a rank passes through the pipeline: full ones, and a smaller rest.
+
+    Attributes:
+        full: The cost of a full one, or of the only one where there are fewer sequences than that.
+        count: How many are full.
+        rest: The cost of the smaller last one; nothing where there is none.
+        has_rest: Whether there is one.
+    """
+
+    full: Slots
+    count: Ints
+    rest: Slots
+    has_rest: Ints
+
+    @property
+    def total_count(self) -> Ints:
+        """Return how many micro-batches there are."""
+        return np.asarray(self.count + self.has_rest)
+
+    def summed(self, amount: Callable[[Slots], Estimates]) -> Estimates:
+        """Return an amount of all micro-batches together."""
+        return amount(self.full) * self.count + amount(self.rest)
+
+    @property
+    def last(self) -> Slots:
+        """Return the cost of the last micro-batch."""
+        rest = self.has_rest > 0
+        return Slots(
+            either(rest, self.rest.passes, self.full.passes),
+            either(rest, self.rest.others, self.full.others),
+            either(rest, self.rest.send, self.full.send),
+        )
+
+
+def micro_batches_of(table: PlacedTasks) -> MicroBatches:
+    """Return what the micro-batches of all layouts cost."""
+    size, local = table.columns.micro_batch, table.local
+    full_size = np.minimum(size, local)
+    rest_size = local % full_size
+    has_rest = rest_size > 0
+    full = _slots(_sized(table, full_size))
+    rest = full.where(has_rest)
+    if np.any(has_rest):
+        rest = _slots(_sized(table, np.where(has_rest, rest_size, full_size))).where(has_rest)
+    return MicroBatches(full, local // full_size, rest, has_rest.astype(np.int64))
+
+
+def _sized(table: PlacedTasks, size: Ints) -> PlacedTasks:
+    return table.with_columns(replace(table.columns, micro_batch=size))
+
+
+def _slots(table: PlacedTasks) -> Slots:
+    columns, model = table.columns, table.any.model
+    layer, first, last = _passes(table)
+    counts = table.by(("pp",), _stage_layers)
+    alone = columns.pp == 1
+    # Stages that differ: the first, the last, and the fullest between them.
+    stages = np.stack(
+        [
+            (layer * counts[0] + first + last.where(alone)).packed,
+            (layer * counts[2] + last).packed,
+            (layer * counts[1]).packed,
+        ],
+        axis=1,
+    )
+    whole = stages[0].sum(axis=(1, 2))
+    whole[1, alone] = -np.inf
+    whole[2, columns.pp <= MIDDLE_STAGES] = -np.inf
+    slowest = np.argmax(whole, axis=0)
+    chosen = Estimates(np.take_along_axis(stages, slowest[None, None, None, None], axis=1)[:, 0])
+    everything = (layer * model.num_layers + first + last).summed().summed()
+    least = np.divide(whole.max(axis=0), everything.seconds)
+    others = everything * np.where(alone, 0.0, np.maximum(0.0, 1 - least))
+    return Slots(chosen, others, _sends(table))
+
+
+def _passes(table: PlacedTasks) -> tuple[Estimates, Estimates, Estimates]:
+    """Return a layer's, the embedding's and the head's passes, each of shape (3, 2, layouts)."""
+    # Where a stage stands matters to groups beyond a tensor-parallel one only.
+    columns = table.columns
+    beyond = columns.cp * columns.ep > 1
+    placed = table.with_columns(replace(columns, pp=np.where(beyond, columns.pp, 1)))
+    names = ("tp", "cp", "ep", "pp", "micro_batch", "recompute")
+    packed = placed.by(names, _packed_passes).reshape(NUMBERS, *PASS_SHAPE, len(table))
+    return Estimates(packed[:, 0]), Estimates(packed[:, 1]), Estimates(packed[:, 2])
+
+
+def _packed_passes(placed: PlacedTask) -> Floats:
+    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    recompute = placed.layout.recompute if placed.trains else None
+    return _packed(setting_of(placed), placed.model, batch, placed.task.head, recompute)
+
+
+@lru_cache(maxsize=65536)
+def _packed(
     setting: Setting,
     model: ModelArchitecture,
     batch: Batch,
     head: Head,
-    recompute: Direction | None,
-) -> Slot:
-    """Return what one micro-batch costs in the pipeline.
-
-    Args:
-        recompute: Recomputation mode of a training pass; None for a forward pass alone.
-    """
+    recompute: Recompute | None,
+) -> Floats:
+    """Return (layer, embedding, head) x (forward, backward, repeated) x (compute, collectives)."""
     directions: tuple[Direction, ...] = ("forward",)
     if recompute is not None:
         directions = ("forward", "backward", recompute)
-    layer = [pass_seconds(setting, model, "layer", batch, each) for each in directions]
-    if recompute == "alternate":
-        layer[-1] = layer[-1] * 0.5
+    found: list[Estimate] = []
+    for direction in directions:
+        each = pass_seconds(setting, model, "layer", batch, direction)
+        if recompute == "alternate" and direction == recompute:
+            each = each * 0.5
+        found += [each.compute, each.collectives]
+    found += [ZERO] * (6 - len(found))
     # Embedding and head are outside the layers, and no mode computes them again.
-    ends = directions[:2]
-    first = [pass_seconds(setting, model, "embedding", batch, each) for each in ends]
-    last = [pass_seconds(setting, model, "head", batch, each, head) for each in ends]
-    stages = _distinct_stages(model.num_layers, setting.pp, layer, first, last)
-    slowest = max(stages, key=_whole_seconds)
-    everything = _whole(layer) * model.num_layers + _whole(first) + _whole(last)
-    waiting = everything.total.seconds - _whole_seconds(slowest)
-    others = everything.total * max(0.0, waiting / everything.total.seconds)
-    padded = [*slowest, *[NOTHING] * (3 - len(slowest))]
-    return Slot(
-        forward=padded[0],
-        backward=padded[1],
-        recompute=padded[2],
-        others=others if setting.pp > 1 else ZERO,
-        send=send_seconds(setting, model, batch),
-    )
+    for direction in directions[:2]:
+        end = pass_seconds(setting, model, "embedding", batch, direction)
+        found += [end.compute, end.collectives]
+    found += [ZERO] * (-len(found) % 6)
+    for direction in directions[:2]:
+        end = pass_seconds(setting, model, "head", batch, direction, head)
+        found += [end.compute, end.collectives]
+    found += [ZERO] * (-len(found) % 6)
+    return pack(found)
 
 
-def _distinct_stages(
-    num_layers: int,
-    stages: int,
-    layer: list[PassSeconds],
-    first: list[PassSeconds],
-    last: list[PassSeconds],
-) -> list[list[PassSeconds]]:
-    """Return the passes of the stages that differ: the first, the fullest middle one, the last."""
-    counts = layers_of_stages(num_layers, stages)
-    if stages == 1:
-        return [_joined([each * num_layers for each in layer], first, last)]
-    found = [
-        _joined([each * counts[0] for each in layer], first),
-        _joined([each * counts[-1] for each in layer], last),
-    ]
-    if stages > 2:  # noqa: PLR2004 - between a first and a last stage
-        found.append([each * counts[1] for each in layer])
-    return found
+def _stage_layers(placed: PlacedTask) -> tuple[int, int, int]:
+    """Return the layers of the first, of the second and of the last stage."""
+    stages = placed.layout.pp
+    counts = layers_of_stages(placed.model.num_layers, stages)
+    return counts[0], counts[min(1, stages - 1)], counts[-1]
 
 
-def _joined(passes: list[PassSeconds], *ends: list[PassSeconds]) -> list[PassSeconds]:
-    joined = list(passes)
-    for end in ends:
-        for index, each in enumerate(end):
-            joined[index] = joined[index] + each
-    return joined
+def _sends(table: PlacedTasks) -> Estimates:
+    """Return the seconds of a send, which depends on pp by whether a boundary crosses nodes."""
+    columns, per_node = table.columns, table.any.site.gpus_per_node
+    crossing = np.where(columns.tp * columns.pp > per_node, per_node + 1, 2)
+    placed = table.with_columns(replace(columns, pp=np.where(columns.pp == 1, 1, crossing)))
+    return estimates_by(placed, ("tp", "cp", "pp", "micro_batch"), _send)
 
 
-def _whole(passes: list[PassSeconds]) -> PassSeconds:
-    result = NOTHING
-    for each in passes:
-        result = result + each
-    return result
-
-
-def _whole_seconds(passes: list[PassSeconds]) -> float:
-    return total(each.total for each in passes).seconds
-
-
-def send_seconds(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+def _send(placed: PlacedTask) -> Estimate:
     """Return seconds of handing one micro-batch's activations to the next stage, tp ranks away.
 
     Ranks that each send a share gather the whole there (Narayanan et al. 2021, section 4.1), unless
     they need but their part of the sequence.
     """
+    setting = setting_of(placed)
     if setting.pp == 1:
         return ZERO
     shard = setting.shard
-    num_bytes = -(-batch.tokens // shard.cp) * model.hidden_size * shard.value_bytes
+    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    num_bytes = -(-batch.tokens // shard.cp) * placed.model.hidden_size * shard.value_bytes
     if shard.splits_sequence:
         return setting.send(num_bytes // shard.tp)
     if setting.splits_sends:
         gathered = setting.collective("all_gather", num_bytes, shard.tp, 1)
         return setting.send(num_bytes // shard.tp) + gathered
     return setting.send(num_bytes)
+
+
+def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
+    """Return seconds by cause of passing all micro-batches through the pipeline once.
+
+    With m micro-batches, 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2) lasts as the
+    slowest stage's m slots, and one slot of every other stage to fill and drain: with equal stages
+    (m + p - 1) slots, a bubble of (p - 1) / m. Stages of several chunks of layers fill and drain
+    by chunks, and hand activations on once per chunk (section 2.2.2).
+    """
+    columns = table.columns
+    chunks = columns.chunks if table.any.trains else np.ones_like(columns.chunks)
+    compute = batches.summed(lambda slots: slots.compute)
+    collectives = batches.summed(lambda slots: slots.collectives.summed())
+    each, once = send_counts(columns.pp, chunks, 2 if table.any.trains else 1)
+    parts = {
+        "forward": compute[0],
+        "backward": compute[1],
+        "recompute": compute[2],
+        "tensor-parallel collectives": collectives,
+        "pipeline bubble": batches.full.others * (1 / chunks),
+        "pipeline sends": batches.full.send * once
+        + batches.summed(lambda slots: slots.send) * each,
+    }
+    uneven = table.by(("dp", "micro_batch"), _waiting)[0]
+    work = compute.summed() + collectives
+    return parts | {"uneven lengths": work * uneven}
+
+
+def send_counts(stages: Ints, chunks: Ints, ways: int) -> tuple[Ints, Ints]:
+    """Return how often a stage sends per micro-batch, and what filling and draining adds.
+
+    A stage between others sends in every way (activations on, gradients back), one of two stages
+    in one way only, unless several chunks of layers make it both the first and a later one.
+
+    Args:
+        ways: 2 where a backward pass follows, else 1.
+    """
+    several = stages > 1
+    each = np.where((chunks > 1) | (stages > MIDDLE_STAGES), ways, 1)
+    once = ways * (stages - 1) - each
+    return np.where(several, each * chunks, 0), np.where(several, once, 0)
+
+
+def _waiting(placed: PlacedTask) -> tuple[float]:
+    """Return how much longer than the mean the rank with the longest sequences works."""
+    layout = placed.layout
+    sizes = (placed.local, layout.micro_batch, layout.dp)
+    return (waiting_fraction(placed.engine, placed.statistics, *sizes),)

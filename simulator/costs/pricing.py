@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from profiles.facts import DeviceFacts, Facts
+from profiles.facts import DeviceFacts
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import USUAL_KERNELS, EngineSheet, KernelRates
-from rlplan.job import Job
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
@@ -24,19 +23,19 @@ from simulator.model.derived import (
 )
 from simulator.model.operators import (
     Attention,
-    Batch,
     Collective,
     CollectiveKind,
     Elementwise,
     Gemm,
     Operator,
     Operators,
-    Shard,
     embedding_operators,
     head_operators,
     layer_operators,
 )
-from simulator.site import Site
+from simulator.model.shard import Batch, Shard
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask, shard_of
 
 Part = Literal["layer", "embedding", "head", "sampling head"]
 Direction = Literal["forward", "backward", "selective", "alternate", "full", "none"]
@@ -129,16 +128,22 @@ class PassSeconds:
 NOTHING = PassSeconds()
 
 
-def setting_of(layout: TaskPlan, site: Site, precision: Precision, facts: Facts) -> Setting:
-    """Return the setting in which a task's operators run.
+def setting_of(placed: PlacedTask) -> Setting:
+    """Return the setting in which a task's operators run."""
+    return setting_on(placed.layout, placed.engine, placed.device, placed.site, placed.precision)
+
+
+def setting_on(
+    layout: TaskPlan, engine: EngineSheet, device: DeviceFacts, site: Site, precision: Precision
+) -> Setting:
+    """Return the setting in which operators run.
 
     It leaves out what decides no operator's time (the pool's size, dp), so that layouts share
     what is remembered of their layers.
     """
-    engine = facts.engine(layout.engine)
     per_node = site.gpus_per_node
     return Setting(
-        device=facts.device(site.device),
+        device=device,
         site=Site(site.device, per_node, per_node, site.inter_node_bytes_per_second),
         precision=precision,
         shard=shard_of(layout, precision, engine),
@@ -149,23 +154,6 @@ def setting_of(layout: TaskPlan, site: Site, precision: Precision, facts: Facts)
         launches_hide=engine.launches_hide,
         kernels=engine.kernels,
         splits_sends=engine.splits_sends,
-    )
-
-
-def precision_of(job: Job) -> Precision:
-    """Return the number format of a resolved job."""
-    assert job.precision is not None, "job was not resolved: no precision"
-    return job.precision
-
-
-def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
-    """Return how a task's layout cuts the model."""
-    return Shard(
-        tp=layout.tp,
-        cp=layout.cp,
-        ep=layout.ep,
-        value_bytes=PRECISIONS[precision].weight_bytes,
-        sequence_parallel=engine.sequence_parallel,
     )
 
 

@@ -1,27 +1,25 @@
 """Rule tasks: a reward function on CPU workers."""
 
-from profiles.facts import Facts
-from rlplan.dataflow import Task
 from rlplan.estimate import ZERO
-from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import data_bytes
-from simulator.site import Site
+from simulator.placed.task import PlacedTask
 from simulator.workload.sequences import local_sequences
 
 
-def rule_cost(task: Task, site: Site, job: Job, facts: Facts) -> TaskCost:
+def rule_cost(placed: PlacedTask) -> TaskCost:
     """Return what the job's functions cost: seconds per sample, samples spread over the workers.
 
     Raises:
         MissingFactError: The job says no time per sample and the profile has none.
     """
+    job, site = placed.job, placed.site
     assert job.rewards is not None, "a rule task comes with rewards"
-    name = job.cluster[0].gpu if site.device == HOST_DEVICE else site.device
-    device = facts.device(name)
+    # What a call costs is known of the cluster's devices; the host's cores have no sheet.
+    device = placed.facts.device(job.cluster[0].gpu if site.device == HOST_DEVICE else site.device)
     functions = (job.rewards.function, job.rewards.cost_function)
     each = sum((device.call(kind=f"rule:{name}") for name in functions if name), ZERO)
     samples = local_sequences(job, site.gpus)
-    num_bytes = data_bytes(task.inputs, job.workload) // site.gpus
+    num_bytes = data_bytes(placed.task.inputs, job.workload) // site.gpus
     return cost_of({"reward function": each * samples, "call overhead": device.call(num_bytes)})

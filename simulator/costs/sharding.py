@@ -1,59 +1,77 @@
 """What data-parallel ranks exchange because they share a model's states, and what of it is hidden."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from rlplan.estimate import Estimate
-from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS
-from simulator.costs.pricing import Setting
+import numpy as np
+
+from rlplan.estimate import ZERO, Estimate
+from simulator.costs.estimates import Estimates, estimates_by
+from simulator.costs.pipeline import MicroBatches
+from simulator.costs.pricing import setting_of
+from simulator.placed.task import PlacedTask, PlacedTasks
 
 FULLY_SHARDED: Final = 3  # the ZeRO stage that shards weights too
 
+# Columns that decide which states a rank holds, and with whom it shares them.
+STATE_COLUMNS = ("tp", "pp", "ep", "dp", "cp", "zero")
 
-def gradient_seconds(
-    setting: Setting, layout: TaskPlan, parameters: int, num_micro_batches: int
-) -> dict[str, Estimate]:
+
+def by_states(table: PlacedTasks) -> PlacedTasks:
+    """Return layouts that differ by whether optimizer states are sharded, not by what else is."""
+    return table.with_columns(replace(table.columns, zero=np.minimum(table.columns.zero, 1)))
+
+
+def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
     """Return seconds by cause of what data-parallel ranks exchange in one update, nothing hidden.
 
     ZeRO stages as Rajbhandari et al. 2020 (arXiv:1910.02054), section 7: 0 all-reduces gradients;
     1 reduce-scatters them and gathers the updated weights; from 2 on gradients are kept sharded, so
     every micro-batch's are reduced; 3 also gathers the weights for each forward and each backward.
     """
-    ranks, stride = layout.dp * layout.cp, layout.tp * layout.pp
-    sizes = PRECISIONS[setting.precision]
-    wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
-    gradients, weights = parameters * wire_bytes, parameters * sizes.weight_bytes
+    zero, count = table.columns.zero, batches.total_count
+    once = estimates_by(table, STATE_COLUMNS, _gradient_exchange)
+    return {
+        "gradient reduction": once[0] * np.where(zero > 1, count, 1),
+        "weight gathers": once[1] * np.where(zero == FULLY_SHARDED, 2 * count, 1),
+    }
+
+
+def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
+    """Return one reduction of gradients, and one gather of weights."""
+    layout, setting = placed.layout, setting_of(placed)
+    ranks, stride = placed.state_ranks, layout.tp * layout.pp
     if ranks == 1:
-        return {}
+        return ZERO, ZERO
+    sizes = placed.formats
+    wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
+    gradients, weights = placed.parameters * wire_bytes, placed.parameters * sizes.weight_bytes
     if layout.zero == 0:
-        return {"gradient reduction": setting.collective("all_reduce", gradients, ranks, stride)}
+        return setting.collective("all_reduce", gradients, ranks, stride), ZERO
     reduced = setting.collective("reduce_scatter", gradients, ranks, stride)
-    gathered = setting.collective("all_gather", weights, ranks, stride)
-    if layout.zero == 1:
-        return {"gradient reduction": reduced, "weight gathers": gathered}
-    reductions = reduced * num_micro_batches
-    gathers = 2 * num_micro_batches if layout.zero == FULLY_SHARDED else 1
-    return {"gradient reduction": reductions, "weight gathers": gathered * gathers}
+    return reduced, setting.collective("all_gather", weights, ranks, stride)
 
 
-def weight_gather_seconds(
-    setting: Setting, layout: TaskPlan, parameters: int, num_micro_batches: int
-) -> dict[str, Estimate]:
+def weight_gathers(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
     """Return seconds of gathering fully sharded weights for each forward pass, nothing hidden."""
-    ranks, stride = layout.dp * layout.cp, layout.tp * layout.pp
+    gathered = estimates_by(table, STATE_COLUMNS, _weight_gather)
+    return {"weight gathers": gathered * batches.total_count}
+
+
+def _weight_gather(placed: PlacedTask) -> Estimate:
+    layout, ranks = placed.layout, placed.state_ranks
     if layout.zero < FULLY_SHARDED or ranks == 1:
-        return {}
-    weights = parameters * PRECISIONS[setting.precision].weight_bytes
-    gathered = setting.collective("all_gather", weights, ranks, stride)
-    return {"weight gathers": gathered * num_micro_batches}
+        return ZERO
+    weights = placed.parameters * placed.formats.weight_bytes
+    return setting_of(placed).collective("all_gather", weights, ranks, layout.tp * layout.pp)
 
 
 def exposed(
-    communication: dict[str, Estimate], overlap_fraction: float, hideable: Estimate
-) -> dict[str, Estimate]:
-    """Return what of each communication does not hide; at most the hideable compute's length does."""
-    whole = sum(part.seconds for part in communication.values())
-    if whole == 0:
-        return communication
-    hidden = min(overlap_fraction * whole, hideable.seconds)
-    return {name: part * (1 - hidden / whole) for name, part in communication.items()}
+    exchanges: Mapping[str, Estimates], overlap_fraction: float, hideable: Estimates
+) -> dict[str, Estimates]:
+    """Return what of each exchange does not hide; at most the hideable compute's length does."""
+    whole = sum(part.seconds for part in exchanges.values())
+    hidden = np.minimum(overlap_fraction * whole, hideable.seconds)
+    left = 1 - np.divide(hidden, whole, out=np.zeros_like(hidden), where=whole > 0)
+    return {name: part * left for name, part in exchanges.items()}

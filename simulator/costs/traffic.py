@@ -10,7 +10,8 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import HOST_DEVICE
 from rlplan.precision import Precision
 from rlplan.probing import ModelPass
-from simulator.site import Site
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
 from simulator.workload.sequences import statistics_of
 
 
@@ -37,6 +38,12 @@ def call_seconds(
         if measured is not None:
             return measured
     return device.call(num_bytes)
+
+
+def call_of(placed: PlacedTask) -> Estimate:
+    """Return seconds of the call that passes a task its inputs."""
+    num_bytes = data_bytes(placed.task.inputs, placed.workload) // placed.layout.dp
+    return call_seconds(placed.device, placed.model, placed.precision, num_bytes)
 
 
 def transfer_cost(

@@ -3,42 +3,37 @@
 import math
 from functools import lru_cache
 
-from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import expected_rounds
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import TransitionSheet
-from rlplan.job import Job
 from rlplan.layout import GenerateLayout, TrainLayout
-from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS
 from rlplan.probing import ModelPass
 from rlplan.transfers import TransitionShape, TransitionVolume, transition_volume
-from simulator.costs.pricing import precision_of
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of, times
 from simulator.model.weights import expert_parameters
-from simulator.site import Site
+from simulator.placed.plan import PlacedTransition
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
 
 
-def shape_of(train: TaskPlan, generate: TaskPlan) -> TransitionShape:
-    """Return both layouts' sizes as the transitions' formulas want them."""
-    return TransitionShape(
-        tp=train.tp, pp=train.pp, dp=train.dp, tp_gen=generate.tp, pp_gen=generate.pp
-    )
-
-
-def volume_of(name: str, model_bytes: int, train: TaskPlan, generate: TaskPlan) -> TransitionVolume:
+def volume_of(transition: PlacedTransition) -> TransitionVolume:
     """Return what a transition moves and keeps, in bytes per GPU.
 
     The all-gather over all GPUs is written for fully sharded weights (ZeRO stage 3). Where data-
     parallel ranks hold the same weights it has only a model-parallel block to gather: the vanilla
     groups.
     """
+    train, generate = transition.train.layout, transition.generate.layout
+    name = transition.name
     if name == "all-gather" and train.zero < FULLY_SHARDED:
         name = "hybridflow-v"
-    return _volume(name, model_bytes, shape_of(train, generate))
+    shape = TransitionShape(
+        tp=train.tp, pp=train.pp, dp=train.dp, tp_gen=generate.tp, pp_gen=generate.pp
+    )
+    return _volume(name, model_bytes_of(transition.train), shape)
 
 
 @lru_cache(maxsize=65536)
@@ -46,17 +41,12 @@ def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVo
     return transition_volume(name, model_bytes, shape)
 
 
-def transition_cost(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
-    name: str,
-    model: ModelArchitecture,
-    train: TaskPlan,
-    generate: TaskPlan,
-    train_site: Site,
-    generate_site: Site,
-    same_pool: bool,
-    job: Job,
-    facts: Facts,
-) -> TaskCost:
+def model_bytes_of(placed: PlacedTask) -> int:
+    """Return the bytes of a task's whole model."""
+    return placed.model.num_parameters() * placed.formats.weight_bytes
+
+
+def transition_cost(transition: PlacedTransition) -> TaskCost:
     """Return what it costs to bring new weights to the generation engine.
 
     Measured whole where the profile has it. Otherwise: a gather of fully sharded weights first, or of
@@ -66,54 +56,39 @@ def transition_cost(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
     Nothing at all when both layouts are equal, on the same GPUs, and share one copy. Where groups are
     sampled again, a pool that also trains comes back to the generate layout in each round.
     """
-    once = _once(name, model, train, generate, train_site, generate_site, same_pool, job, facts)
-    rounds = expected_rounds(load_algorithm(job.algorithm), job) if same_pool else 1.0
+    job = transition.train.job
+    once = _once(transition)
+    rounds = expected_rounds(load_algorithm(job.algorithm), job) if transition.same_pool else 1.0
     return once if rounds == 1 else times(once, rounds)
 
 
-def _once(  # noqa: PLR0913, PLR0917 -- two layouts on two sites
-    name: str,
-    model: ModelArchitecture,
-    train: TaskPlan,
-    generate: TaskPlan,
-    train_site: Site,
-    generate_site: Site,
-    same_pool: bool,
-    job: Job,
-    facts: Facts,
-) -> TaskCost:
+def _once(transition: PlacedTransition) -> TaskCost:
     """Return what one transition costs."""
-    device = facts.device(generate_site.device)
-    engine = facts.engine(generate.engine)
-    if same_pool and _shares_weights(train, generate):
+    train, generate = transition.train, transition.generate
+    if transition.same_pool and _shares_weights(train.layout, generate.layout):
         return cost_of({})
-    measured = _measured(device, model, train, generate, same_pool, job)
+    measured = _measured(transition)
     if measured is not None:
         return cost_of({"weight sync": measured})
-    model_bytes = model.num_parameters() * PRECISIONS[precision_of(job)].weight_bytes
-    volume = volume_of(name, model_bytes, train, generate)
+    model_bytes, volume = model_bytes_of(train), volume_of(transition)
     received = max(0.0, volume.received_bytes)
     parts: dict[str, Estimate] = {}
-    if train.zero < FULLY_SHARDED:  # else they come with all other weights
-        value_bytes = PRECISIONS[precision_of(job)].weight_bytes
-        experts = lacking_expert_bytes(model, train, generate, value_bytes)
-        parts["expert gather"] = _gather_experts(experts, train, generate, train_site, facts)
-    if name != "all-gather":  # which gathers the shards of all ranks by itself
-        parts["sharded weight gather"] = _unshard(train, train_site, model_bytes, facts)
-    if volume.collective == "broadcast" or not same_pool:
-        shard_bytes = model_bytes / (generate.tp * generate.pp)
-        parts["weight broadcast"] = _broadcast(
-            shard_bytes, generate, train_site, generate_site, facts
-        )
+    if train.layout.zero < FULLY_SHARDED:  # else they come with all other weights
+        parts["expert gather"] = _gather_experts(transition)
+    if transition.name != "all-gather":  # which gathers the shards of all ranks by itself
+        parts["sharded weight gather"] = _unshard(train, model_bytes)
+    if volume.collective == "broadcast" or not transition.same_pool:
+        shard_bytes = model_bytes / (generate.layout.tp * generate.layout.pp)
+        parts["weight broadcast"] = _broadcast(shard_bytes, train, generate)
         received = shard_bytes
     elif volume.collective == "all_gather" and received > 0:
-        parts["weight gather"] = _gather(volume, name, train, generate, train_site, device)
-    parts["weight writes"] = device.memory_bound(2 * received) if received else ZERO
+        parts["weight gather"] = _gather(volume, transition)
+    parts["weight writes"] = generate.device.memory_bound(2 * received) if received else ZERO
     if received:
-        sheet = facts.transition(name, generate_site.device)
-        nodes = _nodes(train_site, generate_site, same_pool)
+        sheet = generate.facts.transition(transition.name, generate.site.device)
+        nodes = _nodes(train.site, generate.site, transition.same_pool)
         parts["software"] = _software(sheet, model_bytes, received, nodes, total(parts.values()))
-    parts["engine switch"] = Estimate(engine.transition_seconds, 0.0, Source.DATASHEET)
+    parts["engine switch"] = Estimate(generate.engine.transition_seconds, 0.0, Source.DATASHEET)
     return cost_of(parts)
 
 
@@ -138,96 +113,83 @@ def _shares_weights(train: TaskPlan, generate: TaskPlan) -> bool:
     return same and train.zero < FULLY_SHARDED and train.ep <= generate.ep
 
 
-def _measured(
-    device: DeviceFacts,
-    model: ModelArchitecture,
-    train: TaskPlan,
-    generate: TaskPlan,
-    same_pool: bool,
-    job: Job,
-) -> Estimate | None:
+def _measured(transition: PlacedTransition) -> Estimate | None:
     """Return the measured seconds of a sync into another process, from tp to tp ranks."""
-    if same_pool or train.pp * generate.pp > 1 or train.ep > generate.ep:
+    train, generate = transition.train.layout, transition.generate.layout
+    if transition.same_pool or train.pp * generate.pp > 1 or train.ep > generate.ep:
         return None
-    return device.model_pass(
+    placed = transition.generate
+    return placed.device.model_pass(
         ModelPass(
             name="weight_sync",
-            model=model,
+            model=placed.model,
             head="lm",
-            precision=precision_of(job),
+            precision=placed.precision,
             tp=train.tp,
         )
     )
 
 
-def _unshard(train: TaskPlan, site: Site, model_bytes: int, facts: Facts) -> Estimate:
-    """Return seconds of gathering fully sharded weights over the data-parallel ranks."""
-    if train.zero < FULLY_SHARDED or train.dp == 1:
-        return ZERO
-    block = train.tp * train.pp
-    return facts.device(site.device).collective(
+def _gathered(placed: PlacedTask, num_bytes: float, ranks: int, per_node: int) -> Estimate:
+    """Return seconds of gathering `num_bytes` in full on each of a group of a pool's ranks."""
+    return placed.device.collective(
         "all_gather",
-        model_bytes / block,
-        train.dp,
-        ranks_per_node=site.ranks_per_node(train.dp, block),
-        inter_node_bytes_per_second=site.inter_node_bytes_per_second,
+        num_bytes,
+        ranks,
+        ranks_per_node=per_node,
+        inter_node_bytes_per_second=placed.site.inter_node_bytes_per_second,
     )
 
 
-def lacking_expert_bytes(
-    model: ModelArchitecture, train: TaskPlan, generate: TaskPlan, value_bytes: int
-) -> int:
+def _unshard(train: PlacedTask, model_bytes: int) -> Estimate:
+    """Return seconds of gathering fully sharded weights over the data-parallel ranks."""
+    layout = train.layout
+    if layout.zero < FULLY_SHARDED or layout.dp == 1:
+        return ZERO
+    block = layout.tp * layout.pp
+    per_node = train.site.ranks_per_node(layout.dp, block)
+    return _gathered(train, model_bytes / block, layout.dp, per_node)
+
+
+def lacking_expert_bytes(transition: PlacedTransition) -> int:
     """Return the bytes of experts that each rank receives from the others of its expert group.
 
     A rank of e trains one in e of the experts, and generates with one in e_g of them: of every e / e_g
     shares it has one.
     """
+    placed = transition.train
+    train, generate = placed.layout, transition.generate.layout
     lacking = max(0, train.ep // generate.ep - 1)
-    return lacking * expert_parameters(model, train.tp, train.pp, train.ep) * value_bytes
+    held = expert_parameters(placed.model, train.tp, train.pp, train.ep)
+    return lacking * held * placed.formats.weight_bytes
 
 
-def _gather_experts(
-    received: int, train: TaskPlan, generate: TaskPlan, site: Site, facts: Facts
-) -> Estimate:
+def _gather_experts(transition: PlacedTransition) -> Estimate:
     """Return seconds of gathering experts over the ranks that share them out, a model block apart."""
+    received = lacking_expert_bytes(transition)
     if not received:
         return ZERO
-    ranks, stride = train.ep // generate.ep, train.tp * train.pp * train.cp
-    return facts.device(site.device).collective(
-        "all_gather",
-        received * ranks / (ranks - 1),
-        ranks,
-        ranks_per_node=site.ranks_per_node(ranks, stride),
-        inter_node_bytes_per_second=site.inter_node_bytes_per_second,
-    )
+    placed = transition.train
+    train = placed.layout
+    ranks, stride = train.ep // transition.generate.layout.ep, train.tp * train.pp * train.cp
+    per_node = placed.site.ranks_per_node(ranks, stride)
+    return _gathered(placed, received * ranks / (ranks - 1), ranks, per_node)
 
 
-def _gather(
-    volume: TransitionVolume,
-    name: str,
-    train: TaskPlan,
-    generate: TaskPlan,
-    site: Site,
-    device: DeviceFacts,
-) -> Estimate:
+def _gather(volume: TransitionVolume, transition: PlacedTransition) -> Estimate:
     """Return seconds of the all-gathers, one in each group, all groups at once.
 
     A group of n that each receive r bytes gathers a tensor of r n / (n - 1).
     """
-    ranks = volume.group_ranks
-    if name == "hybridflow":
+    ranks, site = volume.group_ranks, transition.train.site
+    train, generate = transition.train.layout, transition.generate.layout
+    if transition.name == "hybridflow":
         per_node = _micro_dp_ranks_per_node(
             (train.pp, train.tp), (generate.pp, generate.tp), site.gpus_per_node
         )
     else:
         per_node = site.ranks_per_node(ranks)
-    return device.collective(
-        "all_gather",
-        volume.received_bytes * ranks / (ranks - 1),
-        ranks,
-        ranks_per_node=per_node,
-        inter_node_bytes_per_second=site.inter_node_bytes_per_second,
-    )
+    return _gathered(transition.train, volume.received_bytes * ranks / (ranks - 1), ranks, per_node)
 
 
 @lru_cache(maxsize=4096)
@@ -242,13 +204,12 @@ def _micro_dp_ranks_per_node(
     )
 
 
-def _broadcast(
-    shard_bytes: float, generate: TaskPlan, source: Site, target: Site, facts: Facts
-) -> Estimate:
+def _broadcast(shard_bytes: float, train: PlacedTask, generate: PlacedTask) -> Estimate:
     """Return seconds of sending each generate rank's shard to all replicas, all shards at once."""
+    source, target = train.site, generate.site
     spread_out = source.gpus + target.gpus > target.gpus_per_node
-    ranks = 1 + generate.dp
-    return facts.device(target.device).collective(
+    ranks = 1 + generate.layout.dp
+    return generate.device.collective(
         "broadcast",
         shard_bytes,
         ranks,

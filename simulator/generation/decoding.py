@@ -3,19 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from profiles.facts import Facts
 from rlplan.estimate import Estimate, Source
 from rlplan.model import ModelArchitecture
-from rlplan.plan import TaskPlan
-from rlplan.precision import Precision
-from rlplan.probing import ModelPass
-from simulator.costs.pipeline import layers_of_stages
-from simulator.costs.pricing import PassSeconds, Setting, pass_seconds, setting_of
+from rlplan.probing import ModelPass, PassName
+from simulator.costs.pricing import PassSeconds, Setting, pass_seconds
 from simulator.generation.grids import nodes, stretches
 from simulator.generation.replica import run_seconds
-from simulator.model.operators import Batch
+from simulator.generation.setting import ReplicaSetting
+from simulator.model.shard import Batch, layers_of_stages
 from simulator.model.weights import layer_parameters
-from simulator.site import Site
 
 Cost = Callable[[int, int], Estimate]
 
@@ -102,27 +98,26 @@ class ReplicaSteps:
     decode: Steps
 
 
-def measured_steps(
-    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
-) -> ReplicaSteps | None:
+def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
     """Return a replica's steps by measured passes, or None where they are missing."""
-    device, tp = facts.device(site.device), layout.tp
-    if layout.pp * layout.cp * layout.ep > 1:
+    setting = replica.setting
+    if setting.pp * setting.shard.cp * setting.shard.ep > 1:
         return None
 
-    def look_up(name: str, sequences: int, tokens: int) -> Estimate | None:
+    def look_up(name: PassName, sequences: int, tokens: int) -> Estimate | None:
         alone = ModelPass(
-            name="prefill" if name == "prefill" else "decode",
-            model=model,
+            name=name,
+            model=replica.model,
             head="lm",
-            precision=precision,
-            tp=tp,
+            precision=setting.precision,
+            tp=setting.shard.tp,
             sequences=max(1, sequences),
             tokens=max(1, tokens),
         )
-        return device.model_pass(replace(alone, dp=layout.dp)) or device.model_pass(alone)
+        together = replace(alone, dp=replica.copies)
+        return setting.device.model_pass(together) or setting.device.model_pass(alone)
 
-    def cost_of_step(name: str) -> Cost:
+    def cost_of_step(name: PassName) -> Cost:
         def seconds(sequences: int, tokens: int) -> Estimate:
             found = look_up(name, sequences, tokens)
             assert found is not None, "what was measured once is found again"
@@ -138,23 +133,22 @@ def measured_steps(
     )
 
 
-def operator_steps(
-    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
-) -> ReplicaSteps:
+def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
     """Return a replica's steps by operators' times.
 
     A pipelined replica keeps as many batches in flight as it has stages: a step of all running
     sequences takes the slowest stage's time once per batch, and a prefill of p batches fills and
     drains the pipeline, so that it lasts 2 p - 1 of them. The host's work on a step falls to every batch.
     """
-    setting, engine = setting_of(layout, site, precision, facts), facts.engine(layout.engine)
+    setting, engine, model = replica.setting, replica.engine, replica.model
+    stages = setting.pp
     host = Estimate(engine.step_seconds, 0.0, Source.DATASHEET)
     if engine.gathers_weights:
-        host = host + _gathering(setting, model, site)
+        host = host + _gathering(replica)
 
     def prefill(sequences: int, tokens: int) -> Estimate:
         count, length = max(1, sequences), max(1, tokens)
-        batches = min(layout.pp, count)
+        batches = min(stages, count)
         each = -(-count // batches)
         batch = Batch(
             sequences=each, tokens=each * length, sequence_tokens=length, head_tokens=each
@@ -165,7 +159,7 @@ def operator_steps(
         return whole + host + (_slowest_stage(setting, model, batch) + host) * (batches - 1)
 
     def decode(running: int, cached: int) -> Estimate:
-        count = -(-max(1, running) // layout.pp)
+        count = -(-max(1, running) // stages)
         batch = Batch(
             sequences=count,
             tokens=count,
@@ -173,17 +167,17 @@ def operator_steps(
             cached_tokens=max(1, cached),
             head_tokens=count,
         )
-        return (_slowest_stage(setting, model, batch) + host) * layout.pp
+        return (_slowest_stage(setting, model, batch) + host) * stages
 
     return ReplicaSteps(Steps(prefill, exact=False), Steps(decode, exact=False))
 
 
-def _gathering(setting: Setting, model: ModelArchitecture, site: Site) -> Estimate:
+def _gathering(replica: ReplicaSetting) -> Estimate:
     """Return seconds of gathering a stage's layers over all GPUs of the pool, one by one."""
-    shard = setting.shard
-    num_bytes = layer_parameters(model, shard.tp, shard.ep) * shard.value_bytes
-    each = setting.collective("all_gather", num_bytes, site.gpus, 1)
-    return each * layers_of_stages(model.num_layers, setting.pp)[0]
+    setting, shard = replica.setting, replica.setting.shard
+    num_bytes = layer_parameters(replica.model, shard.tp, shard.ep) * shard.value_bytes
+    each = setting.collective("all_gather", num_bytes, replica.gathering_gpus, 1)
+    return each * layers_of_stages(replica.model.num_layers, setting.pp)[0]
 
 
 def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:

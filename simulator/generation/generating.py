@@ -1,30 +1,22 @@
-"""Generate tasks: the slowest replica's prefills and decode steps under its KV budget."""
+"""Generate tasks: the slowest replica's prefills and decode steps under its KV limits."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 
-from profiles.facts import Facts
-from rlplan.dataflow import Task
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
-from rlplan.job import Job
-from rlplan.model import ModelArchitecture
-from rlplan.plan import TaskPlan
-from rlplan.precision import Precision
-from simulator.costs.pricing import precision_of
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import call_seconds, data_bytes
+from simulator.costs.traffic import call_of
 from simulator.generation.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
 from simulator.generation.engine_clock import EngineClock
 from simulator.generation.length_spread import length_spread
 from simulator.generation.playing import generate
-from simulator.generation.replica import Batching, Chunks, Replica, blocks_of
+from simulator.generation.replica import Chunks, Replica, ReplicaLimits, blocks_of
+from simulator.generation.setting import ReplicaSetting, replica_setting_of
 from simulator.generation.shares import Share, longest_shares, waits
-from simulator.generation.stepping import EngineSteps, cache_value_bytes, engine_steps
-from simulator.model.weights import cache_bytes_per_token
-from simulator.site import Site
-from simulator.workload.sequences import local_sequences, statistics_of
+from simulator.generation.stepping import EngineSteps, engine_steps
+from simulator.placed.task import PlacedTask
 
 REMEMBERED_REPLICAS = 4096
 
@@ -34,41 +26,25 @@ CONTINUOUS = ("continuous", "mixed", "calls")
 Steps = ReplicaSteps | EngineSteps
 
 
-def generate_cost(
-    task: Task,
-    layout: TaskPlan,
-    site: Site,
-    job: Job,
-    facts: Facts,
-    kv_bytes: float | None = None,
-) -> TaskCost:
+def generate_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     """Return what a generate task costs: the time of the replica that ends last.
 
     Args:
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
-    model, precision = job.architecture(task.role), precision_of(job)
-    steps, budget = _replica(task, layout, site, job, facts, kv_bytes)
-    statistics = statistics_of(job.workload)
-    wave = budget.max_running if waits(budget.batching) else 0
-    shares = longest_shares(statistics, layout.dp, job.workload.samples_per_prompt, wave)
-    slowest = max(
-        (generated(steps, budget, share) for share in shares),
+    steps, limits = _replica(placed, kv_bytes)
+    samples = placed.workload.samples_per_prompt
+    wave = limits.max_running if waits(limits.batching) else 0
+    shares = longest_shares(placed.statistics, placed.layout.dp, samples, wave)
+    prefill, decode = max(
+        (generated(steps, limits, share) for share in shares),
         key=lambda outcome: outcome[0].seconds + outcome[1].seconds,
     )
-    num_bytes = data_bytes(task.inputs, job.workload) // layout.dp
-    call = call_seconds(facts.device(site.device), model, precision, num_bytes)
-    return cost_of({"prefill": slowest[0], "decode": slowest[1], "call overhead": call})
+    return cost_of({"prefill": prefill, "decode": decode, "call overhead": call_of(placed)})
 
 
 def with_length_spread(
-    cost: TaskCost,
-    task: Task,
-    layout: TaskPlan,
-    site: Site,
-    job: Job,
-    facts: Facts,
-    kv_bytes: float | None = None,
+    cost: TaskCost, placed: PlacedTask, kv_bytes: float | None = None
 ) -> TaskCost:
     """Return a generate task's cost whose spread has the luck of its lengths in it too.
 
@@ -77,14 +53,14 @@ def with_length_spread(
     Args:
         cost: What `generate_cost` said of the task.
     """
-    steps, budget = _replica(task, layout, site, job, facts, kv_bytes)
+    steps, limits = _replica(placed, kv_bytes)
     share = length_spread(
         clock_of(steps),
-        budget.batching,
-        budget.max_running,
-        budget.kv_blocks * budget.block_tokens,
-        statistics_of(job.workload),
-        layout.dp,
+        limits.batching,
+        limits.max_running,
+        limits.kv_blocks * limits.block_tokens,
+        placed.statistics,
+        placed.layout.dp,
     )
     known = cost.total
     wider = math.hypot(known.spread_seconds, share * known.seconds) - known.spread_seconds
@@ -98,40 +74,25 @@ def with_length_spread(
     )
 
 
-def _replica(
-    task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts, kv_bytes: float | None
-) -> tuple[Steps, "Budget"]:
+def _replica(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, ReplicaLimits]:
     """Return what the steps of a task's replicas cost, and how they batch."""
-    model, engine = job.architecture(task.role), facts.engine(layout.engine)
-    running = min(layout.max_running, local_sequences(job, layout.dp))
-    blocks = _kv_blocks(model, layout, job, engine, kv_bytes)
-    samples = job.workload.samples_per_prompt
-    budget = budget_of(engine, running, blocks, samples_per_prompt=samples)
-    return steps_of(model, layout, site, precision_of(job), facts), budget
+    limits = limits_of(
+        placed.engine,
+        placed.running,
+        _kv_blocks(placed, kv_bytes),
+        samples_per_prompt=placed.workload.samples_per_prompt,
+    )
+    return steps_of(placed), limits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Hold how a replica batches, and what its KV cache holds (see `simulator.generation.replica.Replica`)."""
-
-    batching: Batching
-    max_running: int
-    kv_blocks: int
-    block_tokens: int
-    max_batched_tokens: int
-    chunked_prefill: bool = False
-    reserves_whole: bool = False
-    prompt_samples: int = 1
-
-
-def budget_of(
+def limits_of(
     engine: EngineSheet,
     max_running: int,
     kv_blocks: int,
     *,
     samples_per_prompt: int = 1,
     max_batched_tokens: int = 0,
-) -> Budget:
+) -> ReplicaLimits:
     """Return how an engine batches.
 
     Args:
@@ -141,7 +102,7 @@ def budget_of(
     batched = max_batched_tokens or engine.max_batched_tokens
     if engine.batching == "mixed":
         max_running = min(max_running, batched)  # every running sequence needs a token of the step
-    return Budget(
+    return ReplicaLimits(
         batching=engine.batching,
         max_running=max_running,
         kv_blocks=kv_blocks,
@@ -153,29 +114,13 @@ def budget_of(
     )
 
 
-def _kv_blocks(
-    model: ModelArchitecture,
-    layout: TaskPlan,
-    job: Job,
-    engine: EngineSheet,
-    kv_bytes: float | None,
-) -> int:
+def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
     """Return the blocks of a replica's KV cache, at most those that its sequences can fill."""
-    running = min(layout.max_running, local_sequences(job, layout.dp))
-    longest = statistics_of(job.workload).longest_tokens
-    useful = running * blocks_of(longest, engine.kv_block_tokens)
+    block_tokens = placed.engine.kv_block_tokens
+    useful = placed.running * blocks_of(placed.statistics.longest_tokens, block_tokens)
     if kv_bytes is None:
         return useful
-    value_bytes = cache_value_bytes(engine, precision_of(job))
-    token_bytes = cache_bytes_per_token(model, layout.tp, layout.pp, value_bytes)
-    return min(useful, int(kv_bytes // (engine.kv_block_tokens * token_bytes)))
-
-
-def _bare(layout: TaskPlan) -> TaskPlan:
-    """Return what decides a replica's steps, so that layouts share what is remembered of them."""
-    return TaskPlan(
-        pool="", tp=layout.tp, pp=layout.pp, cp=layout.cp, ep=layout.ep, engine=layout.engine
-    )
+    return min(useful, int(kv_bytes // (block_tokens * placed.cache_bytes_per_token)))
 
 
 class PassClock:
@@ -195,26 +140,20 @@ class PassClock:
         return self.prefill.estimate(prefill_seconds), self.decode.estimate(decode_seconds)
 
 
-def steps_of(
-    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
-) -> Steps:
+def steps_of(placed: PlacedTask) -> Steps:
     """Return what the steps of a replica cost: measured passes where they are known."""
-    bare = _bare(layout)
-    if facts.device(site.device).profile is not None:
-        bare = replace(bare, dp=layout.dp)  # measured passes know how many copies work at once
-    return _steps(facts, model, bare, site, precision)
+    return steps_in(replica_setting_of(placed))
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
-def _steps(
-    facts: Facts, model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision
-) -> Steps:
-    measured = measured_steps(model, layout, site, precision, facts)
+def steps_in(setting: ReplicaSetting) -> Steps:
+    """Return what the steps of replicas in a setting cost, remembered."""
+    measured = measured_steps(setting)
     if measured is not None:
         return measured
-    if facts.engine(layout.engine).batching in CONTINUOUS:
-        return engine_steps(model, layout, site, precision, facts)
-    return operator_steps(model, layout, site, precision, facts)
+    if setting.engine.batching in CONTINUOUS:
+        return engine_steps(setting)
+    return operator_steps(setting)
 
 
 def clock_of(steps: Steps) -> EngineClock | PassClock:
@@ -222,17 +161,10 @@ def clock_of(steps: Steps) -> EngineClock | PassClock:
     return EngineClock(steps) if isinstance(steps, EngineSteps) else PassClock(steps)
 
 
-def replica_of(clock: EngineClock | PassClock, budget: Budget) -> Replica:
-    """Return a replica that batches by a budget and takes its steps' time from a clock."""
+def replica_of(clock: EngineClock | PassClock, limits: ReplicaLimits) -> Replica:
+    """Return a replica that batches within limits and takes its steps' time from a clock."""
     return Replica(
-        batching=budget.batching,
-        max_running=budget.max_running,
-        kv_blocks=budget.kv_blocks,
-        block_tokens=budget.block_tokens,
-        max_batched_tokens=budget.max_batched_tokens,
-        chunked_prefill=budget.chunked_prefill,
-        reserves_whole=budget.reserves_whole,
-        prompt_samples=budget.prompt_samples,
+        **{field.name: getattr(limits, field.name) for field in fields(ReplicaLimits)},
         prefill_seconds=clock.prefill,
         decode_seconds=clock.decode,
         mixed_seconds=clock.mixed,
@@ -242,12 +174,12 @@ def replica_of(clock: EngineClock | PassClock, budget: Budget) -> Replica:
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
-def generated(steps: Steps, budget: Budget, share: Share) -> tuple[Estimate, Estimate]:
+def generated(steps: Steps, limits: ReplicaLimits, share: Share) -> tuple[Estimate, Estimate]:
     """Return what a replica spends on prefill and on decode steps, in seconds.
 
     Args:
         share: Prompt tokens and response tokens by sequence, in the order of their admission.
     """
     clock = clock_of(steps)
-    outcome = generate(replica_of(clock, budget), *share)
+    outcome = generate(replica_of(clock, limits), *share)
     return clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)

@@ -33,8 +33,8 @@ def no_mixed_steps(running: int, cached: float, chunks: Chunks) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
-    """Describe one replica of a generation engine.
+class ReplicaLimits:
+    """Hold how a replica of a generation engine batches, and what its KV cache holds.
 
     Attributes:
         batching: `continuous` admits a sequence as soon as a slot and its KV blocks are free,
@@ -61,6 +61,23 @@ class Replica:
             ever preempted.
         prompt_samples: Sequences in a row that have one prompt, of which a static wave prefills those
             that it holds once.
+    """
+
+    batching: Batching
+    max_running: int
+    kv_blocks: int
+    block_tokens: int
+    max_batched_tokens: int
+    chunked_prefill: bool = False
+    reserves_whole: bool = False
+    prompt_samples: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica(ReplicaLimits):
+    """Describe one replica of a generation engine: how it batches, and what its steps take.
+
+    Attributes:
         prefill_seconds: Seconds of a pass over (sequences, mean tokens of each).
         decode_seconds: Seconds of a step of (running sequences, mean cached tokens).
         mixed_seconds: Seconds of a step of (running sequences, mean cached tokens, chunks).
@@ -70,17 +87,9 @@ class Replica:
         prefill_run: The same of passes over whole sequences, without a KV cache.
     """
 
-    batching: Batching
-    max_running: int
-    kv_blocks: int
-    block_tokens: int
-    max_batched_tokens: int
     prefill_seconds: StepCost
     decode_seconds: StepCost
-    chunked_prefill: bool = False
-    reserves_whole: bool = False
     mixed_seconds: MixedCost = no_mixed_steps
-    prompt_samples: int = 1
     decode_run: RunCost | None = None
     prefill_run: RunCost | None = None
 

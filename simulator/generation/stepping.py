@@ -11,28 +11,25 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from profiles.facts import Facts
 from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
-from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.pipeline import layers_of_stages
-from simulator.costs.pricing import Setting, price, setting_of
+from simulator.costs.pricing import Setting, price
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
+from simulator.generation.setting import ReplicaSetting
 from simulator.model.derived import kernels_of
 from simulator.model.operators import (
     Attention,
-    Batch,
     Collective,
     Operator,
     Operators,
     embedding_operators,
     head_operators,
     layer_operators,
-    local_kv_heads,
 )
-from simulator.site import Site
+from simulator.model.shard import Batch, layers_of_stages, local_kv_heads
+from simulator.placed.task import cache_value_bytes
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
 
@@ -239,13 +236,12 @@ class EngineSteps:
         return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
 
 
-def engine_steps(
-    model: ModelArchitecture, layout: TaskPlan, site: Site, precision: Precision, facts: Facts
-) -> EngineSteps:
+def engine_steps(replica: ReplicaSetting) -> EngineSteps:
     """Return the parts of a replica's steps, by operators' times and the engine's constants."""
-    setting = setting_of(layout, site, precision, facts)
-    shard = replace(setting.shard, value_bytes=PRECISIONS[wide(precision)].weight_bytes)
-    return EngineSteps(model, facts.engine(layout.engine), replace(setting, shard=shard))
+    setting = replica.setting
+    value_bytes = PRECISIONS[wide(setting.precision)].weight_bytes
+    shard = replace(setting.shard, value_bytes=value_bytes)
+    return EngineSteps(replica.model, replica.engine, replace(setting, shard=shard))
 
 
 def wide(precision: Precision) -> Precision:
@@ -255,8 +251,3 @@ def wide(precision: Precision) -> Precision:
     (TensorRT-LLM's and vLLM's fp8 recipes leave `lm_head` out).
     """
     return "bf16" if precision == "fp8" else precision
-
-
-def cache_value_bytes(engine: EngineSheet, precision: Precision) -> int:
-    """Return the bytes of one value in an engine's KV cache."""
-    return engine.cache_value_bytes or PRECISIONS[precision].weight_bytes

@@ -1,32 +1,22 @@
 """The bytes that one task puts on a GPU, by term.
 
-Resident terms stay while other tasks of the pool run; transient ones live as long as their task.
+Resident terms stay while other tasks of the pool run; transient ones live as long as their task. Terms of
+tasks that infer or train are worked out for many layouts at once; a single one is a table of one row.
 """
 
 from dataclasses import dataclass
 from functools import partial
 
-from profiles.facts import Facts
-from rlplan.dataflow import Task
+import numpy as np
+
 from rlplan.files.frozen import FrozenDict
-from rlplan.hardware import EngineSheet
-from rlplan.job import Job
-from rlplan.model import ModelArchitecture
-from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS
-from simulator.costs.pipeline import layers_of_stages
-from simulator.costs.pricing import precision_of, shard_of
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.generation.waves import most_prompts
 from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.weights import (
-    cache_bytes_per_token,
-    largest_shard,
-    layer_parameters,
-    shard_parameters,
-)
-from simulator.site import Site
-from simulator.workload.sequences import local_sequences, statistics_of
+from simulator.model.shard import layers_of_stages
+from simulator.model.weights import largest_shard, layer_parameters, shard_parameters
+from simulator.placed.columns import Floats, Ints
+from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.workload.shared_prompts import least_shared_tokens, samples_sharing
 
 # Share of activations and logits that is lost between blocks of PyTorch's caching allocator: 15 %
@@ -46,6 +36,7 @@ KV_CACHE = "KV cache"
 LOGITS = "logits"
 
 Terms = dict[str, int]
+ManyTerms = dict[str, Ints]
 EMPTY: FrozenDict[str, int] = FrozenDict()
 
 
@@ -67,27 +58,41 @@ class TaskMemory:
         return sum(self.transient.values())
 
 
-def task_memory(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> TaskMemory:
-    """Return the bytes that a task puts on each GPU, by term, on its fullest pipeline stage.
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutMemory:
+    """Hold the bytes that a task puts on its fullest GPU in each of many layouts, by term.
 
-    Tasks of one role share resident terms of one name. A generate task's transients hold a whole
-    copy of its weights and one longest sequence in its KV cache, the least that it can run with;
-    `simulator.memory.pool_memory` knows what it shares with the training task and fills the cache up.
+    Attributes:
+        weights_term: The resident term that tasks of one role share.
+        resident, transient: By term, shape (layouts,); 0 where a layout does not have it.
     """
-    if task.kind == "rule":
-        return TaskMemory()
-    if task.kind == "generate":
-        terms = {
-            weights_term(task.role, generating=True): generation_weight_bytes(
-                task.role, layout, job, facts
-            ),
-            KV_CACHE: least_kv_bytes(task.role, layout, job, facts),
-            **generation_terms(task.role, layout, site, job, facts),
-        }
-        return TaskMemory(EMPTY, FrozenDict(terms))
-    stages = dict.fromkeys((0, layout.pp - 1))
-    memories = [_stage_memory(task, layout, site, job, facts, stage) for stage in stages]
-    return max(memories, key=lambda memory: memory.resident_bytes + memory.transient_bytes)
+
+    weights_term: str
+    resident: ManyTerms
+    transient: ManyTerms
+
+    @property
+    def weights_bytes(self) -> Ints:
+        """Return the resident weights, which tasks of one role share. Shape (layouts,)."""
+        return self.resident[self.weights_term]
+
+    @property
+    def resident_bytes(self) -> Ints:
+        """Return the bytes that stay while other tasks run. Shape (layouts,)."""
+        return np.asarray(np.sum(list(self.resident.values()), axis=0, dtype=np.int64))
+
+    @property
+    def transient_bytes(self) -> Ints:
+        """Return the bytes that live as long as the task. Shape (layouts,)."""
+        return np.asarray(np.sum(list(self.transient.values()), axis=0, dtype=np.int64))
+
+    def row(self, row: int) -> TaskMemory:
+        """Return one layout's terms."""
+        return TaskMemory(_row_terms(self.resident, row), _row_terms(self.transient, row))
+
+
+def _row_terms(terms: ManyTerms, row: int) -> FrozenDict[str, int]:
+    return FrozenDict({name: int(sizes[row]) for name, sizes in terms.items() if sizes[row]})
 
 
 def weights_term(role: str, *, generating: bool = False) -> str:
@@ -95,144 +100,208 @@ def weights_term(role: str, *, generating: bool = False) -> str:
     return f"{role} weights for generation" if generating else f"{role} weights"
 
 
-def _stage_memory(
-    task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts, stage: int
-) -> TaskMemory:
-    """Return what one GPU of a pipeline stage of an infer or train task holds."""
-    model, engine = job.architecture(task.role), facts.engine(layout.engine)
-    sizes = PRECISIONS[precision_of(job)]
-    parameters = shard_parameters(model, task.head, layout.tp, layout.pp, stage, layout.ep)
-    ranks = layout.dp * layout.cp
-    resident: Terms = {}
-    transient: Terms = {}
-    weights_stay = task.kind == "train" or not layout.offload
-    held = -(-parameters // ranks) if layout.zero == FULLY_SHARDED else parameters
-    (resident if weights_stay else transient)[weights_term(task.role)] = held * sizes.weight_bytes
-    if layout.zero == FULLY_SHARDED and ranks > 1:
-        gathered = GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep)
-        transient["gathered weights"] = gathered * sizes.weight_bytes
-    if task.kind == "train":
-        shared = -(-parameters // ranks) if layout.zero >= GRADIENTS_SHARDED else parameters
-        gradients = resident if engine.keeps_gradients else transient
-        gradients[f"{task.role} gradients"] = shared * sizes.gradient_bytes
-        stepped = -(-parameters // ranks) if layout.zero else parameters
-        if layout.zero == GRADIENTS_SHARDED and ranks > 1 and not sizes.master_bytes:
-            resident[f"{task.role} weights that are stepped"] = shared * sizes.weight_bytes
-        states = transient if layout.offload else resident
-        states[f"{task.role} optimizer states"] = stepped * sizes.optimizer_bytes
-    transient |= _working_terms(task, layout, job, engine, stage)
-    transient[CONTEXT] = facts.device(site.device).context_bytes
-    return TaskMemory(FrozenDict(resident), FrozenDict(transient))
+def passes_memory(placed: PlacedTask) -> TaskMemory:
+    """Return what an infer or train task holds on its fullest pipeline stage."""
+    return layout_memory(PlacedTasks.of(placed)).row(0)
 
 
-def _working_terms(
-    task: Task, layout: TaskPlan, job: Job, engine: EngineSheet, stage: int
-) -> Terms:
+def layout_memory(table: PlacedTasks) -> LayoutMemory:
+    """Return what infer or train tasks hold on their fullest pipeline stage, the first or the last."""
+    stages = table.columns.pp
+    shards = _whole(table.by(("tp", "pp", "ep"), _end_shards))
+    names = ("tp", "cp", "ep", "dp", "micro_batch", "recompute")
+    working = _whole(table.by(names, _micro_batch_bytes))
+    first = _stage_memory(table, np.zeros_like(stages), shards, working)
+    last = _stage_memory(table, stages - 1, shards, working)
+    later = (
+        last.resident_bytes + last.transient_bytes > first.resident_bytes + first.transient_bytes
+    )
+    return LayoutMemory(
+        first.weights_term,
+        {
+            name: np.where(later, last.resident[name], first.resident[name])
+            for name in last.resident
+        },
+        {
+            name: np.where(later, last.transient[name], first.transient[name])
+            for name in last.transient
+        },
+    )
+
+
+def _stage_memory(table: PlacedTasks, stage: Ints, shards: Ints, working: Ints) -> LayoutMemory:
+    """Return what one GPU of a pipeline stage of each layout holds.
+
+    Args:
+        shards: As `_end_shards` has them, shape (5, layouts).
+        working: As `_micro_batch_bytes` has them, shape (3, layouts).
+    """
+    columns, any_, sizes = table.columns, table.any, table.any.formats
+    is_last = (stage == columns.pp - 1) & (columns.pp > 1)
+    parameters = np.where(is_last, shards[2], shards[0])
+    layers, gathered = np.where(is_last, shards[3], shards[1]), shards[4]
+    ranks, zero, away = columns.state_ranks, columns.zero, columns.offload > 0
+    sharded = -(-parameters // ranks)
+    weights = np.where(zero == FULLY_SHARDED, sharded, parameters) * sizes.weight_bytes
+    stays = np.ones_like(away) if any_.trains else ~away
+    gathers = (zero == FULLY_SHARDED) & (ranks > 1)
+    term = weights_term(any_.task.role)
+    resident: ManyTerms = {term: np.where(stays, weights, 0)}
+    transient: ManyTerms = {
+        term: np.where(stays, 0, weights),
+        "gathered weights": np.where(gathers, gathered * sizes.weight_bytes, 0),
+    }
+    if any_.trains:
+        role = any_.task.role
+        shared = np.where(zero >= GRADIENTS_SHARDED, sharded, parameters)
+        gradients = resident if any_.engine.keeps_gradients else transient
+        gradients[f"{role} gradients"] = shared * sizes.gradient_bytes
+        if not sizes.master_bytes:
+            copied = (zero == GRADIENTS_SHARDED) & (ranks > 1)
+            stepped = np.where(copied, shared * sizes.weight_bytes, 0)
+            resident[f"{role} weights that are stepped"] = stepped
+        states = np.where(zero > 0, sharded, parameters) * sizes.optimizer_bytes
+        resident[f"{role} optimizer states"] = np.where(away, 0, states)
+        transient[f"{role} optimizer states"] = np.where(away, states, 0)
+    transient |= _working_terms(table, stage, layers, working)
+    transient[CONTEXT] = np.full_like(stage, any_.device.context_bytes)
+    return LayoutMemory(term, resident, transient)
+
+
+def _end_shards(placed: PlacedTask) -> tuple[int, int, int, int, int]:
+    """Return parameters and layers of the first and of the last stage, and of gathered layers."""
+    layout, model = placed.layout, placed.model
+    counts = layers_of_stages(model.num_layers, layout.pp)
+    sizes = (model, placed.task.head, layout.tp, layout.pp)
+    return (
+        shard_parameters(*sizes, 0, layout.ep),
+        counts[0],
+        shard_parameters(*sizes, layout.pp - 1, layout.ep),
+        counts[-1],
+        GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep),
+    )
+
+
+def _working_terms(table: PlacedTasks, stage: Ints, layers: Ints, working: Ints) -> ManyTerms:
     """Return activations and logits of the longest micro-batches that can occur.
 
     A stage of a 1F1B pipeline holds as many micro-batches as stages follow it, itself included
     (Narayanan et al. 2021, section 2.2.1). On top comes one layer's whole set: what is computed
     again, or the gradients of what was kept. A forward pass keeps nothing but that.
     """
-    model, precision = job.architecture(task.role), precision_of(job)
-    shard = shard_of(layout, precision, engine)
-    trains = task.kind == "train"
-    updates = job.workload.updates if trains else None
-    local = local_sequences(job, layout.dp, updates=updates)
-    sequences = min(layout.micro_batch, local)
-    tokens = statistics_of(job.workload).longest_tokens
-    shared = least_shared_tokens(engine, job.workload, sequences)
-    held = partial(
-        layer_activation_bytes,
-        model,
-        shard,
-        sequences,
-        tokens,
-        fused_attention=engine.fused_attention,
-        shared_tokens=shared,
-    )
-    whole, kept = held("none"), 0
-    if trains:
-        kept = held(layout.recompute)
-        num_passes = -(-local // layout.micro_batch) * layout.chunks
-        in_flight = min(num_passes, passes_in_flight(layout.pp, stage, layout.chunks))
-        layers = layers_of_stages(model.num_layers, layout.pp)[stage]
-        kept = kept * in_flight * layers // layout.chunks
-    terms = {ACTIVATIONS: kept + whole}
-    if stage == layout.pp - 1 and task.head == "lm":
-        width = -(-(sequences * tokens - shared) // layout.cp)
-        terms[LOGITS] = logits_bytes(model, layout.tp, width, shard.value_bytes, backward=trains)
-    return _with_margin(terms)
+    columns = table.columns
+    kept, whole, logits = working
+    num_passes = -(-table.local // columns.micro_batch) * columns.chunks
+    held = np.minimum(num_passes, passes_in_flight(columns.pp, stage, columns.chunks))
+    activations = kept * held * layers // columns.chunks + whole
+    logits = np.where(stage == columns.pp - 1, logits, 0)
+    margin = np.rint(FRAGMENTATION_FRACTION * (activations + logits)).astype(np.int64)
+    return {ACTIVATIONS: activations, LOGITS: logits, FRAGMENTATION: margin}
 
 
-def passes_in_flight(stages: int, stage: int, chunks: int) -> int:
+def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
     """Return the passes through one chunk of layers whose activations a stage holds at most.
 
     In a plain 1F1B schedule as many as stages follow it, itself included. An interleaved one warms
     up with 2 (p - s - 1) + (v - 1) p passes and runs one more, which on the first stage is
     1 + (p - 1) / (p v) of a plain one's activations (Korthikanti et al. 2022, section 4.2.3).
     """
-    if chunks == 1:
-        return stages - stage
-    return 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
+    interleaved = 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
+    return np.where(chunks == 1, stages - stage, interleaved)
 
 
-def _with_margin(terms: Terms) -> Terms:
-    return terms | {FRAGMENTATION: round(FRAGMENTATION_FRACTION * sum(terms.values()))}
+def _micro_batch_bytes(placed: PlacedTask) -> tuple[int, int, int]:
+    """Return what a layer keeps of a micro-batch, its whole set, and the logits."""
+    model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
+    longest = placed.statistics.longest_tokens
+    sequences = min(layout.micro_batch, placed.local)
+    shared = least_shared_tokens(engine, placed.workload, sequences)
+    held = partial(
+        layer_activation_bytes,
+        model,
+        shard,
+        sequences,
+        longest,
+        fused_attention=engine.fused_attention,
+        shared_tokens=shared,
+    )
+    kept = held(layout.recompute) if placed.trains else 0
+    logits = 0
+    if placed.task.head == "lm":
+        width = -(-(sequences * longest - shared) // layout.cp)
+        logits = logits_bytes(model, layout.tp, width, shard.value_bytes, backward=placed.trains)
+    return kept, held("none"), logits
 
 
-def generation_terms(role: str, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> Terms:
+def _whole(numbers: Floats) -> Ints:
+    """Return whole numbers, which floats of 53 bits carry exactly."""
+    return numbers.astype(np.int64)
+
+
+def generate_memory(placed: PlacedTask) -> TaskMemory:
+    """Return what a generating task needs at least: a whole copy of its weights and one longest sequence.
+
+    `simulator.memory.pool_memory` knows what it shares with the training task and fills the cache up.
+    """
+    terms = {
+        weights_term(placed.task.role, generating=True): generation_weight_bytes(placed),
+        KV_CACHE: least_kv_bytes(placed),
+        **generation_terms(placed),
+    }
+    return TaskMemory(EMPTY, FrozenDict(terms))
+
+
+def generation_terms(placed: PlacedTask) -> Terms:
     """Return what a generation engine holds beside its weights and its KV cache.
 
     One layer's activations of its largest prefill pass, which has each prompt once where samples share
     it, and the logits of all running sequences.
     """
-    model, engine = job.architecture(role), facts.engine(layout.engine)
-    shard = shard_of(layout, precision_of(job), engine)
-    statistics = statistics_of(job.workload)
-    running = min(layout.max_running, local_sequences(job, layout.dp))
-    prompt = statistics.longest_prompt_tokens
+    model, engine, shard = placed.model, placed.engine, placed.shard
+    prompt = placed.statistics.longest_prompt_tokens
     if engine.batching == "none":
-        prompt = statistics.longest_tokens  # its last pass is its longest
-    prompts = most_prompts(running, samples_sharing(engine, job.workload))
+        prompt = placed.statistics.longest_tokens  # its last pass is its longest
+    prompts = most_prompts(placed.running, samples_sharing(engine, placed.workload))
     together = max(1, min(prompts, engine.max_batched_tokens // prompt))
     activations = layer_activation_bytes(
         model, shard, together, prompt, "none", fused_attention=engine.fused_attention
     )
-    logits = logits_bytes(model, layout.tp, running, shard.value_bytes, backward=False)
-    context = facts.device(site.device).context_bytes
-    return _with_margin({ACTIVATIONS: activations, LOGITS: logits}) | {CONTEXT: context}
+    logits = logits_bytes(
+        model, placed.layout.tp, placed.running, shard.value_bytes, backward=False
+    )
+    return {
+        ACTIVATIONS: activations,
+        LOGITS: logits,
+        FRAGMENTATION: round(FRAGMENTATION_FRACTION * (activations + logits)),
+        CONTEXT: placed.device.context_bytes,
+    }
 
 
-def generation_weight_bytes(role: str, layout: TaskPlan, job: Job, facts: Facts) -> int:
+def generation_weight_bytes(placed: PlacedTask) -> int:
     """Return the weight bytes of one GPU of a generation layout.
 
     An engine that gathers layer by layer holds a few at a time, beside the shard of training.
     """
-    model: ModelArchitecture = job.architecture(role)
+    model, layout = placed.model, placed.layout
     parameters = largest_shard(model, "lm", layout.tp, layout.pp, layout.ep)
-    if facts.engine(layout.engine).gathers_weights:
+    if placed.engine.gathers_weights:
         parameters = GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep)
-    return parameters * PRECISIONS[precision_of(job)].weight_bytes
+    return parameters * placed.formats.weight_bytes
 
 
-def least_kv_bytes(role: str, layout: TaskPlan, job: Job, facts: Facts) -> int:
+def least_kv_bytes(placed: PlacedTask) -> int:
     """Return the KV-cache bytes of one longest sequence on one GPU: with less nothing runs."""
-    return _kv_bytes_of(1, role, layout, job, facts)
+    return _kv_bytes_of(1, placed)
 
 
-def useful_kv_bytes(role: str, layout: TaskPlan, job: Job, facts: Facts) -> int:
+def useful_kv_bytes(placed: PlacedTask) -> int:
     """Return the KV-cache bytes beyond which all running sequences fit at their longest."""
-    running = min(layout.max_running, local_sequences(job, layout.dp))
-    return _kv_bytes_of(running, role, layout, job, facts)
+    return _kv_bytes_of(placed.running, placed)
 
 
-def _kv_bytes_of(sequences: int, role: str, layout: TaskPlan, job: Job, facts: Facts) -> int:
-    engine = facts.engine(layout.engine)
-    if engine.batching == "none":
+def _kv_bytes_of(sequences: int, placed: PlacedTask) -> int:
+    if placed.engine.batching == "none":
         return 0  # it keeps no cache: every step computes the whole sequences again
-    block_tokens = engine.kv_block_tokens
-    tokens = -(-statistics_of(job.workload).longest_tokens // block_tokens) * block_tokens
-    value_bytes = engine.cache_value_bytes or PRECISIONS[precision_of(job)].weight_bytes
-    model = job.architecture(role)
-    return sequences * tokens * cache_bytes_per_token(model, layout.tp, layout.pp, value_bytes)
+    block_tokens = placed.engine.kv_block_tokens
+    tokens = -(-placed.statistics.longest_tokens // block_tokens) * block_tokens
+    return sequences * tokens * placed.cache_bytes_per_token

@@ -11,7 +11,8 @@ from functools import lru_cache
 
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Recompute
-from simulator.model.operators import FP32_BYTES, Shard, local_kv_heads
+from simulator.model.operators import FP32_BYTES
+from simulator.model.shard import Shard, local_kv_heads
 
 
 @lru_cache(maxsize=65536)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlplan.model import Head, ModelArchitecture
+from simulator.model.shard import Batch, Shard, local_kv_heads
 
 Group = Literal["tp", "ep", "cp"]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
@@ -64,45 +65,6 @@ Operator = Gemm | Attention | Elementwise | Collective
 Operators = tuple[Operator, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
-    """Say how one device's part of the model is cut out of the whole.
-
-    Attributes:
-        value_bytes: Bytes of one weight or activation.
-    """
-
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    value_bytes: int = 2
-    sequence_parallel: bool = False
-
-    @property
-    def splits_sequence(self) -> bool:
-        """Tell whether norms and residuals are split over the tensor-parallel ranks."""
-        return self.sequence_parallel and self.tp > 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Describe the tokens of one (micro-)batch.
-
-    Attributes:
-        tokens: Query tokens of the batch, padding included where it is computed.
-        sequence_tokens: Query tokens of a sequence whose attention costs what the average one's
-            does.
-        cached_tokens: Tokens of a sequence whose keys and values lie in the cache.
-        head_tokens: Tokens that reach the output head.
-    """
-
-    sequences: int
-    tokens: int
-    sequence_tokens: int
-    cached_tokens: int = 0
-    head_tokens: int
-
-
 def layer_operators(model: ModelArchitecture, shard: Shard, batch: Batch) -> Operators:
     """Return the forward operators of one layer on one device."""
     tokens = -(-batch.tokens // shard.cp)
@@ -136,11 +98,6 @@ def _leave(shard: Shard, num_bytes: float) -> Operators:
     if shard.splits_sequence:
         return (Collective("reduce-scatter", "reduce_scatter", num_bytes),)
     return (Collective("all-reduce", "all_reduce", num_bytes),)
-
-
-def local_kv_heads(model: ModelArchitecture, tp: int) -> int:
-    """Return the KV heads on one device; ranks beyond their number hold copies."""
-    return max(1, model.num_kv_heads // tp)
 
 
 def _attention(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:

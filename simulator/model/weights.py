@@ -3,8 +3,7 @@
 from functools import lru_cache
 
 from rlplan.model import Head, ModelArchitecture
-from simulator.costs.pipeline import layers_of_stages
-from simulator.model.operators import local_kv_heads
+from simulator.model.shard import layers_of_stages, local_kv_heads
 
 
 @lru_cache(maxsize=65536)

@@ -11,7 +11,8 @@ from rlplan.plan import Plan, ResourcePool
 from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes
-from simulator.timeline.agenda import TRANSITION, Entry
+from simulator.memory.pool_memory import TRANSITION
+from simulator.timeline.agenda import Entry
 from simulator.timeline.cautions import warnings_of
 from simulator.timeline.critical_path import (
     Interval,

@@ -26,7 +26,7 @@ from profiles.facts import Facts
 from rlplan.hardware import DeviceSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, Plan
-from simulator.site import pieces_at
+from simulator.placed.site import pieces_at
 
 SECONDS_PER_HOUR = 3600
 COMPUTING_POWER_FRACTION = 0.76

@@ -16,8 +16,9 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
-from simulator.memory.task_memory import task_memory
-from simulator.site import Site
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_memory
 from tests.executor.plans import make_job
 from tests.executor.test_parallel_models import QWEN3, UPDATES, batch_of, share_of
 
@@ -59,7 +60,7 @@ def resident_bytes():
     layout = TaskPlan(pool="p0", engine="torch-3d", zero=2, dp=2, micro_batch=3)
     job = replace(job, precision="fp32")
     site = Site("cpu", 2, 2, 1e9)
-    resident = task_memory(task, layout, site, job, load_facts(job)).resident
+    resident = task_memory(PlacedTask(task, layout, site, job, load_facts(job))).resident
     return sum(size for term, size in resident.items() if "gradients" not in term)
 
 

@@ -20,7 +20,9 @@ from executor.rollout.sampling import GenerateSettings
 from executor.weights.flat import FlatParameters
 from executor.weights.shard import build_shard
 from executor.weights.transition import PoolTransition
+from profiles.facts import load_facts
 from simulator.costs.transition import lacking_expert_bytes
+from simulator.placed.plan import PlacedPlan
 from tests.executor.plans import TINY, make_job, make_plan
 
 pytestmark = pytest.mark.ray
@@ -263,8 +265,10 @@ def test_no_more_than_a_bucket_is_under_way_to_a_rank(results, name):
 def test_experts_of_other_ranks_are_received_before_generation(results):
     held = alone("mixtral")[0]["held"]
     experts = sum(values.nbytes for key, (values, _, _) in held.items() if "experts" in key)
-    tasks = plan_of(CASES["experts on two ranks"]).tasks
-    forecast = lacking_expert_bytes(MIXTRAL, tasks["actor.update"], tasks["actor.generate"], BYTES)
+    plan = plan_of(CASES["experts on two ranks"])
+    plan = replace(plan, job=replace(plan.job, precision="fp32"))
+    placed = PlacedPlan(plan, load_facts(plan.job))
+    forecast = lacking_expert_bytes(placed.transition_to(placed.tasks["actor.generate"]))
     for rank in results["experts on two ranks"]:
         assert rank["moved"][0] == experts / 2 == forecast
         assert rank["share"] == sum(values.nbytes for values, _, _ in held.values()) - experts / 2

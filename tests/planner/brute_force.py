@@ -20,6 +20,7 @@ from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Uniform
 from rlplan.rules.transition import transitions
 from simulator.memory.pool_memory import pool_memory
+from simulator.placed.plan import PlacedPlan
 from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40
@@ -143,7 +144,7 @@ def tight_facts(job, plans, share):
     """Return facts of devices on which the share of a sample of the plans with least memory fits."""
     roomy = facts_with(job, PLENTY_BYTES)
     peaks = sorted(
-        max(pool_memory(plan, pool, roomy).gpu_peak_bytes for pool in plan.pools)
+        max(pool_memory(PlacedPlan(plan, roomy), pool).gpu_peak_bytes for pool in plan.pools)
         for plan in plans[:: max(1, len(plans) // 20)]
     )
     return facts_with(job, peaks[round(share * (len(peaks) - 1))])

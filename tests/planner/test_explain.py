@@ -11,8 +11,8 @@ from profiles.catalog import ENGINES, load_job
 from profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.specs import NO_SPECS
+from simulator.placed.site import site_at
 from simulator.simulate import simulate
-from simulator.site import site_at
 from tests.planner.brute_force import facts_with
 from tests.planner.sound_plans import A100, plan_on
 

@@ -6,20 +6,19 @@ import pytest
 from planner.exact.generation_bounds import least_seconds, load_of
 from profiles.catalog import load_model
 from profiles.facts import load_facts
-from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal, Uniform
 from rlplan.plan import TaskPlan
-from simulator.costs import task_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
 from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from simulator.site import site_at
+from simulator.placed.site import site_at
+from simulator.stages import task_cost
 from simulator.workload.sequences import statistics_of
+from tests.simulator.placing import generating
 
 A100 = "a100-80gb-sxm"
-GENERATE = load_algorithm("ppo").tasks[0]
 CASES = 40
 
 
@@ -56,11 +55,10 @@ def test_no_generation_is_faster_than_its_bound_with_any_cache(engine):
         job, layout, site = drawn_case(generator, engine)
         facts = load_facts(job)
         sheet = facts.engine(engine)
-        least = least_kv_bytes("actor", layout, job, facts)
-        useful = useful_kv_bytes("actor", layout, job, facts)
+        placed = generating(layout, site, job, facts)
+        least, useful = least_kv_bytes(placed), useful_kv_bytes(placed)
         cache = least * (useful / least) ** generator.choice([0.3, 0.6, 0.9, 1.0])
-        cost = task_cost(GENERATE, layout, site, job, facts, kv_bytes=cache)
-        steps = steps_of(job.architecture("actor"), layout, site, "bf16", facts)
+        cost, steps = task_cost(placed, cache), steps_of(placed)
         running = min(layout.max_running, job.workload.sequences // layout.dp)
         blocks = cache // (
             least / -(-job.workload.longest_sequence_tokens // sheet.kv_block_tokens)

@@ -6,18 +6,17 @@ import pytest
 
 from profiles.catalog import load_model
 from profiles.facts import load_facts
-from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal, Uniform
 from rlplan.plan import TaskPlan
 from rlplan.rules.transition import transition_for
-from simulator.costs import task_cost
 from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from simulator.site import site_at
+from simulator.placed.site import site_at
+from simulator.stages import task_cost
+from tests.simulator.placing import generating
 
 A100 = "a100-80gb-sxm"
-GENERATE = load_algorithm("ppo").tasks[0]
 MODELS = ("llama-2-7b", "qwen2.5-7b", "llama-2-13b")
 CACHE_SIZES = 10
 
@@ -49,13 +48,11 @@ def preempting_case(generator):
     tp, dp = generator.choice([1, 2, 4]), generator.choice([1, 2])
     layout = TaskPlan(pool="", tp=tp, dp=dp, engine="vllm", max_running=256)
     site = site_at(job, A100, 0, tp * dp)
-    least = least_kv_bytes("actor", layout, job, facts)
-    useful = useful_kv_bytes("actor", layout, job, facts)
+    placed = generating(layout, site, job, facts)
+    least, useful = least_kv_bytes(placed), useful_kv_bytes(placed)
     shares = sorted(generator.uniform(0.3, 0.98) for _ in range(CACHE_SIZES))
     sizes = [*(least * (useful / least) ** share for share in shares), useful]
-    return [
-        task_cost(GENERATE, layout, site, job, facts, kv_bytes=size).total.seconds for size in sizes
-    ]
+    return [task_cost(placed, size).total.seconds for size in sizes]
 
 
 def test_a_larger_cache_slows_generation_rarely_and_little():

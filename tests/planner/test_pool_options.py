@@ -10,7 +10,7 @@ from profiles.catalog import load_device
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.plan import TaskPlan
-from simulator.site import site_at
+from simulator.placed.site import site_at
 from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs
 
 

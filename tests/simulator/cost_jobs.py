@@ -7,7 +7,7 @@ from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
-from simulator.site import site_at
+from simulator.placed.site import site_at
 
 A100 = "a100-80gb-sxm"
 PPO = {task.name: task for task in load_algorithm("ppo").tasks}

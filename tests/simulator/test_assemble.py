@@ -5,7 +5,7 @@ from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan.results.forecast import MemoryForecast
-from simulator.costs import TaskCost
+from simulator.costs.taskcost import TaskCost
 from simulator.timeline.agenda import Entry
 from simulator.timeline.assemble import assemble
 from simulator.timeline.engine import Work, play

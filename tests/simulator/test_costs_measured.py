@@ -13,9 +13,12 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
-from simulator.costs import task_cost, transition_cost
-from simulator.memory.task_memory import CONTEXT, task_memory
-from simulator.site import Site
+from simulator.costs.transition import transition_cost
+from simulator.memory.task_memory import CONTEXT
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_cost, task_memory
+from tests.simulator.placing import transition
 from tests.simulator.plans import TINY
 
 TASKS = {task.name: task for task in load_algorithm("ppo").tasks}
@@ -67,7 +70,7 @@ def layout(engine="torch-tp-dp", **fields):
 
 
 def parts_of(task, chosen, facts, job=JOB):
-    cost = task_cost(TASKS[task], chosen, SITE, job, facts)
+    cost = task_cost(PlacedTask(TASKS[task], chosen, SITE, job, facts))
     return {name: part.seconds for name, part in cost.parts}, cost.total
 
 
@@ -167,16 +170,23 @@ def test_a_wave_prefills_a_prompt_once_for_all_of_its_samples(facts):
 def test_memory_counts_what_a_worker_was_seen_to_hold_without_a_model(facts, tmp_path):
     task, chosen = TASKS["actor.update"], layout(dp=2, micro_batch=3)
     sheet = facts.device("cpu").sheet
-    assert task_memory(task, chosen, SITE, JOB, facts).transient[CONTEXT] == sheet.reserved_bytes
+    assert (
+        task_memory(PlacedTask(task, chosen, SITE, JOB, facts)).transient[CONTEXT]
+        == sheet.reserved_bytes
+    )
     profile = read_profile(tmp_path / "profile")
     profile.note_context(123_456_789)
     profile.write(tmp_path / "profile")
     measured = load_facts(JOB, tmp_path / "profile")
-    assert task_memory(task, chosen, SITE, JOB, measured).transient[CONTEXT] == 123_456_789
+    assert (
+        task_memory(PlacedTask(task, chosen, SITE, JOB, measured)).transient[CONTEXT] == 123_456_789
+    )
 
 
 def sync(facts, train, generate, *, same_pool):
-    cost = transition_cost("two-copies", TINY, train, generate, SITE, SITE, same_pool, JOB, facts)
+    cost = transition_cost(
+        transition("two-copies", train, generate, SITE, JOB, facts, same_pool=same_pool)
+    )
     return {name: part.seconds for name, part in cost.parts}
 
 

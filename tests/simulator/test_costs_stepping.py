@@ -5,19 +5,18 @@ from functools import partial
 
 import pytest
 
-from planner.evaluation.settings.serving import ServedFacts, Service, cache_bytes, serve
+from planner.evaluation.settings.serving import Service, cache_bytes, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.estimate import Estimate, Source
 from rlplan.hardware import StepCosts
 from rlplan.lengths import Lognormal, sample_lengths
-from rlplan.plan import TaskPlan
 from simulator.generation.engine_clock import EngineClock
-from simulator.generation.generating import budget_of, generated, steps_of
+from simulator.generation.generating import generated, limits_of, steps_in
 from simulator.generation.grids import Grid, Note, nodes, worst_of
 from simulator.generation.replica import Chunks
 from simulator.generation.stepping import engine_steps
-from simulator.site import Site
 from tests.effort import calls_of
+from tests.simulator.placing import replica_setting
 
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 
@@ -25,11 +24,8 @@ A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 def clock_of(engine="vllm", model="llama-2-7b", tp=1, precision="bf16", device=A100):
     """Return the clock of one replica alone on a node."""
     sheet = load_engine(engine) if isinstance(engine, str) else engine
-    layout = TaskPlan(pool="", tp=tp, engine=sheet.name)
-    facts = ServedFacts(device, sheet)
-    return EngineClock(
-        engine_steps(load_model(model), layout, Site(device, tp, 8, 1e9), precision, facts)
-    )
+    setting = replica_setting(load_model(model), sheet, device, precision=precision, tp=tp)
+    return EngineClock(engine_steps(setting))
 
 
 def test_costs_between_nodes_lie_on_straight_lines():
@@ -139,16 +135,14 @@ def test_twice_the_requests_take_about_twice_as_long():
 
 def test_a_stage_of_a_thousand_mixed_lengths_is_a_small_effort():
     sheet = load_engine("vllm")
-    layout = TaskPlan(pool="", engine="vllm")
-    facts = ServedFacts(A100, sheet)
-    steps = steps_of(load_model("llama-3.1-8b"), layout, Site(A100, 1, 8, 1e9), "bf16", facts)
+    steps = steps_in(replica_setting(load_model("llama-3.1-8b"), sheet, A100))
     prompts = sample_lengths(Lognormal(mean=256, std=200, max=1024), 1024, seed=1)
     responses = sample_lengths(Lognormal(mean=512, std=400, max=2048), 1024, seed=2)
-    budget = budget_of(sheet, 256, 27000)  # what an A100 of 80 GB leaves to an 8B model
+    limits = limits_of(sheet, 256, 27000)  # what an A100 of 80 GB leaves to an 8B model
     efforts = []
     for shift in range(3):
         share = (tuple(each + shift for each in prompts), responses)
-        efforts.append(calls_of(partial(generated, steps, budget, share)))
+        efforts.append(calls_of(partial(generated, steps, limits, share)))
     # The first one prices steps that those after it find priced. Token by token, the 512 steps of a
     # thousand sequences would be half a million.
     assert efforts[0] < 250_000

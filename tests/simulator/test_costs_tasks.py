@@ -11,10 +11,12 @@ from rlplan.estimate import Source
 from rlplan.job import Rewards, Workload
 from rlplan.lengths import Empirical, Lognormal
 from rlplan.plan import TaskPlan
-from simulator.costs import task_cost
-from simulator.costs.pipeline import layers_of_stages
 from simulator.generation.decoding import operator_steps
-from simulator.site import Site
+from simulator.generation.setting import replica_setting_of
+from simulator.model.shard import layers_of_stages
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_cost
 from tests.effort import calls_of
 from tests.simulator.cost_jobs import GRPO, PPO, facts_of, job_of, site_of
 
@@ -45,7 +47,9 @@ def layout(engine="megatron-core", **fields):
 
 
 def cost_of(task, chosen, job=JOB, **fields):
-    return task_cost(task, chosen, site_of(job, chosen.gpus), job, facts_of(job), **fields)
+    return task_cost(
+        PlacedTask(task, chosen, site_of(job, chosen.gpus), job, facts_of(job)), **fields
+    )
 
 
 def seconds_of(task, chosen, job=JOB, **fields):
@@ -140,9 +144,9 @@ def test_training_llama_2_7b_on_eight_a100_reaches_a_usual_utilisation():
 
 
 def test_a_decode_step_of_7b_at_batch_1_reads_the_weights_once():
-    actor = JOB.architecture("actor")
     site = Site("a100-80gb-sxm", 8, 8, 3.125e9)
-    decode = operator_steps(actor, layout("vllm"), site, "bf16", FACTS).decode
+    placed = PlacedTask(GENERATE, layout("vllm"), site, JOB, FACTS)
+    decode = operator_steps(replica_setting_of(placed)).decode
     # 13.2 GB of weights at 2.04 TB/s are 6.5 ms.
     assert 0.008 < decode.at(1, 512).seconds < 0.014
     assert decode.at(32, 512).seconds < 3 * decode.at(1, 512).seconds
@@ -192,7 +196,8 @@ def test_a_rule_shares_its_samples_out_over_its_workers():
         rewards=Rewards(function="exact_match", function_seconds_per_sample=0.01),
     )
     task = GRPO["rule.compute_reward"]
-    cost = task_cost(task, TaskPlan(pool="cpu"), Site("host", 8, 8, 1e9), job, facts_of(job))
+    site = Site("host", 8, 8, 1e9)
+    cost = task_cost(PlacedTask(task, TaskPlan(pool="cpu"), site, job, facts_of(job)))
     assert dict(cost.parts)["reward function"].seconds == pytest.approx(0.08)
 
 
@@ -219,7 +224,7 @@ def test_a_trace_of_thousands_of_lengths_costs_no_more():
         lengths = Empirical(values=tuple(range(1, most)))
         work = Workload(prompts=128, prompt_tokens=512, response_tokens=lengths)
         job = replace(JOB, workload=work)
-        cost = partial(task_cost, UPDATE, chosen, site_of(job, 16), job, FACTS)
+        cost = partial(task_cost, PlacedTask(UPDATE, chosen, site_of(job, 16), job, FACTS))
         cost()
         efforts.append(calls_of(cost))
     assert efforts[1] <= 1.1 * efforts[0]

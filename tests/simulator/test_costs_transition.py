@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from rlplan.plan import TaskPlan
-from simulator.costs import data_bytes, transfer_cost, transition_cost
-from simulator.costs.transition import lacking_expert_bytes
-from simulator.site import Site
+from simulator.costs.traffic import data_bytes, transfer_cost
+from simulator.costs.transition import lacking_expert_bytes, transition_cost
+from simulator.placed.site import Site
 from tests.simulator.cost_jobs import A100, facts_of, job_of
+from tests.simulator.placing import transition
 
 JOB = job_of()
 FACTS = facts_of(JOB)
@@ -26,10 +27,7 @@ def generate(engine="vllm", **fields):
 
 
 def parts(name, before, after, site=NODES, target=None):
-    target_site = target or site
-    cost = transition_cost(
-        name, MODEL, before, after, site, target_site, target is None, JOB, FACTS
-    )
+    cost = transition_cost(transition(name, before, after, site, JOB, FACTS, target=target))
     return {cause: part.seconds for cause, part in cost.parts}
 
 
@@ -75,9 +73,7 @@ MOE = job_of("mixtral-8x7b")
 
 
 def of_experts(before, after):
-    cost = transition_cost(
-        "hybridflow", MOE.architecture("actor"), before, after, NODES, NODES, True, MOE, FACTS
-    )
+    cost = transition_cost(transition("hybridflow", before, after, NODES, MOE, FACTS))
     return {cause: part.seconds for cause, part in cost.parts}
 
 
@@ -85,7 +81,9 @@ def test_experts_that_ranks_share_out_are_gathered_before_generation():
     before, after = train(tp=4, dp=4, ep=4), generate(tp=4, dp=4)
     # 32 layers of 8 experts of 3 x 4096 x 14336 weights, of which a rank has 1/16 and lacks 3/16.
     received = 32 * 8 * 3 * 4096 * 14336 * 2 * 3 / 16
-    assert lacking_expert_bytes(MOE.architecture("actor"), before, after, 2) == received
+    assert (
+        lacking_expert_bytes(transition("hybridflow", before, after, NODES, MOE, FACTS)) == received
+    )
     found = of_experts(before, after)
     # Ranks of an expert group are four apart: two of a node, whose cards have 3.125 GB/s each.
     assert received / 3.125e9 / 2 < found["expert gather"] < 1.5 * received / 3.125e9

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.evaluation.settings.serving import ServedFacts
 from profiles.catalog import engine_names, load_engine, load_model
-from rlplan.plan import TaskPlan
-from simulator.generation.generating import budget_of, clock_of, replica_of, steps_of
+from simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from simulator.generation.playing import generate
-from simulator.site import Site
+from simulator.placed.site import Site
 from tests.simulator import reference_generation as reference
+from tests.simulator.placing import replica_setting
 
 A100 = "a100-80gb-sxm"
 LLAMA = load_model("llama-2-7b")
@@ -25,9 +24,8 @@ def site(gpus=8):
 def replica(name, *, running=16, blocks=100_000, tp=1, pp=1, gpus=8, **changes):
     """Return a replica of Llama 2 7B on A100, and the engine's sheet."""
     sheet = replace(load_engine(name), **changes)
-    layout = TaskPlan(pool="", tp=tp, pp=pp, engine=name)
-    steps = steps_of(LLAMA, layout, site(gpus), "bf16", ServedFacts(A100, sheet))
-    return replica_of(clock_of(steps), budget_of(sheet, running, blocks))
+    steps = steps_in(replica_setting(LLAMA, sheet, A100, site=site(gpus), tp=tp, pp=pp))
+    return replica_of(clock_of(steps), limits_of(sheet, running, blocks))
 
 
 def seconds(name, sequences=16, **settings):

@@ -6,19 +6,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.evaluation.settings.serving import ServedFacts
 from profiles.catalog import load_engine, load_model
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Lognormal, Uniform
 from rlplan.plan import TaskPlan
-from simulator.costs import task_cost, with_length_spread
-from simulator.generation.generating import budget_of, clock_of, replica_of, steps_of
+from simulator.generation.generating import (
+    clock_of,
+    limits_of,
+    replica_of,
+    steps_in,
+    with_length_spread,
+)
 from simulator.generation.length_spread import OTHER_BATCHES, length_spread
 from simulator.generation.playing import generate
 from simulator.generation.shares import longest_shares, other_shares, waits
-from simulator.site import Site
+from simulator.stages import task_cost
 from simulator.workload.sequences import LengthStatistics
-from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
+from tests.simulator.cost_jobs import facts_of, job_of, site_of
+from tests.simulator.placing import generating, replica_setting
 
 A100 = "a100-80gb-sxm"
 PROMPTS = Lognormal(mean=256, std=200, max=1024)
@@ -43,15 +48,13 @@ def statistics(responses, prompts=PROMPTS, **fields):
 )
 def test_the_spread_added_up_is_that_of_batches_played(engine, running, blocks, replicas):
     sheet = load_engine(engine)
-    layout = TaskPlan(pool="", engine=engine)
-    facts = ServedFacts(A100, sheet)
-    steps = steps_of(load_model("llama-2-7b"), layout, Site(A100, 1, 8, 1e9), "bf16", facts)
-    budget = budget_of(sheet, running, blocks)
+    steps = steps_in(replica_setting(load_model("llama-2-7b"), sheet, A100))
+    limits = limits_of(sheet, running, blocks)
     known = statistics(TAILED)
-    wave = running if waits(budget.batching) else 0
+    wave = running if waits(limits.batching) else 0
 
     def played(shares):
-        each = (generate(replica_of(clock_of(steps), budget), *share) for share in shares)
+        each = (generate(replica_of(clock_of(steps), limits), *share) for share in shares)
         return max(done.seconds for done in each)
 
     here = played(longest_shares(known, replicas, 1, wave))
@@ -61,7 +64,7 @@ def test_the_spread_added_up_is_that_of_batches_played(engine, running, blocks, 
     ]
     exact = math.sqrt(sum(each**2 for each in others) / OTHER_BATCHES)
     cache_tokens = blocks * sheet.kv_block_tokens
-    quick = length_spread(clock_of(steps), budget.batching, running, cache_tokens, known, replicas)
+    quick = length_spread(clock_of(steps), limits.batching, running, cache_tokens, known, replicas)
     assert 0.005 < exact < 0.15
     assert quick == pytest.approx(exact, rel=0.4)
 
@@ -111,12 +114,12 @@ def test_other_batches_are_the_same_on_every_call_and_differ_from_each_other():
 def test_a_generation_s_spread_joins_costs_and_lengths(replicas):
     job = job_of(prompt_tokens=256, response_tokens=TAILED)
     layout = TaskPlan(pool="p0", dp=replicas, engine="vllm")
-    task, site, facts = PPO["actor.generate"], site_of(job, replicas), facts_of(job)
-    plain = task_cost(task, layout, site, job, facts)
-    wider = with_length_spread(plain, task, layout, site, job, facts)
+    placed = generating(layout, site_of(job, replicas), job, facts_of(job))
+    plain = task_cost(placed)
+    wider = with_length_spread(plain, placed)
     assert wider.total.seconds == plain.total.seconds
     costs, both = plain.total.spread_seconds, wider.total.spread_seconds
     assert costs < both < costs + 0.3 * plain.total.seconds
     fixed = replace(job, workload=replace(job.workload, response_tokens=512))
-    alone = task_cost(task, layout, site, fixed, facts)
-    assert with_length_spread(alone, task, layout, site, fixed, facts) == alone
+    same = generating(layout, site_of(fixed, replicas), fixed, facts_of(fixed))
+    assert with_length_spread(task_cost(same), same) == task_cost(same)

@@ -11,12 +11,12 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal
 from rlplan.plan import TaskPlan
-from simulator.costs import task_cost
-from simulator.costs.layout_columns import ZEROS, columns_of
-from simulator.costs.many_seconds import many_task_seconds
-from simulator.memory.many_memory import many_task_bytes
-from simulator.memory.task_memory import task_memory
-from simulator.site import site_at
+from simulator.costs.layouts import layout_seconds
+from simulator.memory.task_memory import layout_memory
+from simulator.placed.columns import ZEROS, columns_of
+from simulator.placed.site import site_at
+from simulator.placed.task import PlacedTask, PlacedTasks
+from simulator.stages import task_cost, task_memory
 
 A100 = "a100-80gb-sxm"
 ENGINES = (
@@ -88,12 +88,13 @@ def test_many_layouts_cost_what_each_costs_by_itself(engine, algorithm):
         model, trains = job.architecture(task.role), task.kind == "train"
         layouts = [drawn_layout(generator, model, engine, trains) for _ in range(ROWS)]
         columns = columns_of(engine, layouts)
-        seconds = many_task_seconds(task, columns, site, job, facts)
-        sizes = many_task_bytes(task, columns, site, job, facts)
+        table = PlacedTasks(columns, PlacedTask(task, layouts[0], site, job, facts))
+        seconds, sizes = layout_seconds(table), layout_memory(table)
         for row, layout in enumerate(layouts):
             assert columns.layout(row) == layout
-            alone = task_cost(task, layout, site, job, facts).total.seconds
-            assert seconds[row] == pytest.approx(alone, rel=ROUNDING)
-            memory = task_memory(task, layout, site, job, facts)
-            assert sizes.resident[row] == memory.resident_bytes
-            assert sizes.transient[row] == memory.transient_bytes
+            alone = PlacedTask(task, layout, site, job, facts)
+            assert seconds[row] == pytest.approx(task_cost(alone).total.seconds, rel=ROUNDING)
+            memory = task_memory(alone)
+            assert sizes.row(row) == memory
+            assert sizes.resident_bytes[row] == memory.resident_bytes
+            assert sizes.transient_bytes[row] == memory.transient_bytes

@@ -13,15 +13,18 @@ from simulator.memory.pool_memory import (
     KEPT_FREE,
     generation_kv_bytes,
     kv_bytes_left,
-    least_kv_bytes,
     pool_memory,
-    task_memory,
     transition_terms,
 )
+from simulator.memory.task_memory import least_kv_bytes
 from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.operators import Shard
+from simulator.model.shard import Shard
 from simulator.model.weights import cache_bytes_per_token, largest_shard, shard_parameters
+from simulator.placed.plan import PlacedPlan
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_memory
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
+from tests.simulator.placing import transition as placed_transition
 from tests.simulator.test_costs_tasks import layouts
 from tests.strategies import architectures
 
@@ -36,7 +39,7 @@ def layout(engine="megatron-core", **fields):
 
 
 def memory_of(task, chosen, job=JOB):
-    return task_memory(PPO[task], chosen, site_of(job, chosen.gpus), job, facts_of(job))
+    return task_memory(PlacedTask(PPO[task], chosen, site_of(job, chosen.gpus), job, facts_of(job)))
 
 
 def bytes_of(task, chosen, job=JOB):
@@ -66,7 +69,7 @@ def colocated(job=JOB, transition="hybridflow", **changes):
 
 
 def peak_of(plan):
-    return pool_memory(plan, plan.pools[0], facts_of(plan.job))
+    return pool_memory(PlacedPlan(plan, facts_of(plan.job)), plan.pools[0])
 
 
 def test_mixed_precision_adam_takes_eighteen_bytes_a_parameter():
@@ -201,7 +204,7 @@ def test_the_peak_of_a_colocated_pool_is_its_residents_and_the_largest_task():
 def test_the_cache_gets_what_everything_else_leaves_of_the_engines_share():
     plan = replace(colocated(), job=job_of(nodes=1, prompts=8192))
     terms = peak_of(plan).terms
-    left = kv_bytes_left(plan, FACTS)
+    left = kv_bytes_left(PlacedPlan(plan, FACTS))
     others = sum(size for term, size in terms.items() if term != "KV cache")
     assert left == pytest.approx(0.9 * 80 * 2**30 - others)
     assert terms["KV cache"] == round(left)
@@ -255,9 +258,8 @@ def test_the_executors_transition_holds_its_shards_and_a_bucket(
     generate = layout("torch-static", tp=tp_gen, pp=pp_gen, dp=8 // (tp_gen * pp_gen))
     shard = 2 * largest_shard(model, "lm", tp_gen, pp_gen)
     kept = 2 * largest_shard(model, "lm", trained.tp, trained.pp)
-    terms = transition_terms(
-        "actor", transition, trained, generate, site_of(JOB, 8), JOB, FACTS, bucket_bytes=10**6
-    )
+    moved = placed_transition(transition, trained, generate, site_of(JOB, 8), JOB, FACTS)
+    terms = transition_terms(moved, bucket_bytes=10**6)
     received = 10**6 if trained.zero == 0 else 0  # no tensor-parallel rank lacks anything here
     assert terms["actor weights for generation"] == held(shard, kept, kept) + received
 
@@ -283,16 +285,15 @@ def test_a_pool_without_room_for_one_sequence_does_not_fit():
         },
     )
     forecast = peak_of(plan)
-    assert kv_bytes_left(plan, facts_of(job)) < least_kv_bytes(
-        "actor", plan.tasks["actor.generate"], job, facts_of(job)
-    )
+    placed = PlacedPlan(plan, facts_of(job))
+    assert kv_bytes_left(placed) < least_kv_bytes(placed.tasks["actor.generate"])
     assert not forecast.fits
 
 
 def test_an_engines_share_that_is_too_small_is_named():
     starved = colocated(**{"actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=0.1)})
     forecast = peak_of(starved)
-    assert kv_bytes_left(starved, FACTS) == 0
+    assert kv_bytes_left(PlacedPlan(starved, FACTS)) == 0
     assert not forecast.fits
     assert forecast.terms[KEPT_FREE] == round(0.9 * 80 * 2**30)
 
@@ -306,7 +307,7 @@ def test_a_copy_on_a_pool_of_its_own_stays():
     tasks = {name: replace(chosen, tp=4, dp=1, pool="p0") for name, chosen in base.tasks.items()}
     tasks["actor.generate"] = replace(base.tasks["actor.generate"], tp=2, dp=2, pool="p1")
     plan = replace(base, pools=pools, tasks=FrozenDict(tasks))
-    terms = pool_memory(plan, pools[1], FACTS).terms
+    terms = pool_memory(PlacedPlan(plan, FACTS), pools[1]).terms
     assert terms["actor weights for generation"] == 2 * largest_shard(
         JOB.architecture("actor"), "lm", 2, 1
     )
@@ -315,9 +316,9 @@ def test_a_copy_on_a_pool_of_its_own_stays():
 
 def test_fewer_residents_leave_more_cache():
     generate, train = layout("vllm", tp=2, dp=4), layout(tp=8)
+    moved = placed_transition("hybridflow", train, generate, site_of(JOB, 8), JOB, FACTS)
     budgets = [
-        generation_kv_bytes(resident, train, generate, "hybridflow", site_of(JOB, 8), JOB, FACTS)
-        for resident in (10e9, 20e9, 200e9)
+        generation_kv_bytes(resident, moved.generate, moved) for resident in (10e9, 20e9, 200e9)
     ]
     assert budgets[0] - budgets[1] == pytest.approx(10e9)
     assert budgets[2] == 0
@@ -326,4 +327,4 @@ def test_fewer_residents_leave_more_cache():
 def test_a_host_pool_holds_nothing_on_gpus():
     plan = colocated()
     pool = ResourcePool(name="cpu", device="host", gpus=8, roles=("rule",))
-    assert pool_memory(plan, pool, FACTS).gpu_peak_bytes == 0
+    assert pool_memory(PlacedPlan(plan, FACTS), pool).gpu_peak_bytes == 0

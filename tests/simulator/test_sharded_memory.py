@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 
 from rlplan.plan import TaskPlan
-from simulator.memory.pool_memory import task_memory, transition_terms
+from simulator.memory.pool_memory import transition_terms
 from simulator.model.weights import largest_shard
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
+from tests.simulator.placing import transition
 
 JOB = job_of(nodes=1)
 
@@ -18,7 +21,8 @@ def layout(engine, **fields):
 
 def resident(job, dp):
     trained = layout("torch-3d", dp=dp, zero=2)
-    return task_memory(PPO["actor.update"], trained, site_of(job, dp), job, facts_of(job)).resident
+    placed = PlacedTask(PPO["actor.update"], trained, site_of(job, dp), job, facts_of(job))
+    return task_memory(placed).resident
 
 
 def test_experts_are_gathered_out_of_a_copy_of_what_the_rank_holds():
@@ -26,7 +30,8 @@ def test_experts_are_gathered_out_of_a_copy_of_what_the_rank_holds():
     model, place = job.architecture("actor"), (site_of(job, 8), job, facts_of(job))
     generate = layout("torch-static", tp=2, dp=4)
     trained = layout("torch-3d", tp=2, dp=4, ep=4)
-    terms = transition_terms("actor", "hybridflow", trained, generate, *place, bucket_bytes=10**6)
+    moved = transition("hybridflow", trained, generate, *place)
+    terms = transition_terms(moved, bucket_bytes=10**6)
     held, whole = (2 * largest_shard(model, "lm", 2, 1, ep) for ep in (4, 1))
     # The generate shard, all experts in one tensor, and what the rank holds beside it.
     assert terms["actor weights for generation"] == whole + whole + held

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profiles.catalog import engine_names, load_engine, load_model
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Uniform
-from simulator.generation.generating import budget_of
+from simulator.generation.generating import limits_of
 from simulator.generation.playing import Replica, generate
 from simulator.generation.waves import most_prompts, prompts_between
 from simulator.model.activations import layer_activation_bytes
@@ -140,9 +140,9 @@ def test_the_most_prompts_are_those_of_the_worst_cut(samples, sequences):
 
 def test_only_engines_that_share_prompts_prefill_them_once():
     shares = replace(load_engine("torch-static"), shares_prompts=True)
-    assert budget_of(shares, 8, 100, samples_per_prompt=4).prompt_samples == 4
+    assert limits_of(shares, 8, 100, samples_per_prompt=4).prompt_samples == 4
     repeats = replace(shares, shares_prompts=False)
-    assert budget_of(repeats, 8, 100, samples_per_prompt=4).prompt_samples == 1
+    assert limits_of(repeats, 8, 100, samples_per_prompt=4).prompt_samples == 1
 
 
 @pytest.mark.parametrize("name", engine_names())

@@ -22,8 +22,10 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.precision import TrainingPrecision
 from rlplan.results.accuracy import Row
-from simulator.costs.training import update_cost
-from simulator.site import Site
+from simulator.costs.passes import update_parts
+from simulator.costs.taskcost import cost_of
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask, PlacedTasks
 
 NODE_GPUS = 8
 TASK = Task(name="actor.update", role="actor", kind="train", inputs=())
@@ -99,7 +101,8 @@ def iteration_seconds(run: Pretraining, engines: dict[str, EngineSheet] | None =
         recompute=run.recompute,
     )
     site = Site(run.device, run.gpus, NODE_GPUS, run.network_bytes_per_second / NODE_GPUS)
-    return update_cost(TASK, layout, site, job, facts).total
+    parts = update_parts(PlacedTasks.of(PlacedTask(TASK, layout, site, job, facts)))
+    return cost_of({name: part.row(0) for name, part in parts.items()}).total
 
 
 @lru_cache(maxsize=4096)

@@ -4,34 +4,24 @@ from dataclasses import dataclass
 from functools import cache
 
 from profiles.catalog import load_device
-from profiles.facts import DeviceFacts, Facts
+from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.pricing import shard_of
-from simulator.generation.generating import Budget, budget_of, generated
-from simulator.generation.stepping import cache_value_bytes, engine_steps, wide
+from simulator.costs.pricing import setting_on
+from simulator.generation.generating import generated, limits_of
+from simulator.generation.replica import ReplicaLimits
+from simulator.generation.setting import ReplicaSetting
+from simulator.generation.stepping import engine_steps, wide
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import cache_bytes_per_token, largest_shard
-from simulator.site import Site
+from simulator.placed.site import Site
+from simulator.placed.task import cache_value_bytes, shard_of
 
 # Replicas of these tables lie inside one node; the network plays no part.
 NO_NETWORK = 1e9
-
-
-class ServedFacts(Facts):
-    """Answer as the project's facts do, but for one engine's sheet."""
-
-    def __init__(self, device: str, engine: EngineSheet) -> None:
-        super().__init__({device: device_facts(device)}, "datasheet")
-        self._engine = engine
-
-    def engine(self, name: str) -> EngineSheet:
-        """Return the one engine's sheet."""
-        assert name == self._engine.name
-        return self._engine
 
 
 @cache
@@ -63,23 +53,29 @@ class Service:
 
 def serve(service: Service, engine: EngineSheet) -> Estimate:
     """Return the seconds from the first request to the last response."""
-    facts = ServedFacts(service.device, engine)
-    sheet = facts.device(service.device).sheet
-    site = Site(service.device, service.tp, max(service.tp, sheet.gpus_per_node), NO_NETWORK)
+    device = device_facts(service.device)
+    per_node = max(service.tp, device.sheet.gpus_per_node)
     layout = TaskPlan(pool="", tp=service.tp, engine=engine.name)
-    steps = engine_steps(service.model, layout, site, service.precision, facts)
+    setting = setting_on(
+        layout,
+        engine,
+        device,
+        Site(service.device, service.tp, per_node, NO_NETWORK),
+        service.precision,
+    )
+    steps = engine_steps(ReplicaSetting(service.model, engine, setting))
     count = service.requests
     share = ((service.prompt_tokens,) * count, (service.response_tokens,) * count)
-    prefill, decode = generated(steps, budget(service, engine), share)
+    prefill, decode = generated(steps, limits(service, engine), share)
     return prefill + decode
 
 
-def budget(service: Service, engine: EngineSheet) -> Budget:
+def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
     """Return how the engine batches these requests."""
     tokens = engine.kv_block_tokens
     value_bytes = cache_value_bytes(engine, service.precision)
     token_bytes = cache_bytes_per_token(service.model, service.tp, 1, value_bytes)
-    return budget_of(
+    return limits_of(
         engine,
         service.max_running,
         int(cache_bytes(service, engine) // (tokens * token_bytes)),

@@ -25,15 +25,17 @@ from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
-from rlplan.plan import TaskPlan
+from rlplan.plan import TaskPlan, TransitionName
 from rlplan.precision import PRECISIONS
 from rlplan.results.accuracy import Row
-from simulator.costs import task_cost, transition_cost
-from simulator.costs.transition import volume_of
+from simulator.costs.transition import transition_cost, volume_of
 from simulator.memory.pool_memory import kv_bytes_left
-from simulator.site import Site, sites_of
+from simulator.placed.plan import PlacedPlan, PlacedTransition
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_cost
 
-TRANSITIONS = {
+TRANSITIONS: dict[str, TransitionName] = {
     "HybridFlow": "hybridflow",
     "HybridFlow-V": "hybridflow-v",
     "DS-Chat": "all-gather",
@@ -70,7 +72,7 @@ class TransitionRow:
     label: str
     model: str
     gpus: int
-    transition: str
+    transition: TransitionName
     train: TaskPlan
     generate: TaskPlan
     seconds: float
@@ -143,11 +145,12 @@ def transition_rows(records: Sequence[Record]) -> list[TransitionRow]:
     return found
 
 
-def _transition_row(index: int, record: Record, transition: str) -> TransitionRow:
+def _transition_row(index: int, record: Record, transition: TransitionName) -> TransitionRow:
     train, generate = _layouts(record, transition)
     model = load_model(MODELS[record["model"]])
     model_bytes = model.num_parameters() * PRECISIONS["bf16"].weight_bytes
     gpus = int(record["gpus"])
+    placed = _placed(transition, record["model"], gpus, train, generate)
     return TransitionRow(
         index=index,
         label=f"{record['model']}, {gpus} GPUs, {record['config']}",
@@ -158,7 +161,7 @@ def _transition_row(index: int, record: Record, transition: str) -> TransitionRo
         generate=generate,
         seconds=float(record["seconds"]),
         model_bytes=model_bytes,
-        received_bytes=volume_of(transition, model_bytes, train, generate).received_bytes,
+        received_bytes=volume_of(placed).received_bytes,
         nodes=-(-gpus // NODE_GPUS),
         fitted=_is_fitted(gpus, generate),
     )
@@ -172,7 +175,7 @@ def _is_fitted(gpus: int, generate: TaskPlan) -> bool:
     return round(math.log2(gpus / (generate.tp * generate.pp))) % 2 == 0
 
 
-def _layouts(record: Record, transition: str) -> tuple[TaskPlan, TaskPlan]:
+def _layouts(record: Record, transition: TransitionName) -> tuple[TaskPlan, TaskPlan]:
     """Return the train and the generate layout; DP takes the GPUs that TP and PP leave."""
     gpus = int(record["gpus"])
     if found := FIGURE_14.search(record["config"]):
@@ -191,14 +194,25 @@ def _layouts(record: Record, transition: str) -> tuple[TaskPlan, TaskPlan]:
 
 def transition_seconds(row: TransitionRow) -> Estimate:
     """Return the forecast of a transition."""
-    job = job_of(row.model, row.gpus)
-    same_pool = row.transition != "two-copies"
-    gpus = row.gpus if same_pool else max(1, row.gpus // 2)
-    site = Site(DEVICE, gpus, NODE_GPUS, NETWORK_GBPS * 1e9 / 8 / NODE_GPUS)
     return transition_cost(
-        row.transition, load_model(MODELS[row.model]), row.train, row.generate, site, site,
-        same_pool, job, facts_of(row.model, row.gpus),
-    ).total  # fmt: skip
+        _placed(row.transition, row.model, row.gpus, row.train, row.generate)
+    ).total
+
+
+def _placed(
+    transition: TransitionName, model: str, gpus: int, train: TaskPlan, generate: TaskPlan
+) -> PlacedTransition:
+    """Return a transition on as many GPUs; two copies have half of them each."""
+    job, facts, same_pool = job_of(model, gpus), facts_of(model, gpus), transition != "two-copies"
+    pool_gpus = gpus if same_pool else max(1, gpus // 2)
+    site = Site(DEVICE, pool_gpus, NODE_GPUS, NETWORK_GBPS * 1e9 / 8 / NODE_GPUS)
+    tasks = {task.name: task for task in load_algorithm("ppo").tasks}
+    return PlacedTransition(
+        transition,
+        PlacedTask(tasks["actor.update"], train, site, job, facts),
+        PlacedTask(tasks["actor.generate"], generate, site, job, facts),
+        same_pool,
+    )
 
 
 @lru_cache(maxsize=64)
@@ -224,10 +238,8 @@ def generation_seconds(record: Record, engine: EngineSheet | None = None) -> Est
     facts = facts_of(model, gpus)
     if engine is not None:
         facts = TrialFacts(facts, DEVICE, {engine.name: engine})
-    task = next(each for each in load_algorithm("ppo").tasks if each.name == "actor.generate")
     workload = replace(plan.job.workload, prompt_tokens=PROMPT_TOKENS)
     job = replace(plan.job, workload=workload)
-    kv_bytes = max(0.0, kv_bytes_left(plan, facts))
-    layout = plan.tasks[task.name]
-    site = sites_of(plan, facts)[layout.pool]
-    return task_cost(task, layout, site, job, facts, kv_bytes=kv_bytes).total
+    placed = PlacedPlan(plan, facts)
+    kv_bytes = max(0.0, kv_bytes_left(placed))
+    return task_cost(replace(placed.tasks["actor.generate"], job=job), kv_bytes).total

@@ -9,7 +9,7 @@ from planner.evaluation.settings.serving import Service, serve
 from profiles.catalog import load_device, load_engine, load_model
 from rlplan.precision import PRECISIONS, Precision
 from rlplan.results.accuracy import Row
-from simulator.generation.stepping import cache_value_bytes
+from simulator.placed.task import cache_value_bytes
 
 ENGINE = "tensorrt-llm"
 KEY = ("model", "gpu", "tp", "isl", "osl")

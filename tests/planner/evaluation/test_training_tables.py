@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from planner.evaluation.settings.pretraining import Pretraining, gpt, iteration_seconds
@@ -9,7 +10,7 @@ from planner.evaluation.tables import megatron_training, mosaicml_training, torc
 from planner.evaluation.tables import vtrain_training as vtrain
 from profiles.catalog import load_engine
 from rlplan.hardware import KernelRates
-from simulator.costs.forward import send_counts
+from simulator.costs.pipeline import send_counts
 
 VTRAIN = {
     "# GPUs": "8",
@@ -185,7 +186,7 @@ def test_an_odd_vocabulary_slows_the_output_matrix_alone():
     ],
 )
 def test_stages_send_in_as_many_ways_as_they_have_neighbours(stages, chunks, ways, each, once):
-    assert send_counts(stages, chunks, ways) == (each, once)
+    assert send_counts(np.array([stages]), np.array([chunks]), ways) == (each, once)
 
 
 def test_a_given_rate_of_sends_takes_the_place_of_the_devices():

@@ -1,6 +1,6 @@
 """Many layouts of one task as columns, which are costed together in passes over arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
@@ -43,7 +43,7 @@ class LayoutColumns:
         return len(self.tp)
 
     @property
-    def ranks(self) -> Ints:
+    def state_ranks(self) -> Ints:
         """Return the ranks over which a model's states may be sharded."""
         return self.dp * self.cp
 
@@ -55,20 +55,30 @@ class LayoutColumns:
 
     def layout(self, row: int) -> TaskPlan:
         """Return one row as a layout whose pool is still open."""
-        return TaskPlan(
-            pool="",
-            engine=self.engine,
-            tp=int(self.tp[row]),
-            pp=int(self.pp[row]),
-            dp=int(self.dp[row]),
-            cp=int(self.cp[row]),
-            ep=int(self.ep[row]),
-            zero=ZEROS[int(self.zero[row])],
-            micro_batch=int(self.micro_batch[row]),
-            chunks=int(self.chunks[row]),
-            recompute=RECOMPUTES[int(self.recompute[row])],
-            offload=bool(self.offload[row]),
-        )
+        return self.layouts(np.array([row]))[0]
+
+    def layouts(self, rows: Ints) -> list[TaskPlan]:
+        """Return rows as layouts whose pools are still open."""
+        chosen = [getattr(self, name)[rows].tolist() for name in COLUMNS]
+        return [
+            TaskPlan(
+                pool="",
+                engine=self.engine,
+                tp=tp,
+                pp=pp,
+                dp=dp,
+                cp=cp,
+                ep=ep,
+                zero=zero,
+                micro_batch=micro_batch,
+                chunks=chunks,
+                recompute=RECOMPUTES[recompute],
+                offload=bool(offload),
+            )
+            for tp, pp, dp, cp, ep, zero, micro_batch, chunks, recompute, offload in zip(
+                *chosen, strict=True
+            )
+        ]
 
 
 COLUMNS: Final = tuple(item.name for item in fields(LayoutColumns) if item.name != "engine")
@@ -89,23 +99,3 @@ def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
     return LayoutColumns(
         engine=engine, **{name: table[:, place] for place, name in enumerate(COLUMNS)}
     )
-
-
-def by_kind(
-    columns: LayoutColumns, names: Sequence[str], numbers: Callable[[TaskPlan], Sequence[float]]
-) -> Floats:
-    """Return numbers that depend on some columns only, asked once for each of their values.
-
-    Args:
-        numbers: Answers for a layout; what it does not depend on is that of any row.
-
-    Returns:
-        Shape (how many numbers, rows).
-    """
-    key = np.zeros(len(columns), dtype=np.int64)
-    for name in names:
-        column = getattr(columns, name)
-        key = key * (int(column.max()) + 1) + column
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    asked = np.array([numbers(columns.layout(int(row))) for row in first], dtype=np.float64)
-    return asked.T[:, inverse]

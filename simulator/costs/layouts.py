@@ -1,0 +1,41 @@
+"""What infer and train tasks cost: one layout by cause, or the seconds of many layouts at once."""
+
+import numpy as np
+
+from simulator.costs.measured import measured_cost
+from simulator.costs.passes import infer_parts, train_parts
+from simulator.costs.pipeline import Parts
+from simulator.costs.taskcost import TaskCost, cost_of, with_spread
+from simulator.placed.columns import Floats
+from simulator.placed.task import PlacedTask, PlacedTasks
+
+
+def passes_cost(placed: PlacedTask) -> TaskCost:
+    """Return what one global batch costs in seconds by cause: by measured passes where they are known."""
+    measured = measured_cost(placed)
+    if measured is not None:
+        return measured
+    parts = _parts(PlacedTasks.of(placed))
+    cost = cost_of({name: part.row(0) for name, part in parts.items()})
+    return with_spread(cost, placed.engine.forecast_spread)
+
+
+def layout_seconds(table: PlacedTasks) -> Floats:
+    """Return the seconds of a task in each layout. Shape (layouts,).
+
+    Raises:
+        MissingFactError: Neither profile nor device sheet can price something.
+    """
+    batches = 1.0 if table.any.trains else table.any.task.batches
+    if table.any.trains:
+        table = table.of_task(table.any.batched)
+    if table.any.device.profile is not None:
+        # Measured passes are few, and each layout is looked up by itself.
+        rows = (table.row(row) for row in range(len(table)))
+        return np.array([passes_cost(placed).total.seconds for placed in rows]) * batches
+    seconds = np.sum([part.seconds for part in _parts(table).values()], axis=0)
+    return np.asarray(seconds * batches)
+
+
+def _parts(table: PlacedTasks) -> Parts:
+    return train_parts(table) if table.any.trains else infer_parts(table)

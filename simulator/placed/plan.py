@@ -1,0 +1,76 @@
+"""A placed plan: its pools' sites and its tasks in their layouts, each resolved once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.plan import Plan, ResourcePool, TransitionName
+from simulator.placed.site import Site, sites_of
+from simulator.placed.task import PlacedTask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedTransition:
+    """Hold where a model's weights come from and where they generate.
+
+    Attributes:
+        name: How they get there, as the plan says it.
+        same_pool: Whether they are trained on the pool that generates.
+    """
+
+    name: TransitionName
+    train: PlacedTask
+    generate: PlacedTask
+    same_pool: bool
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedPlan:
+    """Hold a plan whose pools stand on the cluster's GPUs.
+
+    Raises:
+        PlanError: The pools want more GPUs than the cluster has.
+    """
+
+    plan: Plan
+    facts: Facts
+
+    @cached_property
+    def sites(self) -> dict[str, Site]:
+        """Return each pool's site by the pool's name."""
+        return sites_of(self.plan, self.facts)
+
+    @cached_property
+    def known_tasks(self) -> tuple[Task, ...]:
+        """Return all tasks of the job's algorithm, in the dataflow's order."""
+        return tasks_of(load_algorithm(self.plan.job.algorithm), self.plan.job)
+
+    @cached_property
+    def tasks(self) -> dict[str, PlacedTask]:
+        """Return the tasks that have a layout by their names, in the dataflow's order."""
+        plan = self.plan
+        return {
+            task.name: PlacedTask(
+                task,
+                plan.tasks[task.name],
+                self.sites[plan.tasks[task.name].pool],
+                plan.job,
+                self.facts,
+            )
+            for task in self.known_tasks
+            if task.name in plan.tasks
+        }
+
+    def tasks_on(self, pool: ResourcePool) -> list[PlacedTask]:
+        """Return the tasks of a pool, in the dataflow's order."""
+        return [placed for placed in self.tasks.values() if placed.layout.pool == pool.name]
+
+    def transition_to(self, generate: PlacedTask) -> PlacedTransition | None:
+        """Return how new weights get to a generating task; None if its model is not trained."""
+        for placed in self.tasks.values():
+            if placed.trains and placed.task.role == generate.task.role:
+                same = placed.layout.pool == generate.layout.pool
+                return PlacedTransition(self.plan.transition, placed, generate, same)
+        return None

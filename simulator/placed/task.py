@@ -1,0 +1,206 @@
+"""A placed task: one task in one layout on one site, with all that follows from them looked up once.
+
+Whoever costs, sizes or plays a task is given this one object. `PlacedTasks` holds the same task in many
+layouts: formulas are written over its columns, and a single placed task is a table of one row.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from profiles.facts import DeviceFacts, Facts
+from rlplan.dataflow import Task
+from rlplan.hardware import EngineSheet
+from rlplan.job import Job, Workload
+from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskPlan
+from rlplan.precision import PRECISIONS, Precision, PrecisionPlan
+from simulator.model.shard import Shard
+from simulator.model.weights import cache_bytes_per_token, largest_shard
+from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
+from simulator.placed.site import Site
+from simulator.workload.sequences import LengthStatistics, local_sequences, statistics_of
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedTask:
+    """Hold a task of a resolved job in one layout on one site."""
+
+    task: Task
+    layout: TaskPlan
+    site: Site
+    job: Job
+    facts: Facts
+
+    @cached_property
+    def model(self) -> ModelArchitecture:
+        """Return the model of the task's role."""
+        return self.job.architecture(self.task.role)
+
+    @cached_property
+    def engine(self) -> EngineSheet:
+        """Return the sheet of the layout's engine."""
+        return self.facts.engine(self.layout.engine)
+
+    @cached_property
+    def device(self) -> DeviceFacts:
+        """Return the facts of the site's device."""
+        return self.facts.device(self.site.device)
+
+    @property
+    def precision(self) -> Precision:
+        """Return the number format of the job's weights."""
+        assert self.job.precision is not None, "job was not resolved: no precision"
+        return self.job.precision
+
+    @property
+    def formats(self) -> PrecisionPlan:
+        """Return what that format takes for weights, gradients and optimizer states."""
+        return PRECISIONS[self.precision]
+
+    @property
+    def workload(self) -> Workload:
+        """Return the work of an iteration."""
+        return self.job.workload
+
+    @cached_property
+    def statistics(self) -> LengthStatistics:
+        """Return what is known of the lengths of prompts and responses."""
+        return statistics_of(self.workload)
+
+    @property
+    def trains(self) -> bool:
+        """Tell whether the task updates its model."""
+        return self.task.kind == "train"
+
+    @cached_property
+    def local(self) -> int:
+        """Return the sequences of the fullest data-parallel rank; of one update where it trains."""
+        updates = self.workload.updates if self.trains else None
+        return local_sequences(self.job, self.layout.dp, updates=updates)
+
+    @property
+    def state_ranks(self) -> int:
+        """Return the ranks over which a model's states may be sharded."""
+        return self.layout.dp * self.layout.cp
+
+    @cached_property
+    def shard(self) -> Shard:
+        """Return how the layout cuts the model."""
+        return shard_of(self.layout, self.precision, self.engine)
+
+    @cached_property
+    def parameters(self) -> int:
+        """Return the parameters of the device that holds most of them."""
+        layout = self.layout
+        return largest_shard(self.model, self.task.head, layout.tp, layout.pp, layout.ep)
+
+    @cached_property
+    def running(self) -> int:
+        """Return the sequences that a generating replica decodes at a time, at most."""
+        return min(self.layout.max_running, local_sequences(self.job, self.layout.dp))
+
+    @cached_property
+    def cache_bytes_per_token(self) -> int:
+        """Return the KV-cache bytes of one token on the device that holds most layers."""
+        value_bytes = cache_value_bytes(self.engine, self.precision)
+        return cache_bytes_per_token(self.model, self.layout.tp, self.layout.pp, value_bytes)
+
+    def laid_out(self, layout: TaskPlan) -> "PlacedTask":
+        """Return the task in another layout of the same engine."""
+        placed = PlacedTask(self.task, layout, self.site, self.job, self.facts)
+        # What no layout changes need not be looked up again.
+        for name in ("model", "engine", "device", "statistics"):
+            if name in self.__dict__:
+                placed.__dict__[name] = self.__dict__[name]
+        return placed
+
+    @property
+    def batched(self) -> "PlacedTask":
+        """Return the task with all its global batches in one, as an update has them."""
+        if self.task.batches == 1:
+            return self
+        prompts = round(self.workload.prompts * self.task.batches)
+        job = replace(self.job, workload=replace(self.workload, prompts=prompts))
+        return replace(self, task=replace(self.task, batches=1.0), job=job)
+
+
+def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
+    """Return how a layout cuts a model."""
+    return Shard(
+        tp=layout.tp,
+        cp=layout.cp,
+        ep=layout.ep,
+        value_bytes=PRECISIONS[precision].weight_bytes,
+        sequence_parallel=engine.sequence_parallel,
+    )
+
+
+def cache_value_bytes(engine: EngineSheet, precision: Precision) -> int:
+    """Return the bytes of one value in an engine's KV cache."""
+    return engine.cache_value_bytes or PRECISIONS[precision].weight_bytes
+
+
+class PlacedTasks:
+    """Hold one task in many layouts of one engine on one site.
+
+    Args:
+        placed: The task in any layout of that engine.
+    """
+
+    def __init__(self, columns: LayoutColumns, placed: PlacedTask) -> None:
+        self.columns = columns
+        self.any = placed if len(columns) == 1 else placed.laid_out(columns.layout(0))
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @classmethod
+    def of(cls, placed: PlacedTask) -> "PlacedTasks":
+        """Return a table of one row."""
+        return cls(columns_of(placed.layout.engine, [placed.layout]), placed)
+
+    def with_columns(self, columns: LayoutColumns) -> "PlacedTasks":
+        """Return the task in other layouts of the same engine."""
+        return PlacedTasks(columns, self.any.laid_out(columns.layout(0)))
+
+    def of_task(self, placed: PlacedTask) -> "PlacedTasks":
+        """Return the same layouts of another placed task."""
+        return PlacedTasks(self.columns, placed)
+
+    def row(self, row: int) -> PlacedTask:
+        """Return the task in one of the layouts."""
+        return self._rows(np.array([row]))[0]
+
+    def _rows(self, rows: Ints) -> list[PlacedTask]:
+        if len(self) == 1:
+            return [self.any]
+        return [self.any.laid_out(layout) for layout in self.columns.layouts(rows)]
+
+    @cached_property
+    def local(self) -> Ints:
+        """Return the sequences of the fullest data-parallel rank. Shape (layouts,)."""
+        return np.asarray(self.by(("dp",), lambda placed: (placed.local,))[0], dtype=np.int64)
+
+    def by(
+        self, names: Sequence[str], numbers: Callable[[PlacedTask], Sequence[float] | Floats]
+    ) -> Floats:
+        """Return numbers that depend on some columns only, asked once for each of their values.
+
+        Args:
+            numbers: Answers for a layout; what it does not depend on is that of any row.
+
+        Returns:
+            Shape (*numbers, layouts).
+        """
+        if len(self) == 1:
+            return np.asarray(numbers(self.any), dtype=np.float64)[..., None]
+        key = np.zeros(len(self), dtype=np.int64)
+        for name in names:
+            column = getattr(self.columns, name)
+            key = key * (int(column.max()) + 1) + column
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
+        return np.moveaxis(asked, 0, -1)[..., inverse]

@@ -1,0 +1,47 @@
+"""What each kind of task costs and holds, one file per kind: `cost` and `memory` of a placed task.
+
+How parts are priced stands in `simulator.costs`, `simulator.generation` and `simulator.memory`.
+"""
+
+from typing import Final, Protocol
+
+from rlplan.plug_ins import PlugIns
+from simulator.costs.taskcost import TaskCost
+from simulator.memory.task_memory import TaskMemory
+from simulator.placed.task import PlacedTask
+
+
+class StageKind(Protocol):
+    """Say what a task of one kind costs and holds."""
+
+    def cost(self, placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
+        """Return seconds by cause."""
+
+    def memory(self, placed: PlacedTask) -> TaskMemory:
+        """Return the bytes on each GPU by term."""
+
+
+STAGES: Final = PlugIns[StageKind](__name__, __path__, kind="kind of task", dashes=False)
+
+
+def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
+    """Return what a task costs on its pool, in seconds by cause.
+
+    Batches of a task that generates or infers pass through it one after another; those of an update
+    are one larger batch.
+
+    Args:
+        kv_bytes: Bytes free for the KV cache on each GPU (generate); None for all that it can use.
+
+    Raises:
+        MissingFactError: Neither profile nor device sheet can price something.
+    """
+    return STAGES.load(placed.task.kind).cost(placed, kv_bytes)
+
+
+def task_memory(placed: PlacedTask) -> TaskMemory:
+    """Return the bytes that a task puts on each GPU, by term, on its fullest pipeline stage.
+
+    Tasks of one role share resident terms of one name.
+    """
+    return STAGES.load(placed.task.kind).memory(placed)

@@ -1,0 +1,18 @@
+"""A reward function on CPU workers."""
+
+from simulator.costs.rule import rule_cost
+from simulator.costs.taskcost import TaskCost, times
+from simulator.memory.task_memory import TaskMemory
+from simulator.placed.task import PlacedTask
+
+
+def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
+    """Return what the job's functions cost on all batches, one after another."""
+    assert kv_bytes is None, "nothing is generated"
+    return times(rule_cost(placed), placed.task.batches)
+
+
+def memory(placed: PlacedTask) -> TaskMemory:
+    """Return that it holds nothing on GPUs."""
+    del placed
+    return TaskMemory()
