@@ -15,6 +15,7 @@ from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
 from rlplan.model import ModelArchitecture
+from rlplan.parts import num_parameters
 from rlplan.plan import Plan
 
 MODEL = ModelArchitecture(
@@ -77,7 +78,7 @@ def product_flops(algorithm: str) -> float:
     rows, prompts = PROMPTS * SAMPLES, PROMPTS * SAMPLES // sharing
     generated = prompts * PROMPT_TOKENS + rows * (RESPONSE_TOKENS - 1)
     packed = prompts * (PROMPT_TOKENS - 1) + rows * (RESPONSE_TOKENS + 1)
-    weights = MODEL.num_parameters("lm") - MODEL.vocab_size * MODEL.hidden_size
+    weights = num_parameters(MODEL, "lm") - MODEL.vocab_size * MODEL.hidden_size
     return 2.0 * weights * (generated + packed * (forwards + 3 * updates))
 
 

@@ -15,6 +15,8 @@ class ModelArchitecture:
         ffn_size: Width of the (dense) MLP; gated MLPs have three matrices of it.
         num_experts: 0 for a dense model; then every layer is dense.
         moe_ffn_size: Width of one expert's MLP.
+        attention: The kind of part of its layers that attends, a file of `rlplan/parts/`.
+        feed_forward: The kind of part behind it; None is `experts` where it has any, else `dense-mlp`.
     """
 
     name: str
@@ -36,44 +38,14 @@ class ModelArchitecture:
     moe_ffn_size: int = 0
     rope_theta: float = 10000.0
     norm_epsilon: float = 1e-5
+    attention: str = "grouped-attention"
+    feed_forward: str | None = None
     source: str = ""
 
     @property
-    def attention_parameters(self) -> int:
-        """Return the parameters of one layer's attention: QKV, output, biases, QK norms."""
-        q = self.num_heads * self.head_dim
-        kv = self.num_kv_heads * self.head_dim
-        count = self.hidden_size * (q + 2 * kv) + q * self.hidden_size
-        if self.qkv_bias:
-            count += q + 2 * kv
-        if self.qk_norm:
-            count += 2 * self.head_dim
-        return count
-
-    @property
-    def mlp_parameters(self) -> int:
-        """Return the parameters of one layer's MLP, all experts and the router included."""
-        matrices = 3 if self.gated_mlp else 2
-        if self.num_experts:
-            return self.num_experts * matrices * self.hidden_size * self.moe_ffn_size + (
-                self.num_experts * self.hidden_size
-            )
-        return matrices * self.hidden_size * self.ffn_size
-
-    @property
-    def active_mlp_parameters(self) -> int:
-        """Return the MLP parameters that one token passes through."""
-        if not self.num_experts:
-            return self.mlp_parameters
-        matrices = 3 if self.gated_mlp else 2
-        return self.experts_per_token * matrices * self.hidden_size * self.moe_ffn_size + (
-            self.num_experts * self.hidden_size
-        )
-
-    @property
-    def layer_parameters(self) -> int:
-        """Return the parameters of one layer: attention, MLP and two norms."""
-        return self.attention_parameters + self.mlp_parameters + 2 * self.hidden_size
+    def feed_forward_part(self) -> str:
+        """Return the kind of feed-forward part of its layers."""
+        return self.feed_forward or ("experts" if self.num_experts else "dense-mlp")
 
     @property
     def embedding_parameters(self) -> int:
@@ -89,15 +61,3 @@ class ModelArchitecture:
         if head == "scalar":
             return norm + self.hidden_size
         return norm + (0 if self.tied_embeddings else self.embedding_parameters)
-
-    def num_parameters(self, head: Head = "lm") -> int:
-        """Return all parameters with a language-model or a scalar head."""
-        return (
-            self.embedding_parameters
-            + self.num_layers * self.layer_parameters
-            + self.head_parameters(head)
-        )
-
-    def kv_bytes_per_token(self, bytes_per_value: int) -> int:
-        """Return the KV-cache bytes of one token over all layers on one device (no sharding)."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * bytes_per_value

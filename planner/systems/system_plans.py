@@ -8,6 +8,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, NodeGroup, Role
 from rlplan.model import ModelArchitecture
+from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool, TaskPlan, TransitionName
 from rlplan.rules.batches import divides_prompts, divides_update
 from rlplan.rules.layouts import fits_model
@@ -74,7 +75,7 @@ def batch_by_weights(of_7b: int, job: Job, task: Task) -> int:
     Twice the parameters, half the sequences, as in benchmark/deepspeed-chat of OpenRLHF's repository:
     generation batches of 8 for 7B and 2 for 13B.
     """
-    return _nearest_power(of_7b * SCRIPTED_PARAMETERS / _model(job, task).num_parameters(), of_7b)
+    return _nearest_power(of_7b * SCRIPTED_PARAMETERS / num_parameters(_model(job, task)), of_7b)
 
 
 def batch_by_width(of_7b: int, job: Job, task: Task) -> int:

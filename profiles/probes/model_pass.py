@@ -25,6 +25,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict, freeze
 from rlplan.job import Job
 from rlplan.model import Head, ModelArchitecture
+from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.precision import PRECISIONS
 from rlplan.probing import ModelPass
 
@@ -134,7 +135,7 @@ def _fits(each: ModelPass, settings: Settings) -> bool:
     """Tell whether a pass ends in seconds and leaves room on a device; the rest is extrapolated."""
     model, plan = each.model, PRECISIONS[each.precision]
     trains = each.name in ("train", "optimizer", "gradient_reduction")
-    parameters = model.num_parameters(each.head)
+    parameters = num_parameters(model, each.head)
     tokens = each.sequences * (1 if each.name == "decode" else each.tokens)
     flops = (_TRAIN_FLOPS if trains else _FORWARD_FLOPS) * parameters * tokens
     held_bytes = parameters * plan.weight_bytes
@@ -145,7 +146,7 @@ def _fits(each: ModelPass, settings: Settings) -> bool:
     token_bytes += model.vocab_size * _LOGITS_BYTES if each.head == "lm" else 0
     cache_bytes = 0
     if each.name in ("prefill", "decode"):
-        cache_bytes = each.sequences * each.tokens * model.kv_bytes_per_token(plan.weight_bytes)
+        cache_bytes = each.sequences * each.tokens * cache_bytes_per_token(model, plan.weight_bytes)
     all_bytes = held_bytes + tokens * token_bytes + cache_bytes
     return (
         flops <= each.tp * settings.largest_pass_flops

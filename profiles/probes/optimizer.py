@@ -9,6 +9,7 @@ from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
 from profiles.probes.bench.shapes import architectures, geometric, operator_tp_sizes
 from rlplan.job import Job
 from rlplan.model import Head
+from rlplan.parts import num_parameters
 from rlplan.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:
     if job is not None:
         for model in architectures(job):
             for tp in operator_tp_sizes(model, job, settings):
-                counts |= {model.num_parameters(head) // tp for head in _HEADS}
+                counts |= {num_parameters(model, head) // tp for head in _HEADS}
     return [
         {"precision": settings.precision, "parameters": count}
         for count in sorted(counts)

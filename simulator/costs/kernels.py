@@ -3,8 +3,8 @@
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
 from rlplan.hardware import KernelRates
+from rlplan.operators import Attention, Operators
 from rlplan.precision import Precision
-from simulator.model.operators import Attention, Operators
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit
 # masks: forward reads and writes the softmax's row, reads and writes the dropout's and its mask (9);

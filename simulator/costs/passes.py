@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.operators import FP32_BYTES
 from simulator.costs.estimates import Estimates, constant, either, estimates_by
 from simulator.costs.pipeline import MicroBatches, Parts, micro_batches_of, pipeline_parts
 from simulator.costs.pricing import Setting, setting_of
@@ -17,7 +18,6 @@ from simulator.costs.sharding import (
     weight_gathers,
 )
 from simulator.costs.traffic import call_of
-from simulator.model.operators import FP32_BYTES
 from simulator.placed.task import PlacedTask, PlacedTasks
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlplan.estimate import ZERO, Estimate
 from rlplan.model import Head, ModelArchitecture
+from rlplan.operators import Batch
 from rlplan.plan import Recompute
 from simulator.costs.estimates import (
     NUMBERS,
@@ -17,7 +18,7 @@ from simulator.costs.estimates import (
     pack,
 )
 from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of
-from simulator.model.shard import Batch, layers_of_stages
+from simulator.model.weights import layers_of_stages
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction

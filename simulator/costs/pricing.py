@@ -8,6 +8,17 @@ from profiles.facts import DeviceFacts
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import USUAL_KERNELS, EngineSheet, KernelRates
 from rlplan.model import Head, ModelArchitecture
+from rlplan.operators import (
+    Attention,
+    Batch,
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Gemm,
+    Operator,
+    Operators,
+    Shard,
+)
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision
 from simulator.costs.kernels import (
@@ -21,19 +32,7 @@ from simulator.model.derived import (
     kernels_of,
     recomputed_operators,
 )
-from simulator.model.operators import (
-    Attention,
-    Collective,
-    CollectiveKind,
-    Elementwise,
-    Gemm,
-    Operator,
-    Operators,
-    embedding_operators,
-    head_operators,
-    layer_operators,
-)
-from simulator.model.shard import Batch, Shard
+from simulator.model.operators import embedding_operators, head_operators, layer_operators
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask, shard_of
 

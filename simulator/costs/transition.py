@@ -8,6 +8,7 @@ from rlplan.dataflow import expected_rounds
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import TransitionSheet
 from rlplan.layout import GenerateLayout, TrainLayout
+from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from rlplan.transfers import TransitionShape, TransitionVolume, transition_volume
@@ -43,7 +44,7 @@ def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVo
 
 def model_bytes_of(placed: PlacedTask) -> int:
     """Return the bytes of a task's whole model."""
-    return placed.model.num_parameters() * placed.formats.weight_bytes
+    return num_parameters(placed.model) * placed.formats.weight_bytes
 
 
 def transition_cost(transition: PlacedTransition) -> TaskCost:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from rlplan.estimate import Estimate, Source
 from rlplan.model import ModelArchitecture
+from rlplan.operators import Batch
 from rlplan.probing import ModelPass, PassName
 from simulator.costs.pricing import PassSeconds, Setting, pass_seconds
 from simulator.generation.grids import nodes, stretches
 from simulator.generation.replica import run_seconds
 from simulator.generation.setting import ReplicaSetting
-from simulator.model.shard import Batch, layers_of_stages
-from simulator.model.weights import layer_parameters
+from simulator.model.weights import layer_parameters, layers_of_stages
 
 Cost = Callable[[int, int], Estimate]
 

@@ -14,21 +14,19 @@ from typing import NamedTuple
 from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
+from rlplan.operators import Attention, Batch, Collective, Operator, Operators
+from rlplan.parts import attention_of
 from rlplan.precision import PRECISIONS, Precision
 from simulator.costs.pricing import Setting, price
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
 from simulator.generation.setting import ReplicaSetting
 from simulator.model.derived import kernels_of
 from simulator.model.operators import (
-    Attention,
-    Collective,
-    Operator,
-    Operators,
     embedding_operators,
     head_operators,
     layer_operators,
 )
-from simulator.model.shard import Batch, layers_of_stages, local_kv_heads
+from simulator.model.weights import layers_of_stages
 from simulator.placed.task import cache_value_bytes
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
@@ -163,10 +161,10 @@ class EngineSteps:
         if not share:
             return self._attention(running, 1, max(1, cached)) * self.stage_layers
         value_bytes = cache_value_bytes(self.engine, self.setting.precision)
-        keys = 2 * running * cached * local_kv_heads(model, tp) * model.head_dim
+        values = running * cached * attention_of(model).cached_values_per_token(model, tp)
         fixed = self._attention(1, 1, 1)
         rate = device.sheet.memory_bytes_per_second * share
-        reading = Estimate(keys * value_bytes / rate, 0.0, Source.FITTED)
+        reading = Estimate(values * value_bytes / rate, 0.0, Source.FITTED)
         return (fixed + reading) * self.stage_layers
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
@@ -201,18 +199,9 @@ class EngineSteps:
 
     def _attention(self, sequences: int, tokens: int, cached: int) -> Estimate:
         model, tp = self.model, self.setting.shard.tp
-        heads = max(1, model.num_heads // tp)
-        operator = Attention(
-            "attention",
-            max(1, sequences),
-            max(1, tokens),
-            cached,
-            heads,
-            local_kv_heads(model, tp),
-            model.head_dim,
-        )
+        core = attention_of(model).core(model, tp, max(1, sequences), max(1, tokens), cached)
         setting = replace(self.setting, precision=wide(self.setting.precision))
-        return price(setting, (operator,), part="embedding").total
+        return price(setting, core, part="embedding").total
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
         own = [each for each in operators if not isinstance(each, Attention)]

@@ -13,8 +13,12 @@ from rlplan.files.frozen import FrozenDict
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.generation.waves import most_prompts
 from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.shard import layers_of_stages
-from simulator.model.weights import largest_shard, layer_parameters, shard_parameters
+from simulator.model.weights import (
+    largest_shard,
+    layer_parameters,
+    layers_of_stages,
+    shard_parameters,
+)
 from simulator.placed.columns import Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.workload.shared_prompts import least_shared_tokens, samples_sharing

@@ -10,9 +10,9 @@ less the 3 a s^2 b of dropout's mask and output.
 from functools import lru_cache
 
 from rlplan.model import ModelArchitecture
+from rlplan.operators import FP32_BYTES, Shard
+from rlplan.parts import parts_of
 from rlplan.plan import Recompute
-from simulator.model.operators import FP32_BYTES
-from simulator.model.shard import Shard, local_kv_heads
 
 
 @lru_cache(maxsize=65536)
@@ -57,26 +57,20 @@ def layer_activation_bytes(
         return sum(both) // 2
     if recompute == "full":
         return round(outside)
-    q_heads = max(1, model.num_heads // shard.tp)
-    heads = 2 * q_heads + 2 * local_kv_heads(model, shard.tp)  # q, k, v and the output
-    kept = spread * heads * model.head_dim * shard.value_bytes
-    if fused_attention:
-        kept += spread * q_heads * FP32_BYTES
-    elif recompute == "none":
-        kept += spread * sequence_tokens * q_heads * shard.value_bytes
-    kept += _mlp_bytes(model, shard, tokens, with_product=recompute == "none")
+    kept = sum(
+        part.kept_bytes(
+            model,
+            shard,
+            tokens,
+            spread,
+            sequence_tokens,
+            fused_attention=fused_attention,
+            keeps_products=recompute == "none",
+        )
+        for part in parts_of(model)
+    )
     rows = 4 if recompute == "none" else 2
     return round(rows * outside + kept)
-
-
-def _mlp_bytes(model: ModelArchitecture, shard: Shard, tokens: int, *, with_product: bool) -> int:
-    """Return bytes of the MLP's inner activations; with experts also of the tokens dealt to them."""
-    tensors = (2 if model.gated_mlp else 1) + (1 if with_product else 0)
-    if not model.num_experts:
-        return tokens * tensors * -(-model.ffn_size // shard.tp) * shard.value_bytes
-    routed = tokens * model.experts_per_token
-    width = -(-model.moe_ffn_size // shard.tp)
-    return routed * (tensors * width + model.hidden_size) * shard.value_bytes
 
 
 def logits_bytes(

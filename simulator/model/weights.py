@@ -1,9 +1,18 @@
-"""How many parameters a device holds."""
+"""How many parameters a device holds, and what its cache takes for a token."""
 
 from functools import lru_cache
 
+from rlplan import parts
 from rlplan.model import Head, ModelArchitecture
-from simulator.model.shard import layers_of_stages, local_kv_heads
+
+
+def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each pipeline stage; what does not divide goes to the first stages.
+
+    The last stage has the output head, so it never gets a layer more than the others.
+    """
+    each, rest = divmod(num_layers, stages)
+    return tuple(each + (1 if stage < rest else 0) for stage in range(stages))
 
 
 @lru_cache(maxsize=65536)
@@ -30,29 +39,14 @@ def shard_parameters(
 @lru_cache(maxsize=16384)
 def layer_parameters(model: ModelArchitecture, tp: int, ep: int = 1) -> int:
     """Return the parameters of one layer on one of tp x ep devices."""
-    q_size = max(1, model.num_heads // tp) * model.head_dim
-    kv_size = local_kv_heads(model, tp) * model.head_dim
-    attention = model.hidden_size * (2 * q_size + 2 * kv_size)
-    if model.qkv_bias:
-        attention += q_size + 2 * kv_size
-    if model.qk_norm:
-        attention += 2 * model.head_dim
-    if model.num_experts:
-        router = model.num_experts * model.hidden_size
-        experts = model.mlp_parameters - router
-        mlp = router + -(-experts // (tp * ep))
-    else:
-        mlp = -(-model.mlp_parameters // tp)
-    return attention + mlp + 2 * model.hidden_size
+    return parts.layer_parameters(model, tp, ep)
 
 
 @lru_cache(maxsize=16384)
 def expert_parameters(model: ModelArchitecture, tp: int, pp: int, ep: int = 1) -> int:
     """Return the parameters of experts on the device that holds most layers; 0 without experts."""
-    if not model.num_experts:
-        return 0
-    experts = model.mlp_parameters - model.num_experts * model.hidden_size
-    return layers_of_stages(model.num_layers, pp)[0] * -(-experts // (tp * ep))
+    each = sum(part.expert_parameters(model, tp, ep) for part in parts.parts_of(model))
+    return layers_of_stages(model.num_layers, pp)[0] * each
 
 
 def largest_shard(model: ModelArchitecture, head: Head, tp: int, pp: int, ep: int = 1) -> int:
@@ -64,4 +58,4 @@ def largest_shard(model: ModelArchitecture, head: Head, tp: int, pp: int, ep: in
 def cache_bytes_per_token(model: ModelArchitecture, tp: int, pp: int, value_bytes: int) -> int:
     """Return the KV-cache bytes of one token on the device that holds most layers."""
     layers = layers_of_stages(model.num_layers, pp)[0]
-    return 2 * layers * local_kv_heads(model, tp) * model.head_dim * value_bytes
+    return layers * parts.attention_of(model).cached_values_per_token(model, tp) * value_bytes

@@ -15,9 +15,9 @@ from rlplan.dataflow import Task
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
 from rlplan.model import ModelArchitecture
+from rlplan.operators import Shard
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision, PrecisionPlan
-from simulator.model.shard import Shard
 from simulator.model.weights import cache_bytes_per_token, largest_shard
 from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
 from simulator.placed.site import Site

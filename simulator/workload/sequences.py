@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Job, Workload
 from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest
-from simulator.model.shard import Batch
+from rlplan.operators import Batch
 
 # Enough that the longest of a thousand is known within a few per cent.
 DESCRIBED_SEQUENCES = 16384

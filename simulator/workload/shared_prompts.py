@@ -12,7 +12,7 @@ from dataclasses import replace
 from rlplan.hardware import EngineSheet
 from rlplan.job import Workload
 from rlplan.lengths import longest
-from simulator.model.shard import Batch
+from rlplan.operators import Batch
 from simulator.workload.sequences import (
     LengthStatistics,
     expected_largest,

@@ -7,6 +7,7 @@ import pytest
 
 from profiles.catalog import load_model, read_hf_config
 from rlplan.errors import FileError
+from rlplan.parts import num_parameters
 
 LLAMA_2_70B = {
     "architectures": ["LlamaForCausalLM"],
@@ -130,7 +131,7 @@ def test_mistral_has_llama_s_parameters(tmp_path):
 def test_experts_are_found_under_their_newer_name(tmp_path):
     config = {key: value for key, value in QWEN3_30B_A3B.items() if key != "num_experts"}
     read = read_hf_config(written(tmp_path, config | {"num_local_experts": 128}))
-    assert read.num_parameters() == 30_532_122_624
+    assert num_parameters(read) == 30_532_122_624
 
 
 def test_without_key_value_heads_every_head_has_its_own(tmp_path):

@@ -1,28 +1,22 @@
 """The operators of a model: their work, counted by hand and against published rules of thumb."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.catalog import load_model
 from rlplan.model import ModelArchitecture
+from rlplan.operators import Attention, Batch, Collective, Elementwise, Gemm, Shard
+from rlplan.parts import layer_parameters, num_parameters
 from simulator.model.derived import (
     backward_operators,
     flops_of,
     kernels_of,
     recomputed_operators,
 )
-from simulator.model.operators import (
-    Attention,
-    Batch,
-    Collective,
-    Elementwise,
-    Gemm,
-    Shard,
-    embedding_operators,
-    head_operators,
-    layer_operators,
-)
+from simulator.model.operators import embedding_operators, head_operators, layer_operators
 from tests.strategies import architectures
 
 TINY = ModelArchitecture(
@@ -127,7 +121,7 @@ def test_training_llama_2_7b_is_six_flops_per_parameter_and_token():
     )
     backward += flops_of(backward_operators(head))
     assert backward == 2 * forward
-    assert forward + backward == pytest.approx(6 * model.num_parameters() * 2048, rel=0.03)
+    assert forward + backward == pytest.approx(6 * num_parameters(model) * 2048, rel=0.03)
 
 
 def test_causal_attention_counts_half_of_the_square():
@@ -139,7 +133,9 @@ def test_a_mixture_computes_its_active_experts_only():
     model = load_model("qwen3-30b-a3b")
     each = model_flops(model, batch_of(8, 1024)) / (8 * 1024)
     attention = 4 * 512.5 * model.num_heads * model.head_dim * model.num_layers
-    active = model.attention_parameters + model.active_mlp_parameters
+    chosen = replace(model, num_experts=model.experts_per_token)
+    router = (model.num_experts - chosen.num_experts) * model.hidden_size
+    active = layer_parameters(chosen) - 2 * model.hidden_size + router
     weights = 2 * (model.num_layers * active + model.embedding_parameters)
     assert each - attention == pytest.approx(weights, rel=0.01)
 

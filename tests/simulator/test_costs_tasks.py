@@ -13,7 +13,7 @@ from rlplan.lengths import Empirical, Lognormal
 from rlplan.plan import TaskPlan
 from simulator.generation.decoding import operator_steps
 from simulator.generation.setting import replica_setting_of
-from simulator.model.shard import layers_of_stages
+from simulator.model.weights import layers_of_stages
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost

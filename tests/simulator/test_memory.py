@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
+from rlplan.operators import Shard
+from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.memory.pool_memory import (
     KEPT_FREE,
@@ -18,7 +20,6 @@ from simulator.memory.pool_memory import (
 )
 from simulator.memory.task_memory import least_kv_bytes
 from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.shard import Shard
 from simulator.model.weights import cache_bytes_per_token, largest_shard, shard_parameters
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
@@ -149,11 +150,11 @@ def test_a_token_of_llama_2_7b_takes_half_a_mebibyte_of_cache():
 
 @given(architectures(max_layers=8), st.sampled_from(["lm", "scalar"]))
 def test_stages_and_ranks_together_hold_the_whole_model(model, head):
-    assert shard_parameters(model, head, 1, 1, 0) == model.num_parameters(head)
+    assert shard_parameters(model, head, 1, 1, 0) == num_parameters(model, head)
     stages = min(model.num_layers, 4)
     held = sum(shard_parameters(model, head, 1, stages, stage) for stage in range(stages))
     copied = model.embedding_parameters if model.tied_embeddings and head == "lm" else 0
-    assert held == model.num_parameters(head) + (copied if stages > 1 else 0)
+    assert held == num_parameters(model, head) + (copied if stages > 1 else 0)
 
 
 @given(architectures(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
@@ -267,7 +268,7 @@ def test_the_executors_transition_holds_its_shards_and_a_bucket(
 def test_vanilla_groups_hold_the_whole_model_while_they_regroup():
     small = colocated(transition="hybridflow-v", job=job_of(nodes=1, prompts=8, updates=1))
     forecast = peak_of(small)
-    whole = 2 * JOB.architecture("actor").num_parameters()
+    whole = 2 * num_parameters(JOB.architecture("actor"))
     kept = 2 * largest_shard(JOB.architecture("actor"), "lm", 8, 1)
     assert forecast.peak_task == "transition"
     assert forecast.terms["actor weights for generation"] == whole - kept

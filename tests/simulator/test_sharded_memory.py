@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from simulator.memory.pool_memory import transition_terms
 from simulator.model.weights import largest_shard
@@ -41,7 +42,7 @@ def test_experts_are_gathered_out_of_a_copy_of_what_the_rank_holds():
 def test_whole_weights_whose_gradients_are_sharded_are_stepped_in_shards(precision, copies):
     job = replace(JOB, precision=precision)
     held = resident(job, dp=8)
-    share = -(-JOB.architecture("actor").num_parameters() // 8)
+    share = -(-num_parameters(JOB.architecture("actor")) // 8)
     # In mixed precision the shard is the master weight, which the optimizer's states count.
     assert held.get("actor weights that are stepped", 0) == copies * 4 * share
     assert "actor weights that are stepped" not in resident(job, dp=1)

@@ -24,6 +24,7 @@ from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.model.building import causal_lm_class, family_config
 from rlplan.model import ModelArchitecture
+from rlplan.parts import cache_bytes_per_token
 
 # Read by vLLM when it is imported: it stays in this process, asks no network and binds no cores.
 os.environ |= {
@@ -123,7 +124,7 @@ class VllmEngine:
         """
         layout, shard = self._setup.layout, self._shard
         value_bytes = 4 if shard.precision == "fp32" else 2
-        token_bytes = self._architecture.kv_bytes_per_token(value_bytes) // shard.mesh.tp_size
+        token_bytes = cache_bytes_per_token(self._architecture, value_bytes) // shard.mesh.tp_size
         block_bytes = CPU_BLOCK_TOKENS * token_bytes
         blocks = -(-_longest(self._setup) // CPU_BLOCK_TOKENS)  # of one sequence; one is vLLM's own
         wanted, least = ((count * blocks + 1) * block_bytes for count in (layout.max_running, 1))

@@ -21,6 +21,7 @@ from planner.evaluation.tables.hybridflow_transition_generation_search import (
     transition_seconds,
 )
 from profiles.catalog import load_model
+from rlplan.parts import num_parameters
 from rlplan.plan import Plan
 from rlplan.precision import PRECISIONS
 from rlplan.results.reproduced import Point
@@ -209,7 +210,7 @@ def _volume_of(model: str, transition: str, what: str) -> Callable[[Point], Poin
         shape = TransitionShape(
             tp=tp, pp=pp, dp=point.gpus // (tp * pp), tp_gen=tp_gen, pp_gen=pp_gen
         )
-        model_bytes = load_model(MODELS[model]).num_parameters() * PRECISIONS["bf16"].weight_bytes
+        model_bytes = num_parameters(load_model(MODELS[model])) * PRECISIONS["bf16"].weight_bytes
         volume = transition_volume(transition, model_bytes, shape)
         sizes = {
             "received": volume.received_bytes,

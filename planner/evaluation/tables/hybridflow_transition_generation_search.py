@@ -25,6 +25,7 @@ from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
+from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan, TransitionName
 from rlplan.precision import PRECISIONS
 from rlplan.results.accuracy import Row
@@ -148,7 +149,7 @@ def transition_rows(records: Sequence[Record]) -> list[TransitionRow]:
 def _transition_row(index: int, record: Record, transition: TransitionName) -> TransitionRow:
     train, generate = _layouts(record, transition)
     model = load_model(MODELS[record["model"]])
-    model_bytes = model.num_parameters() * PRECISIONS["bf16"].weight_bytes
+    model_bytes = num_parameters(model) * PRECISIONS["bf16"].weight_bytes
     gpus = int(record["gpus"])
     placed = _placed(transition, record["model"], gpus, train, generate)
     return TransitionRow(

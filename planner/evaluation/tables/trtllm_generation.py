@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from planner.evaluation.rows import Record, fitted_on, forecast_row, row_key, skipped_row
 from planner.evaluation.settings.serving import Service, serve
 from profiles.catalog import load_device, load_engine, load_model
+from rlplan.parts import num_parameters
 from rlplan.precision import PRECISIONS, Precision
 from rlplan.results.accuracy import Row
 from simulator.placed.task import cache_value_bytes
@@ -97,7 +98,7 @@ def service_of(record: Record) -> Service:
     device, tp = DEVICES[record["gpu"]], int(record["tp"])
     prompt, response = int(record["isl"]), int(record["osl"])
     engine = load_engine(ENGINE)
-    weights = model.num_parameters() * PRECISIONS[precision].weight_bytes
+    weights = num_parameters(model) * PRECISIONS[precision].weight_bytes
     free = engine.memory_fraction * (load_device(device).memory_bytes * tp - weights)
     value_bytes = cache_value_bytes(engine, precision)
     heads = max(tp, model.num_kv_heads)

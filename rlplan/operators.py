@@ -1,0 +1,97 @@
+"""What a device computes and exchanges: operators, the part of a model that it has, and its tokens.
+
+Bytes count each tensor once per kernel that reads or writes it, kernels fused as training engines fuse them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Group = Literal["tp", "ep", "cp"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """Multiply (m x k) by (k x n), `count` times."""
+
+    name: str
+    m: int
+    k: int
+    n: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attend with `query_tokens` of each sequence over them and `cached_tokens` before them."""
+
+    name: str
+    batch: int
+    query_tokens: int
+    cached_tokens: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """Move bytes through `kernels` memory-bound kernels."""
+
+    name: str
+    num_bytes: float
+    kernels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Exchange a tensor of `num_bytes` (in full) within the group."""
+
+    name: str
+    kind: CollectiveKind
+    num_bytes: float
+    group: Group = "tp"
+
+
+Operator = Gemm | Attention | Elementwise | Collective
+Operators = tuple[Operator, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Say how one device's part of the model is cut out of the whole.
+
+    Attributes:
+        value_bytes: Bytes of one weight or activation.
+    """
+
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    value_bytes: int = 2
+    sequence_parallel: bool = False
+
+    @property
+    def splits_sequence(self) -> bool:
+        """Tell whether norms and residuals are split over the tensor-parallel ranks."""
+        return self.sequence_parallel and self.tp > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Describe the tokens of one (micro-)batch.
+
+    Attributes:
+        tokens: Query tokens of the batch, padding included where it is computed.
+        sequence_tokens: Query tokens of a sequence whose attention costs what the average one's
+            does.
+        cached_tokens: Tokens of a sequence whose keys and values lie in the cache.
+        head_tokens: Tokens that reach the output head.
+    """
+
+    sequences: int
+    tokens: int
+    sequence_tokens: int
+    cached_tokens: int = 0
+    head_tokens: int

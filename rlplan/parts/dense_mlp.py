@@ -1,0 +1,61 @@
+"""A dense feed-forward network, gated or plain: its first matrices split by columns, the last by rows."""
+
+from rlplan.model import ModelArchitecture
+from rlplan.operators import Batch, Elementwise, Gemm, Operators, Shard
+
+
+def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
+    """Return the parameters of three matrices where gated, else of two, on one device."""
+    del ep
+    return -(-matrices(model) * model.hidden_size * model.ffn_size // tp)
+
+
+def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
+    """Return that there are no experts."""
+    del model, tp, ep
+    return 0
+
+
+def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
+    """Return both products with the activation between them."""
+    del batch
+    width = -(-model.ffn_size // shard.tp)
+    return feed_forward(model, tokens, width, shard.value_bytes, count=1)
+
+
+def kept_bytes(
+    model: ModelArchitecture,
+    shard: Shard,
+    tokens: int,
+    spread_tokens: int,
+    sequence_tokens: int,
+    *,
+    fused_attention: bool,
+    keeps_products: bool,
+) -> int:
+    """Return the bytes of the inner activations."""
+    del spread_tokens, sequence_tokens, fused_attention
+    tensors = inner_tensors(model, keeps_products=keeps_products)
+    return tokens * tensors * -(-model.ffn_size // shard.tp) * shard.value_bytes
+
+
+def matrices(model: ModelArchitecture) -> int:
+    """Return the matrices of a network."""
+    return 3 if model.gated_mlp else 2
+
+
+def inner_tensors(model: ModelArchitecture, *, keeps_products: bool) -> int:
+    """Return how many tensors of the inner width are kept."""
+    return (2 if model.gated_mlp else 1) + (1 if keeps_products else 0)
+
+
+def feed_forward(
+    model: ModelArchitecture, tokens: int, width: int, value_bytes: int, count: int
+) -> Operators:
+    """Return the operators of `count` networks of one width, of so many tokens each."""
+    up = 2 if model.gated_mlp else 1
+    return (
+        Gemm("mlp up", tokens, model.hidden_size, up * width, count),
+        Elementwise("activation", count * tokens * (up + 1) * width * value_bytes),
+        Gemm("mlp down", tokens, width, model.hidden_size, count),
+    )
