@@ -125,7 +125,7 @@ def test_mistral_has_llama_s_parameters(tmp_path):
         "num_hidden_layers": 32,
         "sliding_window": 4096,
     }
-    assert read_hf_config(written(tmp_path, config)).num_parameters() == 7_241_732_096
+    assert num_parameters(read_hf_config(written(tmp_path, config))) == 7_241_732_096
 
 
 def test_experts_are_found_under_their_newer_name(tmp_path):
