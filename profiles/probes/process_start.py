@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
-from profiles.probes.bench.crew import fork_server
+from profiles.probes.bench.processes import fork_server
 from rlplan.job import Job
 
 

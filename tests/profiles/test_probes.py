@@ -7,7 +7,7 @@ import pytest
 
 from profiles.probes import load_probe, probe_names
 from profiles.probes.bench.contract import DeviceProbe, HostBench, HostProbe, JobRules, Settings
-from profiles.probes.bench.crew import Crew, ProbeError
+from profiles.probes.bench.processes import DeviceProcesses, ProbeError
 from profiles.probes.bench.repeats import MOST_REPEATS, measure_within_budget
 from profiles.sheets import load_model
 from profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
@@ -50,9 +50,9 @@ def job(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def crew():
-    with Crew("cpu", 2) as crew:
-        yield crew
+def processes():
+    with DeviceProcesses("cpu", 2) as processes:
+        yield processes
 
 
 def test_probes_are_the_files_of_their_folder():
@@ -82,13 +82,13 @@ def test_every_probe_asks_for_distinct_points_of_its_table(name, with_job, job):
 
 
 @pytest.mark.parametrize("name", DEVICE_PROBES)
-def test_every_device_probe_measures_positive_finite_seconds(name, job, crew):
+def test_every_device_probe_measures_positive_finite_seconds(name, job, processes):
     probe = load_probe(name)
     points = probe.points(job, SETTINGS)
     groups = {(point.get("kind"), point.get("direction")): point for point in reversed(points)}
     assert groups
     for point in groups.values():
-        seconds = crew.measure(probe, point, 2)
+        seconds = processes.measure(probe, point, 2)
         assert len(seconds) == 2
         assert all(math.isfinite(each) and 0 < each < 10 for each in seconds)
 
@@ -121,23 +121,26 @@ def test_every_function_of_a_job_is_a_point(job):
     assert kinds == ["rule:exact", "rule:longer"]
 
 
-def test_a_larger_product_takes_longer(crew):
+def test_a_larger_product_takes_longer(processes):
     gemm = load_probe("gemm")
     small, large = (
-        min(crew.measure(gemm, {"precision": "fp32", "m": m, "k": 256, "n": 256}, 5))
+        min(processes.measure(gemm, {"precision": "fp32", "m": m, "k": 256, "n": 256}, 5))
         for m in (1, 1024)
     )
     assert large > 5 * small
 
 
 def test_a_probe_that_fails_says_which_point_and_why():
-    with Crew("cpu", 1) as crew, pytest.raises(ProbeError, match=r"gemm .*'m': -1.*RuntimeError"):
-        crew.measure(load_probe("gemm"), {"precision": "fp32", "m": -1, "k": 4, "n": 4}, 1)
+    with (
+        DeviceProcesses("cpu", 1) as processes,
+        pytest.raises(ProbeError, match=r"gemm .*'m': -1.*RuntimeError"),
+    ):
+        processes.measure(load_probe("gemm"), {"precision": "fp32", "m": -1, "k": 4, "n": 4}, 1)
 
 
 def test_more_gpus_than_the_machine_has_are_refused():
     with pytest.raises(UserError, match="GPUs asked for: 17; torch finds"):
-        Crew("gpu", 17).__enter__()
+        DeviceProcesses("gpu", 17).__enter__()
 
 
 def test_a_lone_device_has_no_collectives(job):

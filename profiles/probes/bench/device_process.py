@@ -1,4 +1,4 @@
-"""The process of one device: it answers measuring requests until its lifeline ends."""
+"""The process of one device: it answers measuring requests until its parent's pipe ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def serve(
-    line: Connection, lifeline: Connection, kind: DeviceKind, rank: int, devices: int
+    line: Connection, parent_pipe: Connection, kind: DeviceKind, rank: int, devices: int
 ) -> None:
     """Join the other processes, say so, and answer; the main function of a device process."""
-    end_with(lifeline)
+    end_with(parent_pipe)
     bench = _bench(line, kind, rank, devices)
     if bench is None:
         return
@@ -39,15 +39,15 @@ def serve(
                 line.send(("seconds", seconds))
 
 
-def end_with(lifeline: Connection) -> None:
-    """End this process as soon as the other end of the lifeline is closed, whatever it does then."""
+def end_with(parent_pipe: Connection) -> None:
+    """End this process as soon as its parent closes the pipe, whatever it does then."""
 
     def watch() -> None:
         with contextlib.suppress(EOFError, OSError):
-            lifeline.recv_bytes()
+            parent_pipe.recv_bytes()
         os._exit(1)
 
-    threading.Thread(target=watch, name="watch-lifeline", daemon=True).start()
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
 
 def _bench(line: Connection, kind: DeviceKind, rank: int, devices: int) -> TorchBench | None:

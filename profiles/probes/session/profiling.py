@@ -15,7 +15,7 @@ from profiles.probes.bench.contract import (
     Probe,
     Settings,
 )
-from profiles.probes.bench.crew import Crew
+from profiles.probes.bench.processes import DeviceProcesses
 from profiles.probes.bench.repeats import (
     fewest_of_round,
     measure_round,
@@ -140,9 +140,9 @@ class _Session:
         on_host = [(probe, keys) for probe, keys in pending if isinstance(probe, HostProbe)]
         if on_devices:
             self.progress(self.done, self.total, "starting device processes")
-            with Crew(bench.settings.kind, bench.settings.devices) as crew:
+            with DeviceProcesses(bench.settings.kind, bench.settings.devices) as processes:
                 for probe, keys in on_devices:
-                    self._keep(probe, keys, partial(crew.measure, probe, keys))
+                    self._keep(probe, keys, partial(processes.measure, probe, keys))
         once = [(probe, keys) for probe, keys in on_host if probe.rounds == 1]
         for other, keys in once:
             self._keep(other, keys, partial(other.measure, bench, keys))

@@ -1,8 +1,8 @@
 """One process per device, all doing the same at the same time, so that neighbours are busy.
 
 The processes come from a fork server that has torch loaded. All hold the reading end of one
-lifeline, whose writing end is here: closing it, or the end of this process however it comes, ends
-them at once.
+pipe, whose writing end is here: closing it, or the end of this process however it comes, ends them
+at once.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def fork_server() -> ForkServerContext:
     return context
 
 
-class Crew:
+class DeviceProcesses:
     """Hold the device processes; use it in a `with` statement, which ends them in any case."""
 
     def __init__(self, kind: DeviceKind, devices: int) -> None:
         self._kind, self._devices = kind, devices
         self._processes: list[ForkServerProcess] = []
         self._lines: list[Connection] = []
-        self._lifeline: Connection | None = None
+        self._parent_pipe: Connection | None = None
 
     def __enter__(self) -> Self:
         """Start the processes, and wait until all are ready.
@@ -92,21 +92,21 @@ class Crew:
 
     def close(self) -> None:
         """End all processes, also one whose start was interrupted half-way."""
-        for connection in (*self._lines, *([self._lifeline] if self._lifeline else [])):
+        for connection in (*self._lines, *([self._parent_pipe] if self._parent_pipe else [])):
             with contextlib.suppress(OSError):
                 connection.close()
         for process in self._processes:
             if process.pid is None:
-                continue  # it never started, or sees the end of the lifeline
+                continue  # it never started, or sees the end of the pipe
             process.join(_STOPS_WITHIN_SECONDS)
             if process.is_alive():
                 process.kill()
                 process.join()
-        self._lines, self._processes, self._lifeline = [], [], None
+        self._lines, self._processes, self._parent_pipe = [], [], None
 
     def _start(self) -> None:
         context = fork_server()
-        held_by_all, self._lifeline = context.Pipe(duplex=False)
+        held_by_all, self._parent_pipe = context.Pipe(duplex=False)
         for rank in range(self._devices):
             ours, theirs = context.Pipe()
             self._lines.append(ours)
