@@ -31,7 +31,7 @@ from rlplan.model import ModelArchitecture
 from rlplan.results.measurement import Comparison
 from rlplan.results.searched import Candidate
 from rlplan.units import show_seconds
-from rlplan_cli.steps import measure_machine
+from rlplan_cli.measuring import measure_machine
 from simulator.validation import compare
 
 DEVICES = 2

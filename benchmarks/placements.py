@@ -22,7 +22,7 @@ from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
 from rlplan.results.searched import Candidate
 from rlplan.units import show_seconds
-from rlplan_cli.steps import measure_machine
+from rlplan_cli.measuring import measure_machine
 
 LEARNING_RATE = 1e-12
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"

@@ -14,10 +14,8 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
+from rlplan.results.stored import MEASURED_FILE, PLAN_FILE
 from rlplan.trace import Trace, sorted_spans
-
-PLAN_FILE = "plan.yaml"
-MEASURED_FILE = "measured.json"
 
 
 def execute(

@@ -21,10 +21,10 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.results.stored import PLAN_FILE
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "checkpoint.json"
-PLAN_FILE = "plan.yaml"
 VERSION = 1
 # What a run that goes on must share with the one that it continues; layouts may differ.
 CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")

@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from executor.control.checkpoints import PLAN_FILE, Checkpoint
+from executor.control.checkpoints import Checkpoint
 from executor.model.building import EMBEDDING, HEAD, causal_lm_class, family_config
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan
+from rlplan.results.stored import PLAN_FILE
 
 
 def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = None) -> None:

@@ -2,7 +2,8 @@
 
 import csv
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from planner.evaluation.rows import Record, TableReader
@@ -28,6 +29,39 @@ def about(rows: Sequence[Row]) -> str:
 def held_tables() -> tuple[Path, ...]:
     """Return the tables that the project holds, by name."""
     return tuple(sorted(HELD.glob("*.csv")))
+
+
+def read_tables(
+    paths: Sequence[Path], device: str, progress: Callable[[int, int, str], None]
+) -> dict[str, list[Row]]:
+    """Return the rows of each table by its name; of the tables that rlplan holds if none is given.
+
+    Args:
+        progress: Called with (done, total, table) before each.
+
+    Raises:
+        FileError: A file is no table of a known schema.
+        UnknownNameError: There is no such device.
+    """
+    device = load_device(device).name if device else device
+    named = table_names(list(paths) or list(held_tables()))
+    found: dict[str, list[Row]] = {}
+    for done, (name, path) in enumerate(named.items()):
+        progress(done, len(named), name)
+        found[name] = read_table(path, device=device, name=name)
+    return found
+
+
+def table_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the paths by a name each: the file's, with its folder where two files are named alike."""
+    stems = Counter(path.stem for path in paths)
+    named: dict[str, Path] = {}
+    for path in paths:
+        alone = stems[path.stem] == 1
+        name = path.stem if alone else f"{path.resolve().parent.name}/{path.stem}"
+        again = sum(each.partition(" (")[0] == name for each in named)
+        named[f"{name} ({again + 1})" if again else name] = path
+    return named
 
 
 def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:

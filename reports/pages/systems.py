@@ -17,7 +17,7 @@ from reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.files.writing import write_text
+from rlplan.files.writing import write_json, write_text, write_yaml
 from rlplan.job import Job
 from rlplan.results.systems import SystemForecast, SystemsComparison
 from rlplan.units import seconds_scale, show_seconds
@@ -25,17 +25,59 @@ from rlplan.units import seconds_scale, show_seconds
 HTML_FILE = "compare.html"
 MARKDOWN_FILE = "compare.md"
 PICTURES = "pictures"
+DOCUMENT_FILE = "compare.json"
+PLANS = "plans"
 UNEXPLAINED = "waiting between stages"
 
 
 def write_systems_page(out: Path, comparison: SystemsComparison, job: Job) -> Path:
-    """Write `compare.html`, `compare.md` and the picture into a folder; return the HTML's path."""
+    """Write the page with its picture, the document and every plan into a folder.
+
+    Returns:
+        The path of `compare.html`.
+    """
+    for system in (comparison.ours, *comparison.systems):
+        if system.plan is not None:
+            write_yaml(out / PLANS / f"{system.name}.yaml", system.plan)
+    write_json(out / DOCUMENT_FILE, comparison_document(comparison))
     content = systems_content(comparison, job)
     for drawn in content.pictures:
         write_text(out / PICTURES / drawn.file_name, drawn.file_text)
     write_text(out / MARKDOWN_FILE, markdown(content))
     write_text(out / HTML_FILE, html(content))
     return out / HTML_FILE
+
+
+def comparison_document(found: SystemsComparison) -> dict[str, object]:
+    """Return what `--json` prints: every system with its forecast's figures, plan and our speed-up."""
+    return {
+        "version": found.version,
+        "job": found.job,
+        "ours": _document(found, found.ours),
+        "systems": [_document(found, system) for system in found.systems],
+    }
+
+
+def _document(found: SystemsComparison, system: SystemForecast) -> dict[str, object]:
+    forecast = system.forecast
+    document: dict[str, object] = {
+        "name": system.name,
+        "about": system.about,
+        "feasible": forecast is not None,
+        "reason": system.reason,
+        "considered": system.considered,
+        "speed_up": found.speed_up(system),
+    }
+    if forecast is not None:
+        document |= {
+            "iteration_seconds": forecast.iteration_seconds,
+            "iteration_seconds_interval": forecast.iteration_seconds_interval,
+            "tokens_per_second": forecast.tokens_per_second,
+            "stage_seconds": forecast.stage_seconds,
+            "memory": forecast.memory,
+            "plan": system.plan,
+        }
+    return document
 
 
 def systems_content(comparison: SystemsComparison, job: Job) -> Content:

@@ -1,12 +1,18 @@
 """Rows of the accuracy tables, as text: the page, its Markdown version and the terminal share them."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 
 from reports.tables.plans import Table, columns
 from reports.tables.wording import percent, signed_percent
 from rlplan.results.accuracy import Row, Summary, TableFindings
 
 UNKNOWN = "-"
+ROW_COLUMNS = (
+    "table", "index", "label", "kind", "measured_seconds", "forecast_seconds", "error_fraction",
+    "p10_seconds", "p90_seconds", "source", "outside_range", "fitted", "skipped", "note",
+)  # fmt: skip
 
 
 def error_summary_table(summaries: Sequence[Summary]) -> Table:
@@ -61,3 +67,32 @@ def miss_table(found: TableFindings) -> Table:
             for cause, rows in causes.items()
         ),
     )
+
+
+def rows_csv(rows: Sequence[Row]) -> str:
+    """Return every row with its forecast as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ROW_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_cells(row) for row in rows)
+    return text.getvalue()
+
+
+def _cells(row: Row) -> Mapping[str, object]:
+    forecast, interval = row.forecast, row.interval_seconds
+    return {
+        "table": row.table,
+        "index": row.index,
+        "label": row.label,
+        "kind": row.kind,
+        "measured_seconds": row.measured_seconds,
+        "forecast_seconds": forecast.seconds if forecast else None,
+        "error_fraction": row.error_fraction,
+        "p10_seconds": interval[0] if interval else None,
+        "p90_seconds": interval[1] if interval else None,
+        "source": forecast.source.label if forecast else None,
+        "outside_range": forecast.outside_range if forecast else None,
+        "fitted": row.fitted,
+        "skipped": row.skipped,
+        "note": row.note,
+    }

@@ -41,19 +41,20 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every row of published tables, and print how far off the forecasts are."""
-    from planner.evaluation.summary import summarise
-    from reports.tables.accuracy import error_summary_table, skipped_table
-    from rlplan.files.writing import plain
-    from rlplan_cli.accuracy_steps import forecast_tables, write_page, write_rows
+    from planner.evaluation.reading import about, read_tables
+    from planner.evaluation.summary import findings_of, summarise
+    from reports.pages.accuracy import write_accuracy_page
+    from reports.tables.accuracy import error_summary_table, rows_csv, skipped_table
+    from rlplan.files.writing import plain, write_text
     from rlplan_cli.outputs import check_files, check_folder
 
     check_files({"--rows": rows}, inputs=tables or [])
     check_folder("--report", report)
     with progress_bar("accuracy") as progress:
-        found = forecast_tables(tables or [], device, progress)
+        found = read_tables(tables or [], device, progress)
     summaries = [summarise(each, name) for name, each in found.items()]
     if rows is not None:
-        write_rows(rows, [row for each in found.values() for row in each])
+        write_text(rows, rows_csv([row for each in found.values() for row in each]))
     if as_json:
         document = {"tables": [plain(each, drop_none=False) for each in summaries]}
         sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
@@ -72,6 +73,7 @@ def command(
             "--report",
             str(report),
         ]
-        say(f"written: {write_page(report, found, shlex.join(command_line))}")
+        findings = [findings_of(name, each, about(each)) for name, each in found.items()]
+        say(f"written: {write_accuracy_page(report, findings, shlex.join(command_line))}")
     if rows is not None:
         say(f"written: {rows}")

@@ -37,21 +37,21 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare our best plan with what DeepSpeed-Chat, OpenRLHF, verl and others can run."""
+    from executor.learning.rules import check_rule_names
     from planner.systems.comparing import compare_systems
     from profiles.catalog import load_job
     from profiles.facts import load_facts
-    from rlplan_cli.comparing import comparison_document, wanted_systems, write_comparison
+    from reports.pages.systems import comparison_document, write_systems_page
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.steps import check_rule_name
 
-    names = wanted_systems(systems)
+    names = _wanted(systems)
     resolved = load_job(job)
-    check_rule_name(resolved, job)
+    check_rule_names(resolved, job)
     check_folder("--out", out)
     facts = load_facts(resolved, profile)
     with progress_bar("compare") as progress:
         found = compare_systems(resolved, facts, names, progress=progress)
-    page = write_comparison(out, found, resolved) if out is not None else None
+    page = write_systems_page(out, found, resolved) if out is not None else None
     if as_json:
         echo_json(comparison_document(found))
     else:
@@ -75,3 +75,23 @@ def _print(found: SystemsComparison) -> None:
     print_table("Iteration by stage", stages_table(found))
     print_table("Memory", systems_memory_table(found), spare=("Largest term", "Peak during"))
     say(verdict(found))
+
+
+def _wanted(text: str) -> list[str] | None:
+    """Return the systems named in an option, in order; None for all.
+
+    Raises:
+        UnknownNameError: There is no system of a name.
+        UserError: The option names nothing.
+    """
+    from planner.systems.baselines import load_baseline
+    from rlplan.errors import UserError
+
+    if not text:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UserError(f"--systems: names no system; found {text!r}; see: rlplan compare --help")
+    for name in names:
+        load_baseline(name)
+    return names

@@ -31,12 +31,12 @@ def command(
 ) -> None:
     """Profile this machine, plan a small PPO job, run it on Ray, and compare with the forecast."""
     from rlplan.units import show_seconds
+    from rlplan_cli.commands.report import report_run
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.steps import (
+    from rlplan_cli.running import (
         check_warmup,
         compare_run,
         print_errors,
-        report_run,
         require_execution,
         run_plan,
     )
@@ -76,8 +76,9 @@ def _plan(out: Path) -> SearchResult:
     from profiles.catalog import load_job
     from profiles.facts import load_facts
     from rlplan.files.writing import write_json, write_yaml
+    from rlplan.results.stored import PLAN_FILE, SEARCH_FILE, TRACE_FILE
     from rlplan.units import show_seconds
-    from rlplan_cli.steps import PLAN_FILE, SEARCH_FILE, TRACE_FILE, measure_machine
+    from rlplan_cli.measuring import measure_machine
     from rlplan_cli.terminal import progress_bar
     from simulator.timeline.perfetto import trace_events
 

@@ -55,12 +55,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
+    from executor.learning.rules import check_rule_names, rule_functions
     from planner.answers.completion import load_plan
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.steps import (
-        check_executable,
-        check_new_run,
-        check_rule_name,
+    from rlplan_cli.running import (
         check_warmup,
         compare_run,
         print_errors,
@@ -72,13 +70,15 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_warmup(warmup, iterations)
     check_folder("--out", out)
     check_folder("--export", export)
-    check_new_run(out, resume)
+    _check_new_run(out, resume)
     complete, facts = load_plan(plan, profile)
     require_execution()
-    check_rule_name(complete.job, plan)
-    check_executable(complete, plan)
+    check_rule_names(complete.job, plan)
+    rule_functions(complete.job, plan.parent)
+    from executor.control.capabilities import check_runnable
     from executor.control.run import Saving
 
+    check_runnable(complete, str(plan))
     saving = Saving(every=checkpoint_every, keep=keep, resume=resume, export=export)
     forecast = simulate(complete, facts)
     run = run_plan(
@@ -96,3 +96,22 @@ def command(  # noqa: PLR0917 -- one parameter an option
         return
     print_errors(comparison)
     say(f"run written to {out}")
+
+
+def _check_new_run(out: Path, resume: Path | None = None) -> None:
+    """Refuse a folder that holds a finished run, so that no measurement is replaced.
+
+    Args:
+        resume: What the run begins with; one that goes on in its own folder ends later, and is
+            measured anew.
+
+    Raises:
+        FileError: Names the folder.
+    """
+    from rlplan.errors import FileError
+    from rlplan.results.stored import MEASURED_FILE
+
+    start = resume.resolve() if resume is not None else None
+    goes_on = start is not None and out.resolve() in (start, *start.parents)
+    if (out / MEASURED_FILE).exists() and not goes_on:
+        raise FileError(str(out), "holds a run already", allowed="a folder without one (--out)")

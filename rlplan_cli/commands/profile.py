@@ -57,8 +57,9 @@ def measure(
         return
     from profiles.catalog import load_job
     from profiles.tables.summary import summarize
+    from rlplan_cli.measuring import measure_machine
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.steps import measure_machine, require_execution
+    from rlplan_cli.running import require_execution
 
     resolved = load_job(job) if job else None
     check_folder("--out", out)

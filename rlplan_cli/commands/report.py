@@ -1,11 +1,18 @@
 """`rlplan report RUN|PLAN`: the pages that lay the forecast beside the measurement."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, say
+
+if TYPE_CHECKING:
+    from rlplan.plan import Plan
+    from rlplan.results.forecast import Forecast
+    from rlplan.results.searched import SearchResult
 
 EXAMPLE = "Example: rlplan report runs/first --search search.json --out report"
 
@@ -33,8 +40,8 @@ def command(
     """Write a report (HTML without any network, Markdown, SVG) of a run or of a plan's forecast."""
     from planner.answers.completion import load_plan
     from planner.answers.explain import with_nearest_fit
+    from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_search
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.steps import FORECAST_FILE, PLAN_FILE, read_forecast, read_search, report_run
     from simulator.simulate import simulate
 
     is_run = source.is_dir()
@@ -52,3 +59,28 @@ def command(
         echo_json({"report": str(page)})
         return
     say(f"report: {page}")
+
+
+def report_run(
+    out: Path, plan: Plan, forecast: Forecast, run_folder: Path | None, search: SearchResult | None
+) -> Path:
+    """Write the report of a plan, and of its run if there is one; return the HTML's path."""
+    from dataclasses import replace
+
+    from reports.pages.report import write_report
+    from reports.panels import Subject
+
+    subject = Subject(plan=plan, forecast=forecast, search=search)
+    if run_folder is not None:
+        from executor.control.metrics import read_metrics
+        from rlplan.results.stored import read_run
+        from simulator.validation import compare
+
+        run = read_run(run_folder)
+        subject = replace(
+            subject,
+            run=run,
+            comparison=compare(forecast, run),
+            metrics=read_metrics(run_folder),
+        )
+    return write_report(out, subject)

@@ -72,10 +72,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
+    from executor.learning.rules import check_rule_names
     from planner.requests.drafts import load_request
     from profiles.facts import load_facts
     from rlplan_cli.outputs import check_files
-    from rlplan_cli.steps import check_rule_name
 
     limits: dict[str, float | None] = {
         "--max-gpus": max_gpus,
@@ -86,7 +86,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     given, pinned = load_request(job)
     resolved = asked(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
-    check_rule_name(resolved, job)
+    check_rule_names(resolved, job)
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     _check_plot(plot, names)
@@ -124,7 +124,7 @@ def _search(
 ) -> None:
     from planner.answers.best_plans import best_plans
     from rlplan.files.writing import write_json, write_yaml
-    from rlplan_cli.steps import search_document
+    from rlplan.results.stored import search_document
 
     with progress_bar("search") as progress:
         found = best_plans(job, facts, pinned=pinned, seconds=seconds, progress=progress)

@@ -40,17 +40,18 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings."""
+    from executor.learning.rules import check_rule_names
     from planner.answers.completion import load_plan
     from planner.answers.explain import with_nearest_fit
     from rlplan.files.writing import write_json, write_yaml
+    from rlplan.results.stored import PLAN_FILE
     from rlplan_cli.outputs import check_files
-    from rlplan_cli.steps import PLAN_FILE, check_rule_name
     from simulator.simulate import simulate
     from simulator.timeline.perfetto import trace_events
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
     complete, facts = load_plan(file, profile)
-    check_rule_name(complete.job, file)
+    check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     forecast = with_nearest_fit(simulate(complete, facts, iterations=iterations), complete, facts)
     if trace is not None:

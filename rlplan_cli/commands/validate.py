@@ -17,14 +17,8 @@ def command(
 ) -> None:
     """Compare a run with the forecast stored in it, or with a new one from --profile."""
     from planner.answers.completion import load_plan
-    from rlplan_cli.steps import (
-        FORECAST_FILE,
-        PLAN_FILE,
-        compare_run,
-        print_errors,
-        read_forecast,
-        read_run,
-    )
+    from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_run
+    from rlplan_cli.running import compare_run, print_errors
     from simulator.simulate import simulate
 
     measured = read_run(run)

@@ -6,11 +6,12 @@ file, and returns a number. A job may also name a function of a file of its own.
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
 
 Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]
@@ -37,6 +38,42 @@ def load_rule(spec: str, folder: Path) -> Rule:
         return _checked(_load_from_file(spec, folder), spec)
     hint = "or name a function of your own as path/to/file.py:name"
     return _checked(RULES.load(spec, hint=hint), spec)
+
+
+def rule_functions(job: Job, folder: Path) -> dict[str, Rule]:
+    """Return the functions that judge a job's responses, by the names that the job has for them.
+
+    Raises:
+        UserError: There is no such function, or its file cannot be imported.
+    """
+    return {name: load_rule(name, folder) for _, name in _named(job)}
+
+
+def check_rule_names(job: Job, file: Path) -> None:
+    """Refuse a job whose rules are no built-in ones; a rule of the user's own is not imported.
+
+    Raises:
+        FileError: Names the job's file, and the built-in rules.
+    """
+    for field, name in _named(job):
+        if ":" not in name and name not in rule_names():
+            raise FileError(
+                str(file),
+                "no such reward rule",
+                field=f"rewards.{field}",
+                value=name,
+                allowed=", ".join(rule_names()) + ", or path/to/file.py:name",
+                nearest=nearest_name(name, rule_names()),
+            )
+
+
+def _named(job: Job) -> Iterator[tuple[str, str]]:
+    """Yield the rules of a job with the fields that name them."""
+    if job.rewards is not None:
+        for field in ("function", "cost_function"):
+            name = getattr(job.rewards, field)
+            if name is not None:
+                yield field, name
 
 
 def _load_from_file(spec: str, folder: Path) -> Rule:

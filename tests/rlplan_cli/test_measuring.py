@@ -1,4 +1,4 @@
-"""What commands hand from room to room."""
+"""What a profile of a job times beside its passes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from profiles.catalog import load_job
 from rlplan.errors import UserError
 from rlplan.job import Rewards
-from rlplan_cli.steps import ROWS_OF_RULES, job_rules
+from rlplan_cli.measuring import ROWS_OF_RULES, job_rules
 
 DEMO = Path(__file__).parents[2] / "rlplan_cli" / "demo_job"
 

@@ -1,0 +1,73 @@
+"""The files in which plans, runs and searches are kept, and how they are read again."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlplan.errors import FileError
+from rlplan.files.decoding import check_version, decode, load_json
+from rlplan.files.writing import plain
+from rlplan.results.forecast import FORECAST_VERSION, Forecast
+from rlplan.results.measurement import RUN_VERSION, MeasuredRun
+from rlplan.results.searched import SEARCH_VERSION, SearchResult
+
+PLAN_FILE = "plan.yaml"
+FORECAST_FILE = "forecast.json"
+MEASURED_FILE = "measured.json"
+COMPARISON_FILE = "validation.json"
+SEARCH_FILE = "search.json"
+TRACE_FILE = "trace.json"
+
+T = TypeVar("T")
+
+
+def read_run(folder: Path) -> MeasuredRun:
+    """Return the measurements of a run's folder.
+
+    Raises:
+        FileError: The folder holds no run.
+    """
+    if folder.is_dir() and not (folder / MEASURED_FILE).exists():
+        raise FileError(
+            str(folder),
+            f"holds no {MEASURED_FILE}",
+            allowed="the folder of a finished `rlplan execute`",
+        )
+    path = folder / MEASURED_FILE
+    return decode(MeasuredRun, _load(path, RUN_VERSION, "measured run"), str(path))
+
+
+def read_forecast(path: Path) -> Forecast:
+    """Return a stored forecast.
+
+    Raises:
+        FileError: The file is missing or holds none.
+    """
+    return decode(Forecast, _load(path, FORECAST_VERSION, "forecast"), str(path))
+
+
+def read_search(path: Path) -> SearchResult:
+    """Return a stored search result.
+
+    Raises:
+        FileError: The file is missing or holds none.
+    """
+    data = _load(path, SEARCH_VERSION, "search result")
+    own = {each.name for each in fields(SearchResult)}
+    repeated = {each.name for each in fields(Forecast)} - own
+    kept = {name: value for name, value in data.items() if name not in repeated}
+    return decode(SearchResult, kept, str(path))
+
+
+def search_document(found: SearchResult) -> dict[str, object]:
+    """Return a search result as `--json` and files hold it, below the forecast of its best plan.
+
+    Who reads what `simulate --json` prints can read this too.
+    """
+    return {**plain(found.plans[0].forecast), **plain(found)}
+
+
+def _load(path: Path, version: int, what: str) -> Any:  # noqa: ANN401 -- what a file holds
+    data = load_json(path)
+    check_version(data, version, str(path), what)
+    return data

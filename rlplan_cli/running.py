@@ -1,0 +1,97 @@
+"""Running a plan and comparing it with its forecast: `rlplan execute`, `rlplan validate`, the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlplan_cli.terminal import print_table, progress_bar, say
+
+if TYPE_CHECKING:
+    from executor.control.run import Saving
+    from rlplan.plan import Plan
+    from rlplan.results.forecast import Forecast
+    from rlplan.results.measurement import Comparison, MeasuredRun
+
+# Columns that the error table can spare on a narrow terminal, the last first.
+_SPARE_OF_ERRORS = ("Source of the forecast", "Measured p10 to p90")
+
+
+def require_execution() -> None:
+    """Say how to install what execution needs, if it is not there.
+
+    Raises:
+        UserError: torch, ray or transformers is missing.
+    """
+    from importlib.util import find_spec
+
+    from rlplan.errors import UserError
+
+    missing = [name for name in ("torch", "ray", "transformers") if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"running a plan needs {', '.join(missing)}; install them with: pip install 'rlplan[execute]'"
+        )
+
+
+def check_warmup(warmup: int, iterations: int) -> None:
+    """Refuse a warm-up that leaves nothing to measure.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    if warmup >= iterations:
+        problem, allowed = "leaves no iteration to measure", f"below {iterations} (--iterations)"
+        raise FileError("--warmup", problem, value=warmup, allowed=allowed)
+
+
+def run_plan(
+    plan: Plan,
+    out: Path,
+    *,
+    iterations: int,
+    warmup: int,
+    seed: int,
+    folder: Path | None,
+    saving: Saving | None = None,
+) -> MeasuredRun:
+    """Carry a plan out on Ray, in the folder `out`."""
+    from executor.execute import execute
+
+    with progress_bar("execute", lines=True) as progress:
+        return execute(
+            plan,
+            out,
+            iterations=iterations,
+            warmup=warmup,
+            seed=seed,
+            folder=folder,
+            progress=progress,
+            saving=saving,
+        )
+
+
+def compare_run(out: Path, forecast: Forecast, run: MeasuredRun) -> Comparison:
+    """Compare a run with its forecast and store both beside it."""
+    from rlplan.files.writing import write_json
+    from rlplan.results.stored import COMPARISON_FILE, FORECAST_FILE
+    from simulator.validation import compare
+
+    comparison = compare(forecast, run)
+    write_json(out / FORECAST_FILE, forecast)
+    write_json(out / COMPARISON_FILE, comparison)
+    return comparison
+
+
+def print_errors(comparison: Comparison) -> None:
+    """Print forecast against measurement, task by task, and what keeps them from being comparable."""
+    from reports.tables.plans import error_table
+    from reports.tables.wording import other_lengths
+
+    title = "Forecast against measurement"
+    print_table(title, error_table(comparison), spare=_SPARE_OF_ERRORS)
+    unlike = other_lengths(comparison)
+    if unlike:
+        say(unlike)
