@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
+from executor.model.building import HEAD
 from executor.parallel.meshes import RankMesh
 from executor.parallel.tensor_parallel import PARTIAL_GRADIENT_MODULES
 
@@ -39,15 +40,14 @@ class FlatParameters:
         modules: The rank's stages; their parameters, plain or DTensor, are replaced by views.
         device: Where the flat tensors are.
         trainable: Whether a flat gradient is kept as well.
-        shared: Name of a parameter of which another pipeline stage has a copy.
-        owner: Whether this rank's is the original, not the copy.
+        tied: Name of a parameter of which another pipeline stage has a copy; the head is the copy.
         multiple: Number of elements by which `stored_values` divides.
         keeps: Tells by its name whether a parameter is one of these; None: all are.
 
     Attributes:
         values: All weights, one after another as `entries` say.
         stored_values: The same with zeros at the end, up to a multiple of elements.
-        shared: Where that parameter lies in `values`; empty where there is none.
+        tied: Where that parameter lies in `values`; empty where there is none.
     """
 
     def __init__(
@@ -56,8 +56,7 @@ class FlatParameters:
         device: torch.device,
         *,
         trainable: bool,
-        shared: str = "",
-        owner: bool = True,
+        tied: str = "",
         multiple: int = 1,
         keeps: Callable[[str], bool] | None = None,
     ) -> None:
@@ -71,10 +70,10 @@ class FlatParameters:
         )
         partial = [e.stop for e in self.entries if is_partial(e.name) and e.dimension is None]
         self.partial_stop = max([self.sharded_stop, *partial])
-        self.shared = next(
-            (slice(e.start, e.stop) for e in self.entries if e.name == shared), slice(0, 0)
+        self.tied = next(
+            (slice(e.start, e.stop) for e in self.entries if e.name == tied), slice(0, 0)
         )
-        self._copied = slice(0, 0) if owner else self.shared
+        self._copied = self.tied if tied == HEAD else slice(0, 0)
         stored = -(-size // multiple) * multiple
         self.stored_values = torch.zeros(stored, device=device)
         self.stored_gradients = torch.zeros(stored, device=device) if trainable else None

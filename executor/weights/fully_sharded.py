@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from executor.model.building import StageModel
+from executor.model.building import HEAD, StageModel
 from executor.model.experts import is_expert
 from executor.parallel.meshes import RankGroup, RankMesh
 from executor.weights.flat import distinct_parameters, entries_of, is_partial, local_part
@@ -27,8 +27,8 @@ class FullyShardedParameters:
 
     Attributes:
         entries: Where parameters lie in what `whole_values` returns.
-        shared: Name of a parameter of which another pipeline stage has a copy; empty: none.
-        owner: Whether this rank's is the original, not the copy.
+        tied: Name of a parameter of which another pipeline stage has a copy; empty: none. The head is
+            the copy.
     """
 
     def __init__(
@@ -37,12 +37,11 @@ class FullyShardedParameters:
         mesh: RankMesh,
         *,
         stays_whole: bool,
-        shared: str = "",
-        owner: bool = True,
+        tied: str = "",
     ) -> None:
         found = distinct_parameters(stages)
         self.entries = entries_of(found)
-        self.shared, self.owner, self._mesh, self._stages = shared, owner, mesh, stages
+        self.tied, self._mesh, self._stages = tied, mesh, stages
         self._owners = {name: owners[0] for name, _, owners in found}
         assert mesh.mesh is not None, "one rank shards nothing"
         self._stays_whole = stays_whole
@@ -200,7 +199,7 @@ class FullyShardedOptimizer(ShardOptimizer):
         for name, gradient in self._gradients():
             if is_partial(name):
                 self._mesh.sum_over_tp(gradient)
-            if name == self._weights.shared:
+            if name == self._weights.tied:
                 dist.all_reduce(gradient, group=self._mesh.ends)
 
     def squared_norm(self) -> Tensor:
@@ -208,7 +207,7 @@ class FullyShardedOptimizer(ShardOptimizer):
         mesh, cut = self._mesh, {e.name for e in self._weights.entries if e.dimension is not None}
         squares = torch.zeros((), device=mesh.device)
         for name, gradient in self._gradients():
-            if name == self._weights.shared and not self._weights.owner:
+            if name == self._weights.tied == HEAD:
                 continue
             share = 1.0 if name in cut else 1 / mesh.tp_size
             squares = squares + share * gradient.square().sum()

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import lcm
-from typing import TypedDict
 
 import torch
 
@@ -18,7 +17,7 @@ from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertPara
 from executor.weights.flat import FlatParameters
 from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.weights.offloading import HostOffload
-from executor.weights.optimizers import ReplicatedOptimizer, ShardedOptimizer, ShardOptimizer
+from executor.weights.optimizers import FlatOptimizer, ShardOptimizer
 from executor.weights.shared_parameters import SharedParameters
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import TaskPlan
@@ -180,21 +179,31 @@ def _with_weights(
 ) -> ModelShard:
     """Return the shard of stages whose weights are laid out, and its trainer, as the layout says."""
     rate, zero = learning_rate, layout.zero if layout is not None else 0
-    shared = _shared_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
-    ends: Shared = {"shared": shared, "owner": shared != HEAD}
+    name = _tied_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
+
+    def flat_part(copies: RankGroup, keeps: Callable[[str], bool] | None, tied: str = "") -> Part:
+        """Return flat weights of which so many ranks have copies, and what steps them."""
+        slices = copies.size if rate is not None and zero else 1
+        trainable = rate is not None
+        flat = FlatParameters(
+            stages, mesh.device, trainable=trainable, multiple=slices, keeps=keeps, tied=tied
+        )
+        if rate is None:
+            return flat, None
+        return flat, FlatOptimizer(flat, mesh, copies, rate, sharded=zero > 0)
+
     parts: list[Part]
     if zero > 1 and mesh.copies.size > 1:
         stays_whole = zero < WEIGHTS_SHARDED and rate is not None
-        sharded = FullyShardedParameters(stages, mesh, stays_whole=stays_whole, **ends)
+        sharded = FullyShardedParameters(stages, mesh, stays_whole=stays_whole, tied=name)
         trainer = FullyShardedOptimizer(sharded, mesh, rate) if rate is not None else None
         parts = [(sharded, trainer)]
     elif mesh.experts.size == 1:
-        parts = [_flat_part(stages, mesh, mesh.copies, rate, zero, None, ends)]
+        parts = [flat_part(mesh.copies, None, name)]
     else:
-        no_ends: Shared = {"shared": "", "owner": True}
         parts = [
-            _flat_part(stages, mesh, mesh.copies, rate, zero, _is_no_expert, ends),
-            _flat_part(stages, mesh, mesh.expert_copies, rate, zero, is_expert, no_ends),
+            flat_part(mesh.copies, lambda name: not is_expert(name), name),
+            flat_part(mesh.expert_copies, is_expert),
         ]
     if mesh.experts.size == 1:
         ((weights, optimizer),) = parts
@@ -205,39 +214,8 @@ def _with_weights(
     return ModelShard(stages, joined, mesh, head, precision, both)
 
 
-def _flat_part(
-    stages: tuple[StageModel, ...],
-    mesh: RankMesh,
-    copies: RankGroup,
-    rate: float | None,
-    zero: int,
-    keeps: Callable[[str], bool] | None,
-    ends: "Shared",
-) -> "Part":
-    """Return flat weights that so many ranks have copies of, and what steps them."""
-    slices = copies.size if rate is not None and zero else 1
-    trainable = rate is not None
-    flat = FlatParameters(
-        stages, mesh.device, trainable=trainable, multiple=slices, keeps=keeps, **ends
-    )
-    if rate is None:
-        return flat, None
-    kind = ShardedOptimizer if zero else ReplicatedOptimizer
-    return flat, kind(flat, mesh, copies, rate)
-
-
-def _is_no_expert(name: str) -> bool:
-    return not is_expert(name)
-
-
-class Shared(TypedDict):
-    """Name the parameter of which another pipeline stage has a copy, and say whose is the original."""
-
-    shared: str
-    owner: bool
-
-
-def _shared_name(stages: Sequence[StageModel], mesh: RankMesh) -> str:
+def _tied_name(stages: Sequence[StageModel], mesh: RankMesh) -> str:
+    """Return the name of the parameter here of which the other end of the pipeline has a copy."""
     mesh.tie_ends()
     if stages[0].first:
         return EMBEDDING
