@@ -14,21 +14,17 @@ class Tokenizer(Protocol):
     @property
     def vocab_size(self) -> int:
         """Return how many ids a model's embedding must hold."""
-        ...
 
     @property
     def pad_id(self) -> int:
         """Return the id that fills rows up; models never see it attended."""
-        ...
 
     @property
     def eos_id(self) -> int:
         """Return the id that ends a response."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a prompt, with what the tokenizer puts before a text."""
-        ...
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
         """Return a chat as text and ids, up to where the answer begins.
@@ -36,11 +32,9 @@ class Tokenizer(Protocol):
         Raises:
             ValueError: There is no chat template, or it does not take these messages.
         """
-        ...
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of ids, without special tokens."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,31 +96,16 @@ def attention_of_one_query(query: Tensor, key: Tensor, value: Tensor, scaling: f
     return (weights.to(value.dtype) @ value).reshape(batch, 1, heads, width)
 
 
-def recomputed_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | SequenceSlots | None,
-    **settings: Any,
-) -> tuple[Tensor, None]:
+def recomputed_attention(*inputs: Any, **settings: Any) -> tuple[Tensor, None]:
     """Return the same as `packed_attention`, computed again in the backward pass.
 
     Selective recomputation: what is large for its arithmetic (Korthikanti et al. 2022,
     arXiv:2205.05198, section 5).
     """
     if not torch.is_grad_enabled():
-        return packed_attention(module, query, key, value, attention_mask, **settings)
+        return packed_attention(*inputs, **settings)
     result: tuple[Tensor, None] = checkpoint(
-        packed_attention,
-        module,
-        query,
-        key,
-        value,
-        attention_mask,
-        use_reentrant=False,
-        preserve_rng_state=False,
-        **settings,
+        packed_attention, *inputs, use_reentrant=False, preserve_rng_state=False, **settings
     )
     return result
 

@@ -19,6 +19,7 @@ from executor.parallel.meshes import RankMesh
 EXPERTS = "experts"
 
 
+# By hand: DTensors give the same gradients and take two and a half times as long (two ranks with Gloo).
 class _SharedInput(torch.autograd.Function):
     """Pass a tensor on to slices of a product; sum up the gradients that come back from them."""
 

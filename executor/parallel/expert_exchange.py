@@ -18,6 +18,8 @@ from executor.parallel.meshes import RankGroup
 Counts = Sequence[int]
 
 
+# By hand: torch's functional collectives give the same gradients and take one and a half times as long
+# (two ranks with Gloo, 256 rows of 64). What they replace is deprecated.
 class _Exchanged(torch.autograd.Function):
     """Send rows to other ranks; their gradients come back the same way."""
 

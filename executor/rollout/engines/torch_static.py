@@ -2,7 +2,7 @@
 
 A wave is prefilled whole, a prompt once for all of its samples, and decoded until its last response
 ends. Through a pipeline it goes in as many parts as there are stages, one behind another, so that no
-stage waits while another one works. Every sequence uniforms from random numbers of its own, so its
+stage waits while another one works. Every sequence is sampled by random numbers of its own, so its
 tokens depend neither on the layout nor on its neighbours.
 """
 
