@@ -17,10 +17,10 @@ from pathlib import Path
 
 from profiles.catalog import load_engine, load_model, resolve_job
 from profiles.facts import load_facts
-from profiles.tables.fingerprint import read_fingerprint
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
 from rlplan.lengths import Lengths, Lognormal, Uniform, sample_lengths
+from rlplan.machine import read_fingerprint
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.units import gib_from_bytes
 from simulator.costs.pricing import setting_on

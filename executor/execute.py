@@ -7,11 +7,12 @@ from executor.control.checkpoints import check_checkpoints_of, check_continues, 
 from executor.control.export import export_actor
 from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.control.run import Progress, Run, Saving
-from executor.control.start import check_machine, gpu_names, machine_fingerprint
+from executor.control.start import check_machine, gpu_names
 from executor.data.workload import PromptBatches
 from executor.workers.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml
+from rlplan.machine import read_fingerprint
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE
@@ -81,7 +82,7 @@ def execute(
         ),
         warmup_iterations=warmup_iterations,
         memory_peak_bytes=FrozenDict(run.peaks),
-        machine=machine_fingerprint(gpu_names()),
+        machine=read_fingerprint(gpu_names()),
         response_tokens=_mean_response(out, warmup_iterations),
     )
     write_json(out / MEASURED_FILE, measured)

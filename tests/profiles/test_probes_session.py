@@ -11,16 +11,16 @@ import pytest
 
 from profiles.probes.session import profile_machine
 from profiles.sheets import load_model
-from profiles.tables.fingerprint import (
+from profiles.tables.table import TABLES, read_profile
+from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup, Workload
+from rlplan.machine import (
     fingerprint_digest,
     matches,
     read_fingerprint,
     usable_cores,
 )
-from profiles.tables.table import TABLES, read_profile
-from rlplan.errors import FileError, UnknownNameError, UserError
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = load_model("tiny")

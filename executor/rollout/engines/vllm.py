@@ -23,6 +23,7 @@ from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.model.building import causal_lm_class, family_config
+from rlplan.machine import memory_bytes
 from rlplan.model import ModelArchitecture
 from rlplan.parts import cache_bytes_per_token
 
@@ -128,8 +129,7 @@ class VllmEngine:
         block_bytes = CPU_BLOCK_TOKENS * token_bytes
         blocks = -(-_longest(self._setup) // CPU_BLOCK_TOKENS)  # of one sequence; one is vLLM's own
         wanted, least = ((count * blocks + 1) * block_bytes for count in (layout.max_running, 1))
-        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        share = int(layout.memory_fraction * memory_bytes / layout.gpus)
+        share = int(layout.memory_fraction * memory_bytes() / layout.gpus)
         if share - shard.flat.weight_bytes < least:
             raise InfeasibleError(
                 f"tasks.actor.generate.memory_fraction {layout.memory_fraction} is"

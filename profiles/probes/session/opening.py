@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from profiles.tables.fingerprint import fingerprint_digest, matches, read_fingerprint
 from profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
 from rlplan.errors import FileError, UserError
+from rlplan.machine import fingerprint_digest, matches, read_fingerprint
 
 
 def open_profile(out: Path, name: str, device: str, devices: int) -> Profile:

@@ -1,4 +1,4 @@
-"""What identifies the machine that a profile was measured on.
+"""What identifies the machine that a profile or a run was measured on.
 
 Read from the operating system alone, so that a profile can be recognised where torch is not
 installed and where no GPU tool is on the path.
@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,12 @@ _CPU_INFO = Path("/proc/cpuinfo")
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
-def read_fingerprint() -> FrozenDict[str, str]:
-    """Return what is known of this machine: its hardware, system and Python, as text."""
+def read_fingerprint(gpus: Sequence[str] | None = None) -> FrozenDict[str, str]:
+    """Return what is known of this machine: its hardware, system and Python, as text.
+
+    Args:
+        gpus: Names of its GPUs; None asks their driver.
+    """
     return FrozenDict(
         {
             "system": platform.system(),
@@ -33,7 +37,7 @@ def read_fingerprint() -> FrozenDict[str, str]:
             "cpu": _cpu_name(),
             "cores": str(usable_cores()),
             "memory_bytes": str(memory_bytes()),
-            "gpus": ", ".join(_gpu_names()) or "none",
+            "gpus": ", ".join(_gpu_names() if gpus is None else gpus) or "none",
             "python": platform.python_version(),
         }
     )
