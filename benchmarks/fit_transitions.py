@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 
 from planner.evaluation.tables.hybridflow_transition_generation_search import (
     TransitionRow,
-    transition_rows,
+    transition_row,
 )
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml, write_text
@@ -88,7 +88,7 @@ def fit(name: str, rows: list[TransitionRow]) -> TransitionSheet:
 def main(path: Path) -> None:
     """Fit every engine and write its sheet."""
     with path.open(encoding="utf-8") as stream:
-        rows = transition_rows(list(csv.DictReader(stream)))
+        rows = [row for each in csv.DictReader(stream) if (row := transition_row(each))]
     for name in TERMS:
         own = [row for row in rows if row.transition == name]
         sheet = fit(name, own)

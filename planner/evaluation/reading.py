@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from planner.evaluation.rows import Record, TableReader
+from planner.evaluation.rows import Record
 from planner.evaluation.tables import READERS
 from profiles.catalog import device_names, load_device
 from rlplan.errors import FileError
@@ -15,15 +15,10 @@ from rlplan.results.accuracy import Row
 HELD = Path(__file__).parent / "held"
 
 
-def reader_names() -> tuple[str, ...]:
-    """Return the names of all schemas, sorted."""
-    return tuple(reader.name for reader in READERS.all())
-
-
 def about(rows: Sequence[Row]) -> str:
     """Return what the table of these rows measures, in one line for people."""
     schemas = {row.schema for row in rows}
-    return next((reader.about for reader in READERS.all() if reader.name in schemas), "")
+    return next((READERS.load(schema).about for schema in schemas if schema), "")
 
 
 def held_tables() -> tuple[Path, ...]:
@@ -77,16 +72,15 @@ def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
             column holds.
     """
     columns, records = _load(path)
-    reader = _reader_of(path, columns, READERS.all())
+    schema = _schema_of(path, columns)
+    reader = READERS.load(schema)
     device = device or _device_in(path)
     filled = [{"device": device, **record} for record in records]
     table = name or path.stem
     try:
-        return [
-            dataclasses.replace(row, table=table, schema=reader.name) for row in reader.rows(filled)
-        ]
+        return [dataclasses.replace(row, table=table, schema=schema) for row in reader.rows(filled)]
     except (ValueError, KeyError, ZeroDivisionError):
-        raise _cell_error(path, reader, filled) from None
+        raise _cell_error(path, schema, filled) from None
 
 
 def _load(path: Path) -> tuple[list[str], list[Record]]:
@@ -112,17 +106,18 @@ def _load(path: Path) -> tuple[list[str], list[Record]]:
     return columns, [{key: value.strip() for key, value in record.items()} for record in records]
 
 
-def _reader_of(path: Path, columns: list[str], known: Sequence[TableReader]) -> TableReader:
-    found = [reader for reader in known if reader.matches(frozenset(columns))]
+def _schema_of(path: Path, columns: list[str]) -> str:
+    known = READERS.names()
+    found = [name for name in known if READERS.load(name).matches(frozenset(columns))]
     if not found:
         raise FileError(
             str(path),
             "has the columns of no table that rlplan knows",
             field="header",
             value=", ".join(columns)[:200],
-            allowed=f"the columns of: {', '.join(sorted(reader.name for reader in known))}",
+            allowed=f"the columns of: {', '.join(known)}",
         )
-    assert len(found) == 1, f"{[reader.name for reader in found]} all claim {path}"
+    assert len(found) == 1, f"{found} all claim {path}"
     return found[0]
 
 
@@ -138,12 +133,12 @@ def _device_in(path: Path) -> str:
     return ""
 
 
-def _cell_error(path: Path, reader: TableReader, records: Sequence[Record]) -> FileError:
+def _cell_error(path: Path, schema: str, records: Sequence[Record]) -> FileError:
     """Name the first row that the reader cannot read."""
     for line, record in enumerate(records, start=2):
         try:
-            list(reader.rows([record]))
+            list(READERS.load(schema).rows_of(record))
         except (ValueError, KeyError, ZeroDivisionError) as error:
-            problem = f"cannot be read as {reader.name}: {type(error).__name__}: {error}"
+            problem = f"cannot be read as {schema}: {type(error).__name__}: {error}"
             return FileError(str(path), problem, field=f"line {line}")
-    return FileError(str(path), f"cannot be read as {reader.name}")
+    return FileError(str(path), f"cannot be read as {schema}")

@@ -6,8 +6,8 @@ a list of rows.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rlplan.estimate import Estimate
 from rlplan.results.accuracy import Row
@@ -18,37 +18,43 @@ Record = Mapping[str, str]
 NO_DEVICE = "the table does not name its device: give it with --device"
 
 
-class TableReader(Protocol):
-    """Know a table by its columns and forecast its rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReader:
+    """Know a table by its columns and forecast its rows; the schema's name is the reader's file.
 
-    @property
-    def name(self) -> str:
-        """Return the schema's name, equal to the reader's file."""
-        ...
+    Attributes:
+        about: What is measured and what the forecast takes as given, for people.
+        columns: Those that every table of the schema has, among others.
+        any_of: Columns of which it has one at least, if there are any.
+        none_of: Columns of like tables, which it has not.
+        rows_of: Yields the measurements of a record, each forecast or skipped. A cell that is no number
+            where one is needed raises ValueError or KeyError, which `read_table` turns into a message
+            with file, row and column.
+    """
 
-    @property
-    def about(self) -> str:
-        """Return what is measured and what the forecast takes as given, for people."""
-        ...
+    about: str
+    columns: frozenset[str]
+    any_of: frozenset[str] = frozenset()
+    none_of: frozenset[str] = frozenset()
+    rows_of: Callable[[Record], Iterable[Row]]
 
     def matches(self, columns: frozenset[str]) -> bool:
         """Tell whether a table with these columns is of this schema."""
-        ...
+        some = not self.any_of or self.any_of & columns
+        return self.columns <= columns and bool(some) and not self.none_of & columns
 
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
+    def rows(self, records: Iterable[Record]) -> Iterator[Row]:
         """Yield the forecast of every measurement of a table, in the order of its records.
 
         Each record has, beside the table's own columns, `device`: the device sheet that the user
         named or that a folder of the table's path names (`a100`, `h100`); empty if neither does.
-        A cell that is no number where one is needed raises ValueError or KeyError, which
-        `read_table` turns into a message with file, row and column.
         """
-        ...
+        for index, record in enumerate(records):
+            for row in self.rows_of(record):
+                yield replace(row, index=index)
 
 
 def forecast_row(
-    reader: TableReader,
-    index: int,
     label: str,
     measured_seconds: float,
     forecast: Estimate,
@@ -59,8 +65,6 @@ def forecast_row(
 ) -> Row:
     """Return a row with a forecast and the interval that its spread gives."""
     return Row(
-        table=reader.name,
-        index=index,
         label=label,
         kind=kind,
         measured_seconds=measured_seconds,
@@ -72,23 +76,10 @@ def forecast_row(
 
 
 def skipped_row(
-    reader: TableReader,
-    index: int,
-    label: str,
-    reason: str,
-    *,
-    kind: str = "",
-    measured_seconds: float | None = None,
+    label: str, reason: str, *, kind: str = "", measured_seconds: float | None = None
 ) -> Row:
     """Return a row without a forecast, with the reason."""
-    return Row(
-        table=reader.name,
-        index=index,
-        label=label,
-        kind=kind,
-        measured_seconds=measured_seconds,
-        skipped=reason,
-    )
+    return Row(label=label, kind=kind, measured_seconds=measured_seconds, skipped=reason)
 
 
 def row_key(record: Record, columns: Sequence[str]) -> str:

@@ -24,9 +24,9 @@ class Row:
         interval_seconds: (p10, p90) of the forecast; None for a skipped row.
     """
 
-    table: str
+    table: str = ""
     schema: str = ""
-    index: int
+    index: int = 0
     label: str
     kind: str = ""
     measured_seconds: float | None = None

@@ -17,7 +17,7 @@ from planner.evaluation.settings.hybridflow_systems import (
 )
 from planner.evaluation.tables.hybridflow_transition_generation_search import (
     generation_seconds,
-    transition_rows,
+    transition_row,
     transition_seconds,
 )
 from profiles.catalog import load_model
@@ -150,7 +150,8 @@ def _transition(
     }  # fmt: skip
 
     def finish(each: Point) -> Point:
-        (row,) = transition_rows([record])
+        row = transition_row(record)
+        assert row is not None, "it is a transition that takes time"
         return replace(each, forecast=transition_seconds(row).seconds, plan=layouts)
 
     return Unfinished(point, finish)

@@ -1,12 +1,11 @@
 """Pre-training iterations as published tables give them: one optimizer step of one model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.evaluation.rows import (
     Record,
-    TableReader,
     fitted_on,
     forecast_row,
     row_key,
@@ -185,23 +184,15 @@ class Iteration:
     note: str = ""
 
 
-def training_rows(reader: TableReader, iterations: Iterable[Iteration]) -> Iterable[Row]:
-    """Yield a forecast of every iteration, or the reason why there is none."""
-    for index, each in enumerate(iterations):
-        if each.run is None:
-            yield skipped_row(
-                reader,
-                index,
-                each.label,
-                each.reason,
-                kind=each.kind,
-                measured_seconds=each.seconds,
-            )
-            continue
-        yield forecast_row(
-            reader, index, each.label or each.run.label, each.seconds, iteration_seconds(each.run),
-            kind=each.kind, fitted=each.fitted, note=each.note,
-        )  # fmt: skip
+def training_row(iteration: Iteration) -> Row:
+    """Return the forecast of an iteration, or the reason why there is none."""
+    run, kind, seconds = iteration.run, iteration.kind, iteration.seconds
+    if run is None:
+        return skipped_row(iteration.label, iteration.reason, kind=kind, measured_seconds=seconds)
+    return forecast_row(
+        iteration.label or run.label, seconds, iteration_seconds(run),
+        kind=kind, fitted=iteration.fitted, note=iteration.note,
+    )  # fmt: skip
 
 
 def is_fitted(record: Record, settings: Sequence[str]) -> bool:

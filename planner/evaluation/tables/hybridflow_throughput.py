@@ -4,10 +4,9 @@ Parallel sizes are not published: every system's best plan is searched, HybridFl
 by the project's own search, its peers' by `planner.systems.baselines`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
 from planner.evaluation.settings.hybridflow_jobs import MODELS, PROMPTS, ROLES_BY_ALGORITHM, TOKENS
 from planner.evaluation.settings.hybridflow_systems import (
     OURS,
@@ -30,46 +29,23 @@ BASELINE = "parallel sizes are not published: the best of those that the system 
 FITTED_UP_TO_GPUS = 32
 
 
-@dataclass(frozen=True)
-class HybridFlowThroughput:
-    """Forecast the iterations of HybridFlow, of its placements and of its peers."""
-
-    name: str = "hybridflow_throughput"
-    about: str = (
-        "Tokens per second of whole iterations on A100-80GB nodes of 8, 200 Gbps between them, "
-        "turned into seconds of an iteration of 1,024 prompts of 1,024 tokens and as many "
-        "response tokens. Given: algorithm, model, GPUs, system or placement; searched: the "
-        "parallel sizes."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has throughput by figure, algorithm, model, GPUs and system."""
-        wanted = {"figure", "algorithm", "model", "gpus", "system_or_placement", "tokens_per_s"}
-        return wanted <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every row whose algorithm, models and system are known."""
-        for index, record in enumerate(records):
-            system = record["system_or_placement"]
-            label = f"{record['algorithm']} {record['model']}, {int(record['gpus'])} GPUs"
-            measured = PROMPTS * 2 * TOKENS / float(record["tokens_per_s"])
-            found = forecast_of(record)
-            if isinstance(found, str) or found.forecast is None:
-                reason = found if isinstance(found, str) else found.reason or ""
-                yield skipped_row(
-                    self, index, label, reason, kind=system, measured_seconds=measured
-                )
-                continue
-            low, high = found.forecast.iteration_seconds_interval
-            spread = (high - low) / 2 / P90_DEVIATIONS
-            estimate = Estimate(found.forecast.iteration_seconds, spread, Source.FITTED)
-            yield forecast_row(
-                self, index, label, measured, estimate,
-                kind=system, fitted=_is_fitted(record), note=_note(system),
-            )  # fmt: skip
-
-
-READER = HybridFlowThroughput()
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield the forecast of a row whose algorithm, models and system are known."""
+    system = record["system_or_placement"]
+    label = f"{record['algorithm']} {record['model']}, {int(record['gpus'])} GPUs"
+    measured = PROMPTS * 2 * TOKENS / float(record["tokens_per_s"])
+    found = forecast_of(record)
+    if isinstance(found, str) or found.forecast is None:
+        reason = found if isinstance(found, str) else found.reason or ""
+        yield skipped_row(label, reason, kind=system, measured_seconds=measured)
+        return
+    low, high = found.forecast.iteration_seconds_interval
+    spread = (high - low) / 2 / P90_DEVIATIONS
+    estimate = Estimate(found.forecast.iteration_seconds, spread, Source.FITTED)
+    yield forecast_row(
+        label, measured, estimate,
+        kind=system, fitted=_is_fitted(record), note=_note(system),
+    )  # fmt: skip
 
 
 def forecast_of(record: Record) -> SystemForecast | str:
@@ -108,3 +84,17 @@ def _is_fitted(record: Record) -> bool:
 
 def _note(system: str) -> str:
     return BASELINE if system in PEERS else SEARCHED
+
+
+READER = TableReader(
+    about=(
+        "Tokens per second of whole iterations on A100-80GB nodes of 8, 200 Gbps between them, "
+        "turned into seconds of an iteration of 1,024 prompts of 1,024 tokens and as many "
+        "response tokens. Given: algorithm, model, GPUs, system or placement; searched: the "
+        "parallel sizes."
+    ),
+    columns=frozenset(
+        {"figure", "algorithm", "model", "gpus", "system_or_placement", "tokens_per_s"}
+    ),
+    rows_of=rows_of,
+)

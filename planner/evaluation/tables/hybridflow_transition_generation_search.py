@@ -6,11 +6,11 @@ over what is left. Figure 15 gives generation and transition of one training lay
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
 from planner.evaluation.settings.hybridflow_jobs import (
     DEVICE,
     MODELS,
@@ -69,7 +69,6 @@ class TransitionRow:
         fitted: Whether the constants are fitted on it.
     """
 
-    index: int
     label: str
     model: str
     gpus: int
@@ -83,77 +82,45 @@ class TransitionRow:
     fitted: bool
 
 
-@dataclass(frozen=True)
-class HybridFlowFigures:
-    """Forecast transitions by engine and generation by layout; the mapping's run time is skipped."""
-
-    name: str = "hybridflow_transition_generation_search"
-    about: str = (
-        "Transition seconds by engine, and generation seconds by generation TP, on A100-80GB nodes "
-        "of 8. Given: model, GPUs, both layouts, the engine."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has HybridFlow's figures with their series and seconds."""
-        return {"figure", "model", "gpus", "series", "config", "seconds"} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every transition and generation."""
-        transitions = {row.index: row for row in transition_rows(records)}
-        for index, record in enumerate(records):
-            if index in transitions:
-                yield self._transition(transitions[index])
-            else:
-                yield self._other(index, record)
-
-    def _transition(self, row: TransitionRow) -> Row:
-        note = HALVES if row.transition == "two-copies" else ""
-        return forecast_row(
-            self, row.index, row.label, row.seconds, transition_seconds(row),
-            kind=f"transition {row.transition}", fitted=row.fitted, note=note,
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield the forecast of a transition or a generation."""
+    row = transition_row(record)
+    if row is not None:
+        yield forecast_row(
+            row.label, row.seconds, transition_seconds(row),
+            kind=f"transition {row.transition}", fitted=row.fitted,
+            note=HALVES if row.transition == "two-copies" else "",
         )  # fmt: skip
-
-    def _other(self, index: int, record: Record) -> Row:
-        label = f"{record['model']}, {record['gpus']} GPUs, {record['config']}"
-        measured = float(record["seconds"])
-        if record["series"] == "generation":
-            estimate = generation_seconds(record)
-            fitted = generation_tp(record) in FITTED_TP
-            return forecast_row(
-                self, index, label, measured, estimate,
-                kind="generation", fitted=fitted, note=COLOCATED,
-            )  # fmt: skip
-        if measured == 0:
-            reason = "nothing was measured: both layouts are the same"
-        else:
-            reason = "the run time of another planner's search is not forecast"
-        return skipped_row(
-            self, index, label, reason, kind=record["series"], measured_seconds=measured
-        )
+        return
+    label = f"{record['model']}, {record['gpus']} GPUs, {record['config']}"
+    measured = float(record["seconds"])
+    if record["series"] == "generation":
+        estimate = generation_seconds(record)
+        fitted = generation_tp(record) in FITTED_TP
+        yield forecast_row(
+            label, measured, estimate,
+            kind="generation", fitted=fitted, note=COLOCATED,
+        )  # fmt: skip
+        return
+    if measured == 0:
+        reason = "nothing was measured: both layouts are the same"
+    else:
+        reason = "the run time of another planner's search is not forecast"
+    yield skipped_row(label, reason, kind=record["series"], measured_seconds=measured)
 
 
-READER = HybridFlowFigures()
-
-
-def transition_rows(records: Sequence[Record]) -> list[TransitionRow]:
-    """Return the rows about transitions that took time."""
-    found = []
-    for index, record in enumerate(records):
-        series, _, system = record["series"].partition(":")
-        if series != "transition" or float(record["seconds"]) == 0:
-            continue
-        found.append(_transition_row(index, record, TRANSITIONS[system or "HybridFlow"]))
-    return found
-
-
-def _transition_row(index: int, record: Record, transition: TransitionName) -> TransitionRow:
+def transition_row(record: Record) -> TransitionRow | None:
+    """Return a row about a transition that took time; None for other rows."""
+    series, _, system = record["series"].partition(":")
+    if series != "transition" or float(record["seconds"]) == 0:
+        return None
+    transition = TRANSITIONS[system or "HybridFlow"]
     train, generate = _layouts(record, transition)
     model = load_model(MODELS[record["model"]])
     model_bytes = num_parameters(model) * PRECISIONS["bf16"].weight_bytes
     gpus = int(record["gpus"])
     placed = _placed(transition, record["model"], gpus, train, generate)
     return TransitionRow(
-        index=index,
         label=f"{record['model']}, {gpus} GPUs, {record['config']}",
         model=record["model"],
         gpus=gpus,
@@ -244,3 +211,13 @@ def generation_seconds(record: Record, engine: EngineSheet | None = None) -> Est
     placed = PlacedPlan(plan, facts)
     kv_bytes = max(0.0, kv_bytes_left(placed))
     return task_cost(replace(placed.tasks["actor.generate"], job=job), kv_bytes).total
+
+
+READER = TableReader(
+    about=(
+        "Transition seconds by engine, and generation seconds by generation TP, on A100-80GB nodes "
+        "of 8. Given: model, GPUs, both layouts, the engine."
+    ),
+    columns=frozenset({"figure", "model", "gpus", "series", "config", "seconds"}),
+    rows_of=rows_of,
+)

@@ -1,9 +1,15 @@
 """Generation by LMDeploy's TurboMind: a fixed number of concurrent callers, several rounds each."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from planner.evaluation.rows import Record, fitted_on, forecast_row, row_key, skipped_row
+from planner.evaluation.rows import (
+    Record,
+    TableReader,
+    fitted_on,
+    forecast_row,
+    row_key,
+    skipped_row,
+)
 from planner.evaluation.settings.serving import Service, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.precision import Precision
@@ -28,35 +34,18 @@ PRECISION: dict[str, Precision] = {"fp16": "fp16", "bf16": "bf16"}
 ROUNDS = 10
 
 
-@dataclass(frozen=True)
-class TurboMindGeneration:
-    """Forecast the seconds in which all callers' rounds are served."""
-
-    name: str = "lmdeploy_generation_a100"
-    about: str = (
-        "Seconds to serve ten rounds of `batch` callers by LMDeploy's TurboMind, one replica of TP "
-        "GPUs. Given: model, GPU, precision, TP, callers, lengths."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has this schema's columns."""
-        return columns >= COLUMNS
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a row for each record."""
-        for index, record in enumerate(records):
-            yield self._row(index, record)
-
-    def _row(self, index: int, record: Record) -> Row:
-        lengths = f"{record['prompt_tokens']}/{record['completion_tokens']}"
-        label = f"{record['model']} TP{record['tp']} batch {record['batch']} {lengths}"
-        seconds = measured_seconds(record)
-        kind = record["model"]
-        if reason := unknown(record):
-            return skipped_row(self, index, label, reason, kind=kind, measured_seconds=seconds)
-        estimate = serve(service_of(record), load_engine(ENGINE))
-        fitted = fitted_on(row_key(record, KEY))
-        return forecast_row(self, index, label, seconds, estimate, kind=kind, fitted=fitted)
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield the row of a record."""
+    lengths = f"{record['prompt_tokens']}/{record['completion_tokens']}"
+    label = f"{record['model']} TP{record['tp']} batch {record['batch']} {lengths}"
+    seconds = measured_seconds(record)
+    kind = record["model"]
+    if reason := unknown(record):
+        yield skipped_row(label, reason, kind=kind, measured_seconds=seconds)
+        return
+    estimate = serve(service_of(record), load_engine(ENGINE))
+    fitted = fitted_on(row_key(record, KEY))
+    yield forecast_row(label, seconds, estimate, kind=kind, fitted=fitted)
 
 
 def measured_seconds(record: Record) -> float:
@@ -94,4 +83,11 @@ def service_of(record: Record) -> Service:
     )
 
 
-READER = TurboMindGeneration()
+READER = TableReader(
+    about=(
+        "Seconds to serve ten rounds of `batch` callers by LMDeploy's TurboMind, one replica of TP "
+        "GPUs. Given: model, GPU, precision, TP, callers, lengths."
+    ),
+    columns=COLUMNS,
+    rows_of=rows_of,
+)

@@ -4,19 +4,15 @@ Narayanan et al. 2021 (arXiv:2104.04473), table 1; Korthikanti et al. 2022 (arXi
 5; Smith et al. 2022 (arXiv:2201.11990), section 3.4. The three tables differ in a few columns.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-from planner.evaluation.rows import Record
+from planner.evaluation.rows import Record, TableReader
 from planner.evaluation.settings.pretraining import (
     Iteration,
     Pretraining,
     gpt,
     is_fitted,
-    training_rows,
+    training_row,
 )
 from rlplan.plan import Recompute
-from rlplan.results.accuracy import Row
 from rlplan.units import bytes_per_second_from_gbps
 
 SHAPE = ("heads", "hidden", "layers", "tp", "pp", "dp", "num_gpus", "global_batch", "seq_len")
@@ -24,32 +20,6 @@ SETTINGS = ("num_gpus", "global_batch", "recompute")  # what tells the rows of e
 SECONDS = ("iter_time_s_derived", "iter_time_s")
 NETWORK_GBPS = 8 * 200.0  # one HDR card a GPU
 MODES: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
-
-
-@dataclass(frozen=True)
-class MegatronIterations:
-    """Forecast iterations of GPT models on Selene."""
-
-    name: str = "megatron_training"
-    about: str = (
-        "Seconds of a training iteration of Megatron-LM on DGX A100. Given: all parallel sizes, "
-        "schedule and recomputation; the micro-batch is 1 where it is not said; 8 x HDR200 a node."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has a GPT's shape, its parallel sizes and an iteration's seconds."""
-        known = {*SHAPE, *SETTINGS, "vocab", "gpu"} <= columns and not {
-            "local_batch",
-            "ffn",
-        } & columns
-        return known and bool(columns & set(SECONDS))
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every iteration."""
-        return training_rows(self, map(iteration_of, records))
-
-
-READER = MegatronIterations()
 
 
 def iteration_of(record: Record) -> Iteration:
@@ -106,3 +76,15 @@ def _padded(vocabulary: int, tp: int) -> int:
     """Return the vocabulary padded to a multiple of 128 per tensor-parallel rank, as Megatron does."""
     multiple = 128 * tp
     return -(-vocabulary // multiple) * multiple
+
+
+READER = TableReader(
+    about=(
+        "Seconds of a training iteration of Megatron-LM on DGX A100. Given: all parallel sizes, "
+        "schedule and recomputation; the micro-batch is 1 where it is not said; 8 x HDR200 a node."
+    ),
+    columns=frozenset({*SHAPE, *SETTINGS, "vocab", "gpu"}),
+    any_of=frozenset(SECONDS),
+    none_of=frozenset({"local_batch", "ffn"}),
+    rows_of=lambda record: (training_row(iteration_of(record)),),
+)

@@ -1,12 +1,8 @@
 """Iterations of MosaicML's llm-foundry with FSDP (mosaicml/llm-foundry, scripts/train/benchmarking)."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-from planner.evaluation.rows import Record
-from planner.evaluation.settings.pretraining import Iteration, Pretraining, is_fitted, training_rows
+from planner.evaluation.rows import Record, TableReader
+from planner.evaluation.settings.pretraining import Iteration, Pretraining, is_fitted, training_row
 from rlplan.model import ModelArchitecture
-from rlplan.results.accuracy import Row
 from rlplan.units import bytes_per_second_from_gbps
 
 SETTINGS = (
@@ -29,28 +25,6 @@ DEVICES = {
     "h100_80gb": ("h100-80gb-sxm", "llm-foundry-fsdp-hopper", 3200.0),
 }
 ZERO_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}
-
-
-@dataclass(frozen=True)
-class MosaicIterations:
-    """Forecast iterations of MPT models, fully sharded."""
-
-    name: str = "mosaicml_training"
-    about: str = (
-        "Seconds of a training iteration of llm-foundry's FSDP on A100 and H100. Given: batch, "
-        "sharding, checkpointing. The H100 clusters' network is taken as 3,200 Gbps a node."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has FSDP's settings, an MPT's shape and an iteration's seconds."""
-        return {*SETTINGS, *SHAPE, SECONDS} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every iteration that keeps its activations on the device."""
-        return training_rows(self, map(iteration_of, records))
-
-
-READER = MosaicIterations()
 
 
 def iteration_of(record: Record) -> Iteration:
@@ -109,3 +83,13 @@ def _model(record: Record) -> ModelArchitecture:
         tied_embeddings=True,
         gated_mlp=False,
     )
+
+
+READER = TableReader(
+    about=(
+        "Seconds of a training iteration of llm-foundry's FSDP on A100 and H100. Given: batch, "
+        "sharding, checkpointing. The H100 clusters' network is taken as 3,200 Gbps a node."
+    ),
+    columns=frozenset({*SETTINGS, *SHAPE, SECONDS}),
+    rows_of=lambda record: (training_row(iteration_of(record)),),
+)

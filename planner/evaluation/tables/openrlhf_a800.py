@@ -5,12 +5,12 @@ the operations of actor and critic of 1,024 sequences of 2,048 tokens. DeepSpeed
 1,024 tokens; OpenRLHF hands vLLM its prompts as they are, and pads to the longest of a micro-batch.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
 from planner.evaluation.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS, TRUE_PROMPTS
 from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
@@ -37,50 +37,30 @@ EXPERIENCE, TRAINING = "make experience", "train"
 SPREAD_FRACTION = 0.15
 
 
-@dataclass(frozen=True)
-class OpenRLHFBenchmark:
-    """Forecast experience and training of each way to run the job, from the GPUs of every role."""
-
-    name: str = "openrlhf_a800"
-    about: str = (
-        "Seconds of generation with preparation, and of training, of OpenRLHF 0.2 and "
-        "DeepSpeed-Chat on 8 A800-80GB. Given: GPUs of every role, micro-batches. The size of the "
-        "work is derived from the table's TFLOP/s."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has GPUs by role and end-to-end seconds."""
-        return {"model", "method", "gpus_ref_reward_actor_critic_vllm", "e2e_s"} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield two rows for every record: making experience, and training."""
-        for index, record in enumerate(records):
-            yield self._row(index, record, EXPERIENCE)
-            yield self._row(index, record, TRAINING)
-
-    def _row(self, index: int, record: Record, what: str) -> Row:
-        method = record["method"]
-        label = f"{method} {record['model']}, {what}"
-        column = "generation_s(make_experience)" if what == EXPERIENCE else "training_s"
-        measured = float(record[column])
-        reason = _reason(method, what)
-        if reason:
-            return skipped_row(self, index, label, reason, kind=what, measured_seconds=measured)
-        forecast = forecast_of(record)
-        if what == TRAINING and not forecast.feasible:
-            reason = f"it does not fit without offload, and {HOST_ADAM}"
-            return skipped_row(self, index, label, reason, kind=what, measured_seconds=measured)
-        stages = forecast.stage_seconds
-        seconds = stages["training"]
-        if what == EXPERIENCE:
-            seconds = sum(stages.values()) - stages["training"]
-        estimate = Estimate(seconds, seconds * SPREAD_FRACTION, Source.FITTED)
-        return forecast_row(
-            self, index, label, measured, estimate, kind=what, fitted=_is_fitted(method)
-        )
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield two rows: making experience, and training."""
+    yield _row(record, EXPERIENCE)
+    yield _row(record, TRAINING)
 
 
-READER = OpenRLHFBenchmark()
+def _row(record: Record, what: str) -> Row:
+    method = record["method"]
+    label = f"{method} {record['model']}, {what}"
+    column = "generation_s(make_experience)" if what == EXPERIENCE else "training_s"
+    measured = float(record[column])
+    reason = _reason(method, what)
+    if reason:
+        return skipped_row(label, reason, kind=what, measured_seconds=measured)
+    forecast = forecast_of(record)
+    if what == TRAINING and not forecast.feasible:
+        reason = f"it does not fit without offload, and {HOST_ADAM}"
+        return skipped_row(label, reason, kind=what, measured_seconds=measured)
+    stages = forecast.stage_seconds
+    seconds = stages["training"]
+    if what == EXPERIENCE:
+        seconds = sum(stages.values()) - stages["training"]
+    estimate = Estimate(seconds, seconds * SPREAD_FRACTION, Source.FITTED)
+    return forecast_row(label, measured, estimate, kind=what, fitted=_is_fitted(method))
 
 
 def _reason(method: str, what: str) -> str | None:
@@ -182,3 +162,14 @@ _TASKS = {
     "actor.update": True,
     "critic.update": True,
 }
+
+
+READER = TableReader(
+    about=(
+        "Seconds of generation with preparation, and of training, of OpenRLHF 0.2 and "
+        "DeepSpeed-Chat on 8 A800-80GB. Given: GPUs of every role, micro-batches. The size of the "
+        "work is derived from the table's TFLOP/s."
+    ),
+    columns=frozenset({"model", "method", "gpus_ref_reward_actor_critic_vllm", "e2e_s"}),
+    rows_of=rows_of,
+)

@@ -1,11 +1,18 @@
 """Times of attention over a paged cache, prefill and decode (microsoft/vidur, MIT)."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Final
 
-from planner.evaluation.rows import NO_DEVICE, Record, fitted_on, forecast_row, row_key, skipped_row
-from profiles.catalog import load_device
+from planner.evaluation.rows import (
+    NO_DEVICE,
+    Record,
+    TableReader,
+    fitted_on,
+    forecast_row,
+    row_key,
+    skipped_row,
+)
+from planner.evaluation.settings.serving import device_facts
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
 from rlplan.results.accuracy import Row
@@ -17,37 +24,20 @@ SETTINGS = ("n_q_head", "n_kv_head", "num_tensor_parallel_workers", "batch_size"
             "prefill_chunk_size", "kv_cache_size", "is_prefill")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PagedAttention:
-    """Forecast every prefill chunk and decode step."""
-
-    name: str = "ops_attention"
-    about: str = (
-        "Times of the attention of one layer over a paged cache. Half of the rows are fitted on."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has attention by chunk and cached length."""
-        return {"time_stats.attn_decode.median", "prefill_chunk_size", "kv_cache_size"} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every record."""
-        for index, record in enumerate(records):
-            kind = "prefill" if is_prefill(record) else "decode"
-            shape = f"{record['batch_size']} x {record['prefill_chunk_size']} new tokens"
-            label = f"{kind}, {shape}, {record['kv_cache_size']} cached"
-            if not record["device"]:
-                yield skipped_row(self, index, label, NO_DEVICE, kind=kind)
-                continue
-            seconds = seconds_from_ms(float(record[f"time_stats.attn_{kind}.median"]))
-            device = DeviceFacts(load_device(record["device"]))
-            yield forecast_row(
-                self, index, label, seconds, forecast_of(device, record), kind=kind,
-                fitted=is_fitted_on(record),
-            )  # fmt: skip
-
-
-READER = PagedAttention()
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield the forecast of a prefill chunk or a decode step."""
+    kind = "prefill" if is_prefill(record) else "decode"
+    shape = f"{record['batch_size']} x {record['prefill_chunk_size']} new tokens"
+    label = f"{kind}, {shape}, {record['kv_cache_size']} cached"
+    if not record["device"]:
+        yield skipped_row(label, NO_DEVICE, kind=kind)
+        return
+    seconds = seconds_from_ms(float(record[f"time_stats.attn_{kind}.median"]))
+    device = device_facts(record["device"])
+    yield forecast_row(
+        label, seconds, forecast_of(device, record), kind=kind,
+        fitted=is_fitted_on(record),
+    )  # fmt: skip
 
 
 def is_prefill(record: Record) -> bool:
@@ -75,3 +65,12 @@ def forecast_of(device: DeviceFacts, record: Record) -> Estimate:
         paged=True,
         table_tokens=int(record.get("max_model_len") or 0),
     )
+
+
+READER = TableReader(
+    about=(
+        "Times of the attention of one layer over a paged cache. Half of the rows are fitted on."
+    ),
+    columns=frozenset({"time_stats.attn_decode.median", "prefill_chunk_size", "kv_cache_size"}),
+    rows_of=rows_of,
+)

@@ -1,13 +1,19 @@
 """Times of NCCL's collectives by size and ranks on nodes with NVSwitch (microsoft/vidur, MIT)."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Final
 
-from planner.evaluation.rows import NO_DEVICE, Record, fitted_on, forecast_row, row_key, skipped_row
+from planner.evaluation.rows import (
+    NO_DEVICE,
+    Record,
+    TableReader,
+    fitted_on,
+    forecast_row,
+    row_key,
+    skipped_row,
+)
+from planner.evaluation.settings.serving import device_facts
 from profiles.analytic.roofline import CollectiveKind
-from profiles.catalog import load_device
-from profiles.facts import DeviceFacts
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
 
@@ -18,46 +24,28 @@ KINDS: Final[dict[str, CollectiveKind]] = {"all_reduce": "all_reduce", "send_rec
 FITTED_RANKS: Final = (2, 4, 8)
 
 
-@dataclass(frozen=True)
-class Collectives:
-    """Forecast collectives inside a node."""
-
-    name: str = "ops_collectives"
-    about: str = (
-        "Times of single collectives. Given: ranks and bytes. All-reduces of 2, 4 and 8 ranks and "
-        "half of the sends are fitted on."
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield a forecast for a record inside a node."""
+    collective = record["collective"]
+    ranks, per_node = int(record["num_workers"]), int(record["devices_per_node"])
+    size = int(record["size"])
+    label = f"{collective}, {ranks} ranks, {per_node} a node, {size} bytes"
+    measured = seconds_from_ms(float(record[f"time_stats.{collective}.median"]))
+    reason = _reason(record, ranks, per_node, measured)
+    if reason:
+        yield skipped_row(label, reason, kind=collective)
+        return
+    forecast = device_facts(record["device"]).collective(
+        KINDS[collective],
+        size,
+        ranks,
+        ranks_per_node=per_node,
+        inter_node_bytes_per_second=1.0,
     )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has a collective's time by workers and size."""
-        return {"collective", "num_workers", "devices_per_node", "size"} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every record inside a node."""
-        for index, record in enumerate(records):
-            collective = record["collective"]
-            ranks, per_node = int(record["num_workers"]), int(record["devices_per_node"])
-            size = int(record["size"])
-            label = f"{collective}, {ranks} ranks, {per_node} a node, {size} bytes"
-            measured = seconds_from_ms(float(record[f"time_stats.{collective}.median"]))
-            reason = _reason(record, ranks, per_node, measured)
-            if reason:
-                yield skipped_row(self, index, label, reason, kind=collective)
-                continue
-            forecast = DeviceFacts(load_device(record["device"])).collective(
-                KINDS[collective],
-                size,
-                ranks,
-                ranks_per_node=per_node,
-                inter_node_bytes_per_second=1.0,
-            )
-            yield forecast_row(
-                self, index, label, measured, forecast, kind=collective,
-                fitted=is_fitted_on(record),
-            )  # fmt: skip
-
-
-READER = Collectives()
+    yield forecast_row(
+        label, measured, forecast, kind=collective,
+        fitted=is_fitted_on(record),
+    )  # fmt: skip
 
 
 def _reason(record: Record, ranks: int, per_node: int, measured: float) -> str | None:
@@ -75,3 +63,13 @@ def is_fitted_on(record: Record) -> bool:
     if record["collective"] == "all_reduce":
         return int(record["num_workers"]) in FITTED_RANKS
     return fitted_on(row_key(record, ("num_workers", "size")))
+
+
+READER = TableReader(
+    about=(
+        "Times of single collectives. Given: ranks and bytes. All-reduces of 2, 4 and 8 ranks and "
+        "half of the sends are fitted on."
+    ),
+    columns=frozenset({"collective", "num_workers", "devices_per_node", "size"}),
+    rows_of=rows_of,
+)

@@ -4,12 +4,12 @@ The tables of microsoft/vidur (MIT): the kernels of one forward pass on one GPU,
 tensor-parallel size, as the profiler counts them, in whole microseconds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from planner.evaluation.rows import NO_DEVICE, Record, forecast_row, skipped_row
-from profiles.catalog import load_device
+from planner.evaluation.rows import NO_DEVICE, Record, TableReader, forecast_row, skipped_row
+from planner.evaluation.settings.serving import device_facts
 from profiles.facts import DeviceFacts
 from profiles.kernels.constants import RowKind
 from rlplan.estimate import Estimate
@@ -76,49 +76,26 @@ def measured_seconds(record: Record, operator: str) -> float | None:
     return seconds_from_ms(milliseconds) if milliseconds > 0 else None
 
 
-@dataclass(frozen=True)
-class LayerOperators:
-    """Forecast every operator of every record."""
-
-    name: str = "ops_mlp"
-    about: str = (
-        "Times of single operators on one GPU. Constants are fitted on Llama-2-7B and, on A100, "
-        "CodeLlama-34B, at TP 1, 2 and 8."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has a layer's products by tokens and tensor-parallel size."""
-        return {"time_stats.mlp_up_proj.median", "num_tokens", "n_expanded_embd"} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every operator of every record."""
-        devices: dict[str, DeviceFacts] = {}
-        for index, record in enumerate(records):
-            name = record["device"]
-            tokens, tp = record["num_tokens"], record["num_tensor_parallel_workers"]
-            label = f"hidden {record['n_embd']}, TP {tp}, {tokens} tokens"
-            if not name:
-                yield skipped_row(self, index, label, NO_DEVICE)
-                continue
-            if name not in devices:
-                devices[name] = DeviceFacts(load_device(name))
-            fitted = is_fitted_on(record)
-            work = operators_of(record)
-            for operator, each in work.items():
-                seconds = measured_seconds(record, operator)
-                if seconds is None:
-                    reason = "not measured, or shorter than the profiler's resolution"
-                    yield skipped_row(self, index, label, reason, kind=operator)
-                    continue
-                forecast = forecast_of(devices[name], each)
-                yield forecast_row(
-                    self, index, label, seconds, forecast, kind=operator, fitted=fitted
-                )
-            if "mlp_act" not in work:
-                yield skipped_row(self, index, label, NO_GATE, kind="mlp_act")
-
-
-READER = LayerOperators()
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield a forecast for every operator of a record."""
+    tokens, tp = record["num_tokens"], record["num_tensor_parallel_workers"]
+    label = f"hidden {record['n_embd']}, TP {tp}, {tokens} tokens"
+    if not record["device"]:
+        yield skipped_row(label, NO_DEVICE)
+        return
+    device = device_facts(record["device"])
+    fitted = is_fitted_on(record)
+    work = operators_of(record)
+    for operator, each in work.items():
+        seconds = measured_seconds(record, operator)
+        if seconds is None:
+            reason = "not measured, or shorter than the profiler's resolution"
+            yield skipped_row(label, reason, kind=operator)
+            continue
+        forecast = forecast_of(device, each)
+        yield forecast_row(label, seconds, forecast, kind=operator, fitted=fitted)
+    if "mlp_act" not in work:
+        yield skipped_row(label, NO_GATE, kind="mlp_act")
 
 
 def is_fitted_on(record: Record) -> bool:
@@ -133,3 +110,13 @@ def forecast_of(device: DeviceFacts, work: Product | RowWork) -> Estimate:
     if isinstance(work, Product):
         return device.gemm(work.m, work.k, work.n, PRECISION)
     return device.rowwise(work.kind, work.rows, work.width, PRECISION, work.second_width)
+
+
+READER = TableReader(
+    about=(
+        "Times of single operators on one GPU. Constants are fitted on Llama-2-7B and, on A100, "
+        "CodeLlama-34B, at TP 1, 2 and 8."
+    ),
+    columns=frozenset({"time_stats.mlp_up_proj.median", "num_tokens", "n_expanded_embd"}),
+    rows_of=rows_of,
+)

@@ -5,12 +5,11 @@ over the nodes, DP 1; the reference's and the reward's weights come from host me
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from planner.evaluation.rows import Record, forecast_row, skipped_row
+from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
 from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
@@ -34,48 +33,28 @@ FITTED_CASE = "scale_actor"
 UNKNOWN = "its parallel sizes are not published"
 
 
-@dataclass(frozen=True)
-class ReaLIterations:
-    """Forecast ReaL's heuristic plans; its searched plans and its peers' are not published."""
-
-    name: str = "realhf_iteration"
-    about: str = (
-        "Seconds of a whole PPO iteration on nodes of 8 A800. Given: all models on all GPUs, TP 8, "
-        "PP over nodes, DP 1, 4 mini-batches, static eager decoding. The network is taken as 200 "
-        "Gbps a node."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has the models' sizes by role and an iteration's seconds."""
-        return {"actor_B", "critic_B", "gen_len", "system", "iter_s"} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every row of the heuristic."""
-        for index, record in enumerate(records):
-            sizes = f"actor {record['actor_B']}B, critic {record['critic_B']}B"
-            label = f"{sizes}, {record['gpus']} GPUs, {record['gen_len']} tokens"
-            measured, system = float(record["iter_s"]), record["system"]
-            reason = self._reason(record)
-            if reason:
-                yield skipped_row(
-                    self, index, label, reason, kind=system, measured_seconds=measured
-                )
-                continue
-            yield forecast_row(
-                self, index, label, measured, iteration_of(forecast(record)),
-                kind=system, fitted=is_fitted(record),
-            )  # fmt: skip
-
-    def _reason(self, record: Record) -> str | None:
-        if record["system"] != HEURISTIC:
-            return UNKNOWN
-        sizes = {float(record[f"{role}_B"]) for role in ("actor", "critic", "ref", "reward")}
-        if not sizes <= set(MODELS):
-            return f"models known by size: {', '.join(map(str, MODELS))} B"
-        return None
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield the forecast of an iteration by the heuristic's plan."""
+    sizes = f"actor {record['actor_B']}B, critic {record['critic_B']}B"
+    label = f"{sizes}, {record['gpus']} GPUs, {record['gen_len']} tokens"
+    measured, system = float(record["iter_s"]), record["system"]
+    reason = _reason(record)
+    if reason:
+        yield skipped_row(label, reason, kind=system, measured_seconds=measured)
+        return
+    yield forecast_row(
+        label, measured, iteration_of(forecast(record)),
+        kind=system, fitted=is_fitted(record),
+    )  # fmt: skip
 
 
-READER = ReaLIterations()
+def _reason(record: Record) -> str | None:
+    if record["system"] != HEURISTIC:
+        return UNKNOWN
+    sizes = {float(record[f"{role}_B"]) for role in ("actor", "critic", "ref", "reward")}
+    if not sizes <= set(MODELS):
+        return f"models known by size: {', '.join(map(str, MODELS))} B"
+    return None
 
 
 def is_fitted(record: Record) -> bool:
@@ -169,3 +148,14 @@ def facts_of() -> Facts:
         cluster=(group,),
     )
     return load_facts(job)
+
+
+READER = TableReader(
+    about=(
+        "Seconds of a whole PPO iteration on nodes of 8 A800. Given: all models on all GPUs, TP 8, "
+        "PP over nodes, DP 1, 4 mini-batches, static eager decoding. The network is taken as 200 "
+        "Gbps a node."
+    ),
+    columns=frozenset({"actor_B", "critic_B", "gen_len", "system", "iter_s"}),
+    rows_of=rows_of,
+)

@@ -1,13 +1,9 @@
 """Iterations of torchtitan (pytorch/torchtitan, docs/performance.md and benchmarks/)."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-from planner.evaluation.rows import Record
-from planner.evaluation.settings.pretraining import Iteration, Pretraining, is_fitted, training_rows
+from planner.evaluation.rows import Record, TableReader
+from planner.evaluation.settings.pretraining import Iteration, Pretraining, is_fitted, training_row
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Recompute
-from rlplan.results.accuracy import Row
 from rlplan.units import bytes_per_second_from_gbps
 
 SHAPE = ("hidden", "heads", "kv_heads", "layers", "ffn", "seq_len", "num_gpus", "dp_shard")
@@ -33,28 +29,6 @@ OPERATORS_KEPT = (
 # (torchtitan/distributed/pipeline.py).
 LOOPED_CHUNKS = 2
 VOCABULARIES = {"Llama2": 32000, "Llama3": 128256}
-
-
-@dataclass(frozen=True)
-class TorchtitanIterations:
-    """Forecast iterations of Llama models with FSDP2, TP and PP."""
-
-    name: str = "torchtitan_training"
-    about: str = (
-        "Seconds of a training iteration of torchtitan on A100 and H100. Given: all parallel sizes "
-        "and checkpointing; the network is taken as one card of 200 (A100) or 400 Gbps a GPU."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has FSDP2's settings, a Llama's shape and an iteration's seconds."""
-        return {*SETTINGS, "model", SECONDS} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every iteration."""
-        return training_rows(self, map(iteration_of, records))
-
-
-READER = TorchtitanIterations()
 
 
 def iteration_of(record: Record) -> Iteration:
@@ -118,3 +92,13 @@ def _model(record: Record, number: dict[str, int]) -> ModelArchitecture:
         vocab_size=next(size for family, size in VOCABULARIES.items() if name.startswith(family)),
         max_positions=number["seq_len"],
     )
+
+
+READER = TableReader(
+    about=(
+        "Seconds of a training iteration of torchtitan on A100 and H100. Given: all parallel sizes "
+        "and checkpointing; the network is taken as one card of 200 (A100) or 400 Gbps a GPU."
+    ),
+    columns=frozenset({*SETTINGS, "model", SECONDS}),
+    rows_of=lambda record: (training_row(iteration_of(record)),),
+)

@@ -1,10 +1,16 @@
 """Offline throughput of TensorRT-LLM: all requests at the start, in-flight batching."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from planner.evaluation.rows import Record, fitted_on, forecast_row, row_key, skipped_row
+from planner.evaluation.rows import (
+    Record,
+    TableReader,
+    fitted_on,
+    forecast_row,
+    row_key,
+    skipped_row,
+)
 from planner.evaluation.settings.serving import Service, serve
 from profiles.catalog import load_device, load_engine, load_model
 from rlplan.parts import num_parameters
@@ -44,36 +50,17 @@ BATCH_STEPS = ((256, 32), (1024, 128), (math.inf, 256))
 TOKEN_STEPS = ((4096, 256), (8192, 512), (math.inf, 1024))
 
 
-@dataclass(frozen=True)
-class TensorRtThroughput:
-    """Forecast the seconds in which all requests of a row are served."""
-
-    name: str = "trtllm_generation"
-    about: str = (
-        "Seconds to serve all requests by TensorRT-LLM, one replica of TP GPUs. Given: model, GPU, "
-        "precision, TP, lengths, requests; the engine's batch and tokens by trtllm-bench's rule."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has this schema's columns."""
-        return columns >= COLUMNS
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a row for each record."""
-        for index, record in enumerate(records):
-            yield self._row(index, record)
-
-    def _row(self, index: int, record: Record) -> Row:
-        label = (
-            f"{record['model']} {record['gpu']} TP{record['tp']} {record['isl']}/{record['osl']}"
-        )
-        kind = record["gpu"]
-        seconds = measured_seconds(record)
-        if reason := unknown(record):
-            return skipped_row(self, index, label, reason, kind=kind, measured_seconds=seconds)
-        estimate = serve(service_of(record), load_engine(ENGINE))
-        fitted = fitted_on(row_key(record, KEY))
-        return forecast_row(self, index, label, seconds, estimate, kind=kind, fitted=fitted)
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield the row of a record."""
+    label = f"{record['model']} {record['gpu']} TP{record['tp']} {record['isl']}/{record['osl']}"
+    kind = record["gpu"]
+    seconds = measured_seconds(record)
+    if reason := unknown(record):
+        yield skipped_row(label, reason, kind=kind, measured_seconds=seconds)
+        return
+    estimate = serve(service_of(record), load_engine(ENGINE))
+    fitted = fitted_on(row_key(record, KEY))
+    yield forecast_row(label, seconds, estimate, kind=kind, fitted=fitted)
 
 
 def measured_seconds(record: Record) -> float:
@@ -123,4 +110,11 @@ def _rounded_up(value: float, steps: tuple[tuple[float, int], ...]) -> int:
     return step * math.ceil(value / step)
 
 
-READER = TensorRtThroughput()
+READER = TableReader(
+    about=(
+        "Seconds to serve all requests by TensorRT-LLM, one replica of TP GPUs. Given: model, GPU, "
+        "precision, TP, lengths, requests; the engine's batch and tokens by trtllm-bench's rule."
+    ),
+    columns=COLUMNS,
+    rows_of=rows_of,
+)

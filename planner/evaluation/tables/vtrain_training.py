@@ -1,18 +1,14 @@
 """Iterations of Megatron-DeepSpeed on A100 (Bang et al. 2024, vTrain, arXiv:2312.12391; MIT)."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-from planner.evaluation.rows import Record
+from planner.evaluation.rows import Record, TableReader
 from planner.evaluation.settings.pretraining import (
     NODE_GPUS,
     Iteration,
     Pretraining,
     gpt,
     is_fitted,
-    training_rows,
+    training_row,
 )
-from rlplan.results.accuracy import Row
 from rlplan.units import bytes_per_second_from_gbps, seconds_from_ms
 
 SETTINGS = (
@@ -37,29 +33,6 @@ VOCABULARY = 51200  # Megatron's usual padding of GPT-2's 50,257
 # (github.com/VIA-Research/vTrain, src/model/gpt_model.py).
 ONE_NODE_VOCABULARY = 50257
 NETWORK_GBPS = 4 * 200.0  # four HDR cards a node
-
-
-@dataclass(frozen=True)
-class VTrainIterations:
-    """Forecast iterations with a 1F1B pipeline, on many nodes with full activation checkpointing."""
-
-    name: str = "vtrain_training"
-    about: str = (
-        "Seconds of a training iteration of Megatron-DeepSpeed on A100-80GB. Given: all parallel "
-        "sizes, full recomputation (on one node none, see the rows), fp16, 4 x HDR200 a node, a "
-        "vocabulary of 51,200 (on one node 50,257)."
-    )
-
-    def matches(self, columns: frozenset[str]) -> bool:
-        """Tell whether a table has all settings and an iteration's milliseconds."""
-        return {*SETTINGS, SECONDS} <= columns
-
-    def rows(self, records: Sequence[Record]) -> Iterable[Row]:
-        """Yield a forecast for every iteration."""
-        return training_rows(self, map(iteration_of, records))
-
-
-READER = VTrainIterations()
 
 
 def iteration_of(record: Record) -> Iteration:
@@ -88,3 +61,14 @@ def iteration_of(record: Record) -> Iteration:
         kind="one node" if one_node else "many nodes",
         fitted=is_fitted(record, SETTINGS),
     )
+
+
+READER = TableReader(
+    about=(
+        "Seconds of a training iteration of Megatron-DeepSpeed on A100-80GB. Given: all parallel "
+        "sizes, full recomputation (on one node none, see the rows), fp16, 4 x HDR200 a node, a "
+        "vocabulary of 51,200 (on one node 50,257)."
+    ),
+    columns=frozenset({*SETTINGS, SECONDS}),
+    rows_of=lambda record: (training_row(iteration_of(record)),),
+)

@@ -2,7 +2,7 @@
 
 from planner.evaluation.reading import held_tables, read_table
 from planner.evaluation.summary import summarise
-from planner.evaluation.tables.hybridflow_transition_generation_search import transition_rows
+from planner.evaluation.tables.hybridflow_transition_generation_search import transition_row
 
 TABLE = next(path for path in held_tables() if path.stem.startswith("hybridflow_transition"))
 HEADER = "figure,model,gpus,series,config,seconds"
@@ -57,7 +57,7 @@ def test_a_transition_knows_its_layouts_and_bytes():
         "figure": "Fig14", "model": "7B", "gpus": "16", "series": "transition:HybridFlow",
         "config": "Tg2 Pg1 T8 P1", "seconds": "2.7",
     }  # fmt: skip
-    (row,) = transition_rows([record])
+    row = transition_row(record)
     assert (row.train.tp, row.train.dp, row.generate.tp, row.generate.dp) == (8, 2, 2, 8)
     assert row.nodes == 2
     # (8 - 2) / (2 * 8) of 13.5 GB.

@@ -1,8 +1,11 @@
 """Tables are known by their columns, and wrong ones refused with what is wrong."""
 
+import sys
+
 import pytest
 
-from planner.evaluation.reading import held_tables, read_table, reader_names
+from planner.evaluation import tables
+from planner.evaluation.reading import held_tables, read_table
 from planner.evaluation.tables import READERS
 from rlplan.errors import FileError
 
@@ -59,11 +62,38 @@ def test_a_file_that_is_not_there_or_is_no_text_is_refused(tmp_path):
         read_table(tmp_path / "picture.csv")
 
 
-def test_readers_are_named_as_their_files_and_say_what_they_take_as_given():
-    assert reader_names() == tuple(sorted(reader_names()))
-    assert reader_names() == READERS.names()
+def test_readers_say_what_they_take_as_given():
     assert all(reader.about.strip().endswith(".") for reader in READERS.all())
-    assert "realhf_iteration" in reader_names()
+
+
+NAPS = """
+from planner.evaluation.rows import TableReader, forecast_row
+from rlplan.estimate import Estimate, Source
+
+READER = TableReader(
+    about="Seconds of naps.",
+    columns=frozenset({"nap", "nap_s"}),
+    rows_of=lambda record: (
+        forecast_row(record["nap"], float(record["nap_s"]), Estimate(2.0, 0.1, Source.FITTED)),
+    ),
+)
+"""
+
+
+def test_a_table_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "naps.py").write_text(NAPS)
+    monkeypatch.setattr(READERS, "_loaded", {})
+    tables.__path__.append(str(tmp_path))
+    try:
+        rows = read_table(write(tmp_path / "measured.csv", "nap,nap_s", "short,1", "long,4"))
+    finally:
+        tables.__path__.remove(str(tmp_path))
+        sys.modules.pop("planner.evaluation.tables.naps", None)
+    assert [(row.table, row.schema, row.index, row.label) for row in rows] == [
+        ("measured", "naps", 0, "short"),
+        ("measured", "naps", 1, "long"),
+    ]
+    assert [row.error_fraction for row in rows] == [1.0, -0.5]
 
 
 @pytest.mark.parametrize("path", held_tables(), ids=lambda path: path.stem)
