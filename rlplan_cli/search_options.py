@@ -107,7 +107,7 @@ MaxHourOption = Annotated[
 ]
 
 
-def asked(
+def requested_job(
     job: Job,
     objective: str | None,
     mode: ModeName | None,

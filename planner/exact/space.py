@@ -1,8 +1,8 @@
-"""What a search looks through: a job's units, the shares that they can get, tables of costs."""
+"""What a search looks through: a job's models, the shares that they can get, tables of costs."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,6 +56,9 @@ class Space:
         specs: Limits that plans must keep.
         transition: The only one on one pool, if the user pinned it.
         pinned: What else the user pinned: pools.
+        syncs: What is remembered of bringing weights to copies, by sizes and site.
+        least_generations: The least seconds of generation known, by where weights train.
+        ways: What is remembered of ways to generate on a share with the rest of a pool.
     """
 
     job: Job
@@ -65,6 +68,12 @@ class Space:
     specs: Specs
     transition: TransitionName | None = None
     pinned: Pinned = NOTHING_PINNED
+    syncs: dict[tuple[int, int, int, int, Site], float] = field(default_factory=dict)
+    least_generations: dict[tuple[bool, Site], float] = field(default_factory=dict)
+    ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
+    _sites: dict[Share, Site] = field(default_factory=dict)
+    _set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
+    _fetches: dict[str, float] = field(default_factory=dict)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -164,10 +173,6 @@ class Space:
             self._sites[share] = ideal_site(self.job, share)
         return self._sites[share]
 
-    @cached_property
-    def _sites(self) -> dict[Share, Site]:
-        return {}
-
     def open_shares(self, members: ColocatedSet) -> tuple[Share, ...]:
         """Return the shares that the user leaves to a set, whether it fits there or not."""
         return self.pinned.shares(members, self.shares, self.job)
@@ -181,25 +186,6 @@ class Space:
                 if self.pools.least(members, self.site(share)).fits
             )
         return self._set_shares[members]
-
-    @cached_property
-    def _set_shares(self) -> dict[ColocatedSet, tuple[Share, ...]]:
-        return {}
-
-    @cached_property
-    def syncs(self) -> dict[tuple[int, int, int, int, Site], float]:
-        """Return what is remembered of bringing weights to copies, by sizes and site."""
-        return {}
-
-    @cached_property
-    def least_generations(self) -> dict[tuple[bool, Site], float]:
-        """Return what is remembered of the least seconds of generation, by where weights train."""
-        return {}
-
-    @cached_property
-    def ways(self) -> dict[Hashable, list[OptionRows]]:
-        """Return what is remembered of ways to generate on a share with the rest of a pool."""
-        return {}
 
     def arrival_seconds(self, members: ColocatedSet) -> float:
         """Return the least seconds until a set beside the generating one has its first data.
@@ -225,10 +211,6 @@ class Space:
         if key not in self._fetches:
             self._fetches[key] = self._least_fetch(key)
         return self._fetches[key]
-
-    @cached_property
-    def _fetches(self) -> dict[str, float]:
-        return {}
 
     def _least_fetch(self, key: str) -> float:
         one = [Site(device, 1, 1, np.inf) for device in self.devices]

@@ -42,7 +42,7 @@ def placements(roles: tuple[Role, ...]) -> Iterator[RolePlacement]:
 
 
 def all_placements(job: Job) -> Iterator[Placement]:
-    """Yield every partition of a job's units: first those in which the actor generates at home.
+    """Yield every partition of a job's models: first those in which the actor generates where it trains.
 
     A set that holds the actor and generates says the actor alone.
     """
@@ -59,14 +59,14 @@ def all_placements(job: Job) -> Iterator[Placement]:
 def generating_set(placement: Placement) -> int:
     """Return the place of the set that generates."""
     copies = [place for place, members in enumerate(placement) if GENERATION in members]
-    homes = [place for place, members in enumerate(placement) if "actor" in members]
-    return (copies or homes)[0]
+    trained = [place for place, members in enumerate(placement) if "actor" in members]
+    return (copies or trained)[0]
 
 
 def show_placement(placement: Placement) -> str:
     """Return a placement for people, such as `{actor, reference} {critic, reward}`."""
     shown = (
-        ", ".join("generation" if unit == GENERATION else unit for unit in members)
+        ", ".join("generation" if model == GENERATION else model for model in members)
         for members in placement
     )
     return " ".join("{" + members + "}" for members in shown)

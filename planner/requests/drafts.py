@@ -129,12 +129,12 @@ def _host(pool: PoolDraft) -> ResourcePool:
 
 
 def members_of(draft: PlanDraft, job: Job) -> tuple[ColocatedSet, ...]:
-    """Return the units of a named draft's GPU pools; the actor is on two where it generates apart."""
+    """Return the models of a named draft's GPU pools; the actor is on two where it generates apart."""
     roles = placed_roles(job)
     gpu_pools = [pool for pool in draft.pools if pool.device != HOST_DEVICE]
-    homes = [pool.name for pool in gpu_pools if "actor" in pool.roles]
+    held = [pool.name for pool in gpu_pools if "actor" in pool.roles]
     pinned = draft.tasks.get(GENERATION)
-    apart = pinned.pool if pinned is not None and len(homes) == 2 else None  # noqa: PLR2004
+    apart = pinned.pool if pinned is not None and len(held) == 2 else None  # noqa: PLR2004
     placement: list[ColocatedSet] = []
     for pool in gpu_pools:
         members: ColocatedSet = in_role_order(pool.roles, roles)
@@ -146,7 +146,7 @@ def members_of(draft: PlanDraft, job: Job) -> tuple[ColocatedSet, ...]:
 
 def _check_room(pools: tuple[PinnedPool, ...], job: Job, file: str) -> None:
     """Refuse pools that leave no GPU to the models of no pool."""
-    taken = {unit for pool in pools for unit in pool.members}
+    taken = {model for pool in pools for model in pool.members}
     left = [role for role in placed_roles(job) if role not in taken]
     gpus = sum(pool.gpus or 1 for pool in pools)
     if left and gpus >= job.gpus:

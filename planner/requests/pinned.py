@@ -49,9 +49,9 @@ class Pinned:
         if any(pool.members not in placement for pool in self.pools):
             return False
         apart = any(GENERATION in members for members in placement)
-        homes = [pool for pool in self.pools if "actor" in pool.members]
+        trained = [pool for pool in self.pools if "actor" in pool.members]
         copies = [pool for pool in self.pools if GENERATION in pool.members]
-        if apart and homes and not copies:
+        if apart and trained and not copies:
             return False
         return self.transition is None or apart == (self.transition == "two-copies")
 

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.placements.partitions import placed_roles
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.job import Job, NodeGroup, Role
+from rlplan.job import Job, NodeGroup
 from rlplan.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool, TaskPlan, TransitionName
@@ -36,11 +37,6 @@ def job_tasks(job: Job) -> tuple[Task, ...]:
     """Return the tasks of a job that need GPUs, in the dataflow's order."""
     known = tasks_of(load_algorithm(job.algorithm), job)
     return tuple(task for task in known if task.kind != "rule")
-
-
-def roles_of(job: Job) -> tuple[Role, ...]:
-    """Return the roles that need GPUs, in the order in which the dataflow first uses them."""
-    return tuple(dict.fromkeys(task.role for task in job_tasks(job)))
 
 
 def largest_group(job: Job) -> NodeGroup:
@@ -104,7 +100,7 @@ def transition_on_one_pool(train: TaskPlan, generate: TaskPlan) -> TransitionNam
 def one_pool(job: Job) -> tuple[ResourcePool, ...]:
     """Return a pool of all GPUs of the largest group, shared by all roles."""
     group = largest_group(job)
-    return (ResourcePool(name="all", device=group.gpu, gpus=group.gpus, roles=roles_of(job)),)
+    return (ResourcePool(name="all", device=group.gpu, gpus=group.gpus, roles=placed_roles(job)),)
 
 
 def choices_of(

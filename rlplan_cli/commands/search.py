@@ -17,8 +17,8 @@ from rlplan_cli.search_options import (
     ParetoOption,
     SecondsOption,
     SpecOption,
-    asked,
     objectives_of,
+    requested_job,
 )
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
 
@@ -84,7 +84,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         "--max-usd-per-hour": max_usd_per_hour,
     }
     given, pinned = load_request(job)
-    resolved = asked(given, objective, mode, spec, limits)
+    resolved = requested_job(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
     check_rule_names(resolved, job)
     files = {"--out": out, "--result": result, "--plot": plot}

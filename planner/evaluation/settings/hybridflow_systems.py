@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from planner.evaluation.settings.hybridflow_jobs import TOKENS, TRUE_PROMPTS, job_of
+from planner.placements.partitions import placed_roles
 from planner.placements.strategies import place, strategy_names
 from planner.requests.pinned import Pinned
 from planner.search import search
 from planner.systems.baselines import load_baseline
-from planner.systems.system_plans import job_tasks, roles_of
+from planner.systems.system_plans import job_tasks
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
@@ -64,7 +65,7 @@ def placed_forecast(placement: str, algorithm: str, model: str, gpus: int) -> Sy
         UnknownNameError: No placement strategy has that name.
     """
     wanted = {
-        frozenset(each) for each in place(placement, roles_of(job_of(model, gpus, algorithm)))
+        frozenset(each) for each in place(placement, placed_roles(job_of(model, gpus, algorithm)))
     }
     found = searched(algorithm, model, gpus)
     if isinstance(found, str):
@@ -91,7 +92,7 @@ def placement_name(plan: Plan) -> str:
     """Return the name of a plan's placement, or its colocated sets if it has no name."""
     sets = _sets(plan)
     for name in strategy_names():
-        if {frozenset(members) for members in place(name, roles_of(plan.job))} == sets:
+        if {frozenset(members) for members in place(name, placed_roles(plan.job))} == sets:
             return name
     return plan.placement
 

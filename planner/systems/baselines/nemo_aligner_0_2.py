@@ -14,6 +14,7 @@ measured iterations cannot have been computed so, and `megatron-static` is taken
 from collections.abc import Iterator
 from dataclasses import replace
 
+from planner.placements.partitions import placed_roles
 from planner.placements.strategies import place
 from planner.systems.system_plans import (
     Offer,
@@ -22,7 +23,6 @@ from planner.systems.system_plans import (
     local_batch,
     micro_batches,
     powers_up_to,
-    roles_of,
 )
 from planner.systems.tuning import best_of
 from profiles.facts import Facts
@@ -48,7 +48,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
 
 
 def _offers(job: Job) -> Iterator[Offer]:
-    sets = place("split", roles_of(job))
+    sets = place("split", placed_roles(job))
     group = largest_group(job)
     gpus = group.gpus // len(sets)
     if not gpus:
@@ -58,15 +58,15 @@ def _offers(job: Job) -> Iterator[Offer]:
         ResourcePool(name=name, device=group.gpu, gpus=gpus, roles=members)
         for name, members in zip(names, sets, strict=False)
     )
-    homes: dict[str, str] = {role: pool.name for pool in pools for role in pool.roles}
+    pool_of: dict[str, str] = {role: pool.name for pool in pools for role in pool.roles}
     for tp in powers_up_to(min(gpus, group.gpus_per_node)):
         for pp in powers_up_to(min(MOST_PP, gpus // tp)):
             if gpus % (tp * pp) == 0:
-                yield _offer(job, pools, homes, (tp, pp, gpus // (tp * pp)))
+                yield _offer(job, pools, pool_of, (tp, pp, gpus // (tp * pp)))
 
 
 def _offer(
-    job: Job, pools: tuple[ResourcePool, ...], homes: dict[str, str], sizes: tuple[int, int, int]
+    job: Job, pools: tuple[ResourcePool, ...], pool_of: dict[str, str], sizes: tuple[int, int, int]
 ) -> Offer:
     tp, pp, dp = sizes
 
@@ -75,7 +75,7 @@ def _offer(
         if not fits_model(tp, pp, model):
             return
         engine = GENERATE if task.kind == "generate" else TRAIN
-        layout = TaskPlan(pool=homes[task.role], tp=tp, pp=pp, dp=dp, engine=engine)
+        layout = TaskPlan(pool=pool_of[task.role], tp=tp, pp=pp, dp=dp, engine=engine)
         if task.kind == "generate":
             yield from _rollouts(job, task, layout)
         elif task.kind == "infer":

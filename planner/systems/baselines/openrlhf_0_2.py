@@ -11,7 +11,7 @@ are no more engines than actor ranks.
 from collections.abc import Iterator
 from itertools import product
 
-from planner.placements.partitions import RoleSet
+from planner.placements.partitions import RoleSet, placed_roles
 from planner.systems.system_plans import (
     Offer,
     batch_by_width,
@@ -20,7 +20,6 @@ from planner.systems.system_plans import (
     local_batch,
     micro_batches,
     powers_up_to,
-    roles_of,
     splits,
 )
 from planner.systems.tuning import best_of
@@ -48,9 +47,9 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
 
 
 def _offers(job: Job) -> Iterator[Offer]:
-    alone: list[RoleSet] = [(role,) for role in roles_of(job)]
-    served: list[RoleSet] = [(role,) for role in roles_of(job) if role not in SCORERS]
-    scorers = tuple(role for role in roles_of(job) if role in SCORERS)
+    alone: list[RoleSet] = [(role,) for role in placed_roles(job)]
+    served: list[RoleSet] = [(role,) for role in placed_roles(job) if role not in SCORERS]
+    scorers = tuple(role for role in placed_roles(job) if role in SCORERS)
     for sets in (alone, [*served, scorers]) if len(scorers) > 1 else (alone,):
         for sizes in _shares(largest_group(job).gpus, len(sets) + 1):
             yield _offer(job, sets, sizes)
@@ -71,18 +70,18 @@ def _offer(job: Job, sets: list[RoleSet], sizes: tuple[int, ...]) -> Offer:
         ResourcePool(name=members[0], device=device, gpus=gpus, roles=members)
         for members, gpus in zip(sets, sizes, strict=False)
     ]
-    homes = {role: pool for pool in pools for role in pool.roles}
+    pool_of = {role: pool for pool in pools for role in pool.roles}
     engines = ResourcePool(name=ENGINES, device=device, gpus=sizes[-1], roles=("actor",))
 
     def layouts(task: Task) -> Iterator[TaskPlan]:
-        home = homes[task.role]
+        pool = pool_of[task.role]
         if task.kind == "generate":
-            yield from _engines(job, task, engines.gpus, ranks=home.gpus)
+            yield from _engines(job, task, engines.gpus, ranks=pool.gpus)
             return
         trains = task.kind == "train"
         sharded = TaskPlan(
-            pool=home.name,
-            dp=home.gpus,
+            pool=pool.name,
+            dp=pool.gpus,
             engine=TRAIN,
             zero=3,
             recompute="full" if trains else "none",
