@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from statistics import NormalDist
+
+P90_DEVIATIONS = NormalDist().inv_cdf(0.9)  # 1.2816
 
 
 class Source(IntEnum):
@@ -75,3 +78,9 @@ def total(estimates: Iterable[Estimate]) -> Estimate:
     for estimate in estimates:
         result = result + estimate
     return result
+
+
+def interval_seconds(estimate: Estimate) -> tuple[float, float]:
+    """Return (p10, p90) in seconds, as if errors were normal; never below zero."""
+    margin_seconds = P90_DEVIATIONS * estimate.spread_seconds
+    return max(0.0, estimate.seconds - margin_seconds), estimate.seconds + margin_seconds

@@ -7,11 +7,11 @@ from profiles.facts import Facts
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
-from simulator.memory.pool_memory import pool_memory
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import agenda_of
 from simulator.timeline.assemble import assemble, device_pools
 from simulator.timeline.engine import play
+from simulator.timeline.pool_memory import pool_memory
 from simulator.timeline.steady import (
     EMPTYING_ITERATIONS,
     ITERATIONS_PLAYED,

@@ -11,9 +11,9 @@ from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
 from rlplan.rules.transition import transition_for
-from simulator.memory.pool_memory import pool_memory
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
+from simulator.timeline.pool_memory import pool_memory
 
 NEAREST = "nearest change that fits"
 

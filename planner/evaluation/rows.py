@@ -9,9 +9,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rlplan.estimate import Estimate
+from rlplan.estimate import Estimate, interval_seconds
 from rlplan.results.accuracy import Row
-from simulator.timeline.intervals import interval_seconds
 
 Record = Mapping[str, str]
 

@@ -22,13 +22,13 @@ from simulator.costs.transition import transition_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
 from simulator.generation.stepping import EngineSteps
-from simulator.memory.pool_memory import extra_weight_bytes, transition_terms
 from simulator.memory.task_memory import (
     generation_terms,
     generation_weight_bytes,
     least_kv_bytes,
     useful_kv_bytes,
 )
+from simulator.memory.transition_memory import extra_weight_bytes, transition_terms
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site

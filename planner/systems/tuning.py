@@ -17,13 +17,13 @@ from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.systems import SystemForecast
 from rlplan.units import show_bytes
-from simulator.memory.pool_memory import kv_bytes_left, pool_memory, residents
 from simulator.memory.task_memory import TaskMemory
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask
 from simulator.simulate import simulate
 from simulator.stages import task_cost, task_memory
+from simulator.timeline.pool_memory import kv_bytes_left, pool_memory, residents
 
 # Of the plans that a system offers, so many are simulated, in the order of their tasks' seconds.
 MOST_SIMULATED = 8

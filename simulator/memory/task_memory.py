@@ -245,7 +245,7 @@ def _whole(numbers: Floats) -> Ints:
 def generate_memory(placed: PlacedTask) -> TaskMemory:
     """Return what a generating task needs at least: a whole copy of its weights and one longest sequence.
 
-    `simulator.memory.pool_memory` knows what it shares with the training task and fills the cache up.
+    `simulator.timeline.pool_memory` knows what it shares with the training task and fills the cache up.
     """
     terms = {
         weights_term(placed.task.role, generating=True): generation_weight_bytes(placed),

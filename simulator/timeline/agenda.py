@@ -7,11 +7,11 @@ from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import with_length_spread
-from simulator.memory.pool_memory import TRANSITION, kv_bytes_left
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
 from simulator.timeline.engine import Work
+from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
 from simulator.timeline.steady import one_step_off
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from profiles.facts import Facts
-from rlplan.estimate import Estimate, total
+from rlplan.estimate import Estimate, interval_seconds, total
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.lengths import mean_length
@@ -11,9 +11,7 @@ from rlplan.plan import Plan, ResourcePool
 from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes
-from simulator.memory.pool_memory import TRANSITION
 from simulator.timeline.agenda import Entry
-from simulator.timeline.cautions import warnings_of
 from simulator.timeline.critical_path import (
     Interval,
     clipped,
@@ -23,7 +21,8 @@ from simulator.timeline.critical_path import (
     work_of,
 )
 from simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
-from simulator.timeline.intervals import interval_seconds
+from simulator.timeline.forecast_warnings import warnings_of
+from simulator.timeline.pool_memory import TRANSITION
 from simulator.timeline.steady import window_of
 
 STAGES = ("generation", "preparation", "training", TRANSITION)

@@ -19,8 +19,8 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Uniform
 from rlplan.rules.transition import transitions
-from simulator.memory.pool_memory import pool_memory
 from simulator.placed.plan import PlacedPlan
+from simulator.timeline.pool_memory import pool_memory
 from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40

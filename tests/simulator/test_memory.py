@@ -11,19 +11,14 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.operators import Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from simulator.memory.pool_memory import (
-    KEPT_FREE,
-    generation_kv_bytes,
-    kv_bytes_left,
-    pool_memory,
-    transition_terms,
-)
 from simulator.memory.task_memory import least_kv_bytes
+from simulator.memory.transition_memory import generation_kv_bytes, transition_terms
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import cache_bytes_per_token, largest_shard, shard_parameters
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_memory
+from simulator.timeline.pool_memory import KEPT_FREE, kv_bytes_left, pool_memory
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition as placed_transition
 from tests.simulator.test_costs_tasks import layouts

@@ -6,7 +6,7 @@ import pytest
 
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
-from simulator.memory.pool_memory import transition_terms
+from simulator.memory.transition_memory import transition_terms
 from simulator.model.weights import largest_shard
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_memory

@@ -16,10 +16,9 @@ from planner.evaluation.settings.hybridflow_systems import (
 )
 from planner.placements.strategies import strategy_names
 from rlplan.algorithms import algorithm_names
-from rlplan.estimate import Estimate, Source
+from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.results.accuracy import Row
 from rlplan.results.systems import SystemForecast
-from simulator.timeline.intervals import P90_DEVIATIONS
 
 SEARCHED = (
     "parallel sizes are not published: the best plan over all placements is searched, activations "

@@ -30,11 +30,11 @@ from rlplan.plan import TaskPlan, TransitionName
 from rlplan.precision import PRECISIONS
 from rlplan.results.accuracy import Row
 from simulator.costs.transition import transition_cost, volume_of
-from simulator.memory.pool_memory import kv_bytes_left
 from simulator.placed.plan import PlacedPlan, PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
+from simulator.timeline.pool_memory import kv_bytes_left
 
 TRANSITIONS: dict[str, TransitionName] = {
     "HybridFlow": "hybridflow",

@@ -13,14 +13,13 @@ from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_r
 from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
-from rlplan.estimate import Estimate, Source
+from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
 from simulator.simulate import simulate
-from simulator.timeline.intervals import P90_DEVIATIONS
 
 DEVICE = "a800-80gb"  # "probably A800": NVLink 400 GB/s, a network of the 200 Gbps class
 NETWORK_GBPS = 200.0

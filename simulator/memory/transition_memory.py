@@ -1,92 +1,22 @@
-"""What lies in the memory of a pool's fullest GPU, and when it is fullest.
+"""What a transition takes of each GPU, and what it leaves to the KV cache of the generation behind it."""
 
-The peak of a colocated pool is all residents plus the largest transients. Every task is taken on
-its own fullest pipeline stage, which for tasks of different pipelines need not be the same GPU: an
-upper bound then, exact elsewhere.
-"""
-
-from collections.abc import Iterable
-
-from rlplan.files.frozen import FrozenDict
-from rlplan.plan import BUCKET_BYTES, ResourcePool
-from rlplan.results.forecast import MemoryForecast
+from rlplan.plan import BUCKET_BYTES
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.transition import volume_of
 from simulator.memory.task_memory import (
     CONTEXT,
-    KV_CACHE,
     Terms,
     generation_terms,
     generation_weight_bytes,
-    least_kv_bytes,
-    useful_kv_bytes,
     weights_term,
 )
 from simulator.model.weights import largest_shard, layer_parameters
-from simulator.placed.plan import PlacedPlan, PlacedTransition
+from simulator.placed.plan import PlacedTransition
 from simulator.placed.task import PlacedTask
-from simulator.stages import task_memory
 
 # Layers that the transition of fully sharded weights gathers at a time: the default of DeepSpeed's
 # `tp_gather_partition_size` (DeepSpeed 0.14, runtime/config.py, HybridEngineConfig).
 PIECE_LAYERS = 8
-
-TRANSITION = "transition"
-KEPT_FREE = "kept free of the generation engine"
-
-
-def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
-    """Return the fullest GPU of a pool at its peak, in bytes by term."""
-    if pool.is_host:
-        return MemoryForecast(
-            pool=pool.name, gpu_peak_bytes=0, capacity_bytes=0, terms=FrozenDict(), peak_task=""
-        )
-    tasks = placed.tasks_on(pool)
-    memories = [(task, task_memory(task)) for task in tasks]
-    resident = residents(memory.resident for _, memory in memories)
-    generating = [task for task in tasks if task.task.kind == "generate"]
-    moments = {
-        task.task.name: dict(memory.transient)
-        for task, memory in memories
-        if task.task.kind != "generate"
-    }
-    for task in generating:
-        resident |= _copy_terms(placed, task)
-        moments |= _generation_moments(placed, task, resident)
-    name = max(moments, key=lambda moment: sum(moments[moment].values())) if moments else ""
-    terms = {term: size for term, size in (resident | moments.get(name, {})).items() if size}
-    return MemoryForecast(
-        pool=pool.name,
-        gpu_peak_bytes=sum(terms.values()),
-        capacity_bytes=placed.facts.device(pool.device).sheet.memory_bytes,
-        terms=FrozenDict(terms),
-        peak_task=name,
-    )
-
-
-def residents(each: Iterable[FrozenDict[str, int]]) -> Terms:
-    """Return the resident terms of a pool: tasks of one role share terms of one name."""
-    found: Terms = {}
-    for terms in each:
-        for term, size in terms.items():
-            found[term] = max(found.get(term, 0), size)
-    return found
-
-
-def kv_bytes_left(placed: PlacedPlan) -> float:
-    """Return the bytes of each GPU that the plan leaves to the KV cache; 0 if there are none.
-
-    The generation engine may fill its `memory_fraction` of the device (or, for engines of that kind,
-    of what is free once it is loaded), less all residents of the pool, the weights it generates
-    with, and what it computes in.
-    """
-    generate = next(task for task in placed.tasks.values() if task.task.kind == "generate")
-    beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
-    resident = residents(task_memory(task).resident for task in beside)
-    resident |= _copy_terms(placed, generate)
-    return generation_kv_bytes(
-        sum(resident.values()), generate, _transition_on_pool(placed, generate)
-    )
 
 
 def generation_kv_bytes(
@@ -196,40 +126,3 @@ def _train_shard_bytes(train: PlacedTask) -> int:
     if layout.zero == FULLY_SHARDED:
         parameters = -(-parameters // train.state_ranks)
     return parameters * train.formats.weight_bytes
-
-
-def _generation_moments(
-    placed: PlacedPlan, generate: PlacedTask, resident: Terms
-) -> dict[str, Terms]:
-    """Return the transient terms of generation, and of the transition before it."""
-    transition = _transition_on_pool(placed, generate)
-    terms = generation_terms(generate)
-    moments: dict[str, Terms] = {}
-    if transition is not None:
-        terms[weights_term(generate.task.role, generating=True)] = extra_weight_bytes(transition)
-        moments[TRANSITION] = transition_terms(transition, placed.plan.bucket_bytes)
-    left = generation_kv_bytes(sum(resident.values()), generate, transition)
-    least = least_kv_bytes(generate)
-    terms[KV_CACHE] = round(max(least, min(left, useful_kv_bytes(generate))))
-    if left < least:
-        # The engine refuses to start: its share of the device, not the device, is what is too small.
-        kept_fraction = (
-            0.0 if generate.engine.cache_of_free else 1 - generate.layout.memory_fraction
-        )
-        terms[KEPT_FREE] = round(kept_fraction * generate.device.sheet.memory_bytes)
-    moments[generate.task.name] = terms
-    return moments
-
-
-def _copy_terms(placed: PlacedPlan, generate: PlacedTask) -> Terms:
-    """Return the generation weights that stay on a pool which does not train the model."""
-    if _transition_on_pool(placed, generate) is not None:
-        return {}
-    size = generation_weight_bytes(generate)
-    return {weights_term(generate.task.role, generating=True): size}
-
-
-def _transition_on_pool(placed: PlacedPlan, generate: PlacedTask) -> PlacedTransition | None:
-    """Return how weights get to a generating task from training on its own pool, if they do."""
-    transition = placed.transition_to(generate)
-    return transition if transition is not None and transition.same_pool else None
