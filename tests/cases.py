@@ -1,6 +1,7 @@
 """Which cases of a matrix run by default; `pytest --full` runs all of them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -23,3 +24,20 @@ def only(chosen: Collection[Any], cases: Iterable[Any]) -> list[Any]:
         values = case if isinstance(case, tuple) else (case,)
         marked.append(case if case in chosen else pytest.param(*values, marks=pytest.mark.full))
     return marked
+
+
+def covering(options: Mapping[str, Collection[str]], costs: Mapping[str, float]) -> list[str]:
+    """Return cheap cases that have, together, every pair of options that any case has.
+
+    Args:
+        options: Of each case, by its name.
+        costs: Of each case, in any unit.
+    """
+    pairs = {name: set(combinations(sorted(own), 2)) for name, own in options.items()}
+    left = set().union(*pairs.values())
+    chosen = []
+    while left:
+        best = max(options, key=lambda name: len(left & pairs[name]) / costs[name])
+        chosen.append(best)
+        left -= pairs[best]
+    return chosen

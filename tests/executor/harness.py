@@ -1,4 +1,7 @@
-"""Runs a plan as `execute` does, and keeps what it does not: tokens and weights."""
+"""Runs a plan as `execute` does, and keeps what it does not: tokens and weights.
+
+All tests share one table of runs: what a plan does from a seed is the same for every test that asks.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +24,8 @@ from executor.workers.worker import Worker
 
 # Workers to begin with; plans that need more get them when they come.
 DEVICES = 4
+# An update, and what is generated and learnt with the weights that it left.
+ITERATIONS = 2
 
 
 @dataclass
@@ -58,6 +63,7 @@ class WorkerPool:
         self._worker = worker
         self.devices = [start_group(worker, DEVICES, DEVICE)]
         self.host = start_group(HostWorker, 1, HOST)
+        self._records = {}
 
     def workers(self, count):
         """Return the actors of at least as many workers."""
@@ -83,9 +89,16 @@ class WorkerPool:
             taken += pool.gpus
         return groups
 
-    def run(self, plan, iterations=3, seed=1, numbers=None):
-        """Return what a plan did in some iterations, or in those of some numbers."""
+    def run(self, plan, iterations=ITERATIONS, seed=1, numbers=None):
+        """Return what a plan does in some iterations, or in those of some numbers; run it once."""
         numbers = numbers or tuple(range(iterations))
+        key = plan, numbers, seed
+        if key not in self._records:
+            self._records[key] = self.carry_out(plan, numbers, seed)
+        return self._records[key]
+
+    def carry_out(self, plan, numbers=tuple(range(ITERATIONS)), seed=1):
+        """Run iterations of a plan now; return what they did."""
         tasks, groups = check_runnable(plan), self.groups_of(plan)
         prompts = PromptBatches(plan.job, Path())
         prepare_groups(plan, tasks, prompts, seed, groups)

@@ -6,6 +6,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from tests.cases import covering
 
 TINY = ModelArchitecture(
     name="tiny-test",
@@ -109,3 +110,24 @@ def make_plan(
 
 
 ALL_ROLES = ("actor", "critic", "reference", "reward")
+
+# Ranks of a case that runs by default; tensor parallelism is slow on CPUs.
+MOST_RANKS, TENSOR_PARALLEL_COST = 4, 5
+
+
+def chosen_by_default(cases):
+    """Return names of cases that have, together, every pair of options that any of few ranks has.
+
+    Args:
+        cases: By name: ranks, sizes and settings, and names of further options.
+    """
+    options, costs = {}, {}
+    for name, (ranks, sizes, more) in cases.items():
+        if ranks > MOST_RANKS:
+            continue
+        copies = ranks // (sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("cp", 1))
+        own = {f"{key} {value}" for key, value in sizes.items() if key != "micro_batch"}
+        options[name] = own | ({"dp"} if copies > 1 else set()) | set(more)
+        is_cut = max(sizes.get("tp", 1), sizes.get("tp_gen", 1)) > 1
+        costs[name] = ranks * (TENSOR_PARALLEL_COST if is_cut else 1)
+    return covering(options, costs)

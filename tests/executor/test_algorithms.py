@@ -4,6 +4,7 @@ PPO's layouts are in test_layouts.py.
 """
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Constraint, DynamicSampling, Overlong, Pretrain
-from tests.executor.plans import make_job, make_plan
+from tests.cases import only
+from tests.executor.plans import chosen_by_default, make_job, make_plan
 from tests.executor.weights import whole
 
 pytestmark = pytest.mark.ray
@@ -62,6 +64,7 @@ LAYOUTS = {
     "fully sharded": {"gpus": 2, "zero": 3},
     "tp 2 x pp 2": {"gpus": 4, "tp": 2, "pp": 2},
     "tp 2 x dp 2": {"gpus": 4, "tp": 2},
+    "pp 2 x dp 2": {"gpus": 4, "pp": 2},
     "tp 2 x pp 2 x dp 2": {"gpus": 8, "tp": 2, "pp": 2},
 }
 
@@ -77,17 +80,34 @@ def plan_of(job, layout):
     return make_plan(job, pools)
 
 
-@pytest.fixture(scope="module", params=[name for name in algorithm_names() if name != "ppo"])
-def algorithm(request, worker_pool):
-    """Return an algorithm's name, its job, and what it does on one process."""
-    job = job_of(request.param)
-    plan = make_plan(job, {"p0": (1, tuple(job.models))})
-    return request.param, job, worker_pool.run(plan)
+ALGORITHMS = [name for name in algorithm_names() if name != "ppo"]
+CASES = {f"{name}, {layout}": (name, layout) for name, layout in product(ALGORITHMS, LAYOUTS)}
+CHOSEN = chosen_by_default(
+    {
+        case: (
+            (layout := LAYOUTS[name] or {"gpus": 2})["gpus"],
+            {key: value for key, value in layout.items() if key != "gpus"},
+            (algorithm, *(() if LAYOUTS[name] else ("two pools",))),
+        )
+        for case, (algorithm, name) in CASES.items()
+    }
+)
 
 
-def test_an_algorithm_learns_from_what_it_sampled(algorithm):
-    name, _, record = algorithm
-    first, *_, last = losses(record)
+@pytest.fixture
+def alone(worker_pool):
+    """Return what an algorithm does on one process."""
+
+    def run(algorithm):
+        job = job_of(algorithm)
+        return worker_pool.run(make_plan(job, {"p0": (1, tuple(job.models))}))
+
+    return run
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_learns_from_what_it_sampled(alone, name):
+    first, *_, last = losses(alone(name))
     assert {"mean_reward", "policy_loss", "actor_gradient_norm"} <= set(first)
     assert first["actor_gradient_norm"] > 0
     if load_algorithm(name).resamples:
@@ -98,18 +118,16 @@ def test_an_algorithm_learns_from_what_it_sampled(algorithm):
         assert {"pretrain_loss", "cost_value_loss", "mean_cost"} <= set(first)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_algorithm_gives_the_same_losses_and_weights_in_every_layout(
-    algorithm, worker_pool, layout
-):
-    _, job, alone = algorithm
-    plan = plan_of(job, LAYOUTS[layout])
-    found = worker_pool.run(plan)
-    for ours, theirs in zip(losses(found), losses(alone), strict=True):
+@pytest.mark.parametrize("case", only(CHOSEN, CASES))
+def test_an_algorithm_gives_the_same_losses_and_weights_in_every_layout(alone, worker_pool, case):
+    algorithm, layout = CASES[case]
+    plan = plan_of(job_of(algorithm), LAYOUTS[layout])
+    found, expected = worker_pool.run(plan), alone(algorithm)
+    for ours, theirs in zip(losses(found), losses(expected), strict=True):
         assert ours.keys() == theirs.keys()
         assert ours == pytest.approx(theirs, abs=1e-4)
     update = plan.tasks["actor.update"]
-    expected, weights = whole(alone.actor, 1), whole(found.actor, update.tp, update.pp)
-    assert expected.keys() == weights.keys()
-    for name, weight in expected.items():
+    trained, weights = whole(expected.actor, 1), whole(found.actor, update.tp, update.pp)
+    assert trained.keys() == weights.keys()
+    for name, weight in trained.items():
         assert np.allclose(weights[name], weight, atol=1e-4), name

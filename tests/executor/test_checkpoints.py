@@ -25,6 +25,7 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import Constraint, Pretrain
+from tests.cases import only
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.test_tokenizer import write_tokenizer
 
@@ -105,7 +106,7 @@ def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_on
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", only(["experts"], MODELS))
 def test_every_layout_goes_on_where_another_one_stopped(worker_pool, tmp_path, model):
     layouts = layouts_of(MODELS[model])
     undisturbed = checkpointed_run(
@@ -126,17 +127,18 @@ def test_every_layout_goes_on_where_another_one_stopped(worker_pool, tmp_path, m
 
 
 @pytest.mark.ray
-def test_a_checkpoint_that_was_read_and_written_in_other_layouts_is_unchanged(
-    worker_pool, tmp_path
+@pytest.mark.parametrize(
+    "layout", only(["dp 2, fully sharded", "pp 2 x dp 2, states on the host"], LAYOUTS)
+)
+def test_a_checkpoint_that_was_read_and_written_in_another_layout_is_unchanged(
+    worker_pool, tmp_path, layout
 ):
     first = checkpointed_run(worker_pool, plan_in("one process", TIED), 0, 1, folder=tmp_path / "0")
-    for number, layout in enumerate(LAYOUTS):
-        plan = plan_in(layout, TIED)
-        copy = checkpointed_run(
-            worker_pool, plan, 1, 1, start=first, folder=tmp_path / f"{number + 1}"
-        )
-        assert_same(stored_weights(copy), stored_weights(first))
-        assert_same(stored_weights(copy, "critic"), stored_weights(first, "critic"))
+    copy = checkpointed_run(
+        worker_pool, plan_in(layout, TIED), 1, 1, start=first, folder=tmp_path / "1"
+    )
+    assert_same(stored_weights(copy), stored_weights(first))
+    assert_same(stored_weights(copy, "critic"), stored_weights(first, "critic"))
 
 
 @pytest.mark.ray
@@ -210,7 +212,7 @@ def test_a_model_that_is_not_in_a_checkpoint_is_named(kept, tmp_path):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", only(["tied"], MODELS))
 def test_transformers_loads_the_exported_actor_and_computes_the_same(worker_pool, tmp_path, model):
     from transformers import AutoModelForCausalLM
 

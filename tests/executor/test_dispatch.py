@@ -47,7 +47,7 @@ def begin_alone(_rank, _ranks):
 
 def test_preparation_tasks_of_a_split_placement_run_at_the_same_time(worker_pool, meeting):
     # Each waits for the other two: one after the other, none of them would end.
-    done = worker_pool.run(make_plan(make_job(), STANDALONE), iterations=2)
+    done = worker_pool.carry_out(make_plan(make_job(), STANDALONE))
     for record in done.finished:
         spans = {span.name: span for span in record.spans}
         latest_start = max(spans[name].start_seconds for name in PREPARATION)
@@ -63,7 +63,7 @@ def test_tasks_of_a_shared_pool_run_one_after_the_other_in_the_plans_order(worke
         preparation, updates = preparation[::-1], updates[::-1]
     order = (generate, *preparation, *updates)
     assert set(PREPARATION) <= set(order)
-    done = worker_pool.run(replace(plan, order=plan.order | {"p0": order}), iterations=2)
+    done = worker_pool.run(replace(plan, order=plan.order | {"p0": order}))
     for record in done.finished:
         spans = sorted(
             (span for span in record.spans if span.pool == "p0" and span.activity == "task"),

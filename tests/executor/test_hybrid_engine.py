@@ -23,7 +23,8 @@ from executor.weights.transition import PoolTransition
 from profiles.facts import load_facts
 from simulator.costs.transition import lacking_expert_bytes
 from simulator.placed.plan import PlacedPlan
-from tests.executor.plans import TINY, make_job, make_plan
+from tests.cases import only
+from tests.executor.plans import TINY, chosen_by_default, make_job, make_plan
 
 pytestmark = pytest.mark.ray
 
@@ -162,10 +163,6 @@ def stored_bytes(shard):
     return sum(part.untyped_storage().nbytes() for part in shard.flat.stored())
 
 
-def all_transitions(cases, rank, ranks):
-    return [transition(rank, ranks, case) for case in cases]
-
-
 @cache
 def alone(model):
     plan = plan_of((1, model, {}))
@@ -174,22 +171,26 @@ def alone(model):
 
 @pytest.fixture(scope="module")
 def results(worker_pool):
-    found = {}
-    for ranks in sorted({case[0] for case in CASES.values()}):
-        names = [name for name in CASES if CASES[name][0] == ranks]
-        cases = [CASES[name] for name in names]
-        by_rank = worker_pool.on_ranks(ranks, partial(all_transitions, cases))
-        found |= {name: [rank[i] for rank in by_rank] for i, name in enumerate(names)}
-    return found
+    """Return what the ranks of the case of a name have; each case is run once."""
+    return cache(
+        lambda name: worker_pool.on_ranks(CASES[name][0], partial(transition, case=CASES[name]))
+    )
 
 
-MOVING = [name for name in CASES if not shares_weights(plan_of(CASES[name]))]
+CHOSEN = {
+    *chosen_by_default({name: (ranks, sizes, ()) for name, (ranks, _, sizes) in CASES.items()}),
+    # Whose bytes tests below count.
+    "experts on two ranks",
+    "all-gather over all ranks",
+}
+NAMES = only(CHOSEN, CASES)
+MOVING = only(CHOSEN, [name for name in CASES if not shares_weights(plan_of(CASES[name]))])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_to_generate_with_are_the_trained_ones_bit_for_bit(results, name):
     trained = {key: value for key, (value, _, _) in alone(CASES[name][1])[0]["held"].items()}
-    for rank in results[name]:
+    for rank in results(name):
         for key, (values, tp, dimension) in rank["held"].items():
             tied = key == "head.weight" and key not in trained
             expected = trained["backbone.embed_tokens.weight" if tied else key]
@@ -199,10 +200,10 @@ def test_weights_to_generate_with_are_the_trained_ones_bit_for_bit(results, name
             assert np.array_equal(values, expected), key
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_greedy_tokens_are_those_of_one_process(results, name):
     tokens, log_probs = alone(CASES[name][1])[0]["tokens"]
-    for rank in results[name]:
+    for rank in results(name):
         assert np.array_equal(rank["tokens"][0], tokens)
         np.testing.assert_allclose(rank["tokens"][1], log_probs, atol=1e-5)
 
@@ -211,7 +212,7 @@ def test_greedy_tokens_are_those_of_one_process(results, name):
 def test_every_rank_receives_just_what_it_lacks(results, name):
     _, model, _ = CASES[name]
     whole = sum(values.nbytes for values, _, _ in alone(model)[0]["held"].values())
-    for rank in results[name]:
+    for rank in results(name):
         held = {key: values.nbytes for key, (values, _, _) in rank["held"].items()}
         mine, received = rank["train_names"], rank["moved"][0]
         if rank["shares_memory"]:  # a tied head at the end of a pipeline is sent as the embedding
@@ -226,13 +227,13 @@ def test_every_rank_receives_just_what_it_lacks(results, name):
 
 @pytest.mark.parametrize("name", MOVING)
 def test_training_goes_on_with_the_same_weights(results, name):
-    assert all(rank["unharmed"] for rank in results[name])
+    assert all(rank["unharmed"] for rank in results(name))
 
 
 @pytest.mark.parametrize("name", MOVING)
 def test_zero_redundancy_groups_hold_no_weight_twice_while_they_generate(results, name):
     _, _, sizes = CASES[name]
-    for rank in results[name]:
+    for rank in results(name):
         generates_with = sum(values.nbytes for values, _, _ in rank["held"].values())
         _, redundant, (train_shard, own) = rank["moved"]
         if {"zero", "ep"} & set(sizes) or not uses_micro_groups(plan_of(CASES[name])):
@@ -248,7 +249,7 @@ def test_the_train_shard_stays_in_place_where_both_layouts_cut_alike(results, na
     _, _, sizes = CASES[name]
     alike = sizes.get("tp", 1) == sizes.get("tp_gen", sizes.get("tp", 1))
     groups = uses_micro_groups(plan_of(CASES[name])) and not {"zero", "ep"} & set(sizes)
-    for rank in results[name]:
+    for rank in results(name):
         train_shard, _ = rank["moved"][2]
         assert rank["shares_memory"] == (alike and groups)
         if groups:
@@ -257,7 +258,7 @@ def test_the_train_shard_stays_in_place_where_both_layouts_cut_alike(results, na
 
 @pytest.mark.parametrize("name", MOVING)
 def test_no_more_than_a_bucket_is_under_way_to_a_rank(results, name):
-    for rank in results[name]:
+    for rank in results(name):
         assert rank["buffer"] <= BUCKET_BYTES
         assert rank["buffer"] > 0 or rank["moved"][0] == rank["gathered"]
 
@@ -269,7 +270,7 @@ def test_experts_of_other_ranks_are_received_before_generation(results):
     plan = replace(plan, job=replace(plan.job, precision="fp32"))
     placed = PlacedPlan(plan, load_facts(plan.job))
     forecast = lacking_expert_bytes(placed.transition_to(placed.tasks["actor.generate"]))
-    for rank in results["experts on two ranks"]:
+    for rank in results("experts on two ranks"):
         assert rank["moved"][0] == experts / 2 == forecast
         assert rank["share"] == sum(values.nbytes for values, _, _ in held.values()) - experts / 2
 
@@ -279,5 +280,5 @@ def test_an_all_gather_of_fully_sharded_weights_receives_all_but_a_ranks_share(r
     whole = sum(values.nbytes for values, _, _ in alone("llama")[0]["held"].values())
     # Norms are whole on both tensor-parallel ranks, and cut over the data-parallel ones.
     norms = sum(v.nbytes for key, (v, _, _) in alone("llama")[0]["held"].items() if "norm" in key)
-    for rank in results[name]:
+    for rank in results(name):
         assert rank["moved"][0] == whole * 3 / 4 - norms / 4

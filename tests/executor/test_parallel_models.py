@@ -14,7 +14,8 @@ from executor.passes.infer import infer
 from executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
-from tests.executor.plans import TINY
+from tests.cases import only
+from tests.executor.plans import TINY, chosen_by_default
 
 pytestmark = pytest.mark.ray
 
@@ -180,39 +181,42 @@ def on_one_process(model, head):
 
 @pytest.fixture(scope="module")
 def results(worker_pool):
-    """Run all cases of a number of ranks in one go."""
-    found = {}
-    for ranks in sorted({case[0] for case in CASES.values()}):
-        names = [name for name in CASES if CASES[name][0] == ranks]
-        cases = [CASES[name] for name in names]
-        by_rank = worker_pool.on_ranks(ranks, partial(train_all, cases))
-        found |= {name: [rank[i] for rank in by_rank] for i, name in enumerate(names)}
-    return found
+    """Return what the ranks of the case of a name have; each case is run once."""
+    return cache(
+        lambda name: worker_pool.on_ranks(CASES[name][0], partial(train, case=CASES[name]))
+    )
 
 
-def train_all(cases, rank, ranks):
-    return [train(rank, ranks, case) for case in cases]
+NAMES = only(
+    chosen_by_default(
+        {
+            name: (ranks, sizes, (head, *(("experts",) if MODELS[model].num_experts else ())))
+            for name, (ranks, model, head, sizes) in CASES.items()
+        }
+    ),
+    CASES,
+)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_losses_and_gradients_are_those_of_one_process(results, name):
     _, model, head, _ = CASES[name]
     _, expected, _, _ = on_one_process(model, head)
-    leaders = [metrics for (_, leads), metrics, _, _ in results[name] if leads]
+    leaders = [metrics for (_, leads), metrics, _, _ in results(name) if leads]
     loss = "policy_loss" if head == "lm" else "value_loss"
     assert abs(expected[loss]) > 1e-3
     assert sum(metrics[loss] for metrics in leaders) == pytest.approx(expected[loss], abs=1e-5)
-    for _, metrics, _, _ in results[name]:
+    for _, metrics, _, _ in results(name):
         norm = metrics["gradient_norm_mean"]
         assert norm == pytest.approx(expected["gradient_norm_mean"], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_and_states_after_three_updates_are_those_of_one_process(results, name):
     _, model, head, _ = CASES[name]
     trained = {key: value for key, (value, _, _) in on_one_process(model, head)[3].items()}
     seen = set()
-    for _, _, _, weights in results[name]:
+    for _, _, _, weights in results(name):
         for key, (values, tp, dimension) in weights.items():
             tied = key.endswith("head.weight") and key not in trained
             name = key.replace("head", "backbone.embed_tokens") if tied else key
@@ -225,16 +229,16 @@ def test_weights_and_states_after_three_updates_are_those_of_one_process(results
     assert seen >= set(trained)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_the_model_says_is_the_same(results, name):
     _, model, head, _ = CASES[name]
     expected = on_one_process(model, head)[2]
     assert np.abs(expected).max() > (1 if head == "lm" else -1)
-    leaders = {dp: outputs for (dp, leads), _, outputs, _ in results[name] if leads}
+    leaders = {dp: outputs for (dp, leads), _, outputs, _ in results(name) if leads}
     for dp, outputs in leaders.items():
         share = share_of({"outputs": torch.from_numpy(expected)}, dp, len(leaders))["outputs"]
         np.testing.assert_allclose(outputs, share.numpy(), atol=1e-5)
-    assert sum(outputs is not None for _, _, outputs, _ in results[name]) >= len(leaders)
+    assert sum(outputs is not None for _, _, outputs, _ in results(name)) >= len(leaders)
 
 
 def test_three_updates_move_the_weights():
