@@ -1,7 +1,6 @@
 """How much a computation does, in calls: a bound on effort that no other process can disturb."""
 
 import cProfile
-import pstats
 from collections.abc import Callable
 
 
@@ -12,4 +11,4 @@ def calls_of(run: Callable[[], object]) -> int:
     """
     profile = cProfile.Profile()
     profile.runcall(run)
-    return pstats.Stats(profile).total_calls
+    return sum(entry.callcount for entry in profile.getstats())

@@ -1,15 +1,28 @@
 """The suite's one Ray, and workers that tests share."""
 
+from contextlib import ExitStack
+
 import pytest
+
+# Ray gives up a start after thirty seconds, which a machine that is busy with other work may need.
+ATTEMPTS = 5
 
 
 @pytest.fixture(scope="session")
 def ray_slots():
     """Start the suite's one Ray, with slots for the shared workers and for runs of their own."""
     from executor.workers.ray_session import running_ray
+    from rlplan.errors import RlplanError
 
-    # Eight for the shared workers at their most, and four for a run that starts its own.
-    with running_ray(devices=12, hosts=4):
+    with ExitStack() as stack:
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                # Eight for the shared workers at their most, and four for a run that starts its own.
+                stack.enter_context(running_ray(devices=12, hosts=4))
+                break
+            except RlplanError:
+                if not left:
+                    raise
         yield
 
 

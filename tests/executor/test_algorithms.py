@@ -5,6 +5,7 @@ PPO's layouts are in test_layouts.py.
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.executor.weights import whole
 
 pytestmark = pytest.mark.ray
 
-RUNS = {
+RUNS: dict[str, dict[str, Any]] = {
     "rloo": {"samples_per_prompt": 2, "prompts": 4},
     "grpo": {"samples_per_prompt": 2, "prompts": 4},
     "dapo": {"samples_per_prompt": 2, "prompts": 4},
@@ -56,7 +57,7 @@ def losses(record):
     ]
 
 
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, Any] | None] = {
     "two pools": None,
     "tp 2": {"gpus": 2, "tp": 2},
     "pp 2": {"gpus": 2, "pp": 2},

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from tests.executor.test_tokenizer import write_tokenizer
 TIED = replace(TINY, family="qwen3", qk_norm=True, tied_embeddings=True)
 EXPERTS = replace(TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=16)
 MODELS = {"untied": TINY, "tied": TIED, "experts": EXPERTS}
-LAYOUTS = {
+LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "one process": (1, {}),
     "tp 2 x pp 2": (4, {"tp": 2, "pp": 2}),
     "tp 2 x dp 2, sharded states": (4, {"tp": 2, "zero": 1}),
@@ -40,7 +41,7 @@ LAYOUTS = {
     "pp 2 x dp 2, states on the host": (4, {"pp": 2, "offload": True}),
     "cp 2": (2, {"cp": 2, "zero": 1}),
 }
-EXPERT_LAYOUTS = {
+EXPERT_LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "experts on two ranks": (2, {"ep": 2, "zero": 1, "offload": True}),
     "experts on two ranks, fully sharded": (4, {"ep": 2, "zero": 3}),
 }

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ BYTES = torch.float32.itemsize
 BUCKET_BYTES = 6272
 
 # By name: ranks, model, and the plan's sizes.
-CASES = {
+CASES: dict[str, tuple[int, str, dict[str, Any]]] = {
     "pp 2 to one": (2, "llama", {"pp": 2, "pp_gen": 1}),
     "pp 2 to tp 2": (2, "llama", {"pp": 2, "pp_gen": 1, "tp_gen": 2, "transition": "all-gather"}),
     "experts, tp 2 to one": (2, "mixtral", {"tp": 2, "tp_gen": 1}),

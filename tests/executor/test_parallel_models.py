@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ UPDATES, ROWS, WIDTH = 3, 12, 11
 # Tied embeddings, norms over heads and shared key-value heads: whatever needs care.
 LLAMA = replace(TINY, num_layers=4)
 QWEN3 = replace(LLAMA, family="qwen3", qk_norm=True, tied_embeddings=True)
-EXPERTS = {"num_experts": 4, "experts_per_token": 2, "moe_ffn_size": 16}
+EXPERTS: dict[str, Any] = {"num_experts": 4, "experts_per_token": 2, "moe_ffn_size": 16}
 QWEN3_MOE = replace(LLAMA, family="qwen3_moe", qk_norm=True, num_layers=2, **EXPERTS)
 MODELS = {
     "llama": LLAMA,
@@ -35,7 +36,7 @@ MODELS = {
 }
 
 # By name: ranks, model, head, sizes and settings of the layout.
-CASES = {
+CASES: dict[str, tuple[int, str, str, dict[str, Any]]] = {
     "tp 2": (2, "llama", "lm", {"tp": 2}),
     "pp 2": (2, "qwen3", "lm", {"pp": 2}),
     "pp 2 of a critic": (2, "llama", "scalar", {"pp": 2, "recompute": "full"}),

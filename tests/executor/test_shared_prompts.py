@@ -108,8 +108,8 @@ def test_a_prompt_without_its_last_token_stands_once_for_all_its_samples(drawn):
     tokens, parts = sequences(drawn)
     leaders = prompt_leaders(tokens, parts).tolist()
     expected = 0
-    for _, rows in groupby(range(len(tokens)), key=leaders.__getitem__):
-        rows = list(rows)
+    for _, group in groupby(range(len(tokens)), key=leaders.__getitem__):
+        rows = list(group)
         prompt = int((parts[rows[0]] == 1).sum())
         expected += int((parts[rows] != 0).sum()) - (len(rows) - 1) * max(0, prompt - 1)
     assert packed_tokens(tokens, parts) == expected
@@ -154,23 +154,29 @@ def grouped(sizes, lengths=None):
     return sequences(drawn)
 
 
+def balanced(sizes, micro_batch, lengths=None, multiple=1):
+    """Return the rows of each micro-batch of groups."""
+    tokens, parts = grouped(sizes, lengths)
+    return balanced_rows(tokens, parts, micro_batch, multiple=multiple)
+
+
 def test_samples_of_a_prompt_go_to_one_micro_batch_where_it_has_room_for_all():
-    assert balanced_rows(*grouped([4, 4, 4]), 8) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7]]
+    assert balanced([4, 4, 4], 8) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7]]
 
 
 def test_groups_that_do_not_fit_are_cut():
-    assert balanced_rows(*grouped([4, 4]), 2) == [[0, 2], [1, 3], [4, 6], [5, 7]]
-    assert balanced_rows(*grouped([4, 4, 4]), 6) == [[0, 1, 2, 3, 8, 9], [4, 5, 6, 7, 10, 11]]
+    assert balanced([4, 4], 2) == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert balanced([4, 4, 4], 6) == [[0, 1, 2, 3, 8, 9], [4, 5, 6, 7, 10, 11]]
 
 
 def test_no_micro_batch_of_a_round_stays_empty_while_there_are_rows():
-    assert balanced_rows(*grouped([4]), 4, multiple=2) == [[0, 2], [1, 3]]
-    assert balanced_rows(*grouped([1]), 4, multiple=2) == [[0], []]
+    assert balanced([4], 4, multiple=2) == [[0, 2], [1, 3]]
+    assert balanced([1], 4, multiple=2) == [[0], []]
 
 
 def test_the_longest_rows_go_first_each_to_the_lightest_micro_batch():
     lengths = [5, 1, 4, 2, 3, 3]
-    assert balanced_rows(*grouped([1] * 6, lengths), 3) == [[0, 1, 5], [2, 3, 4]]
+    assert balanced([1] * 6, 3, lengths) == [[0, 1, 5], [2, 3, 4]]
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(1, 8), st.integers(1, 4))

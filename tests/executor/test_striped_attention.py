@@ -1,6 +1,7 @@
 """Attention of context-parallel ranks: what one process says, without most of what a mask hides."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from executor.model.attention import packed_attention
 from executor.parallel.meshes import RankGroup
 
 HEADS, KV_HEADS, DIM = 4, 2, 8
-LAYER = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, is_causal=True, training=True)
+LAYER: Any = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, is_causal=True, training=True)
 # By sequence: whose prompt, its tokens, and those of the response. Samples of one prompt share it:
 # a rank has few queries of the second one, that see as many keys as those of the first.
 APART = ((0, 600, 173), (1, 250, 8), (2, 1, 0), (3, 3, 5))
@@ -36,14 +37,14 @@ def attended(rows, ranks):
     packed = packed_rows(rows, ranks)
     total, mine = packed.length * ranks.size, slice(ranks.position, None, ranks.size)
     generator = torch.Generator().manual_seed(0)
-    query, *pair = (
+    query, key, value = (
         torch.randn(1, heads, total, DIM, generator=generator)[:, :, mine].requires_grad_()
         for heads in (HEADS, KV_HEADS, KV_HEADS)
     )
-    output, _ = packed_attention(LAYER, query, *pair, packed.slots, scaling=0.3, dropout=0.0)
+    output, _ = packed_attention(LAYER, query, key, value, packed.slots, scaling=0.3, dropout=0.0)
     wanted = torch.randn(1, total, HEADS, DIM, generator=generator)[:, mine]
     (output * wanted).sum().backward()
-    return output.detach().numpy(), *(part.grad.numpy() for part in (query, *pair))
+    return output.detach().numpy(), *(part.grad.numpy() for part in (query, key, value))
 
 
 def on_stripes(rank, ranks):

@@ -1,6 +1,7 @@
 """Transitions between tensor-parallel sizes: weights arrive bit for bit, and generate the same."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.executor.weights import cut_dimension, whole
 WIDE = replace(TINY, num_kv_heads=4, vocab_size=262)  # 262 does not divide by 4: held whole there
 ROLES = ("actor", "reference")
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "zero redundancy": {"tp": 4, "tp_gen": 2, "transition": "hybridflow"},
     "vanilla groups": {"tp": 4, "tp_gen": 2, "transition": "hybridflow-v"},
     "wider generation": {"tp": 2, "tp_gen": 4, "transition": "all-gather"},

@@ -6,7 +6,8 @@ N-th plan only.
 
 import sys
 
-from tests.golden.kept import accuracy_rows, figures, jobs, kept_plans, read, searched
+from tests.golden.drawing import jobs
+from tests.golden.kept import accuracy_rows, figures, kept_plans, read, searched
 
 TOLERANCE = 1e-9
 # Words that may be said better; figures may not move.

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ SMALL = load_model("qwen2.5-0.5b")
 
 
 def job(**changes):
-    fields = {
+    fields: dict[str, Any] = {
         "algorithm": "ppo",
         "models": FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), SMALL)),
         "workload": Workload(prompts=64, prompt_tokens=64, response_tokens=128, updates=2),

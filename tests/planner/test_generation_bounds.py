@@ -1,4 +1,5 @@
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,8 @@ def test_no_generation_is_faster_than_its_bound_with_any_cache(engine):
         placed = generating(layout, site, job, facts)
         least, useful = least_kv_bytes(placed), useful_kv_bytes(placed)
         cache = least * (useful / least) ** generator.choice([0.3, 0.6, 0.9, 1.0])
-        cost, steps = task_cost(placed, cache), steps_of(placed)
+        cost = task_cost(placed, cache)
+        steps: Any = steps_of(placed)
         running = min(layout.max_running, job.workload.sequences // layout.dp)
         blocks = cache // (
             least / -(-job.workload.longest_sequence_tokens // sheet.kv_block_tokens)

@@ -15,7 +15,7 @@ GENERATE_ENGINES = st.sampled_from(["vllm", "torch-static"]).map(load_engine)
 PLACES = st.sampled_from([(1, 8), (2, 8), (4, 4), (6, 6), (8, 8), (8, 4), (16, 8), (24, 8)])
 
 
-def fits_model(layout, model, gpus, gpus_per_node, engine):
+def fits_model(layout, model, engine, gpus, gpus_per_node):
     assert layout.gpus == gpus
     assert layout.tp <= gpus_per_node
     assert model.num_heads % layout.tp == model.num_kv_heads % layout.tp == 0
@@ -32,7 +32,7 @@ def test_training_layouts_divide_gpus_heads_layers_and_the_batch_of_an_update(jo
     for sizes in train_sizes(model, engine, job, algorithm, *place):
         assert unit // job.workload.updates % sizes.dp == 0
         for layout in train_layouts(sizes, engine, job, model):
-            fits_model(layout, model, *place, engine)
+            fits_model(layout, model, engine, *place)
             assert sequences // layout.dp % layout.micro_batch == 0
             assert layout.zero in engine.zero_stages
             assert layout.recompute in engine.recompute_modes
@@ -47,7 +47,7 @@ def test_inference_layouts_divide_gpus_heads_layers_and_the_prompts(job, engine,
     for sizes in infer_sizes(model, engine, job, *place):
         assert job.workload.prompts % sizes.dp == 0
         for layout in infer_layouts(sizes, engine, job):
-            fits_model(layout, model, *place, engine)
+            fits_model(layout, model, engine, *place)
             assert job.workload.sequences // layout.dp % layout.micro_batch == 0
             assert layout.zero in ((0, 3) if 3 in engine.zero_stages else (0,))
             seen.append(layout)
@@ -59,7 +59,7 @@ def test_generation_layouts_divide_gpus_heads_layers_and_the_prompts(job, engine
     model = job.architecture("actor")
     found = list(generate_layouts(model, engine, job, *place))
     for layout in found:
-        fits_model(layout, model, *place, engine)
+        fits_model(layout, model, engine, *place)
         assert job.workload.prompts % layout.dp == 0
         assert layout.max_running <= job.workload.sequences // layout.dp
     assert len(set(found)) == len(found)

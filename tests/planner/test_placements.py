@@ -7,9 +7,10 @@ from planner.placements.partitions import placements, show_placement
 from planner.placements.strategies import place, strategy_names
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode
-from rlplan.job import Job, NodeGroup
+from rlplan.job import Job, NodeGroup, Role
 
-PPO = ("actor", "critic", "reference", "reward")
+PPO: tuple[Role, ...] = ("actor", "critic", "reference", "reward")
+FIVE: tuple[Role, ...] = (*PPO, "cost")
 BELL = [1, 1, 2, 5, 15, 52]
 
 
@@ -27,7 +28,7 @@ def job(*groups):
 
 @pytest.mark.parametrize("count", range(1, 6))
 def test_k_models_have_bell_of_k_placements_each_once(count):
-    found = list(placements((*PPO, "cost")[:count]))
+    found = list(placements(FIVE[:count]))
     assert len(found) == BELL[count]
     assert len(
         {frozenset(frozenset(members) for members in placement) for placement in found}

@@ -16,6 +16,7 @@ from profiles.catalog import (
 )
 from profiles.sheets import ALIASES
 from rlplan.errors import UnknownNameError
+from rlplan.files.decoding import read_yaml
 from rlplan.hardware import EngineSheet
 from rlplan.parts import num_parameters
 from rlplan.parts.experts import expert_parameters
@@ -181,11 +182,10 @@ def test_a_misspelt_name_is_answered_with_the_nearest_one(load, name, nearest):
 
 def test_loading_one_sheet_opens_that_file_only(monkeypatch):
     opened = []
-    read = profiles.sheets.read_yaml
     monkeypatch.setattr(
         profiles.sheets,
         "read_yaml",
-        lambda kind, path: opened.append(path.name) or read(kind, path),
+        lambda kind, path: opened.append(path.name) or read_yaml(kind, path),
     )
     load_model.cache_clear()
     load_model("qwen2.5-3b")

@@ -1,6 +1,7 @@
 """Facts: measured first, then between points, then the roofline; every answer names its source."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,12 @@ def measured_cpu():
     profile.add("call", {"kind": "actor_call", "num_bytes": 0}, [1e-3])
     profile.add("call", {"kind": "rule:digits", "num_bytes": 0}, [2e-5])
     for num_bytes in (1000, 3000):
-        keys = {"kind": "all_reduce", "ranks": 2, "ranks_per_node": 2, "num_bytes": num_bytes}
+        keys: dict[str, Any] = {
+            "kind": "all_reduce",
+            "ranks": 2,
+            "ranks_per_node": 2,
+            "num_bytes": num_bytes,
+        }
         profile.add("collective", keys, [num_bytes * 1e-6])
     return profile
 
@@ -303,7 +309,7 @@ def test_a_whole_pass_is_none_until_it_was_measured():
 def test_a_remembered_look_up_works_nothing_out_again():
     facts = DeviceFacts(load_device(A100))
     asked = ModelPass(name="infer", model=tiny(), head="lm", precision="bf16", tokens=8)
-    attention = {"batch": 8, "query_tokens": 1, "cached_tokens": 512, "q_heads": 32}
+    attention: dict[str, Any] = {"batch": 8, "query_tokens": 1, "cached_tokens": 512, "q_heads": 32}
     attention |= {"kv_heads": 8, "head_dim": 128, "precision": "bf16"}
 
     def look_up():

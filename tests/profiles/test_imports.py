@@ -1,6 +1,7 @@
 """Others' tables become profiles that say where every point comes from."""
 
 import csv
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -125,7 +126,12 @@ def test_aiconfigurator_counts_elements_and_takes_the_newest_version(tmp_path):
 
 
 def test_aiconfigurator_reads_parquet_and_both_attentions(tmp_path):
-    shape = {"batch_size": 4, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+    shape: dict[str, Any] = {
+        "batch_size": 4,
+        "num_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+    }
     shape |= {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
     for name, isl, step in (("context", 256, 0), ("generation", 1, 1024)):
         path = tmp_path / "attention" / "vllm" / "1" / f"{name}_attention_perf.parquet"

@@ -1,5 +1,7 @@
 """Kernels: stairs of waves, laws of size, and times that were measured."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,13 @@ from rlplan.errors import UnknownNameError
 from rlplan.estimate import Source
 
 A100, H100 = (Roofline(load_device(name)) for name in ("a100-80gb-sxm", "h100-80gb-sxm"))
-HEADS = {"q_heads": 32, "kv_heads": 4, "head_dim": 128, "precision": "fp16", "paged": True}
+HEADS: dict[str, Any] = {
+    "q_heads": 32,
+    "kv_heads": 4,
+    "head_dim": 128,
+    "precision": "fp16",
+    "paged": True,
+}
 
 
 def test_every_file_of_kernels_reads_and_names_its_architecture():
@@ -52,7 +60,7 @@ def test_kernels_of_another_architecture_are_no_fit():
     assert A100.gemm(64, 64, 64, "fp16").source == Source.FITTED
     ada = Roofline(load_device("l40s"))
     assert ada.gemm(64, 64, 64, "fp16").source == Source.DATASHEET
-    decode = {"batch": 8, "query_tokens": 1, "cached_tokens": 512}
+    decode: dict[str, Any] = {"batch": 8, "query_tokens": 1, "cached_tokens": 512}
     assert A100.attention(**decode, **HEADS).source == Source.FITTED
     assert H100.attention(**decode, **HEADS).source == Source.DATASHEET
 
@@ -97,6 +105,6 @@ def test_keys_are_split_only_when_blocks_are_few():
 
 
 def test_without_a_paged_cache_attention_is_the_training_kernel():
-    shape = {"batch": 1, "query_tokens": 2048, "cached_tokens": 0}
+    shape: dict[str, Any] = {"batch": 1, "query_tokens": 2048, "cached_tokens": 0}
     heads = {key: value for key, value in HEADS.items() if key != "paged"}
     assert A100.attention(**shape, **heads).seconds < A100.attention(**shape, **HEADS).seconds

@@ -1,6 +1,7 @@
 """Look-ups: measured points come back exactly, what lies between is sane, what lies outside is flagged."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from rlplan.probing import ModelPass
 SECONDS = st.floats(1e-6, 1e3, allow_nan=False)
 
 
-def point(seconds: float, source: str = "measured") -> Point:
+def point(seconds: float, source: Any = "measured") -> Point:
     return Point(
         seconds_median=seconds,
         seconds_p10=seconds * 0.9,

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -95,11 +96,12 @@ def test_every_device_probe_measures_positive_finite_seconds(name, job, processe
 
 @pytest.mark.parametrize("name", sorted(set(probe_names()) - set(DEVICE_PROBES)))
 def test_every_host_probe_measures_positive_finite_seconds(name, job):
-    probe = load_probe(name)
+    probe: Any = load_probe(name)
+    runner: Any = LinearRunner()
     bench = HostBench(
         job=job,
         settings=SETTINGS,
-        runner=LinearRunner(),
+        runner=runner,
         rules=JobRules(
             {
                 "exact": lambda prompt, response, row: float(prompt == response) + len(row),
@@ -122,7 +124,7 @@ def test_every_function_of_a_job_is_a_point(job):
 
 
 def test_a_larger_product_takes_longer(processes):
-    gemm = load_probe("gemm")
+    gemm: Any = load_probe("gemm")
     small, large = (
         min(processes.measure(gemm, {"precision": "fp32", "m": m, "k": 256, "n": 256}, 5))
         for m in (1, 1024)

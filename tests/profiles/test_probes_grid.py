@@ -195,7 +195,7 @@ def test_no_operator_is_larger_than_the_device_does_in_about_a_second():
     job = job_of(dict.fromkeys(("actor", "critic", "reference"), load_model("llama-2-7b")))
     points = load_probe("gemm").points(job, settings_for(2))
     assert points
-    assert max(2 * p["m"] * p["k"] * p["n"] for p in points) <= 1e10
+    assert max(2 * int(p["m"]) * int(p["k"]) * int(p["n"]) for p in points) <= 1e10
 
 
 @pytest.mark.parametrize(

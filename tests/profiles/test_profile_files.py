@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from profiles.tables.table import TABLES, Profile, architecture_digest, new_prof
 from rlplan.errors import FileError
 from rlplan.model import ModelArchitecture
 
-GEMM = {"precision": "fp32", "m": 64, "k": 128, "n": 256}
+GEMM: dict[str, str | int] = {"precision": "fp32", "m": 64, "k": 128, "n": 256}
 
 
 def profile() -> Profile:
@@ -207,7 +208,13 @@ def test_a_missing_profile_is_named_with_its_neighbour(tmp_path):
 
 
 def test_the_digest_forgets_name_source_and_layers_and_nothing_else():
-    sizes = {"num_heads": 4, "num_kv_heads": 4, "head_dim": 16, "ffn_size": 128, "vocab_size": 260}
+    sizes: dict[str, Any] = {
+        "num_heads": 4,
+        "num_kv_heads": 4,
+        "head_dim": 16,
+        "ffn_size": 128,
+        "vocab_size": 260,
+    }
     base = ModelArchitecture(name="a", family="llama", hidden_size=64, num_layers=2, **sizes)
     same = ModelArchitecture(name="b", family="llama", hidden_size=64, num_layers=4, **sizes)
     other = ModelArchitecture(name="a", family="llama", hidden_size=32, num_layers=2, **sizes)

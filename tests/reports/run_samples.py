@@ -87,7 +87,12 @@ def cpu_forecast():
     }  # fmt: skip
     costs = tuple(
         task_forecast(
-            name, pool, end - start, parts.get(name, INFER_PARTS), *activity, source="interpolated"
+            name,
+            pool,
+            end - start,
+            parts.get(name, INFER_PARTS),
+            (*activity, "task")[0],
+            "interpolated",
         )
         for name, pool, start, end, *activity in CPU_STEPS
         if not name.startswith("transfer:")

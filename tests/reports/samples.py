@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup, Role, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
@@ -23,7 +23,7 @@ TINY = ModelArchitecture(
     head_dim=16, ffn_size=128, vocab_size=258, source="made for the demo",
 )  # fmt: skip
 
-ROLES = ("actor", "critic", "reference", "reward")
+ROLES: tuple[Role, ...] = ("actor", "critic", "reference", "reward")
 STAGES = {
     "actor.generate": "generation",
     "critic.compute_values": "preparation",

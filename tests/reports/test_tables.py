@@ -169,7 +169,7 @@ def test_lengths_are_told_in_words():
 
 
 def test_sources_name_profile_models_and_what_left_the_measured_range():
-    rows = dict(tables.sources_table(gpu_plan(), gpu_forecast()).rows)
+    rows = {row[0]: row[1] for row in tables.sources_table(gpu_plan(), gpu_forecast()).rows}
     assert rows["Model llama-2-7b"] == "Touvron et al. 2023, arXiv:2307.09288"
     assert rows["Forecast: datasheet, outside the measured range"] == "actor.generate"
     assert rows["Forecast: fitted"] == "reference.compute_log_prob"

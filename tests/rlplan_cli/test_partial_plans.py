@@ -1,6 +1,7 @@
 """Partial plans: what is pinned stays pinned, and what is missing is chosen and written out."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -49,7 +50,7 @@ def test_generation_keeps_its_fixed_size_whatever_training_has(completed, tp):
 
 
 def test_fixed_settings_stay(completed):
-    pinned = {
+    pinned: dict[str, dict[str, Any]] = {
         "critic.update": {"micro_batch": 1},
         "actor.update": {"offload": True, "dp": 2},
         "actor.generate": {"max_running": 5, "memory_fraction": 0.7, "dp": 1},

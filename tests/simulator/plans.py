@@ -1,6 +1,7 @@
 """A small PPO plan on two pools, for tests that need a plan but no costs."""
 
 from dataclasses import replace
+from typing import Any
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
@@ -37,7 +38,7 @@ def split_plan(**changes):
     on_p1 = ("critic.compute_values", "reward.compute_reward", "critic.update")
     layouts = {name: TaskPlan(pool="p0", dp=2) for name in on_p0}
     layouts |= {name: TaskPlan(pool="p1", dp=2) for name in on_p1}
-    fields = {
+    fields: dict[str, Any] = {
         "job": job,
         "pools": pools,
         "tasks": FrozenDict(layouts),

@@ -1,6 +1,7 @@
 """Measured whole passes: counted exactly as the executor makes them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ JOB = Job(
 
 
 def pass_of(name, **fields):
-    base = {"model": TINY, "head": "lm", "precision": "fp32"}
+    base: dict[str, Any] = {"model": TINY, "head": "lm", "precision": "fp32"}
     return ModelPass(name=name, **(base | fields))
 
 

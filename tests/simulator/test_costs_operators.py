@@ -114,10 +114,10 @@ def test_training_llama_2_7b_is_six_flops_per_parameter_and_token():
     shard = Shard()
     layer = layer_operators(model, shard, batch)
     head = head_operators(model, shard, batch, "lm")
-    forward = model.num_layers * flops_of([g for g in layer if isinstance(g, Gemm)])
+    forward = model.num_layers * flops_of(tuple(g for g in layer if isinstance(g, Gemm)))
     forward += flops_of(head)
     backward = model.num_layers * flops_of(
-        [g for g in backward_operators(layer) if isinstance(g, Gemm)]
+        tuple(g for g in backward_operators(layer) if isinstance(g, Gemm))
     )
     backward += flops_of(backward_operators(head))
     assert backward == 2 * forward
@@ -126,7 +126,7 @@ def test_training_llama_2_7b_is_six_flops_per_parameter_and_token():
 
 def test_causal_attention_counts_half_of_the_square():
     attention = Attention("attention", 2, 100, 0, 4, 4, 8)
-    assert flops_of([attention]) == 4 * 2 * 100 * 50.5 * 4 * 8
+    assert flops_of((attention,)) == 4 * 2 * 100 * 50.5 * 4 * 8
 
 
 def test_a_mixture_computes_its_active_experts_only():

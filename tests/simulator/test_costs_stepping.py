@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_fp8_halves_what_a_decode_step_reads():
 
 
 def service(**changes):
-    usual = {
+    usual: dict[str, Any] = {
         "device": A100,
         "model": load_model("llama-2-7b"),
         "precision": "fp16",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import Role
 from rlplan.operators import Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
@@ -54,7 +55,7 @@ def colocated(job=JOB, transition="hybridflow", **changes):
         "actor.update": trained,
         "critic.update": trained,
     }
-    roles = ("actor", "critic", "reference", "reward")
+    roles: tuple[Role, ...] = ("actor", "critic", "reference", "reward")
     return Plan(
         job=job,
         pools=(ResourcePool(name="p0", device=A100, gpus=8, roles=roles),),

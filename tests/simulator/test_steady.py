@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
-from rlplan.trace import IterationSpan, Trace
+from rlplan.trace import Activity, IterationSpan, Trace
 from simulator.timeline.engine import Work, play
 from simulator.timeline.steady import cycle_of, first_of, one_step_off, shown, window_of
 
@@ -18,7 +18,7 @@ TASKS = tuple(
 
 
 def work(key, *pools, after=()):
-    activity = "transition" if key == "transition" else "task"
+    activity: Activity = "transition" if key == "transition" else "task"
     return Work(key=key, name=key, pool=pools[0], holds=pools, after=after, activity=activity)
 
 

@@ -8,6 +8,8 @@ for one step more. That is at most a step for each sequence that waits for a slo
 test bounds it (docs/decisions/0006).
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,7 @@ def model(tmp_path_factory):
 
 def replica(case: Case, **costs) -> Replica:
     """Return the simulated replica of a case; a step takes a second unless `costs` say otherwise."""
-    settings = {
+    settings: dict[str, Any] = {
         "batching": "mixed",
         "max_running": case.max_running,
         "kv_blocks": case.kv_blocks,

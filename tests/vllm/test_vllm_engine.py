@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -117,7 +118,8 @@ def test_the_cache_and_the_weights_fill_the_plans_share_of_memory_at_most(monkey
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     share = 20 * 2**20  # of 32 MiB of cache that 256 sequences want
     setup = setup_of(MODEL, max_running=256, memory_fraction=share / memory_bytes)
-    config = start_engine("vllm", shard, setup)._llm.llm_engine.vllm_config
+    engine: Any = start_engine("vllm", shard, setup)
+    config = engine._llm.llm_engine.vllm_config
     held = config.cache_config.kv_cache_memory_bytes + shard.flat.weight_bytes
     assert share - 1 <= held <= share
 

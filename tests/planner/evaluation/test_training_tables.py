@@ -1,6 +1,7 @@
 """Readers of published training iterations, and the engines' constants that they check."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ MEGATRON = {
 }
 
 
-def of(**changes: object) -> Pretraining:
+def of(**changes: Any) -> Pretraining:
     usual = Pretraining(
         model=gpt(2048, 16, 24, 51200), engine="megatron-deepspeed-2022", device="a100-80gb-sxm",
         precision="fp16", gpus=8, network_bytes_per_second=1e11, dp=8, micro_batch=2, global_batch=32,
@@ -142,7 +143,7 @@ def test_every_other_layer_recomputed_lies_halfway_between_none_and_all():
     ],
 )
 def test_slower_kernels_make_a_longer_iteration(rate, slower):
-    large = {"model": gpt(4096, 32, 8, 51200), "micro_batch": 4}
+    large: dict[str, Any] = {"model": gpt(4096, 32, 8, 51200), "micro_batch": 4}
     assert seconds(rates={rate: slower}, **large) > seconds(**large)
 
 
@@ -169,8 +170,8 @@ def test_launches_that_hide_behind_exchanges_shorten_what_the_host_binds():
 
 
 def test_an_odd_vocabulary_slows_the_output_matrix_alone():
-    odd = {"model": gpt(2048, 16, 24, 50257)}
-    even = {"model": gpt(2048, 16, 24, 50258)}
+    odd: dict[str, Any] = {"model": gpt(2048, 16, 24, 50257)}
+    even: dict[str, Any] = {"model": gpt(2048, 16, 24, 50258)}
     assert seconds(rates={"odd_rate": 0.25}, **odd) > 1.05 * seconds(rates={"odd_rate": 1.0}, **odd)
     assert seconds(rates={"odd_rate": 0.25}, **even) == seconds(rates={"odd_rate": 1.0}, **even)
 
@@ -190,14 +191,14 @@ def test_stages_send_in_as_many_ways_as_they_have_neighbours(stages, chunks, way
 
 
 def test_a_given_rate_of_sends_takes_the_place_of_the_devices():
-    run = {"pp": 4, "dp": 2, "micro_batch": 4, "global_batch": 32}
+    run: dict[str, Any] = {"pp": 4, "dp": 2, "micro_batch": 4, "global_batch": 32}
     slow, slower = (seconds(rates={"send_bytes_per_second": rate}, **run) for rate in (2e10, 1e10))
     # Four micro-batches a rank are sent 2 x 4 + 4 times: 4 x 1,024 tokens of 2,048 values of 2 bytes.
     assert slower - slow == pytest.approx(12 * 4 * 1024 * 2048 * 2 * (1e-10 - 0.5e-10))
 
 
 def test_split_sends_are_gathered_where_they_arrive():
-    run = {"tp": 4, "pp": 2, "dp": 1, "micro_batch": 4}
+    run: dict[str, Any] = {"tp": 4, "pp": 2, "dp": 1, "micro_batch": 4}
     rates = {"send_bytes_per_second": 1e9}
     whole = seconds(rates=rates, **run)
     sheet = load_engine("megatron-deepspeed-2022")
