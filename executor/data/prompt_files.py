@@ -107,7 +107,7 @@ def _listed(path: Path, key: str) -> list[Any]:
 
 
 def _rows_of_dataset(folder: Path) -> Iterator[Row]:
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415  # takes a second
+    import pyarrow as pa  # noqa: PLC0415  # takes a second
 
     files = _listed(folder / _DATASET_STATE, "_data_files")
     if (folder / "indices.arrow").exists() or any("filename" not in file for file in files):

@@ -4,16 +4,19 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from executor.workers.stages import infer as stage
+from executor.workers.stages import infer as infer_stage
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 pytestmark = pytest.mark.ray
 
 PREPARATION = ("critic.compute_values", "reference.compute_log_prob", "reward.compute_reward")
 PATIENCE_SECONDS = 60.0
+# A module whose function tests replace.
+STAGE: Any = infer_stage
 STANDALONE = {role: (1, (role,)) for role in ALL_ROLES}
 
 
@@ -27,7 +30,7 @@ def meeting(worker_pool, tmp_path):
 
 
 def begin_together(folder, parties, rank, _ranks):
-    alone = stage.infer
+    alone = STAGE.infer
 
     def infer(*arguments, **named):
         (folder / f"{rank}-{time.time_ns()}").touch()
@@ -38,11 +41,11 @@ def begin_together(folder, parties, rank, _ranks):
             time.sleep(0.001)
         return alone(*arguments, **named)
 
-    stage.infer, stage.infer_alone = infer, alone
+    STAGE.infer, STAGE.infer_alone = infer, alone
 
 
 def begin_alone(_rank, _ranks):
-    stage.infer = stage.infer_alone
+    STAGE.infer = STAGE.infer_alone
 
 
 def test_preparation_tasks_of_a_split_placement_run_at_the_same_time(worker_pool, meeting):
@@ -63,7 +66,7 @@ def test_tasks_of_a_shared_pool_run_one_after_the_other_in_the_plans_order(worke
         preparation, updates = preparation[::-1], updates[::-1]
     order = (generate, *preparation, *updates)
     assert set(PREPARATION) <= set(order)
-    done = worker_pool.run(replace(plan, order=plan.order | {"p0": order}))
+    done = worker_pool.run(replace(plan, order=plan.order.with_item("p0", order)))
     for record in done.finished:
         spans = sorted(
             (span for span in record.spans if span.pool == "p0" and span.activity == "task"),

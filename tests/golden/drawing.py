@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from planner.plans.neighbours import Walk
 from profiles.catalog import ENGINES, load_job, load_model
@@ -96,7 +97,7 @@ def drawn_plans(count, seed=0):
         Walk(job, facts[index], generator, ("sync", "one-step-off"))
         for index, job in enumerate(every)
     ]
-    states = [None] * len(every)
+    states: list[Any] = [None] * len(every)
     found = []
     number = 0
     while len(found) < count:

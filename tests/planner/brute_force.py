@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -97,7 +98,7 @@ def _unit_layouts(own, site, job, facts):
     place = (site.gpus, site.gpus_per_node)
     kinds = {task.kind for task in own}
     if kinds == {"generate"}:
-        sizes = [None]
+        sizes: list[Any] = [None]
     elif "train" in kinds:
         sizes = train_sizes(model, train, job, algorithm, *place)
     else:

@@ -9,6 +9,7 @@ from planner.exact.candidates import CandidateTable
 from planner.exact.space import Space
 from profiles.catalog import load_job
 from profiles.facts import load_facts
+from rlplan.job import Role
 from rlplan.specs import NO_SPECS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yaml"
@@ -17,7 +18,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yam
 def test_bounds_raised_for_one_placement_are_not_raised_for_another():
     job = load_job(EXAMPLE)
     job = replace(job, cluster=(replace(job.cluster[0], nodes=1),))
-    space, members = Space(job, load_facts(job), {}, "energy", NO_SPECS), ("actor", "critic")
+    space = Space(job, load_facts(job), {}, "energy", NO_SPECS)
+    members: tuple[Role, ...] = ("actor", "critic")
     sites = [(share, space.site(share)) for share in space.set_shares(members)]
     parts = [(*place, space.pools.quick(members, place[1])) for place in sites]
     limits = [np.inf] * len(parts)

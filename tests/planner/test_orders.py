@@ -6,6 +6,7 @@ from planner.exact.best_first import SearchBudget
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.orders import other_orders
+from planner.placements.partitions import Placement
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
@@ -75,7 +76,7 @@ def test_of_many_tasks_each_is_looked_at_as_the_last():
     }
 
 
-AHEAD = (("actor.generate",), ("actor", "critic"), ("reference", "reward"))
+AHEAD: Placement = (("actor.generate",), ("actor", "critic"), ("reference", "reward"))
 
 
 def test_the_search_finds_the_order_in_which_pools_wait_least_for_each_other():

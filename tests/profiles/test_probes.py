@@ -133,11 +133,12 @@ def test_a_larger_product_takes_longer(processes):
 
 
 def test_a_probe_that_fails_says_which_point_and_why():
+    gemm: Any = load_probe("gemm")
     with (
         DeviceProcesses("cpu", 1) as processes,
         pytest.raises(ProbeError, match=r"gemm .*'m': -1.*RuntimeError"),
     ):
-        processes.measure(load_probe("gemm"), {"precision": "fp32", "m": -1, "k": 4, "n": 4}, 1)
+        processes.measure(gemm, {"precision": "fp32", "m": -1, "k": 4, "n": 4}, 1)
 
 
 def test_more_gpus_than_the_machine_has_are_refused():

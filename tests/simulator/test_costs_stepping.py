@@ -37,7 +37,8 @@ def test_costs_between_nodes_lie_on_straight_lines():
     assert grid(notes, 9.0, 11.5) == pytest.approx(38.5)
     assert len(known) == 4
     # The largest spread is that of 10 by 10: 3 of 40 seconds.
-    assert worst_of(notes) == Note(pytest.approx(0.075), Source.FITTED, outside_range=False)
+    share: Any = pytest.approx(0.075)
+    assert worst_of(notes) == Note(share, Source.FITTED, outside_range=False)
     assert nodes(5) == (5, 5, 0.0)
 
 
