@@ -69,13 +69,15 @@ def said_and_gradient(shard, reader, batches):
     return {name: value.detach() for name, value in joined.items()}, shard.flat.gradients.clone()
 
 
+# Each draws several passes of a model.
+a_few = settings(max_examples=settings().max_examples // 4)
 READERS = {
     "lm": policy_reader(0.7, entropy=True),
     "scalar": read_values,
 }
 
 
-@settings(max_examples=30, deadline=None)
+@a_few
 @given(groups, st.sampled_from(["lm", "scalar"]))
 def test_a_sample_beside_others_of_its_prompt_says_and_learns_what_it_does_alone(drawn, head):
     tokens, parts = sequences(drawn)
@@ -90,7 +92,7 @@ def test_a_sample_beside_others_of_its_prompt_says_and_learns_what_it_does_alone
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@a_few
 @given(groups.filter(lambda drawn: all(p for p, _ in drawn)))
 def test_a_response_has_the_score_that_it_has_alone(drawn):
     tokens, parts = sequences(drawn)
