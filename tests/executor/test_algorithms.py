@@ -35,6 +35,9 @@ def job_of(name):
     if name == "dapo":
         sampling = DynamicSampling(max_rounds=2)
         return replace(job, overlong=Overlong(buffer_tokens=2), dynamic_sampling=sampling)
+    if name == "remax":
+        # A rule alone scores most samples as their baselines: their gradients would be all rounding.
+        return replace(job, models=job.models.with_item("reward", job.models["actor"]))
     if name == "safe-rlhf":
         # Without the model's scores most rewards are 0, and a critic's first gradients all rounding.
         roles = ("actor", "critic", "reference", "reward", "cost", "cost_critic")
@@ -83,6 +86,7 @@ def plan_of(job, layout):
 
 ALGORITHMS = [name for name in algorithm_names() if name != "ppo"]
 CASES = {f"{name}, {layout}": (name, layout) for name, layout in product(ALGORITHMS, LAYOUTS)}
+# How sizes work together is tried on single updates (test_parallel_models.py).
 CHOSEN = chosen_by_default(
     {
         case: (
@@ -91,6 +95,7 @@ CHOSEN = chosen_by_default(
             (algorithm, *(() if LAYOUTS[name] else ("two pools",))),
         )
         for case, (algorithm, name) in CASES.items()
+        if not LAYOUTS[name] or LAYOUTS[name]["gpus"] == 2
     }
 )
 

@@ -28,7 +28,7 @@ BYTES = torch.float32.itemsize
 
 
 def gathers(zero, rank, ranks):
-    """Return what a rank holds after three updates, and how often it gathered weights in them."""
+    """Return what a rank holds after updates, and how often it gathered weights in them."""
     layout = TaskPlan(pool="p0", zero=zero, dp=ranks, micro_batch=3)
     mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"))
     shard = build_shard(

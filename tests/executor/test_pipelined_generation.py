@@ -12,6 +12,7 @@ from executor.parallel.positions import train_positions
 from executor.rollout.engines.torch_static import generate
 from executor.rollout.sampling import GenerateSettings
 from executor.weights.shard import build_shard
+from tests.cases import first
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.ray
@@ -50,7 +51,7 @@ def all_waves(rank, stages):
     return [generated(shard, *sizes, greedy=greedy) for sizes in WAVES for greedy in (False, True)]
 
 
-@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("stages", first(1, [2, 4]))
 def test_tokens_are_those_of_one_process_in_waves_of_any_size(worker_pool, stages):
     expected = all_waves(0, 1)
     for outputs in worker_pool.on_ranks(stages, all_waves):
