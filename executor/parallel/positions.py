@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.plan import Plan, TaskPlan
+from rlplan.transfers import TRANSFERS
 
 # Engines of training, by the names of their sheets.
 TRAIN_ENGINES = ("torch-tp-dp", "torch-3d", "torch-3d-sp")
@@ -150,7 +151,7 @@ def uses_micro_groups(plan: Plan) -> bool:
     # Stages that interleave lie apart: they are slices of nothing but the whole pipeline.
     nests = train.chunks == 1 or generate.pp == 1
     # Without a transition of its own, equal layouts still bring sharded weights together.
-    return plan.transition in ("hybridflow", "none") and divides and nests
+    return TRANSFERS.load(plan.transition).nests and divides and nests
 
 
 def _micro_groups(train: TaskPlan, generate: TaskPlan, ranks: int) -> GenerateLayout:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from rlplan.plug_ins import PlugIns
 
+# Tensor- and pipeline-parallel sizes.
+Cut = tuple[int, int]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionShape:
@@ -17,6 +20,7 @@ class TransitionShape:
     Attributes:
         tp, pp, dp: Training sizes.
         tp_gen, pp_gen: Generation sizes.
+        sharded: Whether training shards weights over its data-parallel ranks too.
     """
 
     tp: int
@@ -24,6 +28,7 @@ class TransitionShape:
     dp: int
     tp_gen: int
     pp_gen: int
+    sharded: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +59,39 @@ class Transition:
         volume: From the model's bytes and the sizes of both layouts to what it moves and keeps.
         between_pools: Whether generation has a copy of its own on another pool; else both layouts
             share the GPUs of one.
+        reaches: Whether it brings one cut (tp, pp) of training to another of generation.
+        nests: Whether generation's groups lie inside training's, so that every train shard is a part of
+            the generate shard and stays in memory as such.
+        gathers_shards: Whether shards of data-parallel ranks come with all other weights, not before.
+        place: Among those that reach a cut, the usual one has the least.
     """
 
     words: str
     volume: Callable[[float, TransitionShape], TransitionVolume]
     between_pools: bool = False
+    reaches: Callable[[Cut, Cut], bool]
+    nests: bool = False
+    gathers_shards: bool = False
+    place: int
 
 
 TRANSFERS = PlugIns[Transition](__name__, __path__, kind="transition", attribute="TRANSITION")
 transfer_names = TRANSFERS.names
+
+
+def divides(train: Cut, generate: Cut) -> bool:
+    """Tell whether generation's sizes divide training's."""
+    return train[0] % generate[0] == 0 and train[1] % generate[1] == 0
+
+
+def transitions_on_a_pool(train: Cut, generate: Cut) -> tuple[str, ...]:
+    """Return the transitions that bring one cut of a pool to another, the usual one first."""
+    reaching = (
+        (TRANSFERS.load(name).place, name)
+        for name in transfer_names()
+        if not TRANSFERS.load(name).between_pools and TRANSFERS.load(name).reaches(train, generate)
+    )
+    return tuple(name for _, name in sorted(reaching))
 
 
 def transition_volume(name: str, model_bytes: float, shape: TransitionShape) -> TransitionVolume:

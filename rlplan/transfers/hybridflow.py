@@ -1,6 +1,6 @@
 """Zero-redundancy groups: one all-gather inside each micro-DP group (HybridFlow, Table 2)."""
 
-from rlplan.transfers import Transition, TransitionShape, TransitionVolume
+from rlplan.transfers import Transition, TransitionShape, TransitionVolume, divides
 
 
 def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -16,5 +16,9 @@ def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
 
 
 TRANSITION = Transition(
-    words="gathered inside each micro-data-parallel group, no redundant copy", volume=volume
+    words="gathered inside each micro-data-parallel group, no redundant copy",
+    volume=volume,
+    reaches=divides,
+    nests=True,
+    place=1,
 )

@@ -1,6 +1,6 @@
 """Vanilla groups: an all-gather over the whole model-parallel block (HybridFlow-V, Table 2)."""
 
-from rlplan.transfers import Transition, TransitionShape, TransitionVolume
+from rlplan.transfers import Transition, TransitionShape, TransitionVolume, divides
 
 
 def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
@@ -15,4 +15,6 @@ def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
     )
 
 
-TRANSITION = Transition(words="gathered inside each tensor-parallel group", volume=volume)
+TRANSITION = Transition(
+    words="gathered inside each tensor-parallel group", volume=volume, reaches=divides, place=2
+)

@@ -19,4 +19,6 @@ TRANSITION = Transition(
     words="sent from the training pool to a second copy on the generating pool",
     volume=volume,
     between_pools=True,
+    reaches=lambda *_: True,
+    place=4,
 )

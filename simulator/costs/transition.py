@@ -11,7 +11,7 @@ from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
-from rlplan.transfers import TransitionShape, TransitionVolume, transition_volume
+from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of, times
 from simulator.model.weights import expert_parameters
@@ -21,20 +21,17 @@ from simulator.placed.task import PlacedTask
 
 
 def volume_of(transition: PlacedTransition) -> TransitionVolume:
-    """Return what a transition moves and keeps, in bytes per GPU.
-
-    The all-gather over all GPUs is written for fully sharded weights (ZeRO stage 3). Where data-
-    parallel ranks hold the same weights it has only a model-parallel block to gather: the vanilla
-    groups.
-    """
+    """Return what a transition moves and keeps, in bytes per GPU."""
     train, generate = transition.train.layout, transition.generate.layout
-    name = transition.name
-    if name == "all-gather" and train.zero < FULLY_SHARDED:
-        name = "hybridflow-v"
     shape = TransitionShape(
-        tp=train.tp, pp=train.pp, dp=train.dp, tp_gen=generate.tp, pp_gen=generate.pp
+        tp=train.tp,
+        pp=train.pp,
+        dp=train.dp,
+        tp_gen=generate.tp,
+        pp_gen=generate.pp,
+        sharded=train.zero == FULLY_SHARDED,
     )
-    return _volume(name, model_bytes_of(transition.train), shape)
+    return _volume(transition.name, model_bytes_of(transition.train), shape)
 
 
 @lru_cache(maxsize=65536)
@@ -76,7 +73,7 @@ def _once(transition: PlacedTransition) -> TaskCost:
     parts: dict[str, Estimate] = {}
     if train.layout.zero < FULLY_SHARDED:  # else they come with all other weights
         parts["expert gather"] = _gather_experts(transition)
-    if transition.name != "all-gather":  # which gathers the shards of all ranks by itself
+    if not TRANSFERS.load(transition.name).gathers_shards:
         parts["sharded weight gather"] = _unshard(train, model_bytes)
     if volume.collective == "broadcast" or not transition.same_pool:
         shard_bytes = model_bytes / (generate.layout.tp * generate.layout.pp)
@@ -184,7 +181,7 @@ def _gather(volume: TransitionVolume, transition: PlacedTransition) -> Estimate:
     """
     ranks, site = volume.group_ranks, transition.train.site
     train, generate = transition.train.layout, transition.generate.layout
-    if transition.name == "hybridflow":
+    if TRANSFERS.load(transition.name).nests:
         per_node = _micro_dp_ranks_per_node(
             (train.pp, train.tp), (generate.pp, generate.tp), site.gpus_per_node
         )

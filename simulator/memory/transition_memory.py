@@ -1,6 +1,7 @@
 """What a transition takes of each GPU, and what it leaves to the KV cache of the generation behind it."""
 
 from rlplan.plan import BUCKET_BYTES
+from rlplan.transfers import TRANSFERS
 from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.transition import volume_of
 from simulator.memory.task_memory import (
@@ -48,7 +49,7 @@ def extra_weight_bytes(transition: PlacedTransition) -> int:
     """
     train, generate = transition.train, transition.generate
     shard = generation_weight_bytes(generate)
-    shares = transition.name in ("hybridflow", "none")
+    shares = TRANSFERS.load(transition.name).nests
     if train.engine.reshards_in_buckets and _gathers_first(train):
         shares = False  # what is sharded further is no slice of the generate shard
     if shares and not generate.engine.gathers_weights:
@@ -90,7 +91,8 @@ def _bucketed_peak(transition: PlacedTransition) -> int:
     if _gathers_first(train):
         parameters = largest_shard(train.model, "lm", layout.tp, layout.pp)
         return shard + parameters * train.formats.weight_bytes
-    if transition.name in ("hybridflow", "none") and layout.tp == transition.generate.layout.tp:
+    alike = layout.tp == transition.generate.layout.tp
+    if alike and TRANSFERS.load(transition.name).nests:
         return extra_weight_bytes(transition)
     return shard
 

@@ -141,7 +141,7 @@ WRONG = {
     ),
     "order.p2: no such pool": lambda p: replace(p, order=p.order.with_item("p2", ())),
     "transition: two copies are for an actor that generates on another pool than it trains on; "
-    "found 'two-copies'; allowed: hybridflow, hybridflow-v, all-gather, none": (
+    "found 'two-copies'; allowed: all-gather, hybridflow, hybridflow-v, none": (
         lambda p: replace(p, transition="two-copies")
     ),
     "transition: cannot bring tp 4, pp 1 to tp 2, pp 1 of generation; found 'none'; "
