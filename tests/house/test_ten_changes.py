@@ -7,6 +7,7 @@ it: what it is, what it costs, how it runs.
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_a_kind_of_model_part_is_one_file(tmp_path):
         narrow = replace(plain, name="narrow", attention="narrow-attention")
         assert layer_parameters(narrow) < layer_parameters(plain)
         assert num_parameters(narrow) < num_parameters(plain)
-        models = FrozenDict(dict.fromkeys(PLAN.job.models, narrow))
+        models: Any = FrozenDict(dict.fromkeys(PLAN.job.models, narrow))
         plan = replace(PLAN, job=replace(PLAN.job, models=models))
         before, after = (simulate(each, load_facts(each.job)) for each in (PLAN, plan))
         weights = "actor weights"
