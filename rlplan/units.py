@@ -4,6 +4,8 @@ Only this module knows GiB, milliseconds, gigabits or TFLOP/s. Bandwidth is per 
 direction everywhere in rlplan.
 """
 
+from dataclasses import dataclass
+
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
@@ -81,3 +83,28 @@ def bytes_scale(largest_bytes: float) -> tuple[str, float]:
         if largest_bytes >= 2 * each_bytes:
             return word, float(each_bytes)
     return "bytes", 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownAs:
+    """Say how values of an objective are shown in tables and pictures.
+
+    Attributes:
+        heading: Of a column or an axis, with the unit of what is shown.
+        divisor: What a value is divided by, such as 1000 for kilojoules.
+        is_reciprocal: Whether one over the value is shown, such as tokens by the second.
+        digits: After the decimal point.
+    """
+
+    heading: str
+    divisor: float = 1.0
+    is_reciprocal: bool = False
+    digits: int = 3
+
+    def number(self, value: float) -> float:
+        """Return what is shown of a value, in the heading's unit."""
+        return 1 / value if self.is_reciprocal else value / self.divisor
+
+    def words(self, value: float) -> str:
+        """Return what is shown of a value, as it stands in a table."""
+        return f"{self.number(value):,.{self.digits}f}"

@@ -14,9 +14,9 @@ from rlplan.dataflow import Task
 from rlplan.job import Role
 from rlplan.plan import TaskDraft
 from rlplan.rules.batches import divides_prompts
+from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.stages import Stage
 from simulator.costs.layouts import layout_seconds
-from simulator.costs.sharding import FULLY_SHARDED
 from simulator.memory.task_memory import layout_memory
 from simulator.placed.columns import (
     COLUMNS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlplan.plug_ins import PlugIns
-from rlplan.results.frontier import ShownAs
+from rlplan.units import ShownAs
 
 if TYPE_CHECKING:
     from rlplan.results.forecast import Forecast

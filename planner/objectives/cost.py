@@ -1,7 +1,7 @@
 """Cost: the least money per token; every GPU that a pool holds is paid for, busy or not."""
 
 from planner.objectives import Objective, SecondRates
-from rlplan.results.frontier import ShownAs
+from rlplan.units import ShownAs
 
 OBJECTIVE = Objective(
     about="USD per token",

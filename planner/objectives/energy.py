@@ -1,7 +1,7 @@
 """Energy: the fewest joules per token, of boards and of the workers of reward functions."""
 
 from planner.objectives import Objective, SecondRates
-from rlplan.results.frontier import ShownAs
+from rlplan.units import ShownAs
 
 OBJECTIVE = Objective(
     about="joules per token",

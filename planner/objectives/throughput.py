@@ -1,7 +1,7 @@
 """Throughput: the fewest seconds per token."""
 
 from planner.objectives import Objective, SecondRates
-from rlplan.results.frontier import ShownAs
+from rlplan.units import ShownAs
 
 OBJECTIVE = Objective(
     about="seconds per token",

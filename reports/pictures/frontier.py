@@ -22,7 +22,8 @@ from reports.pictures.style import (
     panel_axes,
 )
 from reports.tables.frontier import pools_words
-from rlplan.results.frontier import Frontier, FrontierPoint, ShownAs
+from rlplan.results.frontier import Frontier, FrontierPoint
+from rlplan.units import ShownAs
 
 _SIDE, _HEAD, _FOOT, _LEFT, _RIGHT = 300.0, 26.0, 36.0, 60.0, 14.0
 _MARGIN_FRACTION = 0.08

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from reports.tables.plans import Table, columns
 from reports.tables.wording import percent, signed_percent
 from rlplan.plan import Plan
-from rlplan.results.frontier import Frontier, FrontierPoint, ShownAs
+from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.results.searched import SearchResult
-from rlplan.units import show_seconds
+from rlplan.units import ShownAs, show_seconds
 
 
 def frontier_table(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Table:

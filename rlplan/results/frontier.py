@@ -9,31 +9,6 @@ FRONTIER_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownAs:
-    """Say how values of an objective are shown in tables and pictures.
-
-    Attributes:
-        heading: Of a column or an axis, with the unit of what is shown.
-        divisor: What a value is divided by, such as 1000 for kilojoules.
-        is_reciprocal: Whether one over the value is shown, such as tokens by the second.
-        digits: After the decimal point.
-    """
-
-    heading: str
-    divisor: float = 1.0
-    is_reciprocal: bool = False
-    digits: int = 3
-
-    def number(self, value: float) -> float:
-        """Return what is shown of a value, in the heading's unit."""
-        return 1 / value if self.is_reciprocal else value / self.divisor
-
-    def words(self, value: float) -> str:
-        """Return what is shown of a value, as it stands in a table."""
-        return f"{self.number(value):,.{self.digits}f}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierPoint:
     """Hold one plan of a front, simulated.
 

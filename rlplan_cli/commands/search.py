@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from planner.requests.pinned import Pinned
     from profiles.facts import Facts
     from rlplan.job import Job
-    from rlplan.results.frontier import Frontier, ShownAs
+    from rlplan.results.frontier import Frontier
     from rlplan.results.searched import SearchResult
+    from rlplan.units import ShownAs
 
 EXAMPLE = (
     "Example: rlplan search examples/ppo-7b-16xa100.yaml --out plan.yaml; "

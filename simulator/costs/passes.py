@@ -6,11 +6,11 @@ import numpy as np
 
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.operators import FP32_BYTES
+from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.costs.estimates import Estimates, constant, either, estimates_by
 from simulator.costs.pipeline import MicroBatches, Parts, micro_batches_of, pipeline_parts
 from simulator.costs.pricing import Setting, setting_of
 from simulator.costs.sharding import (
-    FULLY_SHARDED,
     STATE_COLUMNS,
     by_states,
     exposed,

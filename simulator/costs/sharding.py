@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
 from rlplan.estimate import ZERO, Estimate
+from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.costs.estimates import Estimates, estimates_by
 from simulator.costs.pipeline import MicroBatches
 from simulator.costs.pricing import setting_of
 from simulator.placed.task import PlacedTask, PlacedTasks
-
-FULLY_SHARDED: Final = 3  # the ZeRO stage that shards weights too
 
 # Columns that decide which states a rank holds, and with whom it shares them.
 STATE_COLUMNS = ("tp", "pp", "ep", "dp", "cp", "zero")

@@ -11,8 +11,8 @@ from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
+from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
-from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.taskcost import TaskCost, cost_of, times
 from simulator.model.weights import expert_parameters
 from simulator.placed.plan import PlacedTransition

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
-from simulator.costs.sharding import FULLY_SHARDED
+from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.generation.waves import most_prompts
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import (

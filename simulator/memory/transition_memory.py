@@ -1,8 +1,8 @@
 """What a transition takes of each GPU, and what it leaves to the KV cache of the generation behind it."""
 
 from rlplan.plan import BUCKET_BYTES
+from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS
-from simulator.costs.sharding import FULLY_SHARDED
 from simulator.costs.transition import volume_of
 from simulator.memory.task_memory import (
     CONTEXT,

@@ -86,7 +86,7 @@ def test_a_bound_rules_out_what_cannot_keep_a_limit(limits, is_kept):
 
 EMISSIONS = """
 from planner.objectives import Objective, SecondRates
-from rlplan.results.frontier import ShownAs
+from rlplan.units import ShownAs
 
 GRAMS = 1e-4  # for a joule
 
