@@ -77,6 +77,9 @@ def make_plan(
     found.append(ResourcePool(name="host", device="host", gpus=1, roles=("rule",)))
     pool_of["rule"] = "host"
     layouts = {}
+    trained = {task.role for task in tasks if task.kind == "train"}
+    # What infers with weights that are trained has them as they lie there.
+    lies_sharded = {"zero": 3} if train.get("zero") == 3 else {}
     for task in tasks:
         pool_name = pool_of[task.role]
         if task.kind == "generate" and "generator" in pools:
@@ -95,6 +98,7 @@ def make_plan(
             micro_batch=micro_batch,
             max_running=max_running,
             **(train if task.kind == "train" else {}),
+            **(lies_sharded if task.kind == "infer" and task.role in trained else {}),
         )
     order = {
         pool.name: tuple(t.name for t in tasks if layouts[t.name].pool == pool.name)

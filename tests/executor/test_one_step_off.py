@@ -106,7 +106,8 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(worker_pool,
 @pytest.mark.parametrize("algorithm", first(1, ["ppo", "dapo"]))
 def test_the_weights_an_update_behind_go_on_in_another_layout(worker_pool, tmp_path, algorithm):
     job = dapo_job(with_model=False) if algorithm == "dapo" else None
-    _, alone = both_modes(DAPO if job else APART, job)
+    pools = DAPO | {"p0": (1, tuple(job.models))} if job else APART
+    _, alone = both_modes(pools, job)
     pools = {"p0": (1, tuple(alone.job.models)), "generator": (2, ("actor",))}
     _, cut = both_modes(pools, job, tp_gen=2)
     whole = checkpointed_run(worker_pool, alone, 0, 4, folder=tmp_path / "whole")
@@ -125,7 +126,8 @@ def test_the_weights_an_update_behind_go_on_in_another_layout(worker_pool, tmp_p
 @pytest.mark.parametrize("with_model", [False, True], ids=["a rule judges", "a model too"])
 def test_all_rounds_of_a_batch_are_generated_with_weights_one_update_old(worker_pool, with_model):
     job = dapo_job(with_model=with_model)
-    sync, overlapping = both_modes(DAPO, job)
+    pools = DAPO | {"p0": (1, tuple(job.models))}
+    sync, overlapping = both_modes(pools, job)
     found = worker_pool.run(overlapping, iterations=4)
     first, third = worker_pool.run(sync, numbers=(0, 2)).tokens
     (second,) = worker_pool.run(sync, numbers=(1,)).tokens
