@@ -1,5 +1,7 @@
 """Small jobs and plans of the executor's tests."""
 
+from typing import Any
+
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
@@ -79,7 +81,7 @@ def make_plan(
     layouts = {}
     trained = {task.role for task in tasks if task.kind == "train"}
     # What infers with weights that are trained has them as they lie there.
-    lies_sharded = {"zero": 3} if train.get("zero") == 3 else {}
+    lies_sharded: dict[str, Any] = {"zero": 3} if train.get("zero") == 3 else {}
     for task in tasks:
         pool_name = pool_of[task.role]
         if task.kind == "generate" and "generator" in pools:
