@@ -72,10 +72,11 @@ def play(
 
 
 class _Floor:
-    """Hold the resources and grant them to waiting works.
+    """Hold pools and links as SimPy resources, and ask for them on behalf of waiting works.
 
-    SimPy's own resources are granted to whoever asks first within an instant; here the best placed
-    of all who ask in that instant gets them, so granting waits until the instant has settled.
+    A SimPy resource goes to whoever asks first within an instant, and a work that asked for several one by
+    one would keep others from those that it has already. So the works' requests are made for them when
+    the instant has settled, the best placed first, and only where all that a work holds is free.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class _Floor:
         self.spans: list[Span] = []
         self.finished: list[IterationSpan] = []
         self.done: dict[int, dict[str, simpy.Event]] = {}
-        self.busy: set[str] = set()
+        names = dict.fromkeys(name for work in works for name in work.holds)
+        self.resources = {name: simpy.Resource(self.environment) for name in names}
         self.waiting: dict[Key, tuple[Work, simpy.Event]] = {}
         self.changed = self.environment.event()
         self.environment.process(self._grant_forever())
@@ -140,10 +142,11 @@ class _Floor:
                 if iteration >= lag
             ]
         )
-        granted = self.environment.event()
-        self.waiting[key] = (work, granted)
+        turn = self.environment.event()
+        self.waiting[key] = (work, turn)
         self._note_change()
-        yield granted
+        requests = yield turn
+        assert isinstance(requests, list), "a work's turn comes with its requests"
         start_seconds = self.environment.now
         yield self.environment.timeout(self.seconds[work.key])
         self.spans.append(
@@ -156,7 +159,8 @@ class _Floor:
                 activity=work.activity,
             )
         )
-        self.busy.difference_update(work.holds)
+        for request in requests:
+            request.resource.release(request)
         self._note_change()
         done[work.key].succeed()
 
@@ -171,8 +175,8 @@ class _Floor:
                 yield self.environment.timeout(0)
             self.changed = self.environment.event()
             for key in sorted(self.waiting):
-                work, granted = self.waiting[key]
-                if self.busy.isdisjoint(work.holds):
-                    self.busy.update(work.holds)
+                work, turn = self.waiting[key]
+                held = [self.resources[name] for name in work.holds]
+                if not any(resource.count for resource in held):
                     del self.waiting[key]
-                    granted.succeed()
+                    turn.succeed([resource.request() for resource in held])
