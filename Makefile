@@ -44,7 +44,7 @@ setup: $(STAMP)  ## Set up .venv with everything, development tools included
 demo: $(STAMP)  ## Profile this machine, plan a small PPO job, run it, validate and report
 	@$(BIN)/rlplan demo
 
-test: lint  ## Run the checks: lint, types, import contracts, tests (about six minutes)
+test: lint  ## Run the checks: lint, types, import contracts, some cases of every matrix of tests
 	$(say) 'tests: pytest -n $(PROCESSES)'
 	@$(BIN)/python -m pytest -n $(PROCESSES)
 
