@@ -92,7 +92,9 @@ def progress_bar(what: str, *, lines: bool = False) -> Iterator[Progress]:
 
     def update(done: int, total: int, label: str) -> None:
         nonlocal running
-        if not running and time.monotonic() - started > QUIET_SECONDS:
+        # Where stderr is no terminal there is nothing to draw on: a bar would leave an empty line.
+        late = time.monotonic() - started > QUIET_SECONDS
+        if late and not running and console.is_terminal:
             bar.start()
             running = True
         if lines:

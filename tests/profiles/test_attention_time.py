@@ -82,8 +82,7 @@ def test_kernels_of_the_architecture_before_reach_a_smaller_share_of_the_peak():
     assert prompt.spread_seconds >= 0.2 * prompt.seconds
 
 
-# A known exception: 19 sequences, 1,024 and 1,152 cached tokens, 4 KV heads are forecast 1.6 % faster.
-@settings(max_examples=50)
+@settings(max_examples=100, derandomize=True)
 @given(
     st.integers(1, 300),
     st.integers(0, 4000),
@@ -91,6 +90,15 @@ def test_kernels_of_the_architecture_before_reach_a_smaller_share_of_the_peak():
     st.sampled_from((1, 2, 4, 8, 32)),
 )
 def test_more_keys_under_one_table_are_never_faster(batch, cached, more, kv_heads):
+    more_keys_are_never_faster(batch, cached, more, kv_heads)
+
+
+@pytest.mark.xfail(strict=True, reason="1,152 keys are forecast 1.6 % faster than 1,024")
+def test_a_thousand_keys_of_nineteen_sequences_are_no_slower_than_more():
+    more_keys_are_never_faster(batch=19, cached=1024, more=128, kv_heads=4)
+
+
+def more_keys_are_never_faster(batch, cached, more, kv_heads):
     table = cached + more + 1
     small, large = (
         microseconds(batch, each, kv_heads=kv_heads, table=table)
