@@ -104,7 +104,7 @@ def check_metrics(rows):
     ids=["tensor parallel", "tensor parallel to replicas"],
 )
 def test_a_plan_runs_and_what_vllm_said_is_what_the_actor_says(worker_pool, algorithm, sizes):
-    record = worker_pool.run(vllm_plan(algorithm, 2, **sizes))
+    record = worker_pool.run(vllm_plan(algorithm, 2, **sizes), iterations=3)
     check_metrics([{"iteration": at} | row for at, row in enumerate(record.metrics)])
 
 
