@@ -257,11 +257,11 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
     wave = Wave(shard, sequences, lengths, uniforms, prompt, settings)
 
     def start() -> None:
-        with torch.inference_mode(), shard.autocast():
+        with shard.without_gradients(), shard.autocast():
             wave.start()
 
     def steps() -> None:
-        with torch.inference_mode(), shard.autocast():
+        with shard.without_gradients(), shard.autocast():
             for _ in range(STEPS_TOGETHER):
                 wave.advance()
 

@@ -101,9 +101,12 @@ class ModelShard:
 
     def without_gradients(self) -> AbstractContextManager[None]:
         """Return the context of a pass without a backward pass."""
-        # FSDP counts the versions of what it gathers, which inference mode does not keep.
+        # FSDP counts the versions of what it gathers, which inference mode does not keep; DTensor
+        # meets whole linear layers there, whose placements it finds by decomposing them anew for
+        # each shape (20 ms on a CPU, and every step of decoding has a shape of its own).
+        counted = self.fully_sharded is not None or self.mesh.tp_size > 1
         context: AbstractContextManager[None] = (
-            torch.no_grad() if self.fully_sharded is not None else torch.inference_mode()
+            torch.no_grad() if counted else torch.inference_mode()
         )
         return context
 

@@ -78,7 +78,7 @@ def generate(
     """
     batch, prompt_width = prompts.shape
     made = without_responses(prompts, present, width)
-    with torch.inference_mode():
+    with shard.without_gradients():
         for start in range(0, batch, settings.max_running):
             waves = [
                 Wave(
