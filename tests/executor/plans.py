@@ -118,7 +118,7 @@ def make_plan(
 ALL_ROLES = ("actor", "critic", "reference", "reward")
 
 # Ranks of a case that runs by default; tensor parallelism is slow on CPUs.
-MOST_RANKS, TENSOR_PARALLEL_COST = 4, 5
+MOST_RANKS, TENSOR_PARALLEL_COST = 4, 2
 
 
 def chosen_by_default(cases):

@@ -107,7 +107,7 @@ def test_a_run_that_goes_on_in_its_layout_ends_bit_for_bit_as_the_undisturbed_on
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("model", only(["experts"], MODELS))
+@pytest.mark.parametrize("model", only([], MODELS))
 def test_every_layout_goes_on_where_another_one_stopped(worker_pool, tmp_path, model):
     layouts = layouts_of(MODELS[model])
     undisturbed = checkpointed_run(

@@ -104,6 +104,7 @@ def undisturbed_run(worker_pool, plan, folder):
     return CheckpointFolder(folder / "calm", 1).save(plan, groups, state)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")

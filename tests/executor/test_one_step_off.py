@@ -90,6 +90,7 @@ def test_spans_of_a_pool_do_not_overlap(runs):
         assert all(a.end_seconds <= b.start_seconds + 1e-6 for a, b in pairwise(own))
 
 
+@pytest.mark.full
 def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(worker_pool, tmp_path):
     _, plan = both_modes(APART)
     undisturbed = worker_pool.run(plan, iterations=4)

@@ -307,6 +307,7 @@ def train_in_bf16(rank, ranks):
     return [train(rank, ranks, case, "bf16")[:2] for case in BF16_CASES.values()]
 
 
+@pytest.mark.full
 def test_products_in_bf16_run_in_every_way_of_cutting(worker_pool):
     models = [model for _, model, _, _ in BF16_CASES.values()]
     alone = {model: train(0, 1, (1, model, "lm", {}), "bf16")[1] for model in set(models)}

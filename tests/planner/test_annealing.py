@@ -60,12 +60,14 @@ def test_the_same_seed_and_steps_give_the_same_plan():
     assert first.considered["steps"] == 60
 
 
+@pytest.mark.full
 def test_more_steps_find_a_plan_no_worse_than_the_first_ones():
     few = annealed(job(), steps=1).plans[0].forecast
     many = annealed(job(), steps=200).plans[0].forecast
     assert many.iteration_seconds < few.iteration_seconds
 
 
+@pytest.mark.full
 def test_limits_are_kept_and_only_they_allow_old_weights():
     specs = Specs(gpus=4, usd_per_hour=20.0, staleness=1)
     best = annealed(job(), specs=specs, steps=150).plans[0]

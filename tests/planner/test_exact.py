@@ -66,7 +66,7 @@ def check_against(forecasts, job, facts, name):
     return value / least - 1
 
 
-@pytest.mark.parametrize("seed", first(2, range(16)))
+@pytest.mark.parametrize("seed", first(1, range(16)))
 def test_the_best_plan_is_the_best_of_all_plans_by_every_objective(seed):
     generator = random.Random(seed)
     for _ in range(JOBS):

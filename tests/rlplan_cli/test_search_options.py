@@ -63,6 +63,7 @@ def test_specs_that_no_plan_keeps_say_which_binds_and_the_nearest_value(project,
     assert rlplan("search", "job.yaml", "--max-iteration-seconds", nearest).code == 0
 
 
+@pytest.mark.full
 def test_a_front_is_printed_stored_and_drawn_and_its_ends_are_the_single_optima(project, rlplan):
     widened(project)
     answer = rlplan(
