@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import DynamicSampling, Job, KlPlace, LossMean, Role
+from rlplan.job import DynamicSampling, Hyperparameters, Job, KlPlace, LossMean, Role
 from rlplan.stages import STAGE_KINDS, Stage, StageKind
 
 Advantage = Literal[
@@ -124,7 +124,7 @@ class Algorithm:
     """Describe an algorithm: its tasks in their canonical order, and who it needs.
 
     Attributes:
-        required_roles: Models that a job must name.
+        required_roles: Models that a job must name; the reference only where `uses_reference`.
         optional_roles: Models that a job may name (a reward model beside a rule, say); tasks of
             roles that are absent are left out.
         groups: Whether advantages compare the samples of one prompt, so that they must stay on one
@@ -154,6 +154,16 @@ class Algorithm:
     resamples: bool = False
     pretrains: bool = False
     paper: str = ""
+
+    def uses_reference(self, settings: Hyperparameters) -> bool:
+        """Tell whether a penalty for leaving the reference model has a place and a weight."""
+        has_weight = (settings.kl_in or self.kl_in) != "none" and settings.kl_coefficient > 0
+        return has_weight and "reference" in self.required_roles
+
+    def roles_needed(self, settings: Hyperparameters) -> tuple[Role, ...]:
+        """Return the models that a job with these settings must name."""
+        kept = self.uses_reference(settings)
+        return tuple(role for role in self.required_roles if kept or role != "reference")
 
 
 # What the controller reads from files: prompts, and texts of ordinary language modelling.
@@ -193,18 +203,25 @@ BYTES_PER_SAMPLE: FrozenDict[str, int] = FrozenDict(
 def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
     """Return the tasks that a job has: those of its models, and the rule's if it has one.
 
-    Inputs that nobody makes (scores without a reward model, say) are left out. Generation and
-    preparation are expected to run as often as the job samples groups again.
+    Inputs that nobody makes (scores without a reward model, say) are left out, and so is the pass of
+    a reference model that nothing is compared with. Generation and preparation are expected to run as
+    often as the job samples groups again.
     """
     rewards = job.rewards
     return _tasks_of(
         algorithm,
-        frozenset(job.models),
+        frozenset(job.models) - unused_roles(algorithm, job),
         rewards is not None and rewards.function is not None,
         rewards is not None and rewards.cost_function is not None,
         job.pretrain is not None,
         expected_rounds(algorithm, job),
     )
+
+
+def unused_roles(algorithm: Algorithm, job: Job) -> frozenset[Role]:
+    """Return the models that a job names and no task of it reads."""
+    unused = not algorithm.uses_reference(job.hyperparameters)
+    return frozenset(role for role in job.models if unused and role == "reference")
 
 
 @lru_cache(maxsize=256)

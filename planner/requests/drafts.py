@@ -9,9 +9,10 @@ from planner.placements.partitions import GENERATION, ColocatedSet, in_role_orde
 from planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
 from profiles.catalog import ENGINES, load_job, resolve_job
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
+from rlplan.dataflow import tasks_of, unused_roles
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, PLAN_VERSION, PlanDraft, PoolDraft, ResourcePool
 from rlplan.rules import check_draft
@@ -57,7 +58,30 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
     else:
         job = resolve_job(draft.job, path.parent, file=str(path), prefix="job.")
         _check_objective(job, str(path), "job.objective")
-    return draft, job
+    return without_unused_roles(draft, job), job
+
+
+def without_unused_roles(draft: PlanDraft, job: Job) -> PlanDraft:
+    """Return a draft without the models that no task of its job reads, and without their tasks."""
+    unused = unused_roles(load_algorithm(job.algorithm), job)
+    if not unused:
+        return draft
+
+    def is_kept(task: str) -> bool:
+        return task.split(".", maxsplit=1)[0] not in unused
+
+    pools = tuple(
+        replace(pool, roles=tuple(role for role in pool.roles if role not in unused))
+        for pool in draft.pools
+        if not pool.roles or not unused.issuperset(pool.roles)
+    )
+    order = {name: tuple(filter(is_kept, tasks)) for name, tasks in draft.order.items()}
+    return replace(
+        draft,
+        pools=pools,
+        tasks=FrozenDict({name: task for name, task in draft.tasks.items() if is_kept(name)}),
+        order=FrozenDict({name: tasks for name, tasks in order.items() if tasks}),
+    )
 
 
 def _check_objective(job: Job, file: str, field: str) -> None:

@@ -28,11 +28,12 @@ def check_roles(job: Job, place: JobPlace) -> None:
     model_roles = [
         role for role in (*algorithm.required_roles, *algorithm.optional_roles) if role != "rule"
     ]
-    for role in algorithm.required_roles:
+    for role in algorithm.roles_needed(job.hyperparameters):
         if role not in job.models:
+            spared = ", unless hyperparameters.kl_coefficient is 0" if role == "reference" else ""
             raise place.error(
                 f"models.{role}",
-                f"is missing; {algorithm.name} needs it",
+                f"is missing; {algorithm.name} needs it{spared}",
                 allowed=", ".join(model_roles),
             )
     for role in job.models:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import unused_roles
 from rlplan.estimate import Source
 from rlplan.job import Job
 from rlplan.plan import Plan
@@ -16,12 +18,13 @@ TIGHT_MEMORY_FRACTION = 0.95
 def warnings_of(
     plan: Plan, agenda: Sequence[Entry], memory: Sequence[MemoryForecast]
 ) -> tuple[str, ...]:
-    """Return warnings about sources, ranges, unused GPUs, tight memory, long sequences, old weights."""
+    """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights."""
     return (
         *_about_sources(agenda),
         *_about_pools(plan),
         *_about_memory(memory),
         *_about_positions(plan.job),
+        *_about_unused_models(plan.job),
         *_about_staleness(plan),
     )
 
@@ -76,6 +79,14 @@ def _about_positions(job: Job) -> list[str]:
         f"for {job.architecture(role).max_positions}"
         for role in job.models
         if longest > job.architecture(role).max_positions
+    ]
+
+
+def _about_unused_models(job: Job) -> list[str]:
+    return [
+        f"models.{role} is not used: the penalty for leaving it has no weight, so its pass is not "
+        "planned"
+        for role in sorted(unused_roles(load_algorithm(job.algorithm), job))
     ]
 
 

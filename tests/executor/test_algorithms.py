@@ -124,6 +124,18 @@ def test_an_algorithm_learns_from_what_it_sampled(alone, name):
         assert {"pretrain_loss", "cost_value_loss", "mean_cost"} <= set(first)
 
 
+def test_a_penalty_without_weight_needs_no_reference(worker_pool):
+    job = job_of("grpo")
+    job = replace(
+        job,
+        models=FrozenDict({"actor": job.models["actor"]}),
+        hyperparameters=replace(job.hyperparameters, kl_coefficient=0.0),
+    )
+    first = losses(worker_pool.run(make_plan(job, {"p0": (1, ("actor",))})))[0]
+    assert first["actor_gradient_norm"] > 0
+    assert not {"kl", "reference_kl"} & set(first)
+
+
 @pytest.mark.parametrize("case", only(CHOSEN, CASES))
 def test_an_algorithm_gives_the_same_losses_and_weights_in_every_layout(alone, worker_pool, case):
     algorithm, layout = CASES[case]

@@ -40,6 +40,11 @@ def resolved(algorithm, folder, *, work=WORK, roles=None, **more):
             r"models\.cost: ppo has no model of this role; allowed: actor, critic, reference, reward",
         ),
         (
+            "ppo",
+            {"roles": ("actor", "critic", "reward")},
+            r"models\.reference: is missing; ppo needs it, unless hyperparameters\.kl_coefficient is 0",
+        ),
+        (
             "safe-rlhf",
             {"roles": ROLES["ppo"]},
             "rewards: nothing gives costs; allowed: a cost model",
@@ -101,3 +106,10 @@ def test_prompts_may_lie_in_a_folder(tmp_path):
 def test_a_job_says_nothing_of_settings_that_it_leaves_open(tmp_path):
     job = resolved("ppo", tmp_path)
     assert (job.constraint, job.dynamic_sampling, job.pretrain, job.overlong) == (None,) * 4
+
+
+@pytest.mark.parametrize("settings", [{"kl_in": "none"}, {"kl_coefficient": 0}])
+def test_a_job_without_a_penalty_may_leave_the_reference_out(tmp_path, settings):
+    roles = ("actor", "critic", "reward")
+    job = resolved("ppo", tmp_path, roles=roles, hyperparameters=settings)
+    assert set(job.models) == set(roles)

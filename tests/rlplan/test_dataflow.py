@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from rlplan.algorithms import algorithm_names, load_algorithm
@@ -7,10 +9,11 @@ from rlplan.dataflow import (
     DATASET_KEYS,
     parents_of,
     tasks_of,
+    unused_roles,
 )
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode
-from rlplan.job import Job
+from rlplan.job import Hyperparameters, Job
 
 WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}
 
@@ -80,3 +83,17 @@ def test_an_update_waits_for_everything_that_it_reads():
 def test_an_unknown_algorithm_brings_the_nearest_known_one():
     with pytest.raises(UnknownNameError, match="did you mean 'ppo'"):
         load_algorithm("ppoo")
+
+
+@pytest.mark.parametrize("settings", [{"kl_in": "none"}, {"kl_coefficient": 0.0}])
+@pytest.mark.parametrize("name", algorithm_names())
+def test_a_reference_that_nothing_is_compared_with_has_no_task(name, settings):
+    algorithm = load_algorithm(name)
+    roles = [*algorithm.required_roles, "reward"]
+    without = [role for role in roles if role != "reference"]
+    silent = decode(Hyperparameters, settings, "job.yaml")
+    given, absent = (replace(job(name, each), hyperparameters=silent) for each in (roles, without))
+    assert tasks_of(algorithm, given) == tasks_of(algorithm, absent)
+    assert algorithm.roles_needed(silent) == tuple(without[:-1])
+    assert unused_roles(algorithm, given) == set(roles) - set(without)
+    assert not unused_roles(algorithm, job(name, roles))

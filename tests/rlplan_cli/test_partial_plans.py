@@ -216,3 +216,14 @@ def test_fixed_parts_that_nothing_can_keep_are_named_in_one_line(project, rlplan
     assert len(answer.lines) == 1
     assert "draft.yaml" in answer.err
     assert said in answer.err
+
+
+def test_an_older_plans_pass_of_a_reference_that_is_not_used_is_left_out(completed, rlplan):
+    plan = completed()
+    change("full.yaml", "job", "hyperparameters", "kl_coefficient", to=0.0)
+    answer = rlplan("simulate", "full.yaml", "--out-plan", "again.yaml")
+    assert answer.code == 0, answer.err
+    assert "models.reference is not used" in answer.err
+    again = yaml.safe_load(Path("again.yaml").read_text())
+    assert plan["tasks"].keys() - again["tasks"].keys() == {"reference.compute_log_prob"}
+    assert "reference" not in again["pools"][0]["roles"]

@@ -62,7 +62,7 @@ def loss(
         "clip_fraction": mean((clipped != ratio).float()).detach(),
         "approx_kl": mean(k3_divergence(old, new, mask)).detach(),
     }
-    if settings.kl_in == "loss":
+    if settings.kl_in == "loss" and settings.kl_coefficient > 0:
         reference_kl = mean(k3_divergence(new, batch["reference_log_probs"], mask))
         metrics["reference_kl"] = reference_kl.detach()
         total = total + settings.kl_coefficient * reference_kl
