@@ -35,7 +35,26 @@ def architecture_fault(model: ModelArchitecture) -> ArchitectureFault | None:
             f"does not divide the {model.num_heads} query heads",
             f"a divisor of {model.num_heads}",
         )
-    return _expert_fault(model)
+    return _layers_fault(model) or _expert_fault(model)
+
+
+def _layers_fault(model: ModelArchitecture) -> ArchitectureFault | None:
+    """Return what is wrong with layers of unlike kinds: both fields or neither, known names, all layers."""
+    kinds, runs = model.layer_kinds, model.layer_runs
+    if (kinds is None) != (runs is None):
+        missing = "layer_kinds" if kinds is None else "layer_runs"
+        return ArchitectureFault(missing, "is missing", "layer_kinds and layer_runs together")
+    if kinds is None or runs is None:
+        return None
+    for name in (name for run in runs for name in run.kinds):
+        if name not in kinds:
+            problem = f"names {name!r}, which is no kind of layer"
+            return ArchitectureFault("layer_runs", problem, ", ".join(kinds))
+    layers = sum(run.count * len(run.kinds) for run in runs)
+    if layers != model.num_layers:
+        problem = f"has {layers} layers, and num_layers says {model.num_layers}"
+        return ArchitectureFault("layer_runs", problem, f"{model.num_layers} layers together")
+    return None
 
 
 def _expert_fault(model: ModelArchitecture) -> ArchitectureFault | None:

@@ -6,7 +6,7 @@ its architecture name the files. A part knows no price and no layout beyond its 
 
 from typing import Final, Protocol
 
-from rlplan.model import Head, ModelArchitecture
+from rlplan.model import NO_PART, Head, ModelArchitecture, layer_kinds
 from rlplan.operators import Batch, Operators, Shard
 from rlplan.plug_ins import PlugIns
 
@@ -64,28 +64,56 @@ class AttentionPart(LayerPart, Protocol):
 PARTS: Final = PlugIns[LayerPart](__name__, __path__, kind="part of a model")
 
 
-def parts_of(model: ModelArchitecture) -> tuple[LayerPart, LayerPart]:
-    """Return the parts of a model's layers, in their order."""
-    return PARTS.load(model.attention), PARTS.load(model.feed_forward_part)
+def parts_of(model: ModelArchitecture) -> tuple[LayerPart, ...]:
+    """Return the parts of a model's layers, in their order; of one kind's (`rlplan.model.layer_kinds`)."""
+    names = (model.attention, model.feed_forward_part)
+    return tuple(PARTS.load(name) for name in names if name != NO_PART)
 
 
-def attention_of(model: ModelArchitecture) -> AttentionPart:
-    """Return the part of a model's layers that attends."""
+def attention_of(model: ModelArchitecture) -> AttentionPart | None:
+    """Return the part of a kind's layers that attends, if they have one."""
+    if model.attention == NO_PART:
+        return None
     part: AttentionPart = PARTS.load(model.attention)  # type: ignore[assignment]
     return part
 
 
 def layer_parameters(model: ModelArchitecture, tp: int = 1, ep: int = 1) -> int:
-    """Return the parameters of one layer on one of tp x ep devices: its parts and two norms."""
-    return sum(part.parameters(model, tp, ep) for part in parts_of(model)) + 2 * model.hidden_size
+    """Return the parameters of one layer of a kind on one of tp x ep devices: its parts and their norms."""
+    parts = parts_of(model)
+    return sum(part.parameters(model, tp, ep) for part in parts) + len(parts) * model.hidden_size
 
 
 def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:
     """Return all parameters of a model with a language-model or a scalar head."""
-    layers = model.num_layers * layer_parameters(model)
+    kinds = layer_kinds(model)
+    counts = kinds.counts(0, model.num_layers)
+    layers = sum(
+        count * layer_parameters(kind) for kind, count in zip(kinds.models, counts, strict=True)
+    )
     return model.embedding_parameters + layers + model.head_parameters(head)
+
+
+def attention_core(
+    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
+) -> Operators:
+    """Return the operators between the projections of one layer of a kind, if it attends."""
+    part = attention_of(model)
+    return () if part is None else part.core(model, tp, sequences, query_tokens, cached)
+
+
+def cached_values_per_token(model: ModelArchitecture, tp: int = 1) -> int:
+    """Return the values that the cache of one layer of a kind holds of a token on one device."""
+    part = attention_of(model)
+    return 0 if part is None else part.cached_values_per_token(model, tp)
 
 
 def cache_bytes_per_token(model: ModelArchitecture, value_bytes: int) -> int:
     """Return the cache bytes of one token over all layers of an uncut model."""
-    return model.num_layers * attention_of(model).cached_values_per_token(model, 1) * value_bytes
+    kinds = layer_kinds(model)
+    counts = kinds.counts(0, model.num_layers)
+    values = (
+        count * cached_values_per_token(kind)
+        for kind, count in zip(kinds.models, counts, strict=True)
+    )
+    return sum(values) * value_bytes

@@ -1,13 +1,13 @@
 """Micro-batches in the pipeline: who is slowest, and what filling, draining and sending cost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 
 from rlplan.estimate import ZERO, Estimate
-from rlplan.model import Head, ModelArchitecture
+from rlplan.model import Head, ModelArchitecture, layer_kinds
 from rlplan.operators import Batch
 from rlplan.plan import Recompute
 from simulator.costs.estimates import (
@@ -18,15 +18,15 @@ from simulator.costs.estimates import (
     pack,
 )
 from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of
-from simulator.model.weights import layers_of_stages
+from simulator.model.weights import kinds_of_stages
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 Parts = dict[str, Estimates]
 
-# Places of the packed passes: the layers', the embedding's and the head's; each in three directions.
-PASS_SHAPE = (3, 3, 2)
+# Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
+PASS_SHAPE = (3, 2)
 MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
 
 
@@ -115,38 +115,48 @@ def _sized(table: PlacedTasks, size: Ints) -> PlacedTasks:
 
 def _slots(table: PlacedTasks) -> Slots:
     columns, model = table.columns, table.any.model
-    layer, first, last = _passes(table)
-    counts = table.by(("pp",), _stage_layers)
+    layers, first, last = _passes(table)
+    counts = table.by(("pp",), partial(_stage_layers, _middles(table)))
+    counts = counts.reshape(-1, len(layers), len(table))
     alone = columns.pp == 1
-    # Stages that differ: the first, the last, and the fullest between them.
+    # Stages that differ: the first, the last, and those between them.
     stages = np.stack(
         [
-            (layer * counts[0] + first + last.where(alone)).packed,
-            (layer * counts[2] + last).packed,
-            (layer * counts[1]).packed,
+            (_of_layers(layers, counts[0]) + first + last.where(alone)).packed,
+            (_of_layers(layers, counts[1]) + last).packed,
+            *(_of_layers(layers, middle).packed for middle in counts[2:]),
         ],
         axis=1,
     )
     whole = stages[0].sum(axis=(1, 2))
     whole[1, alone] = -np.inf
-    whole[2, columns.pp <= MIDDLE_STAGES] = -np.inf
+    whole[2:, columns.pp <= MIDDLE_STAGES] = -np.inf
     slowest = np.argmax(whole, axis=0)
     chosen = Estimates(np.take_along_axis(stages, slowest[None, None, None, None], axis=1)[:, 0])
-    everything = (layer * model.num_layers + first + last).summed().summed()
+    kinds = layer_kinds(model).counts(0, model.num_layers)
+    everything = (_of_layers(layers, kinds) + first + last).summed().summed()
     least = np.divide(whole.max(axis=0), everything.seconds)
     others = everything * np.where(alone, 0.0, np.maximum(0.0, 1 - least))
     return Slots(chosen, others, _sends(table))
 
 
-def _passes(table: PlacedTasks) -> tuple[Estimates, Estimates, Estimates]:
-    """Return a layer's, the embedding's and the head's passes, each of shape (3, 2, layouts)."""
+def _of_layers(layers: Sequence[Estimates], counts: Sequence[int] | Floats) -> Estimates:
+    """Return the passes of so many layers of each kind."""
+    each = (layer * count for layer, count in zip(layers, counts, strict=True))
+    passes: Estimates = reduce(Estimates.__add__, each)
+    return passes
+
+
+def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
+    """Return the passes of a layer of each kind, the embedding's and the head's, of shape (3, 2, layouts)."""
     # Where a stage stands matters to groups beyond a tensor-parallel one only.
     columns = table.columns
     beyond = columns.cp * columns.ep > 1
     placed = table.with_columns(replace(columns, pp=np.where(beyond, columns.pp, 1)))
     names = ("tp", "cp", "ep", "pp", "micro_batch", "recompute")
-    packed = placed.by(names, _packed_passes).reshape(NUMBERS, *PASS_SHAPE, len(table))
-    return Estimates(packed[:, 0]), Estimates(packed[:, 1]), Estimates(packed[:, 2])
+    packed = placed.by(names, _packed_passes).reshape(NUMBERS, -1, *PASS_SHAPE, len(table))
+    *layers, first, last = (Estimates(packed[:, place]) for place in range(packed.shape[1]))
+    return layers, first, last
 
 
 def _packed_passes(placed: PlacedTask) -> Floats:
@@ -163,17 +173,18 @@ def _packed(
     head: Head,
     recompute: Recompute | None,
 ) -> Floats:
-    """Return (layer, embedding, head) x (forward, backward, repeated) x (compute, collectives)."""
+    """Return (layers by kind, embedding, head) x (forward, backward, repeated) x (compute, collectives)."""
     directions: tuple[Direction, ...] = ("forward",)
     if recompute is not None:
         directions = ("forward", "backward", recompute)
     found: list[Estimate] = []
-    for direction in directions:
-        each = pass_seconds(setting, model, "layer", batch, direction)
-        if recompute == "alternate" and direction == recompute:
-            each = each * 0.5
-        found += [each.compute, each.collectives]
-    found += [ZERO] * (6 - len(found))
+    for kind in layer_kinds(model).models:
+        for direction in directions:
+            each = pass_seconds(setting, kind, "layer", batch, direction)
+            if recompute == "alternate" and direction == recompute:
+                each = each * 0.5
+            found += [each.compute, each.collectives]
+        found += [ZERO] * (-len(found) % 6)
     # Embedding and head are outside the layers, and no mode computes them again.
     for direction in directions[:2]:
         end = pass_seconds(setting, model, "embedding", batch, direction)
@@ -186,11 +197,26 @@ def _packed(
     return pack(found)
 
 
-def _stage_layers(placed: PlacedTask) -> tuple[int, int, int]:
-    """Return the layers of the first, of the second and of the last stage."""
-    stages = placed.layout.pp
-    counts = layers_of_stages(placed.model.num_layers, stages)
-    return counts[0], counts[min(1, stages - 1)], counts[-1]
+def _middles(table: PlacedTasks) -> int:
+    """Return how many unlike stages lie between the first and the last, at most."""
+    model = table.any.model
+    if len(layer_kinds(model).models) == 1:
+        return 1  # the fullest of them is the second
+    numbers = np.unique(table.columns.pp).tolist()
+    return max([1, *(len(set(kinds_of_stages(model, stages)[1:-1])) for stages in numbers)])
+
+
+def _stage_layers(middles: int, placed: PlacedTask) -> Floats:
+    """Return the layers of each kind on the first, on the last, and on so many stages between them.
+
+    Returns:
+        Shape ((2 + middles) * kinds,); stages are repeated where fewer are unlike.
+    """
+    stages = kinds_of_stages(placed.model, placed.layout.pp)
+    second = stages[min(1, len(stages) - 1)]
+    between = list(dict.fromkeys(stages[1:-1])) if middles > 1 else []
+    between += [second] * (middles - len(between))
+    return np.array([stages[0], stages[-1], *between], dtype=np.float64).ravel()
 
 
 def _sends(table: PlacedTasks) -> Estimates:

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
-from rlplan.estimate import Estimate, Source
-from rlplan.model import ModelArchitecture
+from rlplan.estimate import Estimate, Source, total
+from rlplan.model import ModelArchitecture, layer_kinds
 from rlplan.operators import Batch
 from rlplan.probing import ModelPass, PassName
 from simulator.costs.pricing import PassSeconds, Setting, pass_seconds
 from simulator.generation.grids import nodes, stretches
 from simulator.generation.replica import run_seconds
 from simulator.generation.setting import ReplicaSetting
-from simulator.model.weights import layer_parameters, layers_of_stages
+from simulator.model.weights import fullest_stage, kinds_of_stages, layer_parameters
 
 Cost = Callable[[int, int], Estimate]
 
@@ -175,31 +176,56 @@ def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
 def _gathering(replica: ReplicaSetting) -> Estimate:
     """Return seconds of gathering a stage's layers over all GPUs of the pool, one by one."""
     setting, shard = replica.setting, replica.setting.shard
-    num_bytes = layer_parameters(replica.model, shard.tp, shard.ep) * shard.value_bytes
-    each = setting.collective("all_gather", num_bytes, replica.gathering_gpus, 1)
-    return each * layers_of_stages(replica.model.num_layers, setting.pp)[0]
+    counts = fullest_stage(replica.model, setting.pp)
+    gathers = (
+        setting.collective(
+            "all_gather",
+            layer_parameters(kind, shard.tp, shard.ep) * shard.value_bytes,
+            replica.gathering_gpus,
+            1,
+        )
+        * count
+        for kind, count in zip(layer_kinds(replica.model).models, counts, strict=True)
+    )
+    return total(gathers)
 
 
 def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
-    layer, first, last = _pieces(setting, model, batch)
-    return (layer * model.num_layers + first + last).total + _hops(setting, model, batch)
+    whole = _layers(setting, model, batch, layer_kinds(model).counts(0, model.num_layers))
+    first, last = _ends(setting, model, batch)
+    return (whole + first + last).total + _hops(setting, model, batch)
 
 
 def _slowest_stage(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
-    layer, first, last = _pieces(setting, model, batch)
+    counts = kinds_of_stages(model, setting.pp)
+    first, last = _ends(setting, model, batch)
     if setting.pp == 1:
-        return (layer * model.num_layers + first + last).total
-    counts = layers_of_stages(model.num_layers, setting.pp)
-    stages = ((layer * counts[0] + first).total, (layer * counts[-1] + last).total)
+        return (_layers(setting, model, batch, counts[0]) + first + last).total
+    stages = [
+        (_layers(setting, model, batch, counts[0]) + first).total,
+        (_layers(setting, model, batch, counts[-1]) + last).total,
+    ]
+    if len(counts[0]) > 1:
+        between = dict.fromkeys(counts[1:-1])
+        stages += [_layers(setting, model, batch, each).total for each in between]
     hop = _hops(setting, model, batch) * (1 / (setting.pp - 1))
     return max(stages, key=lambda stage: stage.seconds) + hop
 
 
-def _pieces(
+def _layers(
+    setting: Setting, model: ModelArchitecture, batch: Batch, counts: tuple[int, ...]
+) -> PassSeconds:
+    """Return what so many layers of each kind take, one after another."""
+    kinds = zip(layer_kinds(model).models, counts, strict=True)
+    each = (pass_seconds(setting, kind, "layer", batch) * count for kind, count in kinds)
+    return reduce(PassSeconds.__add__, each)
+
+
+def _ends(
     setting: Setting, model: ModelArchitecture, batch: Batch
-) -> tuple[PassSeconds, PassSeconds, PassSeconds]:
+) -> tuple[PassSeconds, PassSeconds]:
+    """Return what the embedding and the sampling head take."""
     return (
-        pass_seconds(setting, model, "layer", batch),
         pass_seconds(setting, model, "embedding", batch),
         pass_seconds(setting, model, "sampling head", batch),
     )

@@ -7,15 +7,16 @@ the device's operators into its own kernels.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
-from rlplan.model import ModelArchitecture
+from rlplan.model import ModelArchitecture, layer_kinds
 from rlplan.operators import Attention, Batch, Collective, Operator, Operators
-from rlplan.parts import attention_of
+from rlplan.parts import attention_core, cached_values_per_token
 from rlplan.precision import PRECISIONS, Precision
 from simulator.costs.pricing import Setting, price
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
@@ -26,7 +27,7 @@ from simulator.model.operators import (
     head_operators,
     layer_operators,
 )
-from simulator.model.weights import layers_of_stages
+from simulator.model.weights import fullest_stage
 from simulator.placed.task import cache_value_bytes
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
@@ -132,19 +133,21 @@ class EngineSteps:
         return at_low - slope * low, slope
 
     @cached_property
-    def stage_layers(self) -> int:
-        """Return the layers of the fullest pipeline stage."""
-        return layers_of_stages(self.model.num_layers, self.setting.pp)[0]
+    def stage_layers(self) -> tuple[tuple[ModelArchitecture, int], ...]:
+        """Return the kinds of layers of the fullest pipeline stage, with how many it has of each."""
+        counts = fullest_stage(self.model, self.setting.pp)
+        return tuple(zip(layer_kinds(self.model).models, counts, strict=True))
 
     def dense(self, tokens: int) -> Estimate:
         """Return what everything but attention and output head takes for so many tokens."""
         tokens = max(1, tokens)
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
-        layer = self._price(layer_operators(self.model, self.setting.shard, batch))
-        first = self._price(embedding_operators(self.model, self.setting.shard, batch))
+        shard = self.setting.shard
         gap = Estimate(self.engine.kernels.layer_gap_seconds, 0.0, Source.FITTED)
-        num_bytes = tokens * self.model.hidden_size * self.setting.shard.value_bytes
-        return (layer + gap) * self.stage_layers + first + self.setting.send(num_bytes)
+        layers = self._layers(lambda kind: self._price(layer_operators(kind, shard, batch)) + gap)
+        first = self._price(embedding_operators(self.model, shard, batch))
+        num_bytes = tokens * self.model.hidden_size * shard.value_bytes
+        return layers + first + self.setting.send(num_bytes)
 
     def head(self, tokens: int) -> Estimate:
         """Return what the output head and sampling take for so many tokens."""
@@ -157,19 +160,25 @@ class EngineSteps:
     def decode_attention(self, running: int, cached: int) -> Estimate:
         """Return what all layers' attention takes for one new token of every running sequence."""
         share = self.engine.steps.cache_read_efficiency
-        device, model, tp = self.setting.device, self.model, self.setting.shard.tp
         if not share:
-            return self._attention(running, 1, max(1, cached)) * self.stage_layers
+            return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
+        tp, device = self.setting.shard.tp, self.setting.device
         value_bytes = cache_value_bytes(self.engine, self.setting.precision)
-        values = running * cached * attention_of(model).cached_values_per_token(model, tp)
-        fixed = self._attention(1, 1, 1)
         rate = device.sheet.memory_bytes_per_second * share
-        reading = Estimate(values * value_bytes / rate, 0.0, Source.FITTED)
-        return (fixed + reading) * self.stage_layers
+
+        def reading(kind: ModelArchitecture) -> Estimate:
+            values = running * cached * cached_values_per_token(kind, tp)
+            return Estimate(values * value_bytes / rate, 0.0, Source.FITTED)
+
+        return self._layers(lambda kind: self._attention(kind, 1, 1, 1) + reading(kind))
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
-        return self._attention(count, tokens, seen) * self.stage_layers
+        return self._layers(lambda kind: self._attention(kind, count, tokens, seen))
+
+    def _layers(self, cost: Callable[[ModelArchitecture], Estimate]) -> Estimate:
+        """Return what all layers of a stage take, told what one of each kind does."""
+        return total(cost(kind) * count for kind, count in self.stage_layers if count)
 
     @cached_property
     def launch_seconds(self) -> float:
@@ -180,13 +189,18 @@ class EngineSteps:
         if self.engine.launches_hidden:
             return 0.0
         skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
-        return (self._layer_launch() + ALL_REDUCES * skew) * self.model.num_layers
+        kinds = layer_kinds(self.model)
+        counts = kinds.counts(0, self.model.num_layers)
+        return sum(
+            (self._layer_launch(kind) + ALL_REDUCES * skew) * count
+            for kind, count in zip(kinds.models, counts, strict=True)
+        )
 
-    def _layer_launch(self) -> float:
+    def _layer_launch(self, kind: ModelArchitecture) -> float:
         if self.engine.layer_launch_seconds:
             return self.engine.layer_launch_seconds
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
-        operators = layer_operators(self.model, self.setting.shard, batch)
+        operators = layer_operators(kind, self.setting.shard, batch)
         own = tuple(each for each in operators if not isinstance(each, Collective))
         return kernels_of(own) * self.setting.device.sheet.launch_seconds
 
@@ -197,11 +211,12 @@ class EngineSteps:
         worker = engine.steps.worker_seconds if several else 0.0
         return engine.step_seconds + worker + engine.steps.seconds_per_sequence * sequences
 
-    def _attention(self, sequences: int, tokens: int, cached: int) -> Estimate:
-        model, tp = self.model, self.setting.shard.tp
-        core = attention_of(model).core(model, tp, max(1, sequences), max(1, tokens), cached)
+    def _attention(
+        self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
+    ) -> Estimate:
+        sizes = (self.setting.shard.tp, max(1, sequences), max(1, tokens), cached)
         setting = replace(self.setting, precision=wide(self.setting.precision))
-        return price(setting, core, part="embedding").total
+        return price(setting, attention_core(kind, *sizes), part="embedding").total
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
         own = [each for each in operators if not isinstance(each, Attention)]

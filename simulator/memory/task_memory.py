@@ -5,18 +5,19 @@ tasks that infer or train are worked out for many layouts at once; a single one 
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
+from rlplan.model import layer_kinds
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.generation.waves import most_prompts
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import (
+    kinds_of_stages,
     largest_shard,
     layer_parameters,
-    layers_of_stages,
     shard_parameters,
 )
 from simulator.placed.columns import Floats, Ints
@@ -110,40 +111,39 @@ def passes_memory(placed: PlacedTask) -> TaskMemory:
 
 
 def layout_memory(table: PlacedTasks) -> LayoutMemory:
-    """Return what infer or train tasks hold on their fullest pipeline stage, the first or the last."""
-    stages = table.columns.pp
-    shards = _whole(table.by(("tp", "pp", "ep"), _end_shards))
+    """Return what infer or train tasks hold on their fullest pipeline stage.
+
+    It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters.
+    """
+    shards = _whole(table.by(("tp", "pp", "ep"), _stage_shards))
     names = ("tp", "cp", "ep", "dp", "micro_batch", "recompute")
     working = _whole(table.by(names, _micro_batch_bytes))
-    first = _stage_memory(table, np.zeros_like(stages), shards, working)
-    last = _stage_memory(table, stages - 1, shards, working)
-    later = (
-        last.resident_bytes + last.transient_bytes > first.resident_bytes + first.transient_bytes
-    )
+    candidates = shards.reshape(-1, len(working) + 1, len(table))
+    return reduce(_fuller, (_stage_memory(table, candidate, working) for candidate in candidates))
+
+
+def _fuller(one: LayoutMemory, other: LayoutMemory) -> LayoutMemory:
+    """Return the terms of the stage that holds more in each layout."""
+    more = other.resident_bytes + other.transient_bytes > one.resident_bytes + one.transient_bytes
     return LayoutMemory(
-        first.weights_term,
+        one.weights_term,
+        {name: np.where(more, sizes, one.resident[name]) for name, sizes in other.resident.items()},
         {
-            name: np.where(later, last.resident[name], first.resident[name])
-            for name in last.resident
-        },
-        {
-            name: np.where(later, last.transient[name], first.transient[name])
-            for name in last.transient
+            name: np.where(more, sizes, one.transient[name])
+            for name, sizes in other.transient.items()
         },
     )
 
 
-def _stage_memory(table: PlacedTasks, stage: Ints, shards: Ints, working: Ints) -> LayoutMemory:
+def _stage_memory(table: PlacedTasks, shard: Ints, working: Ints) -> LayoutMemory:
     """Return what one GPU of a pipeline stage of each layout holds.
 
     Args:
-        shards: As `_end_shards` has them, shape (5, layouts).
-        working: As `_micro_batch_bytes` has them, shape (3, layouts).
+        shard: As `_stage_shards` has one stage, shape (3 + kinds of layers, layouts).
+        working: As `_micro_batch_bytes` has them, shape (2 + kinds of layers, layouts).
     """
     columns, any_, sizes = table.columns, table.any, table.any.formats
-    is_last = (stage == columns.pp - 1) & (columns.pp > 1)
-    parameters = np.where(is_last, shards[2], shards[0])
-    layers, gathered = np.where(is_last, shards[3], shards[1]), shards[4]
+    stage, parameters, gathered, *layers = shard
     ranks, zero, away = columns.state_ranks, columns.zero, columns.offload > 0
     sharded = -(-parameters // ranks)
     weights = np.where(zero == FULLY_SHARDED, sharded, parameters) * sizes.weight_bytes
@@ -167,23 +167,29 @@ def _stage_memory(table: PlacedTasks, stage: Ints, shards: Ints, working: Ints) 
         states = np.where(zero > 0, sharded, parameters) * sizes.optimizer_bytes
         resident[f"{role} optimizer states"] = np.where(away, 0, states)
         transient[f"{role} optimizer states"] = np.where(away, states, 0)
-    transient |= _working_terms(table, stage, layers, working)
+    transient |= _working_terms(table, stage, np.array(layers), working)
     transient[CONTEXT] = np.full_like(stage, any_.device.context_bytes)
     return LayoutMemory(term, resident, transient)
 
 
-def _end_shards(placed: PlacedTask) -> tuple[int, int, int, int, int]:
-    """Return parameters and layers of the first and of the last stage, and of gathered layers."""
+def _stage_shards(placed: PlacedTask) -> Floats:
+    """Return each stage that may be the fullest: place, parameters, gathered layers' and layers of each kind.
+
+    Returns:
+        Shape (stages * (3 + kinds),).
+    """
     layout, model = placed.layout, placed.model
-    counts = layers_of_stages(model.num_layers, layout.pp)
-    sizes = (model, placed.task.head, layout.tp, layout.pp)
-    return (
-        shard_parameters(*sizes, 0, layout.ep),
-        counts[0],
-        shard_parameters(*sizes, layout.pp - 1, layout.ep),
-        counts[-1],
-        GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep),
-    )
+    counts = kinds_of_stages(model, layout.pp)
+    shards = [
+        shard_parameters(model, placed.task.head, layout.tp, layout.pp, stage, layout.ep)
+        for stage in range(layout.pp)
+    ]
+    gathered = GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep)
+    stages = [0, layout.pp - 1]
+    if len(counts[0]) > 1:
+        stages.append(shards.index(max(shards)))
+    held = [(stage, shards[stage], gathered, *counts[stage]) for stage in stages]
+    return np.array(held, dtype=np.float64).ravel()
 
 
 def _working_terms(table: PlacedTasks, stage: Ints, layers: Ints, working: Ints) -> ManyTerms:
@@ -194,10 +200,10 @@ def _working_terms(table: PlacedTasks, stage: Ints, layers: Ints, working: Ints)
     again, or the gradients of what was kept. A forward pass keeps nothing but that.
     """
     columns = table.columns
-    kept, whole, logits = working
+    whole, logits, *kept = working
     num_passes = -(-table.local // columns.micro_batch) * columns.chunks
     held = np.minimum(num_passes, passes_in_flight(columns.pp, stage, columns.chunks))
-    activations = kept * held * layers // columns.chunks + whole
+    activations = (np.array(kept) * layers).sum(axis=0) * held // columns.chunks + whole
     logits = np.where(stage == columns.pp - 1, logits, 0)
     margin = np.rint(FRAGMENTATION_FRACTION * (activations + logits)).astype(np.int64)
     return {ACTIVATIONS: activations, LOGITS: logits, FRAGMENTATION: margin}
@@ -214,27 +220,27 @@ def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
     return np.where(chunks == 1, stages - stage, interleaved)
 
 
-def _micro_batch_bytes(placed: PlacedTask) -> tuple[int, int, int]:
-    """Return what a layer keeps of a micro-batch, its whole set, and the logits."""
+def _micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
+    """Return a layer's whole set of a micro-batch, the logits, and what a layer of each kind keeps."""
     model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
     longest = placed.statistics.longest_tokens
     sequences = min(layout.micro_batch, placed.local)
     shared = least_shared_tokens(engine, placed.workload, sequences)
     held = partial(
         layer_activation_bytes,
-        model,
-        shard,
-        sequences,
-        longest,
+        shard=shard,
+        sequences=sequences,
+        sequence_tokens=longest,
         fused_attention=engine.fused_attention,
         shared_tokens=shared,
     )
-    kept = held(layout.recompute) if placed.trains else 0
+    kinds = layer_kinds(model).models
+    kept = (held(kind, recompute=layout.recompute) if placed.trains else 0 for kind in kinds)
     logits = 0
     if placed.task.head == "lm":
         width = -(-(sequences * longest - shared) // layout.cp)
         logits = logits_bytes(model, layout.tp, width, shard.value_bytes, backward=placed.trains)
-    return kept, held("none"), logits
+    return max(held(kind, recompute="none") for kind in kinds), logits, *kept
 
 
 def _whole(numbers: Floats) -> Ints:
@@ -267,8 +273,11 @@ def generation_terms(placed: PlacedTask) -> Terms:
         prompt = placed.statistics.longest_tokens  # its last pass is its longest
     prompts = most_prompts(placed.running, samples_sharing(engine, placed.workload))
     together = max(1, min(prompts, engine.max_batched_tokens // prompt))
-    activations = layer_activation_bytes(
-        model, shard, together, prompt, "none", fused_attention=engine.fused_attention
+    activations = max(
+        layer_activation_bytes(
+            kind, shard, together, prompt, "none", fused_attention=engine.fused_attention
+        )
+        for kind in layer_kinds(model).models
     )
     logits = logits_bytes(
         model, placed.layout.tp, placed.running, shard.value_bytes, backward=False

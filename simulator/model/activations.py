@@ -57,6 +57,7 @@ def layer_activation_bytes(
         return sum(both) // 2
     if recompute == "full":
         return round(outside)
+    parts = parts_of(model)
     kept = sum(
         part.kept_bytes(
             model,
@@ -67,9 +68,9 @@ def layer_activation_bytes(
             fused_attention=fused_attention,
             keeps_products=recompute == "none",
         )
-        for part in parts_of(model)
+        for part in parts
     )
-    rows = 4 if recompute == "none" else 2
+    rows = len(parts) * (2 if recompute == "none" else 1)
     return round(rows * outside + kept)
 
 

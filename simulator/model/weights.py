@@ -1,9 +1,10 @@
 """How many parameters a device holds, and what its cache takes for a token."""
 
 from functools import lru_cache
+from itertools import accumulate, pairwise
 
 from rlplan import parts
-from rlplan.model import Head, ModelArchitecture
+from rlplan.model import Head, ModelArchitecture, layer_kinds
 
 
 def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:
@@ -15,6 +16,22 @@ def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:
     return tuple(each + (1 if stage < rest else 0) for stage in range(stages))
 
 
+@lru_cache(maxsize=16384)
+def kinds_of_stages(model: ModelArchitecture, stages: int) -> tuple[tuple[int, ...], ...]:
+    """Return how many layers of each kind (`rlplan.model.layer_kinds`) each pipeline stage has."""
+    kinds = layer_kinds(model)
+    bounds = accumulate(layers_of_stages(model.num_layers, stages), initial=0)
+    return tuple(kinds.counts(first, last) for first, last in pairwise(bounds))
+
+
+def fullest_stage(model: ModelArchitecture, stages: int) -> tuple[int, ...]:
+    """Return the layers of each kind on the pipeline stage whose layers have most parameters."""
+    counts = kinds_of_stages(model, stages)
+    if len(counts[0]) == 1:
+        return counts[0]
+    return max(counts, key=lambda each: _parameters_of(model, each, 1, 1))
+
+
 @lru_cache(maxsize=65536)
 def shard_parameters(
     model: ModelArchitecture, head: Head, tp: int, pp: int, stage: int, ep: int = 1
@@ -24,7 +41,7 @@ def shard_parameters(
     Norms and routers are copied to every tensor-parallel rank; a tied embedding is copied to the
     last stage when it is not also the first.
     """
-    count = layers_of_stages(model.num_layers, pp)[stage] * layer_parameters(model, tp, ep)
+    count = _parameters_of(model, kinds_of_stages(model, pp)[stage], tp, ep)
     if stage == 0:
         count += -(-model.embedding_parameters // tp)
     if stage == pp - 1:
@@ -36,26 +53,50 @@ def shard_parameters(
     return count
 
 
+def _parameters_of(model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int) -> int:
+    """Return the parameters of so many layers of each kind on one of tp x ep devices."""
+    kinds = layer_kinds(model).models
+    return sum(
+        count * layer_parameters(kind, tp, ep) for kind, count in zip(kinds, counts, strict=True)
+    )
+
+
 @lru_cache(maxsize=16384)
 def layer_parameters(model: ModelArchitecture, tp: int, ep: int = 1) -> int:
-    """Return the parameters of one layer on one of tp x ep devices."""
-    return parts.layer_parameters(model, tp, ep)
+    """Return the parameters of one layer, the largest of its model, on one of tp x ep devices."""
+    return max(parts.layer_parameters(kind, tp, ep) for kind in layer_kinds(model).models)
 
 
 @lru_cache(maxsize=16384)
 def expert_parameters(model: ModelArchitecture, tp: int, pp: int, ep: int = 1) -> int:
     """Return the parameters of experts on the device that holds most layers; 0 without experts."""
-    each = sum(part.expert_parameters(model, tp, ep) for part in parts.parts_of(model))
-    return layers_of_stages(model.num_layers, pp)[0] * each
+    kinds = layer_kinds(model).models
+    each = [
+        sum(part.expert_parameters(kind, tp, ep) for part in parts.parts_of(kind)) for kind in kinds
+    ]
+    return max(
+        sum(count * size for count, size in zip(counts, each, strict=True))
+        for counts in kinds_of_stages(model, pp)
+    )
 
 
+@lru_cache(maxsize=16384)
 def largest_shard(model: ModelArchitecture, head: Head, tp: int, pp: int, ep: int = 1) -> int:
-    """Return the parameters of the device that holds most: on the first or on the last stage."""
-    stages = {0, pp - 1}
+    """Return the parameters of the device that holds most.
+
+    Where all layers are alike it is on the first or on the last stage.
+    """
+    alike = len(layer_kinds(model).models) == 1
+    stages = {0, pp - 1} if alike else range(pp)
     return max(shard_parameters(model, head, tp, pp, stage, ep) for stage in stages)
 
 
+@lru_cache(maxsize=16384)
 def cache_bytes_per_token(model: ModelArchitecture, tp: int, pp: int, value_bytes: int) -> int:
-    """Return the KV-cache bytes of one token on the device that holds most layers."""
-    layers = layers_of_stages(model.num_layers, pp)[0]
-    return layers * parts.attention_of(model).cached_values_per_token(model, tp) * value_bytes
+    """Return the KV-cache bytes of one token on the device whose layers hold most of it."""
+    each = [parts.cached_values_per_token(kind, tp) for kind in layer_kinds(model).models]
+    values = max(
+        sum(count * size for count, size in zip(counts, each, strict=True))
+        for counts in kinds_of_stages(model, pp)
+    )
+    return values * value_bytes
