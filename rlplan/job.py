@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from rlplan.adapter import Adapter
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.files.tags import NotBool
@@ -224,6 +225,7 @@ class Job:
             architectures, and no trace files.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
+        adapters: By role of a model that is trained, the adapters that are trained in its place.
         precision: Number format of the weights; None takes the device's usual one.
         constraint: For algorithms that keep a cost under a limit; None takes the usual.
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
@@ -241,6 +243,7 @@ class Job:
     workload: Workload
     cluster: tuple[NodeGroup, ...]
     engines: Engines = Engines()
+    adapters: FrozenDict[Role, Adapter] | None = None
     precision: TrainingPrecision | None = None
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
@@ -260,6 +263,10 @@ class Job:
         model = self.models[role]  # type: ignore[index]
         assert isinstance(model, ModelArchitecture), f"job was not resolved: {role} is {model!r}"
         return model
+
+    def adapter(self, role: str) -> Adapter | None:
+        """Return the adapters that are trained in place of a role's model; None where it is itself."""
+        return self.adapters.get(role) if self.adapters else None  # type: ignore[call-overload]
 
     @property
     def gpus(self) -> int:

@@ -13,13 +13,20 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """Multiply (m x k) by (k x n), `count` times."""
+    """Multiply (m x k) by (k x n), `count` times.
+
+    Attributes:
+        matrices: Of the model's own, side by side in the n columns.
+        frozen: Whether the (k x n) weights have no gradient.
+    """
 
     name: str
     m: int
     k: int
     n: int
     count: int = 1
+    matrices: int = 1
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

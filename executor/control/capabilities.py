@@ -19,6 +19,7 @@ EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
 PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
 
+ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
 CUT_GENERATION = {
@@ -52,6 +53,10 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     if precision not in (None, *PRECISIONS):
         runs = f"it runs {listed(PRECISIONS)}"
         yield NUMBER_FORMAT.lacked_by(HERE, "job.precision", precision, runs)
+    for role, adapter in (plan.job.adapters or {}).items():
+        yield ADAPTERS.lacked_by(
+            HERE, f"job.adapters.{role}.rank", adapter.rank, "it trains all weights of a model"
+        )
     for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job):
         if task.has_model:
             yield from _lacks_for_model(plan, task)

@@ -63,12 +63,13 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
 
 def without_unused_roles(draft: PlanDraft, job: Job) -> PlanDraft:
     """Return a draft without the models that no task of its job reads, and without their tasks."""
-    unused = unused_roles(load_algorithm(job.algorithm), job)
+    algorithm = load_algorithm(job.algorithm)
+    unused, known = unused_roles(algorithm, job), {task.name for task in tasks_of(algorithm, job)}
     if not unused:
         return draft
 
     def is_kept(task: str) -> bool:
-        return task.split(".", maxsplit=1)[0] not in unused
+        return task in known or task.split(".", maxsplit=1)[0] not in unused
 
     pools = tuple(
         replace(pool, roles=tuple(role for role in pool.roles if role not in unused))

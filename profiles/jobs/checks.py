@@ -6,6 +6,7 @@ from profiles.jobs.architecture_faults import architecture_fault
 from profiles.jobs.place import JobPlace
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
+from rlplan.errors import nearest_name
 from rlplan.hardware import DeviceSheet
 from rlplan.job import Job
 from rlplan.lengths import Empirical, Lengths, Uniform, longest
@@ -28,7 +29,7 @@ def check_roles(job: Job, place: JobPlace) -> None:
     model_roles = [
         role for role in (*algorithm.required_roles, *algorithm.optional_roles) if role != "rule"
     ]
-    for role in algorithm.roles_needed(job.hyperparameters):
+    for role in algorithm.roles_needed(job):
         if role not in job.models:
             spared = ", unless hyperparameters.kl_coefficient is 0" if role == "reference" else ""
             raise place.error(
@@ -46,6 +47,7 @@ def check_roles(job: Job, place: JobPlace) -> None:
             )
     _check_rewards(job, algorithm, place)
     _check_settings(job, algorithm, place)
+    _check_adapters(job, algorithm, place)
 
 
 def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
@@ -92,6 +94,18 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             value=place_of_kl,
             allowed="none",
         )
+
+
+def _check_adapters(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
+    trained = sorted({task.role for task in algorithm.tasks if task.trains} & set(job.models))
+    for role in job.adapters or ():
+        if role not in trained:
+            raise place.error(
+                f"adapters.{role}",
+                f"{algorithm.name} trains no such model",
+                allowed=", ".join(trained),
+                nearest=nearest_name(role, trained),
+            )
 
 
 def check_workload(job: Job, place: JobPlace) -> None:
@@ -197,6 +211,31 @@ def check_architectures(job: Job, place: JobPlace) -> None:
                 f"positions of models.{role} ({model.name})",
                 allowed=f"at most {model.max_positions} together",
             )
+
+
+def check_adapters(job: Job, place: JobPlace) -> None:
+    """Check the adapters of a resolved job against the models that they stand beside.
+
+    Raises:
+        FileError: A rank is no low one, or the reference is another model than the one that it shares.
+    """
+    for role, adapter in (job.adapters or {}).items():
+        width = job.architecture(role).hidden_size
+        if adapter.rank > width:
+            raise place.error(
+                f"adapters.{role}.rank",
+                f"is larger than the model is wide ({job.architecture(role).name})",
+                value=adapter.rank,
+                allowed=f"1 to {width}",
+            )
+    shares = load_algorithm(job.algorithm).shares_reference(job)
+    if shares and job.models.get("reference", job.models["actor"]) != job.models["actor"]:
+        raise place.error(
+            "adapters.actor.shares_reference",
+            "the reference is another model than the actor, whose frozen weights it would be",
+            value=True,
+            allowed="false, or no models.reference",
+        )
 
 
 def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) -> None:

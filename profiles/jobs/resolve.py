@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from profiles.jobs.checks import (
+    check_adapters,
     check_architectures,
     check_cluster,
     check_precision,
@@ -78,6 +79,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     }
     job = replace(job, models=FrozenDict(architectures))
     check_architectures(job, place)
+    check_adapters(job, place)
     job = _on_devices(job, place)
     return replace(
         job,

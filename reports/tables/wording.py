@@ -136,7 +136,9 @@ def models(job: Job) -> str:
     """Return the models with their roles, such as `llama-2-7b (actor, critic)`."""
     roles: dict[str, list[str]] = {}
     for role in job.models:
-        roles.setdefault(model_of(job, role), []).append(role)
+        adapter = job.adapter(role)
+        words = f"{role} by adapters of rank {adapter.rank}" if adapter else role
+        roles.setdefault(model_of(job, role), []).append(words)
     return "; ".join(f"{name} ({', '.join(of)})" for name, of in roles.items())
 
 

@@ -55,7 +55,7 @@ def feed_forward(
     """Return the operators of `count` networks of one width, of so many tokens each."""
     up = 2 if model.gated_mlp else 1
     return (
-        Gemm("mlp up", tokens, model.hidden_size, up * width, count),
+        Gemm("mlp up", tokens, model.hidden_size, up * width, count, matrices=up),
         Elementwise("activation", count * tokens * (up + 1) * width * value_bytes),
         Gemm("mlp down", tokens, width, model.hidden_size, count),
     )

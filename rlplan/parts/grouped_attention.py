@@ -53,7 +53,9 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     query = -(-batch.sequence_tokens // shard.cp)
     # A context-parallel rank's queries see on average half of the tokens of the other ranks.
     cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
-    found: list[Operator] = [Gemm("qkv", tokens, model.hidden_size, q_size + 2 * kv_size)]
+    found: list[Operator] = [
+        Gemm("qkv", tokens, model.hidden_size, q_size + 2 * kv_size, matrices=3)
+    ]
     if model.qk_norm:
         found.append(Elementwise("qk norm", turned_bytes, kernels=2))
     found.append(Elementwise("rope", turned_bytes))

@@ -24,6 +24,8 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
     """
     if placed.device.profile is None or not is_plain(placed.layout):
         return None
+    if placed.adapter is not None:
+        return None  # no probe has adapters
     work = _passes(placed, "train" if placed.trains else "infer")
     if work is None:
         return None

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Literal
 
 from profiles.facts import DeviceFacts
+from rlplan.adapter import Adapter
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import USUAL_KERNELS, EngineSheet, KernelRates
 from rlplan.model import Head, ModelArchitecture
@@ -26,6 +27,7 @@ from simulator.costs.kernels import (
     fused_attention_seconds,
     unfused_attention_seconds,
 )
+from simulator.model.adapters import frozen
 from simulator.model.derived import (
     backward_operators,
     gradient_accumulation,
@@ -51,6 +53,7 @@ class Setting:
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
+        adapter: What is trained in place of the model's own weights, which are frozen.
     """
 
     device: DeviceFacts
@@ -64,6 +67,7 @@ class Setting:
     launches_hide: bool = True
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
+    adapter: Adapter | None = None
 
     def collective(
         self, kind: CollectiveKind, num_bytes: float, ranks: int, stride: int
@@ -129,11 +133,18 @@ NOTHING = PassSeconds()
 
 def setting_of(placed: PlacedTask) -> Setting:
     """Return the setting in which a task's operators run."""
-    return setting_on(placed.layout, placed.engine, placed.device, placed.site, placed.precision)
+    sizes = (placed.layout, placed.engine, placed.device, placed.site, placed.precision)
+    return setting_on(*sizes, adapter=placed.adapter)
 
 
 def setting_on(
-    layout: TaskPlan, engine: EngineSheet, device: DeviceFacts, site: Site, precision: Precision
+    layout: TaskPlan,
+    engine: EngineSheet,
+    device: DeviceFacts,
+    site: Site,
+    precision: Precision,
+    *,
+    adapter: Adapter | None = None,
 ) -> Setting:
     """Return the setting in which operators run.
 
@@ -153,6 +164,7 @@ def setting_on(
         launches_hide=engine.launches_hide,
         kernels=engine.kernels,
         splits_sends=engine.splits_sends,
+        adapter=adapter,
     )
 
 
@@ -171,6 +183,8 @@ def pass_seconds(
         direction: `forward`, `backward`, or what a recomputation mode repeats of the forward pass.
     """
     forward = _operators(setting, model, part, batch, head)
+    if part == "embedding" and direction == "backward" and setting.adapter is not None:
+        return NOTHING  # nothing below a frozen embedding has a gradient
     if direction == "forward":
         operators = forward
     elif direction == "backward":
@@ -206,11 +220,12 @@ def _operators(
     setting: Setting, model: ModelArchitecture, part: Part, batch: Batch, head: Head
 ) -> Operators:
     if part == "layer":
-        return layer_operators(model, setting.shard, batch)
+        return layer_operators(model, setting.shard, batch, setting.adapter)
     if part == "embedding":
         return embedding_operators(model, setting.shard, batch)
     sampling = part == "sampling head"
-    return head_operators(model, setting.shard, batch, head, sampling=sampling)
+    operators = head_operators(model, setting.shard, batch, head, sampling=sampling)
+    return operators if setting.adapter is None else frozen(operators)
 
 
 def _accumulated(

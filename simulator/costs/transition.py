@@ -9,12 +9,11 @@ from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import TransitionSheet
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.parts import num_parameters
-from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
 from simulator.costs.taskcost import TaskCost, cost_of, times
-from simulator.model.weights import expert_parameters
+from simulator.model.weights import adapter_shard, expert_parameters
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
@@ -31,7 +30,7 @@ def volume_of(transition: PlacedTransition) -> TransitionVolume:
         pp_gen=generate.pp,
         sharded=train.zero == FULLY_SHARDED,
     )
-    return _volume(transition.name, model_bytes_of(transition.train), shape)
+    return _volume(transition.name, moved_bytes(transition), shape)
 
 
 @lru_cache(maxsize=65536)
@@ -39,9 +38,13 @@ def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVo
     return transition_volume(name, model_bytes, shape)
 
 
-def model_bytes_of(placed: PlacedTask) -> int:
-    """Return the bytes of a task's whole model."""
-    return num_parameters(placed.model) * placed.formats.weight_bytes
+def moved_bytes(transition: PlacedTransition) -> int:
+    """Return the bytes of what a transition brings: a whole model, or its adapters."""
+    placed, adapter = transition.train, transition.generate.adapter
+    parameters = num_parameters(placed.model)
+    if adapter is not None:
+        parameters = adapter_shard(placed.model, adapter, tp=1)
+    return parameters * placed.formats.weight_bytes
 
 
 def transition_cost(transition: PlacedTransition) -> TaskCost:
@@ -63,14 +66,14 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
 def _once(transition: PlacedTransition) -> TaskCost:
     """Return what one transition costs."""
     train, generate = transition.train, transition.generate
-    if transition.same_pool and _shares_weights(train.layout, generate.layout):
+    if transition.shares_weights:
         return cost_of({})
     measured = _measured(transition)
     if measured is not None:
         return cost_of({"weight sync": measured})
-    model_bytes, volume = model_bytes_of(train), volume_of(transition)
+    model_bytes, volume = moved_bytes(transition), volume_of(transition)
     received = max(0.0, volume.received_bytes)
-    parts: dict[str, Estimate] = {}
+    parts: dict[str, Estimate] = _own_weights(transition)
     if train.layout.zero < FULLY_SHARDED:  # else they come with all other weights
         parts["expert gather"] = _gather_experts(transition)
     if not TRANSFERS.load(transition.name).gathers_shards:
@@ -106,9 +109,16 @@ def _software(
     )
 
 
-def _shares_weights(train: TaskPlan, generate: TaskPlan) -> bool:
-    same = (train.tp, train.pp) == (generate.tp, generate.pp)
-    return same and train.zero < FULLY_SHARDED and train.ep <= generate.ep
+def _own_weights(transition: PlacedTransition) -> dict[str, Estimate]:
+    """Return seconds of merging adapters, or of what the engine's own weights were away for."""
+    train, generate = transition.train, transition.generate
+    if transition.moves_adapter:
+        away = generate.weight_bytes if transition.same_pool else 0
+        return {"weights from host": generate.device.copy(away, "host_to_device") if away else ZERO}
+    if train.adapter is not None:
+        # Each frozen weight is read, and the sum with its adapter's product written.
+        return {"adapter merge": train.device.memory_bound(2 * train.weight_bytes)}
+    return {}
 
 
 def _measured(transition: PlacedTransition) -> Estimate | None:
@@ -116,6 +126,8 @@ def _measured(transition: PlacedTransition) -> Estimate | None:
     train, generate = transition.train.layout, transition.generate.layout
     if transition.same_pool or train.pp * generate.pp > 1 or train.ep > generate.ep:
         return None
+    if transition.train.adapter is not None:
+        return None  # no probe has adapters
     placed = transition.generate
     return placed.device.model_pass(
         ModelPass(
@@ -157,6 +169,8 @@ def lacking_expert_bytes(transition: PlacedTransition) -> int:
     """
     placed = transition.train
     train, generate = placed.layout, transition.generate.layout
+    if transition.moves_adapter:
+        return 0
     lacking = max(0, train.ep // generate.ep - 1)
     held = expert_parameters(placed.model, train.tp, train.pp, train.ep)
     return lacking * held * placed.formats.weight_bytes

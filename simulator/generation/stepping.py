@@ -142,9 +142,11 @@ class EngineSteps:
         """Return what everything but attention and output head takes for so many tokens."""
         tokens = max(1, tokens)
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
-        shard = self.setting.shard
+        shard, adapter = self.setting.shard, self.setting.adapter
         gap = Estimate(self.engine.kernels.layer_gap_seconds, 0.0, Source.FITTED)
-        layers = self._layers(lambda kind: self._price(layer_operators(kind, shard, batch)) + gap)
+        layers = self._layers(
+            lambda kind: self._price(layer_operators(kind, shard, batch, adapter)) + gap
+        )
         first = self._price(embedding_operators(self.model, shard, batch))
         num_bytes = tokens * self.model.hidden_size * shard.value_bytes
         return layers + first + self.setting.send(num_bytes)

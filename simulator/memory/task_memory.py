@@ -16,7 +16,7 @@ from simulator.generation.waves import most_prompts
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import (
     kinds_of_stages,
-    largest_shard,
+    layer_adapter_parameters,
     layer_parameters,
     shard_parameters,
 )
@@ -146,6 +146,11 @@ def _stage_memory(table: PlacedTasks, shard: Ints, working: Ints) -> LayoutMemor
     stage, parameters, gathered, *layers = shard
     ranks, zero, away = columns.state_ranks, columns.zero, columns.offload > 0
     sharded = -(-parameters // ranks)
+    trained, shared_out = parameters, sharded
+    if any_.adapter is not None:
+        each = _whole(table.by(("tp", "ep"), _layer_adapters))
+        trained = (np.array(layers) * each).sum(axis=0)
+        shared_out = -(-trained // ranks)
     weights = np.where(zero == FULLY_SHARDED, sharded, parameters) * sizes.weight_bytes
     stays = np.ones_like(away) if any_.trains else ~away
     gathers = (zero == FULLY_SHARDED) & (ranks > 1)
@@ -157,14 +162,17 @@ def _stage_memory(table: PlacedTasks, shard: Ints, working: Ints) -> LayoutMemor
     }
     if any_.trains:
         role = any_.task.role
-        shared = np.where(zero >= GRADIENTS_SHARDED, sharded, parameters)
+        if any_.adapter is not None:
+            held = np.where(zero == FULLY_SHARDED, shared_out, trained)
+            resident[f"{role} adapters"] = held * sizes.weight_bytes
+        shared = np.where(zero >= GRADIENTS_SHARDED, shared_out, trained)
         gradients = resident if any_.engine.keeps_gradients else transient
         gradients[f"{role} gradients"] = shared * sizes.gradient_bytes
         if not sizes.master_bytes:
             copied = (zero == GRADIENTS_SHARDED) & (ranks > 1)
             stepped = np.where(copied, shared * sizes.weight_bytes, 0)
             resident[f"{role} weights that are stepped"] = stepped
-        states = np.where(zero > 0, sharded, parameters) * sizes.optimizer_bytes
+        states = np.where(zero > 0, shared_out, trained) * sizes.optimizer_bytes
         resident[f"{role} optimizer states"] = np.where(away, 0, states)
         transient[f"{role} optimizer states"] = np.where(away, states, 0)
     transient |= _working_terms(table, stage, np.array(layers), working)
@@ -190,6 +198,14 @@ def _stage_shards(placed: PlacedTask) -> Floats:
         stages.append(shards.index(max(shards)))
     held = [(stage, shards[stage], gathered, *counts[stage]) for stage in stages]
     return np.array(held, dtype=np.float64).ravel()
+
+
+def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
+    """Return the parameters of the adapters of one layer of each kind."""
+    adapter, layout = placed.adapter, placed.layout
+    assert adapter is not None, "only tasks with adapters are asked"
+    kinds = layer_kinds(placed.model).models
+    return tuple(layer_adapter_parameters(kind, adapter, layout.tp, layout.ep) for kind in kinds)
 
 
 def _working_terms(table: PlacedTasks, stage: Ints, layers: Ints, working: Ints) -> ManyTerms:
@@ -295,11 +311,10 @@ def generation_weight_bytes(placed: PlacedTask) -> int:
 
     An engine that gathers layer by layer holds a few at a time, beside the shard of training.
     """
-    model, layout = placed.model, placed.layout
-    parameters = largest_shard(model, "lm", layout.tp, layout.pp, layout.ep)
-    if placed.engine.gathers_weights:
-        parameters = GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep)
-    return parameters * placed.formats.weight_bytes
+    if not placed.engine.gathers_weights:
+        return placed.weight_bytes
+    layer = layer_parameters(placed.model, placed.layout.tp, placed.layout.ep)
+    return GATHERED_LAYERS * layer * placed.formats.weight_bytes
 
 
 def least_kv_bytes(placed: PlacedTask) -> int:

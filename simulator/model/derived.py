@@ -24,7 +24,8 @@ TRANSPOSED_COLLECTIVE: dict[CollectiveKind, CollectiveKind] = {
 def backward_operators(forward: Operators) -> Operators:
     """Return the backward operators of a forward list; attention keeps its shape.
 
-    Every matrix product has two: the gradient of its input and of its weight. A row-parallel
+    Every matrix product has two, the gradient of its input and of its weight; frozen weights have no
+    gradient. A row-parallel
     output's all-reduce has its counterpart at the column-parallel input (Shoeybi et al. 2019,
     section 3), so that their number is the same in both directions.
     """
@@ -34,10 +35,10 @@ def backward_operators(forward: Operators) -> Operators:
 def _backward(operator: Operator) -> Operators:
     if isinstance(operator, Gemm):
         m, k, n = operator.m, operator.k, operator.n
-        return (
-            Gemm(f"{operator.name} input gradient", m, n, k, operator.count),
-            Gemm(f"{operator.name} weight gradient", k, m, n, operator.count),
-        )
+        of_input = Gemm(f"{operator.name} input gradient", m, n, k, operator.count)
+        if operator.frozen:
+            return (of_input,)
+        return (of_input, Gemm(f"{operator.name} weight gradient", k, m, n, operator.count))
     if isinstance(operator, Elementwise):
         num_bytes = operator.num_bytes * BACKWARD_BYTES_RATIO
         return (Elementwise(operator.name, num_bytes, operator.kernels),)
@@ -49,7 +50,11 @@ def _backward(operator: Operator) -> Operators:
 
 def gradient_accumulation(forward: Operators, bytes_per_weight: float) -> Operators:
     """Return the adding up of the weight gradients of all matrix products, if there are any."""
-    weights = sum(each.k * each.n * each.count for each in forward if isinstance(each, Gemm))
+    weights = sum(
+        each.k * each.n * each.count
+        for each in forward
+        if isinstance(each, Gemm) and not each.frozen
+    )
     if not weights:
         return ()
     return (Elementwise("gradient accumulation", weights * bytes_per_weight),)

@@ -4,7 +4,13 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from rlplan import parts
+from rlplan.adapter import Adapter
 from rlplan.model import Head, ModelArchitecture, layer_kinds
+from rlplan.operators import Batch, Gemm, Shard
+from simulator.model.operators import layer_operators
+
+# Enough tokens that all experts of a rank are reached.
+MANY_TOKENS = Batch(sequences=1, tokens=1 << 24, sequence_tokens=1, head_tokens=0)
 
 
 def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:
@@ -65,6 +71,31 @@ def _parameters_of(model: ModelArchitecture, counts: tuple[int, ...], tp: int, e
 def layer_parameters(model: ModelArchitecture, tp: int, ep: int = 1) -> int:
     """Return the parameters of one layer, the largest of its model, on one of tp x ep devices."""
     return max(parts.layer_parameters(kind, tp, ep) for kind in layer_kinds(model).models)
+
+
+@lru_cache(maxsize=16384)
+def layer_adapter_parameters(
+    model: ModelArchitecture, adapter: Adapter, tp: int = 1, ep: int = 1
+) -> int:
+    """Return the parameters of the adapters of one layer of a kind on one of tp x ep devices.
+
+    Whatever its operators multiply by and do not hold frozen.
+    """
+    operators = layer_operators(model, Shard(tp=tp, ep=ep), MANY_TOKENS, adapter)
+    matrices = (each for each in operators if isinstance(each, Gemm) and not each.frozen)
+    return sum(each.k * each.n * each.count for each in matrices)
+
+
+@lru_cache(maxsize=16384)
+def adapter_shard(
+    model: ModelArchitecture, adapter: Adapter, tp: int, pp: int = 1, ep: int = 1
+) -> int:
+    """Return the parameters of adapters on the device whose layers hold most of them."""
+    each = [layer_adapter_parameters(kind, adapter, tp, ep) for kind in layer_kinds(model).models]
+    return max(
+        sum(count * size for count, size in zip(counts, each, strict=True))
+        for counts in kinds_of_stages(model, pp)
+    )
 
 
 @lru_cache(maxsize=16384)

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from profiles.facts import DeviceFacts, Facts
+from rlplan.adapter import Adapter
 from rlplan.dataflow import Task
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
@@ -18,7 +19,7 @@ from rlplan.model import ModelArchitecture
 from rlplan.operators import Shard
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision, PrecisionPlan
-from simulator.model.weights import cache_bytes_per_token, largest_shard
+from simulator.model.weights import adapter_shard, cache_bytes_per_token, largest_shard
 from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
 from simulator.placed.site import Site
 from simulator.workload.sequences import LengthStatistics, local_sequences, statistics_of
@@ -38,6 +39,16 @@ class PlacedTask:
     def model(self) -> ModelArchitecture:
         """Return the model of the task's role."""
         return self.job.architecture(self.task.role)
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """Return the adapters that the task computes beside frozen weights, if there are any."""
+        if self.job.adapters is None or self.task.without_adapter:
+            return None
+        adapter = self.job.adapter(self.task.role)
+        if adapter is None:
+            return None
+        return None if self.task.generates and adapter.sync == "merged" else adapter
 
     @cached_property
     def engine(self) -> EngineSheet:
@@ -96,6 +107,24 @@ class PlacedTask:
         """Return the parameters of the device that holds most of them."""
         layout = self.layout
         return largest_shard(self.model, self.task.head, layout.tp, layout.pp, layout.ep)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Return the bytes of whole weights on the device that holds most, adapters included."""
+        return (self.parameters + self.adapter_parameters) * self.formats.weight_bytes
+
+    @property
+    def trained_parameters(self) -> int:
+        """Return those of them that have gradients and optimizer states."""
+        return self.parameters if self.adapter is None else self.adapter_parameters
+
+    @property
+    def adapter_parameters(self) -> int:
+        """Return the parameters of adapters on the device that holds most of them; 0 without any."""
+        layout, adapter = self.layout, self.adapter
+        if adapter is None:
+            return 0
+        return adapter_shard(self.model, adapter, layout.tp, layout.pp, layout.ep)
 
     @cached_property
     def running(self) -> int:

@@ -17,6 +17,7 @@ import pytest
 from executor.control.capabilities import check_runnable
 from executor.control.metrics import read_metrics
 from executor.execute import execute
+from rlplan.adapter import Adapter
 from rlplan.errors import PlanError, UserError
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
@@ -129,6 +130,13 @@ def changed(task="actor.update", **fields):
         (
             replace(changed(), mode="streaming"),
             r"mode: is not simulated or executed yet; found 'streaming'",
+        ),
+        (
+            replace(
+                changed(),
+                job=replace(make_job(), adapters=FrozenDict({"critic": Adapter(rank=8)})),
+            ),
+            r"job\.adapters\.critic\.rank is 8: this executor cannot: training by adapters",
         ),
         (
             replace(changed(), order=changed().order.with_item("p0", ())),
