@@ -139,6 +139,10 @@ class EngineSheet:
         max_pp: Largest pipeline size that it runs (0: no limit).
         max_cp: Largest context-parallel size (0: no limit).
         max_ep: Largest expert-parallel size (0: no limit).
+        equal_batches: Whether data-parallel ranks need equally many prompts, with all their samples;
+            others pad batches that do not divide.
+        replicates_kv_heads: Whether tensor-parallel ranks beyond the KV heads share copies of them.
+        tp_leaves_nodes: Whether tensor parallelism may span nodes.
         zero_stages: ZeRO stages that it offers.
         recompute_modes: Recomputation modes that it offers.
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
@@ -188,6 +192,9 @@ class EngineSheet:
     max_pp: NonNegativeInt = 0
     max_cp: NonNegativeInt = 0
     max_ep: NonNegativeInt = 0
+    equal_batches: bool = False
+    replicates_kv_heads: bool = False
+    tp_leaves_nodes: bool = False
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
     recompute_modes: tuple[Literal["none", "selective", "alternate", "full"], ...] = ("none",)
     sequence_parallel: bool = False

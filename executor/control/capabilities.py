@@ -10,7 +10,9 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.plan import Plan
 from rlplan.rules import check_plan
+from rlplan.rules.batches import unequal_parts
 from rlplan.rules.capability import Capability
+from rlplan.rules.layouts import cut_heads, divides_heads
 from rlplan.rules.rule import listed
 
 HERE = "this executor"
@@ -26,6 +28,8 @@ CUT_GENERATION = {
     "cp": Capability("context parallelism of generation"),
     "ep": Capability("expert parallelism of generation"),
 }
+BATCHES = Capability("batches that data-parallel ranks do not divide")
+KV_COPIES = Capability("more tensor-parallel ranks than KV heads")
 FAMILY = Capability("models of this family")
 EXPERTS = Capability("experts in some families and none in others")
 PLAIN_MLP = Capability("MLPs without a gate")
@@ -70,6 +74,16 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         size = getattr(layout, name)
         if size > 1:  # a step of generation has one token of each sequence
             yield capability.lacked_by(HERE, f"tasks.{task.name}.{name}", size, "it runs 1 only")
+    unequal = unequal_parts(task, layout.dp, plan.job)
+    if unequal is not None:
+        words, allowed = unequal
+        instead = f"{layout.dp} {words}; allowed: {allowed}"
+        yield BATCHES.lacked_by(HERE, f"tasks.{task.name}.dp", layout.dp, instead)
+    model = plan.job.architecture(task.role)
+    if not divides_heads(layout.tp, model):
+        words, allowed = cut_heads(model, replicated=False)
+        instead = f"{layout.tp} {words}; allowed: {allowed}"
+        yield KV_COPIES.lacked_by(HERE, f"tasks.{task.name}.tp", layout.tp, instead)
     known = engine_module_names() if generates else TRAIN_ENGINES
     if layout.engine not in ("", *known):
         key = "generate" if generates else "train"

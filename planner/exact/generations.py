@@ -17,6 +17,7 @@ from planner.layouts.pool_rows import PoolRows
 from planner.layouts.role_options import WeightSharding, sharding_of
 from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan, TransitionName
+from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import steps_of
@@ -34,7 +35,7 @@ from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
-from simulator.workload.sequences import local_sequences, statistics_of
+from simulator.workload.sequences import statistics_of
 
 ACTOR = "actor"
 
@@ -181,7 +182,7 @@ class GenerationTable:
         steps = self._steps(replicas)
         if not isinstance(steps, EngineSteps):
             return np.array([self.seconds(replicas, each) for each in cache_bytes])
-        local = local_sequences(self.job, replicas.layout.dp)
+        local = rank_sequences(replicas.layout.dp, self.job.workload, trains=False)
         running = min(replicas.layout.max_running, local, self._most_running)
         blocks = np.floor(cache_bytes / replicas.block_bytes)
         loads = self._loads_of(replicas.layout.dp, running)

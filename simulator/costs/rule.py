@@ -5,7 +5,6 @@ from rlplan.plan import HOST_DEVICE
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import data_bytes
 from simulator.placed.task import PlacedTask
-from simulator.workload.sequences import local_sequences
 
 
 def rule_cost(placed: PlacedTask) -> TaskCost:
@@ -20,6 +19,9 @@ def rule_cost(placed: PlacedTask) -> TaskCost:
     device = placed.facts.device(job.cluster[0].gpu if site.device == HOST_DEVICE else site.device)
     functions = (job.rewards.function, job.rewards.cost_function)
     each = sum((device.call(kind=f"rule:{name}") for name in functions if name), ZERO)
-    samples = local_sequences(job, site.gpus)
+    work = job.workload
+    samples = (
+        -(-work.prompts // site.gpus) * work.samples_per_prompt
+    )  # by prompts, as they are dealt
     num_bytes = data_bytes(placed.task.inputs, job.workload) // site.gpus
     return cost_of({"reward function": each * samples, "call overhead": device.call(num_bytes)})

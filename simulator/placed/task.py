@@ -19,10 +19,11 @@ from rlplan.model import ModelArchitecture
 from rlplan.operators import Shard
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, Precision, PrecisionPlan
+from rlplan.rules.batches import rank_sequences
 from simulator.model.weights import adapter_shard, cache_bytes_per_token, largest_shard
 from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
 from simulator.placed.site import Site
-from simulator.workload.sequences import LengthStatistics, local_sequences, statistics_of
+from simulator.workload.sequences import LengthStatistics, statistics_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +90,7 @@ class PlacedTask:
     @cached_property
     def local(self) -> int:
         """Return the sequences of the fullest data-parallel rank; of one update where it trains."""
-        updates = self.workload.updates if self.trains else None
-        return local_sequences(self.job, self.layout.dp, updates=updates)
+        return rank_sequences(self.layout.dp, self.workload, trains=self.trains)
 
     @property
     def state_ranks(self) -> int:
@@ -129,7 +129,7 @@ class PlacedTask:
     @cached_property
     def running(self) -> int:
         """Return the sequences that a generating replica decodes at a time, at most."""
-        return min(self.layout.max_running, local_sequences(self.job, self.layout.dp))
+        return min(self.layout.max_running, self.local)
 
     @cached_property
     def cache_bytes_per_token(self) -> int:

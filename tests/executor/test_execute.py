@@ -144,11 +144,11 @@ def changed(task="actor.update", **fields):
         ),
         (
             make_plan(make_job(prompts=6), {"p0": (4, ALL_ROLES)}),
-            r"generate\.dp: does not divide the 6 prompts of an iteration; found 4",
+            r"generate\.dp is 4: .*; 4 does not divide the 6 prompts of an iteration; allowed: 1, 2, 3",
         ),
         (
             make_plan(make_job(), {"p0": (4, ALL_ROLES)}, tp=4),
-            r"tp: does not divide the 4 heads and 2 KV heads of tiny-test; found 4",
+            r"tp is 4: .*; 4 does not divide the 4 heads and 2 KV heads of tiny-test; allowed: 1, 2",
         ),
         (
             make_plan(make_job(), {"p0": (2, ALL_ROLES)}, tp=2, tp_gen=1, transition="none"),
