@@ -128,6 +128,34 @@ USUAL_STEPS = StepCosts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerMemory:
+    """Say what a training engine's software holds beside what its layout says.
+
+    Attributes:
+        fp32_weights: Whether weights are kept and stepped in fp32, without another master copy, and
+            gathered in the format of the products.
+        logit_copies: Tensors of the logits' size, in the format of the products, that are alive at a
+            time in the loss and its gradient.
+        fp32_logit_copies: The same in fp32.
+        head_entries: Vocabulary entries whose logits are held at a time; 0 is all of them.
+        head_tokens: Tokens whose logits are held at a time; 0 is all of a micro-batch.
+        step_bytes: What the optimizer's step allocates for each parameter that a GPU steps.
+        slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
+    """
+
+    fp32_weights: bool = False
+    logit_copies: AtLeastOne = 1
+    fp32_logit_copies: AtLeastOne = 2
+    head_entries: NonNegativeInt = 0
+    head_tokens: NonNegativeInt = 0
+    step_bytes: NonNegativeInt = 0
+    slack_fraction: NonNegative = 0.10
+
+
+USUAL_MEMORY = TrainerMemory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSheet:
     """Hold what a training or generation engine can do, and its few named constants.
 
@@ -173,6 +201,7 @@ class EngineSheet:
             next pipeline stage, which gathers them there.
         steps: What the steps of a generation engine take beside its operators.
         cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
+        memory: What a training engine's software holds beside what its layout says.
         gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
             gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
         cache_of_free: Whether `memory_fraction` is of what the weights and working memory leave
@@ -196,7 +225,9 @@ class EngineSheet:
     replicates_kv_heads: bool = False
     tp_leaves_nodes: bool = False
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
-    recompute_modes: tuple[Literal["none", "selective", "alternate", "full"], ...] = ("none",)
+    recompute_modes: tuple[
+        Literal["none", "selective", "alternate", "full", "full-offload"], ...
+    ] = ("none",)
     sequence_parallel: bool = False
     fused_attention: bool = True
     step_seconds: NonNegative = 0.0
@@ -216,6 +247,7 @@ class EngineSheet:
     splits_sends: bool = False
     steps: StepCosts = USUAL_STEPS
     cache_value_bytes: NonNegativeInt = 0
+    memory: TrainerMemory = USUAL_MEMORY
     gathers_weights: bool = False
     cache_of_free: bool = False
     forecast_spread: NonNegative = 0.0

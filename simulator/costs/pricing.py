@@ -39,7 +39,7 @@ from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask, shard_of
 
 Part = Literal["layer", "embedding", "head", "sampling head"]
-Direction = Literal["forward", "backward", "selective", "alternate", "full", "none"]
+Direction = Literal["forward", "backward", "selective", "alternate", "full", "full-offload", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

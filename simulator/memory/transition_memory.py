@@ -50,8 +50,9 @@ def extra_weight_bytes(transition: PlacedTransition) -> int:
     train, generate = transition.train, transition.generate
     shard = generation_weight_bytes(generate)
     shares = TRANSFERS.load(transition.name).nests
-    if train.engine.reshards_in_buckets and _gathers_first(train):
-        shares = False  # what is sharded further is no slice of the generate shard
+    sharded = train.engine.reshards_in_buckets and _gathers_first(train)
+    if sharded or train.engine.memory.fp32_weights:
+        shares = False  # what is sharded further, or in another format, is no slice of the shard
     if transition.keeps_own_weights:
         shares = False
     if shares and not generate.engine.gathers_weights:

@@ -63,13 +63,14 @@ def gradient_accumulation(forward: Operators, bytes_per_weight: float) -> Operat
 def recomputed_operators(forward: Operators, recompute: str, *, fused_attention: bool) -> Operators:
     """Return what the backward pass of a layer computes again.
 
-    `full` repeats the whole layer from its input, and so does `alternate` for every other layer. `selective` repeats what is cheap to compute and
-    big to keep: the memory-bound operators, and the attention core unless the kernel is fused and
-    does so by itself (Korthikanti et al. 2022, section 5).
+    `full` repeats the whole layer from its input, wherever that is kept, and so does `alternate` for
+    every other layer. `selective` repeats what is cheap to compute and big to keep: the memory-bound
+    operators, and the attention core unless the kernel is fused and does so by itself (Korthikanti et
+    al. 2022, section 5).
     """
     if recompute == "none":
         return ()
-    if recompute in ("full", "alternate"):
+    if recompute in ("full", "full-offload", "alternate"):
         return forward
     return tuple(
         operator

@@ -35,7 +35,7 @@ def fullest_stage(model: ModelArchitecture, stages: int) -> tuple[int, ...]:
     counts = kinds_of_stages(model, stages)
     if len(counts[0]) == 1:
         return counts[0]
-    return max(counts, key=lambda each: _parameters_of(model, each, 1, 1))
+    return max(counts, key=lambda each: layers_parameters(model, each, 1, 1))
 
 
 @lru_cache(maxsize=65536)
@@ -47,7 +47,7 @@ def shard_parameters(
     Norms and routers are copied to every tensor-parallel rank; a tied embedding is copied to the
     last stage when it is not also the first.
     """
-    count = _parameters_of(model, kinds_of_stages(model, pp)[stage], tp, ep)
+    count = layers_parameters(model, kinds_of_stages(model, pp)[stage], tp, ep)
     if stage == 0:
         count += -(-model.embedding_parameters // tp)
     if stage == pp - 1:
@@ -59,7 +59,7 @@ def shard_parameters(
     return count
 
 
-def _parameters_of(model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int) -> int:
+def layers_parameters(model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int) -> int:
     """Return the parameters of so many layers of each kind on one of tp x ep devices."""
     kinds = layer_kinds(model).models
     return sum(

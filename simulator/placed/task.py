@@ -73,6 +73,11 @@ class PlacedTask:
         return PRECISIONS[self.precision]
 
     @property
+    def stored(self) -> PrecisionPlan:
+        """Return the formats in which a training engine keeps and steps what it trains."""
+        return PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
+
+    @property
     def workload(self) -> Workload:
         """Return the work of an iteration."""
         return self.job.workload
