@@ -11,6 +11,7 @@ import numpy as np
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.model import layer_kinds
+from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.generation.waves import most_prompts
 from simulator.memory.states import (
     GATHERED_LAYERS,
