@@ -92,7 +92,7 @@ def gathers_weights(table: PlacedTasks) -> Flags:
     """Tell where weights are gathered from shards, or copied to the format of the products."""
     alone = table.columns.state_ranks == 1
     copies = table.any.trains and table.any.engine.memory.fp32_weights
-    return (table.columns.zero == FULLY_SHARDED) & (~alone | copies)
+    return np.asarray((table.columns.zero == FULLY_SHARDED) & (~alone | copies), dtype=np.bool_)
 
 
 def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
