@@ -140,6 +140,7 @@ class TrainerMemory:
         head_entries: Vocabulary entries whose logits are held at a time; 0 is all of them.
         head_tokens: Tokens whose logits are held at a time; 0 is all of a micro-batch.
         step_bytes: What the optimizer's step allocates for each parameter that a GPU steps.
+        layers_under_way: Layers whose inputs are on the GPU at a time where they are off-loaded.
         slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
     """
 
@@ -149,6 +150,7 @@ class TrainerMemory:
     head_entries: NonNegativeInt = 0
     head_tokens: NonNegativeInt = 0
     step_bytes: NonNegativeInt = 0
+    layers_under_way: AtLeastOne = 1
     slack_fraction: NonNegative = 0.10
 
 

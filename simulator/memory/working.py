@@ -10,7 +10,12 @@ import numpy as np
 from rlplan.model import layer_kinds
 from rlplan.operators import Shard
 from simulator.memory.states import StageStates
-from simulator.model.activations import layer_activation_bytes, layer_peak_bytes, logits_bytes
+from simulator.model.activations import (
+    OFFLOADED,
+    layer_activation_bytes,
+    layer_peak_bytes,
+    logits_bytes,
+)
 from simulator.placed.columns import Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.workload.shared_prompts import least_shared_tokens
@@ -98,12 +103,14 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     }
     kinds = layer_kinds(model).models
     tokens = -(-(sequences * longest - shared) // layout.cp)
-    rows = tokens * model.hidden_size * shard.value_bytes
+    rows = row = tokens * model.hidden_size * shard.value_bytes
     if placed.trains:
-        rows *= HEAD_ROWS
+        rows = HEAD_ROWS * row
         kept = [layer_activation_bytes(kind, recompute=layout.recompute, **told) for kind in kinds]
         peaks = [layer_peak_bytes(kind, **told) for kind in kinds]
         layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
+        if layout.recompute == OFFLOADED:
+            layer += engine.memory.layers_under_way * row
     else:
         kept = [0] * len(kinds)
         layer = max(layer_activation_bytes(kind, recompute="none", **told) for kind in kinds)

@@ -52,7 +52,7 @@ def test_whole_logits_take_sixteen_bytes_an_entry_and_slack():
 
 def test_off_loading_takes_the_inputs_of_all_layers_off_the_gpu():
     less = peak(ac="Recompute", seq_len="65536") - peak(ac="Offload", seq_len="65536")
-    assert less == pytest.approx(1.15 * 65_536 * 1024 * 2 * (28 - 1), rel=1e-6)
+    assert less == pytest.approx(1.15 * 65_536 * 1024 * 2 * (28 - 1 - 5), rel=1e-6)
 
 
 def test_a_failure_for_another_reason_says_nothing():
