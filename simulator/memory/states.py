@@ -105,18 +105,19 @@ def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
     adapters = None
     if table.any.adapter is not None:
         adapters = whole(table.by(("tp", "ep"), _layer_adapters))
-    return [_stage_states(*shard[:4], shard[4:], adapters) for shard in found]
+    return [_stage_states(shard, adapters) for shard in found]
 
 
-def _stage_states(
-    stage: Ints, parameters: Ints, ends: Ints, layer: Ints, layers: Ints, adapters: Ints | None
-) -> StageStates:
+def _stage_states(shard: Ints, adapters: Ints | None) -> StageStates:
     """Return a stage's parameters, those that are trained among them.
 
     Args:
+        shard: As `_stage_shards` has one stage. Shape (4 + kinds, layouts).
         adapters: Parameters of the adapters of a layer of each kind; None where the model is trained.
             Shape (kinds, layouts), as `layers`.
     """
+    stage, parameters, ends, layer = shard[:4]
+    layers = shard[4:]
     trained, trained_ends, trained_layer = parameters, ends, layer
     if adapters is not None:
         trained, trained_ends = (layers * adapters).sum(axis=0), np.zeros_like(ends)
