@@ -92,6 +92,12 @@ class Forecast:
     profile: str
 
     @property
+    def free_fraction(self) -> float:
+        """Return the share of memory that stays free on the fullest GPU at its peak."""
+        pools = (each for each in self.memory if each.capacity_bytes)
+        return min((1 - each.gpu_peak_bytes / each.capacity_bytes for each in pools), default=1.0)
+
+    @property
     def trace(self) -> Trace:
         """Return tasks and iterations in the form that a run answers in too."""
         return Trace(origin="simulated", spans=self.tasks, iterations=self.iterations)
