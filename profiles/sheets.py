@@ -1,5 +1,6 @@
 """Sheets: one YAML file for each model, device and engine; its name is what users type."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -8,19 +9,14 @@ from typing import Literal, TypeVar
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.job import Job
 from rlplan.model import ModelArchitecture
 
 T = TypeVar("T")
 Folder = Literal["models", "devices", "engines", "transitions"]
 
-# Other names under which a sheet is known. Where the form is left out, SXM is the one in the catalog.
-ALIASES = {
-    "a100-40gb": "a100-40gb-sxm",
-    "a100-80gb": "a100-80gb-sxm",
-    "a800-80gb-sxm": "a800-80gb",
-    "h100-80gb": "h100-80gb-sxm",
-    "h200-141gb-sxm": "h200",
-}
+# The line that tells a sheet's other names, found without reading the sheet: there are many sheets.
+ALIASES = re.compile(r"^aliases: \[(.*)\]$", re.MULTILINE)
 
 
 @cache
@@ -30,10 +26,22 @@ def sheet_names(folder: Folder) -> tuple[str, ...]:
 
 
 def canonical_name(folder: Folder, name: str) -> str:
-    """Return the name of the sheet that is meant: aliases and capital letters are understood."""
+    """Return the name of the sheet that is meant, whatever its case; sheets tell their other names."""
     name = name.lower()
-    alias = ALIASES.get(name, name)
-    return alias if alias in sheet_names(folder) else name
+    if name in sheet_names(folder):
+        return name
+    return aliases_of(_path(folder)).get(name, name)
+
+
+@cache
+def aliases_of(folder: Path) -> dict[str, str]:
+    """Return the sheet of every other name that a folder's sheets tell in their line `aliases`."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        line = ALIASES.search(path.read_text(encoding="utf-8"))
+        names = line.group(1).split(",") if line else ()
+        found |= dict.fromkeys((name.strip() for name in names), path.stem)
+    return found
 
 
 def model_names() -> tuple[str, ...]:
@@ -69,6 +77,16 @@ def load_device(name: str) -> DeviceSheet:
         UnknownNameError: No device has that name.
     """
     return _load_sheet(DeviceSheet, "devices", name)
+
+
+def sheet_of(job: Job, device: str) -> DeviceSheet:
+    """Return the sheet of a device of a job: the job's own, or the catalog's.
+
+    Raises:
+        UnknownNameError: Neither has one of that name.
+    """
+    own = (job.devices or {}).get(device)
+    return own if own is not None else load_device(device)
 
 
 @cache

@@ -21,11 +21,18 @@ class DeviceSheet:
         launch_seconds: Host time to launch one kernel (or to dispatch one operation on CPU).
         architecture: Family whose fitted efficiencies apply ("ampere", "hopper", "ada", "cpu").
         multiprocessors: Units that each work on one tile of an operation at a time.
-        gpus_per_node: The usual node, used when a job does not say it.
+        gpus_per_node: The usual node; the figures of a node below are of one with so many.
+        nvlink_domain_gpus: GPUs, of several nodes, that the intra-node link connects; None where it
+            ends at the node.
+        inter_node_gbps: Network of the usual node, all its cards together, one direction.
+        cpu_cores: Host cores of the usual node.
+        host_memory_bytes: Memory of the usual node's host.
+        aliases: Other names that users type for it, in small letters.
     """
 
     name: str
     title: str
+    aliases: tuple[str, ...] = ()
     kind: Literal["gpu", "cpu"]
     architecture: str
     multiprocessors: AtLeastOne = 1
@@ -40,6 +47,10 @@ class DeviceSheet:
     host_bytes_per_second: Positive
     launch_seconds: NonNegative
     gpus_per_node: AtLeastOne
+    nvlink_domain_gpus: AtLeastOne | None = None
+    inter_node_gbps: Positive
+    cpu_cores: AtLeastOne
+    host_memory_bytes: AtLeastOne
     power_watts: Positive
     idle_watts: NonNegative
     usd_per_hour: NonNegative

@@ -9,10 +9,12 @@ from rlplan.adapter import Adapter
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.files.tags import NotBool
+from rlplan.hardware import DeviceSheet
 from rlplan.lengths import Lengths, longest
 from rlplan.model import ModelArchitecture
 from rlplan.precision import TrainingPrecision
 from rlplan.specs import NO_SPECS, Specs
+from rlplan.units import bytes_per_second_from_gbps
 
 JOB_VERSION = 1
 
@@ -57,10 +59,14 @@ class NodeGroup:
     """Describe equal nodes of one cluster.
 
     Attributes:
-        gpu: Name of a device sheet.
+        gpu: Name of a device sheet, or the path of one's file (YAML, relative to the job's file).
         intra_node: Link inside a node, for people; its rate is the device sheet's.
-        inter_node_gbps: Network of one node, all its cards together, one direction.
-        cpu_cores: Host cores of one node, for reward functions and environments.
+        nvlink_domain_gpus: GPUs, of several nodes, that this link connects; None takes what the device
+            sheet says, in equal parts: the largest number of whole nodes in it that divides the group.
+        inter_node_gbps: Network of one node, all its cards together, one direction; None takes the
+            device sheet's node, by its share of GPUs where this node has another number of them.
+        cpu_cores: Host cores of one node, for reward functions and environments; None as above.
+        host_memory_bytes: Memory of one node's host; None as above.
         usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
             sheet's list price.
     """
@@ -69,14 +75,27 @@ class NodeGroup:
     gpus_per_node: AtLeastOne
     nodes: AtLeastOne = 1
     intra_node: str | None = None
-    inter_node_gbps: Positive = 200.0
+    nvlink_domain_gpus: AtLeastOne | None = None
+    inter_node_gbps: Positive | None = None
     cpu_cores: AtLeastOne | None = None
+    host_memory_bytes: AtLeastOne | None = None
     usd_per_gpu_hour: NonNegative | None = None
 
     @property
     def gpus(self) -> int:
         """Return all GPUs of the group."""
         return self.gpus_per_node * self.nodes
+
+    @property
+    def linked_gpus(self) -> int:
+        """Return how many GPUs, one after another, reach each other over the intra-node link."""
+        return max(self.gpus_per_node, self.nvlink_domain_gpus or 0)
+
+    @property
+    def network_bytes_per_second(self) -> float:
+        """Return each GPU's share of its node's network cards, one direction."""
+        assert self.inter_node_gbps is not None, f"job was not resolved: no network of {self.gpu}"
+        return bytes_per_second_from_gbps(self.inter_node_gbps) / self.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +251,8 @@ class Job:
         dynamic_sampling: For algorithms that sample groups again; None takes the usual.
         overlong: A penalty for responses near the longest; None for none.
         cluster: What is at hand; a plan may leave any of it unused.
+        devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of
+            the files that its cluster names.
         objective: What a search minimises: seconds, money or energy per token.
         specs: Limits that a search keeps.
     """
@@ -242,6 +263,7 @@ class Job:
     models: FrozenDict[Role, str | ModelArchitecture]
     workload: Workload
     cluster: tuple[NodeGroup, ...]
+    devices: FrozenDict[str, DeviceSheet] | None = None
     engines: Engines = Engines()
     adapters: FrozenDict[Role, Adapter] | None = None
     precision: TrainingPrecision | None = None

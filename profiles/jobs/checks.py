@@ -164,6 +164,14 @@ def check_cluster(job: Job, place: JobPlace) -> None:
         raise place.error("cluster", "is empty", allowed="at least one group of nodes")
     if job.gpus > MOST_GPUS:
         raise place.error("cluster", f"has {job.gpus:,} GPUs", allowed=f"at most {MOST_GPUS:,}")
+    for at, group in enumerate(job.cluster):
+        if (group.nvlink_domain_gpus or 0) % group.gpus_per_node:
+            raise place.error(
+                f"cluster.{at}.nvlink_domain_gpus",
+                "does not hold whole nodes",
+                value=group.nvlink_domain_gpus,
+                allowed=f"a multiple of {group.gpus_per_node} (GPUs per node)",
+            )
 
 
 def _check_lengths(field: str, lengths: Lengths, place: JobPlace) -> None:

@@ -120,7 +120,7 @@ def cluster(job: Job) -> str:
     groups = []
     for group in job.cluster:
         words = f"{counted(group.nodes, 'node')} of {group.gpus_per_node} {TIMES} {group.gpu}"
-        if group.nodes > 1:
+        if group.nodes > 1 and group.inter_node_gbps is not None:
             words += f", {group.inter_node_gbps:g} Gbit/s between nodes"
         groups.append(words)
     return "; ".join(groups)

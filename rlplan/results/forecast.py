@@ -72,6 +72,7 @@ class Forecast:
         costs: What each task and transition takes, and why, in the dataflow's order.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
+        assumptions: What the job leaves open and sheets say.
     """
 
     version: Literal[1] = FORECAST_VERSION
@@ -89,6 +90,7 @@ class Forecast:
     cost_usd: float
     energy_joules: float
     warnings: tuple[str, ...]
+    assumptions: tuple[str, ...] = ()
     profile: str
 
     @property

@@ -208,3 +208,5 @@ def _print(found: SearchResult, job: Job) -> None:
         f"gap {found.gap:.2%}; searched in {show_seconds(found.search_seconds)}; "
         f"{best.forecast.free_fraction:.0%} of memory stays free on the fullest GPU"
     )
+    for assumption in best.forecast.assumptions:
+        say(f"assumed: {assumption}")

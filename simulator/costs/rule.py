@@ -1,5 +1,7 @@
 """Rule tasks: a reward function on CPU workers."""
 
+import math
+
 from rlplan.estimate import ZERO
 from rlplan.plan import HOST_DEVICE
 from simulator.costs.taskcost import TaskCost, cost_of
@@ -10,8 +12,7 @@ from simulator.placed.task import PlacedTask
 def rule_cost(placed: PlacedTask) -> TaskCost:
     """Return what the job's functions cost: seconds per sample, samples spread over the workers.
 
-    Raises:
-        MissingFactError: The job says no time per sample and the profile has none.
+    A function sees one response at a time, so that the samples of a prompt may be on several workers.
     """
     job, site = placed.job, placed.site
     assert job.rewards is not None, "a rule task comes with rewards"
@@ -19,9 +20,6 @@ def rule_cost(placed: PlacedTask) -> TaskCost:
     device = placed.facts.device(job.cluster[0].gpu if site.device == HOST_DEVICE else site.device)
     functions = (job.rewards.function, job.rewards.cost_function)
     each = sum((device.call(kind=f"rule:{name}") for name in functions if name), ZERO)
-    work = job.workload
-    samples = (
-        -(-work.prompts // site.gpus) * work.samples_per_prompt
-    )  # by prompts, as they are dealt
+    samples = math.ceil(job.workload.sequences / site.gpus)
     num_bytes = data_bytes(placed.task.inputs, job.workload) // site.gpus
     return cost_of({"reward function": each * samples, "call overhead": device.call(num_bytes)})

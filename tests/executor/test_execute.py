@@ -171,7 +171,7 @@ def test_a_plan_for_gpus_that_are_not_here_is_refused(tmp_path):
         name: layout if layout.pool == "host" else replace(layout, dp=64, tp=1)
         for name, layout in plan.tasks.items()
     }
-    cluster = (NodeGroup(gpu="h200", gpus_per_node=8, nodes=8),)
+    cluster = (NodeGroup(gpu="h200", gpus_per_node=8, nodes=8, inter_node_gbps=200.0),)
     job = replace(make_job(prompts=64), cluster=cluster)
     with pytest.raises(PlanError, match=r"want 64 GPUs, this machine has"):
         execute(

@@ -170,7 +170,11 @@ def small_jobs(draw):
             response_tokens=Uniform(low=low, high=low + spread) if spread else low,
             updates=updates,
         ),
-        cluster=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2),),
+        cluster=(
+            NodeGroup(
+                gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2, inter_node_gbps=200.0
+            ),
+        ),
         engines=Engines(
             train=draw(st.sampled_from(["torch-tp-dp", "megatron-core", "fsdp2"])),
             generate=draw(st.sampled_from(["vllm", "vllm-0.3", "torch-static"])),
@@ -213,7 +217,11 @@ def _random_job(generator):
             response_tokens=Uniform(low=low, high=low + spread) if spread else low,
             updates=updates,
         ),
-        cluster=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2),),
+        cluster=(
+            NodeGroup(
+                gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2, inter_node_gbps=200.0
+            ),
+        ),
         engines=Engines(
             train=generator.choice(["torch-tp-dp", "megatron-core", "fsdp2"]),
             generate=generator.choice(["vllm", "vllm-0.3", "torch-static"]),

@@ -23,7 +23,10 @@ JOB = Job(
     workload=Workload(
         prompts=64, samples_per_prompt=2, prompt_tokens=256, response_tokens=1024, updates=2
     ),
-    cluster=(NodeGroup(gpu=H100, gpus_per_node=2), NodeGroup(gpu=H20, gpus_per_node=2)),
+    cluster=(
+        NodeGroup(gpu=H100, gpus_per_node=2, inter_node_gbps=200.0),
+        NodeGroup(gpu=H20, gpus_per_node=2, inter_node_gbps=200.0),
+    ),
     engines=Engines(train="megatron-core", generate="vllm"),
     precision="bf16",
 )

@@ -14,7 +14,7 @@ from profiles.catalog import (
     model_names,
     usual_engines,
 )
-from profiles.sheets import ALIASES
+from profiles.sheets import aliases_of
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.hardware import EngineSheet
@@ -49,7 +49,7 @@ PUBLISHED_PARAMETERS = {
 }
 
 # What identifies a sheet rather than measures something.
-NOT_FIGURES = {"name", "title", "kind", "role", "architecture", "intra_node", "sources"}
+NOT_FIGURES = {"name", "title", "aliases", "kind", "role", "architecture", "intra_node", "sources"}
 
 
 @pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)
@@ -79,7 +79,7 @@ def test_the_tiny_model_speaks_bytes_and_splits_in_two():
 def test_every_figure_of_a_device_has_a_source(name):
     sheet = load_device(name)
     figures = {field.name for field in dataclasses.fields(sheet)} - NOT_FIGURES
-    assert set(sheet.sources) == figures
+    assert set(sheet.sources) == {name for name in figures if getattr(sheet, name) is not None}
     assert all(len(source) > 10 for source in sheet.sources.values())
 
 
@@ -98,14 +98,18 @@ def test_a_device_is_plausible(name):
     assert 0 < sheet.idle_watts < sheet.power_watts <= 2000
     assert 0 < sheet.usd_per_hour <= 20
     assert 1 <= sheet.gpus_per_node <= 16
+    assert 10 <= sheet.inter_node_gbps <= 400 * sheet.gpus_per_node
+    assert 1 <= sheet.cpu_cores <= 256
+    assert GIB <= sheet.host_memory_bytes <= 4096 * GIB
+    assert (sheet.nvlink_domain_gpus or sheet.gpus_per_node) % sheet.gpus_per_node == 0
 
 
 @pytest.mark.parametrize("name", [each for each in device_names() if each != "cpu"])
 def test_a_gpu_has_tensor_cores_and_links_of_its_kind(name):
     sheet = load_device(name)
-    assert sheet.peak_flops_per_second["bf16"] >= 2 * sheet.peak_flops_per_second["fp32"]
-    assert sheet.intra_node in ("nvlink", "pcie")
-    assert (sheet.intra_node_bytes_per_second > 1e11) == (sheet.intra_node == "nvlink")
+    assert sheet.peak_flops_per_second["bf16"] >= 1.99 * sheet.peak_flops_per_second["fp32"]
+    assert sheet.intra_node in ("nvlink", "xgmi", "pcie")
+    assert (sheet.intra_node_bytes_per_second > 1e11) == (sheet.intra_node != "pcie")
 
 
 def test_datasheet_figures_of_one_device_are_read_in_si():
@@ -157,14 +161,46 @@ def test_the_usual_engines_of_a_kind_exist_and_have_their_role(kind):
     assert load_engine(usual.generate).role == "generate"
 
 
-@pytest.mark.parametrize("alias", ALIASES)
-def test_an_alias_leads_to_the_sheet_that_it_stands_for(alias):
-    assert load_device(alias).name == ALIASES[alias]
-    assert alias not in device_names()
+def test_an_alias_leads_to_the_sheet_that_tells_it():
+    sheets = [load_device(name) for name in device_names()]
+    told = {alias: sheet.name for sheet in sheets for alias in sheet.aliases}
+    assert len(told) == sum(len(sheet.aliases) for sheet in sheets)
+    assert not set(told) & set(device_names())
+    assert aliases_of(profiles.sheets._path("devices")) == told
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("H100", "h100-80gb-sxm"), ("A100", "a100-80gb-sxm"), ("b200", "b200"), ("GB200", "gb200"),
+        ("h800", "h800"), ("A800", "a800-80gb"), ("H20", "h20"), ("h200", "h200"), ("MI300X", "mi300x"),
+        ("mi325x", "mi325x"), ("L20", "l20"), ("l40s", "l40s"), ("rtx-4090", "rtx-4090"),
+        ("RTX4090", "rtx-4090"), ("rtx-a6000", "rtx-a6000"),
+    ],
+)  # fmt: skip
+def test_short_names_and_capital_letters_are_understood(typed, name):
+    assert load_device(typed).name == name
 
 
 def test_capital_letters_do_not_matter():
     assert load_model("Llama-2-7B") == load_model("llama-2-7b")
+
+
+def test_new_devices_have_their_datasheets_figures():
+    b200, gb200 = load_device("b200"), load_device("gb200")
+    assert (b200.peak_flops_per_second["bf16"], b200.peak_flops_per_second["fp8"]) == (
+        2.25e15,
+        4.5e15,
+    )
+    assert (b200.inter_node_gbps, b200.intra_node_bytes_per_second) == (8 * 400, 900e9)
+    assert (gb200.gpus_per_node, gb200.nvlink_domain_gpus, gb200.cpu_cores) == (4, 72, 2 * 72)
+    mi300x, mi325x = load_device("mi300x"), load_device("mi325x")
+    assert mi300x.peak_flops_per_second == mi325x.peak_flops_per_second
+    assert (mi300x.memory_bytes_per_second, mi325x.memory_bytes_per_second) == (5.3e12, 6.0e12)
+    assert load_device("h800").intra_node_bytes_per_second == 200e9
+    assert load_device("rtx-4090").peak_flops_per_second["bf16"] == 165.2e12
+    assert load_device("a100").inter_node_gbps == 8 * 200
+    assert load_device("h100").inter_node_gbps == 8 * 400
 
 
 @pytest.mark.parametrize(
