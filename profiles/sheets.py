@@ -85,8 +85,9 @@ def sheet_of(job: Job, device: str) -> DeviceSheet:
     Raises:
         UnknownNameError: Neither has one of that name.
     """
-    own = (job.devices or {}).get(device)
-    return own if own is not None else load_device(device)
+    if job.devices is not None and device in job.devices:
+        return job.devices[device]
+    return load_device(device)
 
 
 @cache

@@ -20,19 +20,19 @@ def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
 def _of_nodes(job: Job, facts: Facts) -> Iterator[str]:
     for group in job.cluster:
         sheet = facts.device(group.gpu).sheet
-        found = ", ".join(_figures(group, sheet))
+        found = ", ".join(_figures(job, group, sheet))
         if found:
-            yield f"nodes of {group.gpus_per_node} x {group.gpu} as its sheet has them: {found}"
+            yield f"{group.gpus_per_node} x {group.gpu} a node, from its sheet: {found}"
 
 
-def _figures(group: NodeGroup, sheet: DeviceSheet) -> Iterator[str]:
+def _figures(job: Job, group: NodeGroup, sheet: DeviceSheet) -> Iterator[str]:
     """Yield the figures of a group that its device's sheet gives and that matter to it."""
     taken = taken_from_sheet(group, sheet)
     if "nvlink_domain_gpus" in taken and group.linked_gpus > group.gpus_per_node:
         yield f"NVLink over {group.linked_gpus} GPUs"
     if "inter_node_gbps" in taken and group.nodes > 1:
         yield f"{group.inter_node_gbps:,g} Gbit/s a node"
-    if "cpu_cores" in taken:
+    if "cpu_cores" in taken and job.rewards is not None:
         yield f"{group.cpu_cores} CPU cores a node"
     if group.usd_per_gpu_hour is None:
         yield f"{sheet.usd_per_hour:g} USD per GPU and hour"
