@@ -81,12 +81,8 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     }
     job = replace(job, models=FrozenDict(architectures))
     check_architectures(job, place)
-<<<<<<< HEAD
     check_adapters(job, place)
-    job = _on_devices(job, place)
-=======
     job = _on_devices(job, folder, place)
->>>>>>> 1b6ac81 (Give device sheets their usual node and let jobs leave network, cores and NVLink domain to them: every GPU had 200 Gbit/s)
     return replace(
         job,
         prompts_file=_file(job.prompts_file, "prompts_file", folder, place, folders=True),
