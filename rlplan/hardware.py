@@ -215,6 +215,8 @@ class EngineSheet:
         steps: What the steps of a generation engine take beside its operators.
         cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
         memory: What a training engine's software holds beside what its layout says.
+        narrow_products: Whether its kernels' rates, over the device's for 16 bits, are those of products
+            in fp8 that it quantises for itself.
         gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
             gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
         cache_of_free: Whether `memory_fraction` is of what the weights and working memory leave
@@ -261,6 +263,7 @@ class EngineSheet:
     steps: StepCosts = USUAL_STEPS
     cache_value_bytes: NonNegativeInt = 0
     memory: TrainerMemory = USUAL_MEMORY
+    narrow_products: bool = False
     gathers_weights: bool = False
     cache_of_free: bool = False
     forecast_spread: NonNegative = 0.0

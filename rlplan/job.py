@@ -12,7 +12,7 @@ from rlplan.files.tags import NotBool
 from rlplan.hardware import DeviceSheet
 from rlplan.lengths import Lengths, longest
 from rlplan.model import ModelArchitecture
-from rlplan.precision import TrainingPrecision
+from rlplan.precision import Precision, TrainingPrecision
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.units import bytes_per_second_from_gbps
 
@@ -245,7 +245,14 @@ class Job:
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
         adapters: By role of a model that is trained, the adapters that are trained in its place.
-        precision: Number format of the weights; None takes the device's usual one.
+        precision: Number format of the weights; None takes the device's usual one. In a narrow one
+            linear layers' products are computed, and states kept as in bf16.
+        rollout_precision: Number format of the weights that generate; None takes that of training's
+            states.
+        kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
+            its activations are.
+        quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
+            move, or at the `receiver`, as engines do that quantise what they load.
         constraint: For algorithms that keep a cost under a limit; None takes the usual.
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
         dynamic_sampling: For algorithms that sample groups again; None takes the usual.
@@ -266,7 +273,10 @@ class Job:
     devices: FrozenDict[str, DeviceSheet] | None = None
     engines: Engines = Engines()
     adapters: FrozenDict[Role, Adapter] | None = None
-    precision: TrainingPrecision | None = None
+    precision: Precision | None = None
+    rollout_precision: Precision | None = None
+    kv_cache: TrainingPrecision | Literal["fp8"] | None = None
+    quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
     constraint: Constraint | None = None

@@ -30,6 +30,7 @@ CUT_GENERATION = {
 }
 BATCHES = Capability("batches that data-parallel ranks do not divide")
 KV_COPIES = Capability("more tensor-parallel ranks than KV heads")
+GENERATED_FORMAT = Capability("generating in a number format of its own")
 FAMILY = Capability("models of this family")
 EXPERTS = Capability("experts in some families and none in others")
 PLAIN_MLP = Capability("MLPs without a gate")
@@ -57,6 +58,11 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     if precision not in (None, *PRECISIONS):
         runs = f"it runs {listed(PRECISIONS)}"
         yield NUMBER_FORMAT.lacked_by(HERE, "job.precision", precision, runs)
+    for field in ("rollout_precision", "kv_cache"):
+        value = getattr(plan.job, field)
+        if value not in (None, precision):
+            instead = f"it generates in the format that it trains in, {precision}"
+            yield GENERATED_FORMAT.lacked_by(HERE, f"job.{field}", value, instead)
     for role, adapter in (plan.job.adapters or {}).items():
         yield ADAPTERS.lacked_by(
             HERE, f"job.adapters.{role}.rank", adapter.rank, "it trains all weights of a model"

@@ -4,6 +4,7 @@ from math import isqrt
 
 from profiles.jobs.architecture_faults import architecture_fault
 from profiles.jobs.place import JobPlace
+from profiles.sheets import device_names, load_device
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
@@ -247,16 +248,22 @@ def check_adapters(job: Job, place: JobPlace) -> None:
 
 
 def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) -> None:
-    """Check that every device of the cluster has a rate for the job's precision.
+    """Check that every device of the cluster has rates for the job's number formats.
 
     Raises:
-        FileError: One has none; the field is `precision`.
+        FileError: One has none; the message names the devices that have it.
     """
+    formats = {"precision": job.precision, "rollout_precision": job.rollout_precision}
     for sheet in sheets:
-        if job.precision not in sheet.peak_flops_per_second:
+        for field, precision in formats.items():
+            if precision is None or precision in sheet.peak_flops_per_second:
+                continue
+            having = (load_device(name) for name in device_names())
+            names = [each.name for each in having if precision in each.peak_flops_per_second]
             raise place.error(
-                "precision",
-                f"the sheet of {sheet.name} has no rate for it",
-                value=job.precision,
+                field,
+                f"the sheet of {sheet.name} has no rate for it; devices that have one: "
+                + (", ".join(names) or "none"),
+                value=precision,
                 allowed=", ".join(sheet.peak_flops_per_second),
             )

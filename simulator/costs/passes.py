@@ -6,6 +6,7 @@ import numpy as np
 
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.operators import FP32_BYTES
+from rlplan.precision import WIDE
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.costs.estimates import Estimates, constant, either, estimates_by
 from simulator.costs.pipeline import MicroBatches, Parts, micro_batches_of, pipeline_parts
@@ -83,7 +84,7 @@ def _optimizer_step(placed: PlacedTask) -> Estimate:
     setting = setting_of(placed)
     local = -(-placed.trained_parameters // _stepping_ranks(placed))
     norm = setting.device.memory_bound(local * placed.formats.gradient_bytes)
-    step = setting.device.optimizer_step(local, placed.precision) + norm
+    step = setting.device.optimizer_step(local, WIDE[placed.precision]) + norm
     return step * (1 / setting.kernels.optimizer_rate) + _norm_sum(placed, setting)
 
 

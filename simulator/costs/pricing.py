@@ -1,6 +1,6 @@
 """What operators take in one setting: seconds by the facts of the device, remembered per layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -21,7 +21,7 @@ from rlplan.operators import (
     Shard,
 )
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, Precision
+from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
 from simulator.costs.kernels import (
     fallback_launch_seconds,
     fused_attention_seconds,
@@ -33,6 +33,7 @@ from simulator.model.derived import (
     gradient_accumulation,
     kernels_of,
     recomputed_operators,
+    with_casts,
 )
 from simulator.model.operators import embedding_operators, head_operators, layer_operators
 from simulator.placed.site import Site
@@ -54,6 +55,8 @@ class Setting:
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
         adapter: What is trained in place of the model's own weights, which are frozen.
+        casts: Whether kernels of their own quantise the inputs of a layer's products.
+        cache_value_bytes: Bytes of one value in the KV cache; 0 is those of the engine, or of `precision`.
     """
 
     device: DeviceFacts
@@ -68,6 +71,8 @@ class Setting:
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
     adapter: Adapter | None = None
+    casts: bool = False
+    cache_value_bytes: int = 0
 
     def collective(
         self, kind: CollectiveKind, num_bytes: float, ranks: int, stride: int
@@ -134,7 +139,8 @@ NOTHING = PassSeconds()
 def setting_of(placed: PlacedTask) -> Setting:
     """Return the setting in which a task's operators run."""
     sizes = (placed.layout, placed.engine, placed.device, placed.site, placed.precision)
-    return setting_on(*sizes, adapter=placed.adapter)
+    kept = placed.cache_value_bytes if placed.task.kind == "generate" else 0
+    return setting_on(*sizes, adapter=placed.adapter, cache_value_bytes=kept)
 
 
 def setting_on(
@@ -145,6 +151,7 @@ def setting_on(
     precision: Precision,
     *,
     adapter: Adapter | None = None,
+    cache_value_bytes: int = 0,
 ) -> Setting:
     """Return the setting in which operators run.
 
@@ -152,6 +159,8 @@ def setting_on(
     what is remembered of their layers.
     """
     per_node = site.gpus_per_node
+    if engine.narrow_products:
+        precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
         device=device,
         site=Site(site.device, per_node, per_node, site.inter_node_bytes_per_second),
@@ -165,6 +174,8 @@ def setting_on(
         kernels=engine.kernels,
         splits_sends=engine.splits_sends,
         adapter=adapter,
+        casts=precision in SCALE_BYTES and engine.role == "train",
+        cache_value_bytes=cache_value_bytes,
     )
 
 
@@ -220,7 +231,8 @@ def _operators(
     setting: Setting, model: ModelArchitecture, part: Part, batch: Batch, head: Head
 ) -> Operators:
     if part == "layer":
-        return layer_operators(model, setting.shard, batch, setting.adapter)
+        operators = layer_operators(model, setting.shard, batch, setting.adapter)
+        return with_casts(operators, setting.shard.value_bytes) if setting.casts else operators
     if part == "embedding":
         return embedding_operators(model, setting.shard, batch)
     sampling = part == "sampling head"
@@ -252,6 +264,8 @@ def price(
     """
     own = [each for each in operators if not isinstance(each, Collective)]
     rates = setting.kernels
+    if part in ("head", "sampling head"):
+        setting = in_wide_format(setting)
     small = rates.logits_rate if part == "head" else rates.elementwise_rate
     compute = total(_seconds(setting, operator, backward, small) for operator in own)
     if part == "layer" and rates.layer_gap_seconds and own:
@@ -262,6 +276,12 @@ def price(
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
     shared = [each for each in operators if isinstance(each, Collective)]
     return PassSeconds(compute, total(_exchange(setting, each) for each in shared))
+
+
+def in_wide_format(setting: Setting) -> Setting:
+    """Return the setting of what is not quantised beside products of a narrow format."""
+    precision = WIDE[setting.precision]
+    return setting if precision == setting.precision else replace(setting, precision=precision)
 
 
 def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: float) -> Estimate:
@@ -275,9 +295,10 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
         return moved if small_rate == 1 else moved * (1 / small_rate)
     assert isinstance(operator, Attention)
+    precision = WIDE[setting.precision]
     if setting.fused_attention:
-        return fused_attention_seconds(device, rates, operator, setting.precision, backward)
-    return unfused_attention_seconds(device, rates, operator, setting.precision, backward)
+        return fused_attention_seconds(device, rates, operator, precision, backward)
+    return unfused_attention_seconds(device, rates, operator, precision, backward)
 
 
 def _exchange(setting: Setting, operator: Collective) -> Estimate:

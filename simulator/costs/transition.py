@@ -9,11 +9,12 @@ from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import TransitionSheet
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.parts import num_parameters
+from rlplan.precision import PRECISIONS, is_narrow
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
 from simulator.costs.taskcost import TaskCost, cost_of, times
-from simulator.model.weights import adapter_shard, expert_parameters
+from simulator.model.weights import adapter_shard, expert_parameters, largest_shard_bytes
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
@@ -40,11 +41,12 @@ def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVo
 
 def moved_bytes(transition: PlacedTransition) -> int:
     """Return the bytes of what a transition brings: a whole model, or its adapters."""
-    placed, adapter = transition.train, transition.generate.adapter
-    parameters = num_parameters(placed.model)
-    if adapter is not None:
-        parameters = adapter_shard(placed.model, adapter, tp=1)
-    return parameters * placed.formats.weight_bytes
+    placed, generate = transition.train, transition.generate
+    if generate.adapter is not None:
+        return adapter_shard(placed.model, generate.adapter, tp=1) * placed.formats.weight_bytes
+    if placed.job.quantised_at == "sender":
+        return largest_shard_bytes(placed.model, 1, 1, 1, generate.precision)
+    return num_parameters(placed.model) * placed.formats.weight_bytes
 
 
 def transition_cost(transition: PlacedTransition) -> TaskCost:
@@ -110,15 +112,21 @@ def _software(
 
 
 def _own_weights(transition: PlacedTransition) -> dict[str, Estimate]:
-    """Return seconds of merging adapters, or of what the engine's own weights were away for."""
+    """Return seconds of what makes weights that are the engine's own, or brings them back."""
     train, generate = transition.train, transition.generate
     if transition.moves_adapter:
         away = generate.weight_bytes if transition.same_pool else 0
         return {"weights from host": generate.device.copy(away, "host_to_device") if away else ZERO}
+    parts: dict[str, Estimate] = {}
     if train.adapter is not None:
         # Each frozen weight is read, and the sum with its adapter's product written.
-        return {"adapter merge": train.device.memory_bound(2 * train.weight_bytes)}
-    return {}
+        parts["adapter merge"] = train.device.memory_bound(2 * train.weight_bytes)
+    if is_narrow(generate.precision):
+        # A block's weights are read for its largest value and for the quotients, which are written.
+        at_work = train if train.job.quantised_at == "sender" else generate
+        num_bytes = 2 * train.formats.weight_bytes + PRECISIONS[generate.precision].weight_bytes
+        parts["quantisation"] = at_work.device.memory_bound(at_work.parameters * num_bytes)
+    return parts
 
 
 def _measured(transition: PlacedTransition) -> Estimate | None:
@@ -126,8 +134,8 @@ def _measured(transition: PlacedTransition) -> Estimate | None:
     train, generate = transition.train.layout, transition.generate.layout
     if transition.same_pool or train.pp * generate.pp > 1 or train.ep > generate.ep:
         return None
-    if transition.train.adapter is not None:
-        return None  # no probe has adapters
+    if transition.keeps_own_weights:
+        return None  # no probe has adapters or quantises
     placed = transition.generate
     return placed.device.model_pass(
         ModelPass(

@@ -8,7 +8,7 @@ the device's operators into its own kernels.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,8 +17,7 @@ from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture, layer_kinds
 from rlplan.operators import Attention, Batch, Collective, Operator, Operators
 from rlplan.parts import attention_core, cached_values_per_token
-from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.pricing import Setting, price
+from simulator.costs.pricing import Setting, in_wide_format, price
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
 from simulator.generation.setting import ReplicaSetting
 from simulator.model.derived import kernels_of
@@ -155,7 +154,7 @@ class EngineSteps:
         """Return what the output head and sampling take for so many tokens."""
         tokens = max(1, tokens)
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=tokens)
-        setting = replace(self.setting, precision=wide(self.setting.precision))
+        setting = in_wide_format(self.setting)
         operators = head_operators(self.model, setting.shard, batch, "lm", sampling=True)
         return self._price(operators, setting)
 
@@ -165,7 +164,9 @@ class EngineSteps:
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
         tp, device = self.setting.shard.tp, self.setting.device
-        value_bytes = cache_value_bytes(self.engine, self.setting.precision)
+        value_bytes = self.setting.cache_value_bytes or cache_value_bytes(
+            self.engine, self.setting.precision
+        )
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
@@ -217,7 +218,7 @@ class EngineSteps:
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
     ) -> Estimate:
         sizes = (self.setting.shard.tp, max(1, sequences), max(1, tokens), cached)
-        setting = replace(self.setting, precision=wide(self.setting.precision))
+        setting = in_wide_format(self.setting)
         return price(setting, attention_core(kind, *sizes), part="embedding").total
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
@@ -244,16 +245,4 @@ class EngineSteps:
 
 def engine_steps(replica: ReplicaSetting) -> EngineSteps:
     """Return the parts of a replica's steps, by operators' times and the engine's constants."""
-    setting = replica.setting
-    value_bytes = PRECISIONS[wide(setting.precision)].weight_bytes
-    shard = replace(setting.shard, value_bytes=value_bytes)
-    return EngineSteps(replica.model, replica.engine, replace(setting, shard=shard))
-
-
-def wide(precision: Precision) -> Precision:
-    """Return the format of what an fp8 engine does not quantise.
-
-    Activations between kernels, attention scores, embedding and output head stay in 16 bits
-    (TensorRT-LLM's and vLLM's fp8 recipes leave `lm_head` out).
-    """
-    return "bf16" if precision == "fp8" else precision
+    return EngineSteps(replica.model, replica.engine, replica.setting)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlplan.model import layer_kinds
+from rlplan.precision import PRECISIONS
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.model.weights import (
     kinds_of_stages,
@@ -59,6 +60,18 @@ class StageStates:
         """
         held = GATHERED_LAYERS * self.layer + self.ends
         return np.where(gathers_weights(table), held * table.any.formats.weight_bytes, 0)
+
+    def quantised(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of narrow copies of its layers for products, or of those that are gathered.
+
+        Training has transposed ones as well: tensor cores take narrow inputs row by row only (Transformer
+        Engine documentation, "Using FP8", weights that are cached over micro-batches).
+        """
+        held = np.where(
+            gathers_weights(table), GATHERED_LAYERS * self.layer, self.parameters - self.ends
+        )
+        copies = 2 if table.any.trains else 1
+        return np.asarray(held * copies * PRECISIONS[table.any.precision].weight_bytes)
 
     def unreduced(self, table: PlacedTasks) -> Ints:
         """Return the bytes of whole gradients: of a layer while it is reduced, of embedding and head.

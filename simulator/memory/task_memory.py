@@ -11,6 +11,7 @@ import numpy as np
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.model import layer_kinds
+from rlplan.precision import is_narrow
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.generation.waves import most_prompts
 from simulator.memory.states import (
@@ -38,6 +39,7 @@ from simulator.workload.shared_prompts import samples_sharing
 
 CONTEXT = "context and libraries"
 KV_CACHE = "KV cache"
+QUANTISED = "quantised weights"
 
 Terms = dict[str, int]
 EMPTY: FrozenDict[str, int] = FrozenDict()
@@ -149,6 +151,8 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
         "gathered weights": states.gathered(table),
     }
     stepped = np.zeros_like(states.parameters)
+    if is_narrow(any_.precision) and not any_.engine.narrow_products:
+        transient[QUANTISED] = states.quantised(table)
     if any_.trains:
         stepped = states.stepped(table)
         role, sizes = any_.task.role, any_.stored

@@ -14,6 +14,8 @@ from rlplan.operators import (
 # writes a gradient: three tensors for two.
 BACKWARD_BYTES_RATIO = 1.5
 
+NARROW_BYTES = 1  # of a value that is quantised for a product
+
 TRANSPOSED_COLLECTIVE: dict[CollectiveKind, CollectiveKind] = {
     "all_reduce": "all_reduce",
     "all_gather": "reduce_scatter",
@@ -46,6 +48,22 @@ def _backward(operator: Operator) -> Operators:
         kind = TRANSPOSED_COLLECTIVE[operator.kind]
         return (Collective(operator.name, kind, operator.num_bytes, operator.group),)
     return (operator,)
+
+
+def with_casts(forward: Operators, value_bytes: int) -> Operators:
+    """Return a forward list in which kernels of their own quantise every product's input.
+
+    Scaling dynamically reads it twice, for its largest value and for the quotient, and writes it once in
+    8 bits (torchao, `torchao.float8`, README: dynamic scaling). Weights change once an update only.
+    """
+    found: list[Operator] = []
+    for operator in forward:
+        if isinstance(operator, Gemm):
+            values = operator.m * operator.k * operator.count
+            num_bytes = values * (2 * value_bytes + NARROW_BYTES)
+            found.append(Elementwise(f"{operator.name} cast", num_bytes, kernels=2))
+        found.append(operator)
+    return tuple(found)
 
 
 def gradient_accumulation(forward: Operators, bytes_per_weight: float) -> Operators:

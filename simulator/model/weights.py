@@ -1,5 +1,6 @@
 """How many parameters a device holds, and what its cache takes for a token."""
 
+import math
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -7,6 +8,7 @@ from rlplan import parts
 from rlplan.adapter import Adapter
 from rlplan.model import Head, ModelArchitecture, layer_kinds
 from rlplan.operators import Batch, Gemm, Shard
+from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision, is_narrow
 from simulator.model.operators import layer_operators
 
 # Enough tokens that all experts of a rank are reached.
@@ -120,6 +122,27 @@ def largest_shard(model: ModelArchitecture, head: Head, tp: int, pp: int, ep: in
     alike = len(layer_kinds(model).models) == 1
     stages = {0, pp - 1} if alike else range(pp)
     return max(shard_parameters(model, head, tp, pp, stage, ep) for stage in stages)
+
+
+@lru_cache(maxsize=16384)
+def largest_shard_bytes(
+    model: ModelArchitecture, tp: int, pp: int, ep: int, precision: Precision
+) -> int:
+    """Return the bytes of the weights of the device that holds most, as an engine generates with them.
+
+    In a narrow format the layers' are quantised, scales included, and both ends keep a wide one. So little
+    of a layer is no matrix that it is counted as if it were.
+    """
+    value_bytes = PRECISIONS[WIDE[precision]].weight_bytes
+    if not is_narrow(precision):
+        return largest_shard(model, "lm", tp, pp, ep) * value_bytes
+    narrow_bytes = PRECISIONS[precision].weight_bytes + SCALE_BYTES[precision]
+    found = []
+    for stage, counts in enumerate(kinds_of_stages(model, pp)):
+        inside = layers_parameters(model, counts, tp, ep)
+        ends = shard_parameters(model, "lm", tp, pp, stage, ep) - inside
+        found.append(math.ceil(inside * narrow_bytes) + ends * value_bytes)
+    return max(found)
 
 
 @lru_cache(maxsize=16384)

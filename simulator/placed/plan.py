@@ -7,6 +7,7 @@ from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.plan import Plan, ResourcePool, TransitionName
+from rlplan.precision import WIDE
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask
@@ -37,8 +38,8 @@ class PlacedTransition:
     def keeps_own_weights(self) -> bool:
         """Tell whether the weights that generate are no part of those that are trained.
 
-        They have adapters merged into them, or are frozen and stay with the engine, which puts them into
-        host memory while others work (vLLM's sleep level 1, as verl has it with adapters).
+        They are quantised, have adapters merged into them, or are frozen and stay with the engine, which puts
+        them into host memory while others work (vLLM's sleep level 1, as verl has it with adapters).
         """
         return self._differ or (self.moves_adapter and not self.shares_weights)
 
@@ -49,7 +50,8 @@ class PlacedTransition:
 
     @property
     def _differ(self) -> bool:
-        return self.train.adapter is not None and self.generate.adapter is None
+        merged = self.train.adapter is not None and self.generate.adapter is None
+        return merged or WIDE[self.train.precision] != self.generate.precision
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,14 @@ from rlplan.job import Job, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.operators import Shard
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, Precision, PrecisionPlan
+from rlplan.precision import PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.rules.batches import rank_sequences
-from simulator.model.weights import adapter_shard, cache_bytes_per_token, largest_shard
+from simulator.model.weights import (
+    adapter_shard,
+    cache_bytes_per_token,
+    largest_shard,
+    largest_shard_bytes,
+)
 from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
 from simulator.placed.site import Site
 from simulator.workload.sequences import LengthStatistics, statistics_of
@@ -49,7 +54,7 @@ class PlacedTask:
         adapter = self.job.adapter(self.task.role)
         if adapter is None:
             return None
-        return None if self.task.generates and adapter.sync == "merged" else adapter
+        return None if self.task.kind == "generate" and adapter.sync == "merged" else adapter
 
     @cached_property
     def engine(self) -> EngineSheet:
@@ -63,14 +68,17 @@ class PlacedTask:
 
     @property
     def precision(self) -> Precision:
-        """Return the number format of the job's weights."""
-        assert self.job.precision is not None, "job was not resolved: no precision"
-        return self.job.precision
+        """Return the number format in which the task's products are computed."""
+        job = self.job
+        assert job.precision is not None, "job was not resolved: no precision"
+        if self.task.kind != "generate":
+            return job.precision
+        return job.rollout_precision or WIDE[job.precision]
 
     @property
     def formats(self) -> PrecisionPlan:
-        """Return what that format takes for weights, gradients and optimizer states."""
-        return PRECISIONS[self.precision]
+        """Return what weights, gradients and optimizer states take where none is quantised."""
+        return PRECISIONS[WIDE[self.precision]]
 
     @property
     def stored(self) -> PrecisionPlan:
@@ -115,8 +123,14 @@ class PlacedTask:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Return the bytes of whole weights on the device that holds most, adapters included."""
-        return (self.parameters + self.adapter_parameters) * self.formats.weight_bytes
+        """Return the bytes of whole weights on the device that holds most, adapters included.
+
+        As they generate: quantised where the job says so.
+        """
+        layout = self.layout
+        sizes = (layout.tp, layout.pp, layout.ep, self.precision)
+        own = largest_shard_bytes(self.model, *sizes)
+        return own + self.adapter_parameters * self.formats.weight_bytes
 
     @property
     def trained_parameters(self) -> int:
@@ -136,10 +150,17 @@ class PlacedTask:
         """Return the sequences that a generating replica decodes at a time, at most."""
         return min(self.layout.max_running, self.local)
 
+    @property
+    def cache_value_bytes(self) -> int:
+        """Return the bytes of one value in the KV cache."""
+        if self.job.kv_cache is not None:
+            return PRECISIONS[self.job.kv_cache].weight_bytes
+        return cache_value_bytes(self.engine, WIDE[self.precision])
+
     @cached_property
     def cache_bytes_per_token(self) -> int:
         """Return the KV-cache bytes of one token on the device that holds most layers."""
-        value_bytes = cache_value_bytes(self.engine, self.precision)
+        value_bytes = self.cache_value_bytes
         return cache_bytes_per_token(self.model, self.layout.tp, self.layout.pp, value_bytes)
 
     def laid_out(self, layout: TaskPlan) -> "PlacedTask":
@@ -167,7 +188,7 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
         tp=layout.tp,
         cp=layout.cp,
         ep=layout.ep,
-        value_bytes=PRECISIONS[precision].weight_bytes,
+        value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
         sequence_parallel=engine.sequence_parallel,
     )
 

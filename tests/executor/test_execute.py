@@ -139,6 +139,10 @@ def changed(task="actor.update", **fields):
             r"job\.adapters\.critic\.rank is 8: this executor cannot: training by adapters",
         ),
         (
+            replace(changed(), job=replace(make_job(), rollout_precision="fp8")),
+            r"job\.rollout_precision is fp8: this executor cannot: generating in a number format of",
+        ),
+        (
             replace(changed(), order=changed().order.with_item("p0", ())),
             r"order\.p0: must name each task of the pool once",
         ),

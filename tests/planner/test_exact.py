@@ -82,8 +82,8 @@ def check_space(generator, **changes):
 
 def test_the_best_plan_is_the_best_of_all_plans_by_every_objective_with_adapters():
     generator = random.Random(1)
-    for sync, shares in (("adapter", True), ("merged", True), ("adapter", False)):
-        adapter = Adapter(rank=4, sync=sync, shares_reference=shares)
+    kinds = (Adapter(), Adapter(sync="merged"), Adapter(shares_reference=False))
+    for adapter in kinds:
         check_space(generator, adapters=FrozenDict({"actor": adapter}))
 
 
