@@ -6,9 +6,8 @@ ORDER = 80
 
 
 def section(subject: Subject) -> Section:
-    """Return the forecast's warnings, and what it takes from sheets."""
-    assumed = (f"assumed: {each}" for each in subject.forecast.assumptions)
-    warnings = (*subject.forecast.warnings, *assumed)
+    """Return the forecast's warnings."""
+    warnings = subject.forecast.warnings
     return Section(
         key="warnings",
         title="Warnings",
