@@ -10,10 +10,10 @@ from typing import Unpack
 
 from profiles.analytic.host_calls import unmeasured_call
 from profiles.analytic.roofline import AttentionShape, CollectiveKind, CopyDirection, Roofline
-from profiles.catalog import load_device, load_engine
+from profiles.catalog import load_engine
 from profiles.kernels.constants import RowKind
 from profiles.kernels.row_time import row_bytes
-from profiles.sheets import load_transition, sheet_names
+from profiles.sheets import load_transition, sheet_names, sheet_of
 from profiles.tables.measurements import Measurements
 from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile, read_profile
@@ -128,12 +128,23 @@ class DeviceFacts:
                 reward rule.
 
         Raises:
-            MissingFactError: A rule was neither measured nor given in the job.
+            MissingFactError: There is no such kind.
         """
         line = self._points.line("call", (kind,))
         if line is not None:
             return line.at(num_bytes)
-        return unmeasured_call(num_bytes, kind, self.sheet.name, self._rule_seconds)
+        return unmeasured_call(num_bytes, kind, self._rule_seconds)
+
+    def guesses_rule(self, name: str) -> bool:
+        """Tell whether a reward rule's time was neither measured nor given in the job."""
+        return self._rule_seconds is None and self._points.line("call", (f"rule:{name}",)) is None
+
+    @property
+    def borrowed_kernels(self) -> str | None:
+        """Return the architecture whose kernels stand for this device's, if no profile measured it."""
+        shares = self._roofline.shares
+        borrowed = shares.kernels != shares.architecture and self.profile is None
+        return shares.kernels if borrowed else None
 
     @remembered
     def collective(
@@ -247,7 +258,7 @@ def load_facts(job: Job, profile: Path | None = None) -> Facts:
     devices = {}
     for name in names:
         own = measured_points if measured_points and measured_points.header.device == name else None
-        devices[name] = DeviceFacts(load_device(name), own, rule_seconds=rule_seconds)
+        devices[name] = DeviceFacts(sheet_of(job, name), own, rule_seconds=rule_seconds)
     return Facts(devices, _label(measured_points))
 
 

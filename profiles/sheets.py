@@ -2,30 +2,21 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
-from rlplan.files.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.job import Job
 from rlplan.model import ModelArchitecture
 
 T = TypeVar("T")
-Folder = Literal["models", "devices", "engines", "transitions", "families"]
+Folder = Literal["models", "devices", "engines", "transitions"]
 
-_ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
-
-# Other names under which a sheet is known. Where the form is left out, SXM is the one in the catalog.
-ALIASES = {
-    "a100-40gb": "a100-40gb-sxm",
-    "a100-80gb": "a100-80gb-sxm",
-    "a800-80gb-sxm": "a800-80gb",
-    "h100-80gb": "h100-80gb-sxm",
-    "h200-141gb-sxm": "h200",
-}
+# The line that tells a sheet's other names, found without reading the sheet: there are many sheets.
+ALIASES = re.compile(r"^aliases: \[(.*)\]$", re.MULTILINE)
 
 
 @cache
@@ -35,30 +26,22 @@ def sheet_names(folder: Folder) -> tuple[str, ...]:
 
 
 def canonical_name(folder: Folder, name: str) -> str:
-    """Return the name of the sheet that is meant: aliases and capital letters are understood.
-
-    A model may be named by its Hugging Face id, with or without the organisation, where a sheet lists it.
-    """
+    """Return the name of the sheet that is meant, whatever its case; sheets tell their other names."""
     name = name.lower()
-    alias = ALIASES.get(name, name)
-    if alias in sheet_names(folder):
-        return alias
-    return _sheet_of_id().get(name, name) if folder == "models" else name
+    if name in sheet_names(folder):
+        return name
+    return aliases_of(_path(folder)).get(name, name)
 
 
 @cache
-def _sheet_of_id() -> FrozenDict[str, str]:
-    """Return the model sheet of every Hugging Face id in small letters, and of ids without organisation.
-
-    Ids stand at the end of a sheet; reading all sheets whole would take half a second.
-    """
-    whole: dict[str, str] = {}
-    for sheet in model_names():
-        text = (_path("models") / f"{sheet}.yaml").read_text(encoding="utf-8")
-        for listed in _ID.findall(text.partition("\nhugging_face:")[2]):
-            whole[listed.lower()] = sheet
-    bare = {each.rpartition("/")[2]: sheet for each, sheet in whole.items()}
-    return FrozenDict(bare | whole)
+def aliases_of(folder: Path) -> dict[str, str]:
+    """Return the sheet of every other name that a folder's sheets tell in their line `aliases`."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        line = ALIASES.search(path.read_text(encoding="utf-8"))
+        names = line.group(1).split(",") if line else ()
+        found |= dict.fromkeys((name.strip() for name in names), path.stem)
+    return found
 
 
 def model_names() -> tuple[str, ...]:
@@ -83,7 +66,7 @@ def load_model(name: str) -> ModelArchitecture:
     Raises:
         UnknownNameError: No model has that name.
     """
-    return replace(_load_sheet(ModelArchitecture, "models", name), hugging_face=None)
+    return _load_sheet(ModelArchitecture, "models", name)
 
 
 @cache
@@ -94,6 +77,17 @@ def load_device(name: str) -> DeviceSheet:
         UnknownNameError: No device has that name.
     """
     return _load_sheet(DeviceSheet, "devices", name)
+
+
+def sheet_of(job: Job, device: str) -> DeviceSheet:
+    """Return the sheet of a device of a job: the job's own, or the catalog's.
+
+    Raises:
+        UnknownNameError: Neither has one of that name.
+    """
+    if job.devices is not None and device in job.devices:
+        return job.devices[device]
+    return load_device(device)
 
 
 @cache

@@ -27,6 +27,7 @@ class Task:
         batches: Global batches that pass through it in an iteration: 2 where a greedy baseline is
             made beside the samples, or where other sequences are mixed into an update; the expected
             number of rounds where groups are sampled again.
+        without_adapter: Whether its role's adapters are off, which leaves the model as it was.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Task:
     head: Literal["lm", "scalar"] = "lm"
     loss: str | None = None
     batches: float = 1.0
+    without_adapter: bool = False
 
     @property
     def stage_kind(self) -> StageKind:
@@ -124,7 +126,7 @@ class Algorithm:
     """Describe an algorithm: its tasks in their canonical order, and who it needs.
 
     Attributes:
-        required_roles: Models that a job must name; the reference only where `uses_reference`.
+        required_roles: Models that a job must name, as far as `roles_needed` has them.
         optional_roles: Models that a job may name (a reward model beside a rule, say); tasks of
             roles that are absent are left out.
         groups: Whether advantages compare the samples of one prompt, so that they must stay on one
@@ -160,9 +162,15 @@ class Algorithm:
         has_weight = (settings.kl_in or self.kl_in) != "none" and settings.kl_coefficient > 0
         return has_weight and "reference" in self.required_roles
 
-    def roles_needed(self, settings: Hyperparameters) -> tuple[Role, ...]:
+    def shares_reference(self, job: Job) -> bool:
+        """Tell whether the actor's frozen weights are the reference: its adapters are off."""
+        adapter = job.adapter("actor")
+        shares = adapter is not None and adapter.shares_reference
+        return shares and self.uses_reference(job.hyperparameters)
+
+    def roles_needed(self, job: Job) -> tuple[Role, ...]:
         """Return the models that a job with these settings must name."""
-        kept = self.uses_reference(settings)
+        kept = self.uses_reference(job.hyperparameters) and not self.shares_reference(job)
         return tuple(role for role in self.required_roles if kept or role != "reference")
 
 
@@ -215,12 +223,13 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
         rewards is not None and rewards.cost_function is not None,
         job.pretrain is not None,
         expected_rounds(algorithm, job),
+        shares_reference=algorithm.shares_reference(job),
     )
 
 
 def unused_roles(algorithm: Algorithm, job: Job) -> frozenset[Role]:
     """Return the models that a job names and no task of it reads."""
-    unused = not algorithm.uses_reference(job.hyperparameters)
+    unused = not algorithm.uses_reference(job.hyperparameters) or algorithm.shares_reference(job)
     return frozenset(role for role in job.models if unused and role == "reference")
 
 
@@ -232,6 +241,8 @@ def _tasks_of(
     has_cost_rule: bool,
     pretrains: bool,
     rounds: float,
+    *,
+    shares_reference: bool,
 ) -> tuple[Task, ...]:
     functions = {
         "rule_scores": has_rule,
@@ -239,9 +250,15 @@ def _tasks_of(
         "baseline_rule_scores": has_rule,
     }
     roles = {*models, *(["rule"] if any(functions.values()) else [])}
+    tasks = (
+        replace(task, role="actor", without_adapter=True)
+        if shares_reference and task.role == "reference"
+        else task
+        for task in algorithm.tasks
+    )
     kept = [
         replace(task, outputs=tuple(key for key in task.outputs if functions.get(key, True)))
-        for task in algorithm.tasks
+        for task in tasks
         if task.role in roles
     ]
     made = {"prompts", *(key for task in kept for key in task.outputs)}

@@ -21,11 +21,18 @@ class DeviceSheet:
         launch_seconds: Host time to launch one kernel (or to dispatch one operation on CPU).
         architecture: Family whose fitted efficiencies apply ("ampere", "hopper", "ada", "cpu").
         multiprocessors: Units that each work on one tile of an operation at a time.
-        gpus_per_node: The usual node, used when a job does not say it.
+        gpus_per_node: The usual node; the figures of a node below are of one with so many.
+        nvlink_domain_gpus: GPUs, of several nodes, that the intra-node link connects; None where it
+            ends at the node.
+        inter_node_gbps: Network of the usual node, all its cards together, one direction.
+        cpu_cores: Host cores of the usual node.
+        host_memory_bytes: Memory of the usual node's host.
+        aliases: Other names that users type for it, in small letters.
     """
 
     name: str
     title: str
+    aliases: tuple[str, ...] = ()
     kind: Literal["gpu", "cpu"]
     architecture: str
     multiprocessors: AtLeastOne = 1
@@ -40,6 +47,10 @@ class DeviceSheet:
     host_bytes_per_second: Positive
     launch_seconds: NonNegative
     gpus_per_node: AtLeastOne
+    nvlink_domain_gpus: AtLeastOne | None = None
+    inter_node_gbps: Positive
+    cpu_cores: AtLeastOne
+    host_memory_bytes: AtLeastOne
     power_watts: Positive
     idle_watts: NonNegative
     usd_per_hour: NonNegative
@@ -128,6 +139,36 @@ USUAL_STEPS = StepCosts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerMemory:
+    """Say what a training engine's software holds beside what its layout says.
+
+    Attributes:
+        fp32_weights: Whether weights are kept and stepped in fp32, without another master copy, and
+            gathered in the format of the products.
+        logit_copies: Tensors of the logits' size, in the format of the products, that are alive at a
+            time in the loss and its gradient.
+        fp32_logit_copies: The same in fp32.
+        head_entries: Vocabulary entries whose logits are held at a time; 0 is all of them.
+        head_tokens: Tokens whose logits are held at a time; 0 is all of a micro-batch.
+        step_bytes: What the optimizer's step allocates for each parameter that a GPU steps.
+        layers_under_way: Layers whose inputs are on the GPU at a time where they are off-loaded.
+        slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
+    """
+
+    fp32_weights: bool = False
+    logit_copies: AtLeastOne = 1
+    fp32_logit_copies: AtLeastOne = 2
+    head_entries: NonNegativeInt = 0
+    head_tokens: NonNegativeInt = 0
+    step_bytes: NonNegativeInt = 0
+    layers_under_way: AtLeastOne = 1
+    slack_fraction: NonNegative = 0.10
+
+
+USUAL_MEMORY = TrainerMemory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSheet:
     """Hold what a training or generation engine can do, and its few named constants.
 
@@ -139,6 +180,10 @@ class EngineSheet:
         max_pp: Largest pipeline size that it runs (0: no limit).
         max_cp: Largest context-parallel size (0: no limit).
         max_ep: Largest expert-parallel size (0: no limit).
+        equal_batches: Whether data-parallel ranks need equally many prompts, with all their samples;
+            others pad batches that do not divide.
+        replicates_kv_heads: Whether tensor-parallel ranks beyond the KV heads share copies of them.
+        tp_leaves_nodes: Whether tensor parallelism may span nodes.
         zero_stages: ZeRO stages that it offers.
         recompute_modes: Recomputation modes that it offers.
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
@@ -169,6 +214,9 @@ class EngineSheet:
             next pipeline stage, which gathers them there.
         steps: What the steps of a generation engine take beside its operators.
         cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
+        memory: What a training engine's software holds beside what its layout says.
+        narrow_products: Whether its kernels' rates, over the device's for 16 bits, are those of products
+            in fp8 that it quantises for itself.
         gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
             gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
         cache_of_free: Whether `memory_fraction` is of what the weights and working memory leave
@@ -188,8 +236,13 @@ class EngineSheet:
     max_pp: NonNegativeInt = 0
     max_cp: NonNegativeInt = 0
     max_ep: NonNegativeInt = 0
+    equal_batches: bool = False
+    replicates_kv_heads: bool = False
+    tp_leaves_nodes: bool = False
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
-    recompute_modes: tuple[Literal["none", "selective", "alternate", "full"], ...] = ("none",)
+    recompute_modes: tuple[
+        Literal["none", "selective", "alternate", "full", "full-offload"], ...
+    ] = ("none",)
     sequence_parallel: bool = False
     fused_attention: bool = True
     step_seconds: NonNegative = 0.0
@@ -209,6 +262,8 @@ class EngineSheet:
     splits_sends: bool = False
     steps: StepCosts = USUAL_STEPS
     cache_value_bytes: NonNegativeInt = 0
+    memory: TrainerMemory = USUAL_MEMORY
+    narrow_products: bool = False
     gathers_weights: bool = False
     cache_of_free: bool = False
     forecast_spread: NonNegative = 0.0

@@ -5,13 +5,16 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from rlplan.adapter import Adapter
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.files.tags import NotBool
+from rlplan.hardware import DeviceSheet
 from rlplan.lengths import Lengths, longest
 from rlplan.model import ModelArchitecture
-from rlplan.precision import TrainingPrecision
+from rlplan.precision import Precision, TrainingPrecision
 from rlplan.specs import NO_SPECS, Specs
+from rlplan.units import bytes_per_second_from_gbps
 
 JOB_VERSION = 1
 
@@ -56,10 +59,14 @@ class NodeGroup:
     """Describe equal nodes of one cluster.
 
     Attributes:
-        gpu: Name of a device sheet.
+        gpu: Name of a device sheet, or the path of one's file (YAML, relative to the job's file).
         intra_node: Link inside a node, for people; its rate is the device sheet's.
-        inter_node_gbps: Network of one node, all its cards together, one direction.
-        cpu_cores: Host cores of one node, for reward functions and environments.
+        nvlink_domain_gpus: GPUs, of several nodes, that this link connects; None takes what the device
+            sheet says, in equal parts: the largest number of whole nodes in it that divides the group.
+        inter_node_gbps: Network of one node, all its cards together, one direction; None takes the
+            device sheet's node, by its share of GPUs where this node has another number of them.
+        cpu_cores: Host cores of one node, for reward functions and environments; None as above.
+        host_memory_bytes: Memory of one node's host; None as above.
         usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
             sheet's list price.
     """
@@ -68,14 +75,27 @@ class NodeGroup:
     gpus_per_node: AtLeastOne
     nodes: AtLeastOne = 1
     intra_node: str | None = None
-    inter_node_gbps: Positive = 200.0
+    nvlink_domain_gpus: AtLeastOne | None = None
+    inter_node_gbps: Positive | None = None
     cpu_cores: AtLeastOne | None = None
+    host_memory_bytes: AtLeastOne | None = None
     usd_per_gpu_hour: NonNegative | None = None
 
     @property
     def gpus(self) -> int:
         """Return all GPUs of the group."""
         return self.gpus_per_node * self.nodes
+
+    @property
+    def linked_gpus(self) -> int:
+        """Return how many GPUs, one after another, reach each other over the intra-node link."""
+        return max(self.gpus_per_node, self.nvlink_domain_gpus or 0)
+
+    @property
+    def network_bytes_per_second(self) -> float:
+        """Return each GPU's share of its node's network cards, one direction."""
+        assert self.inter_node_gbps is not None, f"job was not resolved: no network of {self.gpu}"
+        return bytes_per_second_from_gbps(self.inter_node_gbps) / self.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,12 +244,22 @@ class Job:
             architectures, and no trace files.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
-        precision: Number format of the weights; None takes the device's usual one.
+        adapters: By role of a model that is trained, the adapters that are trained in its place.
+        precision: Number format of the weights; None takes the device's usual one. In a narrow one
+            linear layers' products are computed, and states kept as in bf16.
+        rollout_precision: Number format of the weights that generate; None takes that of training's
+            states.
+        kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
+            its activations are.
+        quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
+            move, or at the `receiver`, as engines do that quantise what they load.
         constraint: For algorithms that keep a cost under a limit; None takes the usual.
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
         dynamic_sampling: For algorithms that sample groups again; None takes the usual.
         overlong: A penalty for responses near the longest; None for none.
         cluster: What is at hand; a plan may leave any of it unused.
+        devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of
+            the files that its cluster names.
         objective: What a search minimises: seconds, money or energy per token.
         specs: Limits that a search keeps.
     """
@@ -240,8 +270,13 @@ class Job:
     models: FrozenDict[Role, str | ModelArchitecture]
     workload: Workload
     cluster: tuple[NodeGroup, ...]
+    devices: FrozenDict[str, DeviceSheet] | None = None
     engines: Engines = Engines()
-    precision: TrainingPrecision | None = None
+    adapters: FrozenDict[Role, Adapter] | None = None
+    precision: Precision | None = None
+    rollout_precision: Precision | None = None
+    kv_cache: TrainingPrecision | Literal["fp8"] | None = None
+    quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
     constraint: Constraint | None = None
@@ -260,6 +295,10 @@ class Job:
         model = self.models[role]  # type: ignore[index]
         assert isinstance(model, ModelArchitecture), f"job was not resolved: {role} is {model!r}"
         return model
+
+    def adapter(self, role: str) -> Adapter | None:
+        """Return the adapters that are trained in place of a role's model; None where it is itself."""
+        return self.adapters.get(role) if self.adapters else None  # type: ignore[call-overload]
 
     @property
     def gpus(self) -> int:

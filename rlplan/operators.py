@@ -13,13 +13,20 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """Multiply (m x k) by (k x n), `count` times."""
+    """Multiply (m x k) by (k x n), `count` times.
+
+    Attributes:
+        matrices: Of the model's own, side by side in the n columns.
+        frozen: Whether the (k x n) weights have no gradient.
+    """
 
     name: str
     m: int
     k: int
     n: int
     count: int = 1
+    matrices: int = 1
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +40,6 @@ class Attention:
     q_heads: int
     kv_heads: int
     head_dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """Take a state of each head of each sequence past `query_tokens` tokens; the state is in fp32.
-
-    Attributes:
-        key_dim, value_dim: Of a head's state.
-        delta: Whether what a state holds of a key is replaced, not added to (the delta rule).
-    """
-
-    name: str
-    sequences: int
-    query_tokens: int
-    heads: int
-    key_dim: int
-    value_dim: int
-    delta: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,7 @@ class Collective:
     group: Group = "tp"
 
 
-Operator = Gemm | Attention | Scan | Elementwise | Collective
+Operator = Gemm | Attention | Elementwise | Collective
 Operators = tuple[Operator, ...]
 
 

@@ -20,7 +20,7 @@ HOST_DEVICE = "host"
 # of them fit into the object store of a run.
 BUCKET_BYTES = 64 * MIB
 
-Recompute = Literal["none", "selective", "alternate", "full"]
+Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
 TransitionName = Annotated[str, OneOf(transfer_names)]
 Mode = Literal["sync", "one-step-off", "streaming"]
 
@@ -61,7 +61,8 @@ class TaskPlan:
         engine: Engine sheet's name.
         micro_batch: Sequences of one micro-batch on one data-parallel rank (infer, train).
         chunks: Chunks of layers of each pipeline stage, which interleave its schedule (train).
-        recompute: What the backward pass computes again (train); `alternate` is every other layer.
+        recompute: What the backward pass computes again (train); `alternate` is every other layer,
+            `full-offload` keeps the inputs of layers in host memory until then.
         zero: ZeRO stage over the data-parallel ranks (train; 3 is fully sharded).
         offload: Whether weights (infer) or optimizer states (train) live in host memory between uses.
         max_running: Most sequences that one replica decodes at a time (generate).

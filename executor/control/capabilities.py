@@ -8,44 +8,32 @@ from executor.rollout.vllm_limits import lacks_of_vllm
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
-from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.rules import check_plan
+from rlplan.rules.batches import unequal_parts
 from rlplan.rules.capability import Capability
+from rlplan.rules.layouts import cut_heads, divides_heads
 from rlplan.rules.rule import listed
 
 HERE = "this executor"
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
-BIASED_FAMILIES = ("qwen2",)
-NORMED_FAMILIES = ("qwen3", "qwen3_moe")
-# Fields that are silent for every model that this executor builds.
-SILENT = (
-    "layer_kinds",
-    "window",
-    "keys_are_values",
-    "norms_per_part",
-    "attention_details",
-    "expert_details",
-    "latent",
-    "linear",
-    "state_space",
-    "vision_parameters",
-    "feed_forward",
-)
 PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
 
+ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
 CUT_GENERATION = {
     "cp": Capability("context parallelism of generation"),
     "ep": Capability("expert parallelism of generation"),
 }
+BATCHES = Capability("batches that data-parallel ranks do not divide")
+KV_COPIES = Capability("more tensor-parallel ranks than KV heads")
+GENERATED_FORMAT = Capability("generating in a number format of its own")
 FAMILY = Capability("models of this family")
 EXPERTS = Capability("experts in some families and none in others")
 PLAIN_MLP = Capability("MLPs without a gate")
-PARTS = Capability("layers of other parts than the family's own")
 RETOKENIZING = Capability("models of different vocabularies")
 
 
@@ -70,6 +58,15 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     if precision not in (None, *PRECISIONS):
         runs = f"it runs {listed(PRECISIONS)}"
         yield NUMBER_FORMAT.lacked_by(HERE, "job.precision", precision, runs)
+    for field in ("rollout_precision", "kv_cache"):
+        value = getattr(plan.job, field)
+        if value not in (None, precision):
+            instead = f"it generates in the format that it trains in, {precision}"
+            yield GENERATED_FORMAT.lacked_by(HERE, f"job.{field}", value, instead)
+    for role, adapter in (plan.job.adapters or {}).items():
+        yield ADAPTERS.lacked_by(
+            HERE, f"job.adapters.{role}.rank", adapter.rank, "it trains all weights of a model"
+        )
     for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job):
         if task.has_model:
             yield from _lacks_for_model(plan, task)
@@ -83,6 +80,16 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         size = getattr(layout, name)
         if size > 1:  # a step of generation has one token of each sequence
             yield capability.lacked_by(HERE, f"tasks.{task.name}.{name}", size, "it runs 1 only")
+    unequal = unequal_parts(task, layout.dp, plan.job)
+    if unequal is not None:
+        words, allowed = unequal
+        instead = f"{layout.dp} {words}; allowed: {allowed}"
+        yield BATCHES.lacked_by(HERE, f"tasks.{task.name}.dp", layout.dp, instead)
+    model = plan.job.architecture(task.role)
+    if not divides_heads(layout.tp, model):
+        words, allowed = cut_heads(model, replicated=False)
+        instead = f"{layout.tp} {words}; allowed: {allowed}"
+        yield KV_COPIES.lacked_by(HERE, f"tasks.{task.name}.tp", layout.tp, instead)
     known = engine_module_names() if generates else TRAIN_ENGINES
     if layout.engine not in ("", *known):
         key = "generate" if generates else "train"
@@ -100,22 +107,7 @@ def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         yield EXPERTS.lacked_by(HERE, f"{field}.num_experts", model.num_experts, runs)
     if not model.gated_mlp:
         yield PLAIN_MLP.lacked_by(HERE, f"{field}.gated_mlp", "false", "it runs gated ones")
-    part = _other_part(model)
-    if part:
-        runs = f"it runs the layers of published {model.family} models, all alike"
-        yield PARTS.lacked_by(HERE, f"{field}.{part}", getattr(model, part), runs)
     vocabulary = plan.job.architecture("actor").vocab_size
     if model.vocab_size < vocabulary:
         instead = f"the actor generates tokens up to {vocabulary - 1}"
         yield RETOKENIZING.lacked_by(HERE, f"{field}.vocab_size", model.vocab_size, instead)
-
-
-def _other_part(model: ModelArchitecture) -> str | None:
-    """Return a field that says that layers are not as this executor builds them, if there is one."""
-    for field in SILENT:
-        if getattr(model, field) is not None:
-            return field
-    for field, families in (("qkv_bias", BIASED_FAMILIES), ("qk_norm", NORMED_FAMILIES)):
-        if getattr(model, field) != (model.family in families):
-            return field
-    return None if model.attention == "grouped-attention" else "attention"

@@ -246,10 +246,13 @@ class Controller:
         )
 
     def _split(self, task: Task, rows: Rows, parts: int) -> tuple[Rows, ...]:
-        """Split rows so that the samples of one prompt stay together, and mini-batches stay equal."""
+        """Split rows so that the samples of one prompt stay together, and mini-batches stay equal.
+
+        A reward function sees one response at a time: its workers share out the samples.
+        """
         work = self._plan.job.workload
         if not task.trains:
-            return split_rows(rows, parts, block=work.samples_per_prompt)
+            return split_rows(rows, parts, block=work.samples_per_prompt if task.has_model else 1)
         block = work.samples_per_prompt if self._algorithm.groups else 1
         return split_rows(rows, parts, block=block, updates=work.updates)
 

@@ -1,6 +1,8 @@
 """Search for what a user asks: an objective under specs, or a front; and say which specs bind."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 from planner.answers.frontier import Progress, Solve, find_frontier
@@ -14,6 +16,10 @@ from rlplan.results.frontier import Frontier
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
 
+# Share of every GPU's memory that plans leave free where the user asks for nothing: what frameworks keep
+# beside the terms that are counted, and longer batches than expected, need some.
+USUAL_HEADROOM = 0.10
+
 
 def best_plans(
     job: Job,
@@ -25,6 +31,8 @@ def best_plans(
 ) -> SearchResult:
     """Return plans of a resolved job by its objective under its specs, best first.
 
+    They leave some memory free, unless the specs say how much or only fuller ones are there.
+
     Args:
         pinned: What the user pinned.
         seconds: When to stop with the best plan so far; None searches to the end.
@@ -34,8 +42,13 @@ def best_plans(
             the nearest value is that a plan can keep.
     """
     try:
-        return search(job, facts, pinned=pinned, seconds=seconds, progress=progress)
+        return search(
+            job, facts, pinned=pinned, specs=_roomy(job), seconds=seconds, progress=progress
+        )
     except InfeasibleError as error:
+        if _roomy(job) != job.specs:
+            with suppress(InfeasibleError):
+                return search(job, facts, pinned=pinned, seconds=seconds, progress=progress)
         raise infeasible_specs_error(
             job, job.specs, _solver(job, facts, seconds, pinned), error
         ) from None
@@ -62,9 +75,19 @@ def best_front(
     """
     solve = _solver(job, facts, seconds, pinned)
     try:
-        return find_frontier(job, solve, names, specs=job.specs, progress=progress)
+        return find_frontier(job, solve, names, specs=_roomy(job), progress=progress)
     except InfeasibleError as error:
+        if _roomy(job) != job.specs:
+            with suppress(InfeasibleError):
+                return find_frontier(job, solve, names, specs=job.specs, progress=progress)
         raise infeasible_specs_error(job, job.specs, solve, error) from None
+
+
+def _roomy(job: Job) -> Specs:
+    """Return the job's specs, which leave the usual share of memory free where they say nothing of it."""
+    if job.specs.memory_headroom_fraction is not None:
+        return job.specs
+    return replace(job.specs, memory_headroom_fraction=USUAL_HEADROOM)
 
 
 def _solver(job: Job, facts: Facts, seconds: float | None, pinned: Pinned) -> Solve:

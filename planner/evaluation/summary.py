@@ -48,14 +48,16 @@ def summarise(rows: Sequence[Row], table: str = "") -> Summary:
     return Summary(
         table=table or (rows[0].table if rows else ""),
         rows=len(errors),
-        skipped=len(rows) - len(errors),
+        skipped=sum(row.skipped is not None for row in rows),
         median_error=float(np.median(absolute)) if known else None,
         mean_error=float(np.mean(absolute)) if known else None,
         p90_error=float(np.quantile(absolute, 0.9)) if known else None,
         worst_error=float(np.max(absolute)) if known else None,
         bias=float(np.mean(errors)) if known else None,
         coverage=float(np.mean(inside)) if inside else None,
-        fitted_rows=sum(row.fitted for row in rows if row.forecast is not None),
+        fitted_rows=sum(row.fitted for row in rows if row.predicted is not None),
+        verdicts=sum(None not in (row.measured_fits, row.forecast_fits) for row in rows),
+        wrong_verdicts=sum(row.wrong_verdict for row in rows),
         skipped_reasons=_counts([row.skipped or "" for row in rows]),
         notes=_counts([row.note for row in rows]),
     )

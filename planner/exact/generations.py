@@ -17,6 +17,7 @@ from planner.layouts.pool_rows import PoolRows
 from planner.layouts.role_options import WeightSharding, sharding_of
 from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan, TransitionName
+from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import steps_of
@@ -34,7 +35,7 @@ from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
-from simulator.workload.sequences import local_sequences, statistics_of
+from simulator.workload.sequences import statistics_of
 
 ACTOR = "actor"
 
@@ -73,7 +74,6 @@ class Replicas:
         least_bytes: With less cache, not one sequence runs.
         useful_bytes: More cache is of no use.
         block_bytes: One block of the cache on one GPU.
-        state_blocks: Blocks that a sequence takes beside those of its tokens.
         bound_seconds: Nothing is faster, however large the cache.
     """
 
@@ -84,7 +84,6 @@ class Replicas:
     least_bytes: float
     useful_bytes: float
     block_bytes: float
-    state_blocks: int
     bound_seconds: float
 
 
@@ -183,12 +182,11 @@ class GenerationTable:
         steps = self._steps(replicas)
         if not isinstance(steps, EngineSteps):
             return np.array([self.seconds(replicas, each) for each in cache_bytes])
-        local = local_sequences(self.job, replicas.layout.dp)
+        local = rank_sequences(replicas.layout.dp, self.job.workload, trains=False)
         running = min(replicas.layout.max_running, local, self._most_running)
         blocks = np.floor(cache_bytes / replicas.block_bytes)
         loads = self._loads_of(replicas.layout.dp, running)
-        held = replicas.state_blocks
-        each = [least_seconds(steps, load, running, blocks, state_blocks=held) for load in loads]
+        each = [least_seconds(steps, load, running, blocks) for load in loads]
         return np.asarray(np.max(each, axis=0) * self.task.batches)
 
     def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:
@@ -244,8 +242,7 @@ class GenerationTable:
             weight_bytes=generation_weight_bytes(placed),
             least_bytes=least_kv_bytes(placed),
             useful_bytes=useful,
-            block_bytes=placed.block_bytes,
-            state_blocks=placed.state_blocks,
+            block_bytes=placed.cache_bytes_per_token * self.engine.kv_block_tokens,
             bound_seconds=0.0,
         )
         # What does not fit in an empty pool need not be bounded.

@@ -9,11 +9,10 @@ from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.pareto import Rows, front_of_groups
 from planner.layouts.role_options import RoleOption, Tally, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
-from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, train_sizes
+from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, lists_copies, train_sizes
 from rlplan.dataflow import Task
 from rlplan.job import Role
 from rlplan.plan import TaskDraft
-from rlplan.rules.batches import divides_prompts
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.stages import Stage
 from simulator.costs.layouts import layout_seconds
@@ -90,8 +89,9 @@ class RoleFront:
         if not trained:
             yield from infer_sizes(self.model, engine, job, *place)
             return
-        for sizes in train_sizes(self.model, engine, job, self.space.algorithm, *place):
-            if len(trained) == len(self.tasks) or divides_prompts(sizes.dp, job.workload):
+        infers = len(trained) < len(self.tasks)
+        for sizes in train_sizes(self.model, engine, job, *place):
+            if not infers or lists_copies(sizes.dp, engine, job, self.site.gpus, trains=False):
                 yield sizes
 
     def _joined(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlplan.plan import TaskPlan
-from simulator.memory.task_memory import GRADIENTS_SHARDED
+from simulator.memory.states import GRADIENTS_SHARDED
 from simulator.placed.columns import Zero
 
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.layouts.sizes import Sizes, infer_cut, powers_of_two, splits
+from planner.layouts.sizes import Sizes, infer_cut, lists_copies, powers_of_two, splits
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
-from rlplan.rules.batches import divides_prompts, fills_rounds
+from rlplan.rules.batches import fills_rounds, rank_sequences
 from simulator.placed.columns import RECOMPUTES, LayoutColumns
 
 # vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
@@ -46,13 +46,13 @@ def train_settings(
     draft: TaskDraft | None = None,
 ) -> tuple[Setting, ...]:
     """Return micro-batches, chunks, recomputation modes and offloading for a training layout."""
-    local = job.workload.sequences // job.workload.updates // sizes.dp
+    local = rank_sequences(sizes.dp, job.workload, trains=True)
     recomputes = tuple(RECOMPUTES.index(mode) for mode in engine.recompute_modes)
     offloads = (0, 1) if "optimizer" in engine.offloads else (0,)
     most = _most_chunks(sizes, model, engine)
     draft = draft or TaskDraft()
     return _train_settings(
-        _given(draft.micro_batch, micro_batches(local), local),
+        micro_batches(local) if draft.micro_batch is None else (draft.micro_batch,),
         local,
         sizes.pp,
         most,
@@ -74,7 +74,7 @@ def _train_settings(
         Setting(size, chunks, recompute, offload)
         for size in sizes
         for chunks in CHUNK_NUMBERS
-        if chunks == 1 or (most_chunks % chunks == 0 and fills_rounds(local // size, stages))
+        if chunks == 1 or (most_chunks % chunks == 0 and fills_rounds(-(-local // size), stages))
         for recompute in recomputes
         for offload in offloads
     )
@@ -100,25 +100,18 @@ def infer_settings(
     Args:
         trains: Whether the role trains too: its weights then stay where they are trained.
     """
-    local = job.workload.sequences // sizes.dp
+    local = rank_sequences(sizes.dp, job.workload, trains=False)
     offloads = (0, 1) if "weights" in engine.offloads and not trains else (0,)
     draft = draft or TaskDraft()
-    sizes_tried = _given(draft.micro_batch, micro_batches(local), local)
+    sizes_tried = micro_batches(local) if draft.micro_batch is None else (draft.micro_batch,)
     kept = offloads if draft.offload is None else (int(draft.offload),)
     return tuple(Setting(size, offload=offload) for size in sizes_tried for offload in kept)
 
 
-def _given(wanted: int | None, tried: tuple[int, ...], local: int) -> tuple[int, ...]:
-    """Return the user's own micro-batch, which need not be among those to try, or those."""
-    if wanted is None:
-        return tried
-    return () if local % wanted else (wanted,)
-
-
 @lru_cache(maxsize=4096)
 def micro_batches(local: int) -> tuple[int, ...]:
-    """Return the micro-batches to try for a rank's sequences: powers of two that divide, and all."""
-    return tuple(size for size in powers_of_two(local) if local % size == 0)
+    """Return the micro-batches to try for a rank's sequences: powers of two, and all at once."""
+    return powers_of_two(local)
 
 
 def columns_for(
@@ -186,9 +179,9 @@ def generate_layouts(
         return
     draft = draft or TaskDraft()
     for sizes in splits(model, engine, job, gpus, gpus_per_node):
-        if not divides_prompts(sizes.dp, job.workload):
+        if not lists_copies(sizes.dp, engine, job, gpus, trains=False):
             continue
-        local = job.workload.sequences // sizes.dp
+        local = rank_sequences(sizes.dp, job.workload, trains=False)
         for running in (
             _running_limits(local) if draft.max_running is None else (draft.max_running,)
         ):

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
-from rlplan.units import bytes_per_second_from_gbps
 from simulator.placed.site import Site, site_at
 
 
@@ -83,11 +82,8 @@ def ideal_site(job: Job, share: Share) -> Site:
     return Site(
         device=device,
         gpus=share.gpus,
-        gpus_per_node=max(group.gpus_per_node for group in groups),
-        inter_node_bytes_per_second=max(
-            bytes_per_second_from_gbps(group.inter_node_gbps) / group.gpus_per_node
-            for group in groups
-        ),
+        gpus_per_node=max(group.linked_gpus for group in groups),
+        inter_node_bytes_per_second=max(group.network_bytes_per_second for group in groups),
     )
 
 

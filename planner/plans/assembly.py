@@ -68,8 +68,9 @@ def assemble(
 
 
 def host_pool(job: Job) -> ResourcePool:
-    """Return the pool of CPU workers: as many as the first nodes say they have cores, else one."""
-    workers = job.cluster[0].cpu_cores or 1
+    """Return the pool of CPU workers: one for each core of all nodes, but no more than responses."""
+    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
+    workers = max(1, min(cores, job.workload.sequences))
     return ResourcePool(name=HOST_POOL, device=HOST_DEVICE, gpus=workers, roles=("rule",))
 
 

@@ -5,7 +5,7 @@ from random import Random
 from typing import Final
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import Sizes, infer_sizes, train_sizes
+from planner.layouts.sizes import Sizes, infer_sizes, lists_copies, train_sizes
 from planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
 from planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
 from planner.plans.assembly import assemble
@@ -15,7 +15,6 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
-from rlplan.rules.batches import divides_prompts
 from simulator.placed.site import Site
 
 ACTOR: Final = "actor"
@@ -237,9 +236,13 @@ class Walk:
         engine = self.facts.engine(engines.train or "")
         if "train" not in kinds:
             return list(infer_sizes(model, engine, self.job, *place))
-        cuts = train_sizes(model, engine, self.job, self.algorithm, *place)
-        work = self.job.workload
-        return [cut for cut in cuts if "infer" not in kinds or divides_prompts(cut.dp, work)]
+        cuts = train_sizes(model, engine, self.job, *place)
+        return [
+            cut
+            for cut in cuts
+            if "infer" not in kinds
+            or lists_copies(cut.dp, engine, self.job, site.gpus, trains=False)
+        ]
 
 
 def _member(task: Task) -> PlacedModel:

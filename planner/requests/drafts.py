@@ -63,12 +63,13 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
 
 def without_unused_roles(draft: PlanDraft, job: Job) -> PlanDraft:
     """Return a draft without the models that no task of its job reads, and without their tasks."""
-    unused = unused_roles(load_algorithm(job.algorithm), job)
+    algorithm = load_algorithm(job.algorithm)
+    unused, known = unused_roles(algorithm, job), {task.name for task in tasks_of(algorithm, job)}
     if not unused:
         return draft
 
     def is_kept(task: str) -> bool:
-        return task.split(".", maxsplit=1)[0] not in unused
+        return task in known or task.split(".", maxsplit=1)[0] not in unused
 
     pools = tuple(
         replace(pool, roles=tuple(role for role in pool.roles if role not in unused))
@@ -133,7 +134,6 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
         for pool, members in zip(gpu_pools, sets, strict=True)
     )
     _check_room(pools, job, file)
-    _check_micro_batches(draft, job, file)
     if draft.mode is not None and STALENESS[draft.mode] > 0 == job.specs.staleness:
         problem = "breaks specs.staleness of the job, which is 0"
         raise FileError(file, problem, field="mode", value=draft.mode, allowed="sync")
@@ -177,22 +177,3 @@ def _check_room(pools: tuple[PinnedPool, ...], job: Job, file: str) -> None:
         problem = f"leave no GPU of the cluster's {job.gpus} to {', '.join(left)}"
         allowed = f"at most {job.gpus - 1} GPUs, or pools that hold {', '.join(left)} too"
         raise FileError(file, problem, field="pools", value=f"{gpus} GPUs", allowed=allowed)
-
-
-def _check_micro_batches(draft: PlanDraft, job: Job, file: str) -> None:
-    """Refuse micro-batches that leave a smaller one over: no searched layout has them."""
-    for task in tasks_of(load_algorithm(job.algorithm), job):
-        pinned = draft.tasks.get(task.name)
-        used = "micro_batch" in task.stage_kind.layout_fields
-        if pinned is None or pinned.micro_batch is None or not used:
-            continue
-        updates = job.workload.updates if task.trains else 1
-        local = job.workload.sequences // updates // (pinned.dp or 1)
-        if local % pinned.micro_batch:
-            raise FileError(
-                file,
-                f"does not divide the {local} sequences of one data-parallel rank",
-                field=f"tasks.{task.name}.micro_batch",
-                value=pinned.micro_batch,
-                allowed=f"a divisor of {local}",
-            )

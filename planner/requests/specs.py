@@ -26,11 +26,10 @@ def spec_values(plan: Plan, forecast: Forecast) -> dict[str, float]:
     limited = {
         spec: load_objective(name).figure(forecast) for spec, name in limited_objectives().items()
     }
-    free = (1 - each.gpu_peak_bytes / each.capacity_bytes for each in forecast.memory)
     return limited | {
         "gpus": sum(pool.gpus for pool in plan.pools if not pool.is_host),
         "usd_per_hour": forecast.cost_usd * SECONDS_PER_HOUR / forecast.iteration_seconds,
-        "memory_headroom_fraction": min(free, default=1.0),
+        "memory_headroom_fraction": forecast.free_fraction,
         "staleness": plan.staleness,
     }
 

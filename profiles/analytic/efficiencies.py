@@ -50,6 +50,10 @@ class Efficiencies:
         host_link_efficiency: Share of the host link's rate that copies reach.
         collective_fixed_seconds: Time of a collective across nodes with next to no bytes, beside
             link latency.
+        borrowed_spread: Least spread of what another architecture's kernels say, where this one has no
+            kernels of its own.
+        borrowed_rate: Share of the peak rate that products reach here, over the share that those
+            kernels reach on their own architecture; None is the same.
     """
 
     architecture: str
@@ -69,6 +73,8 @@ class Efficiencies:
     attention_spread: Constant
     collective_spread: Constant
     copy_spread: Constant
+    borrowed_spread: Constant | None = None
+    borrowed_rate: Constant | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +86,7 @@ class HostCosts:
         object_fetch_seconds: Round trip of fetching a small object from another process.
         object_bytes_per_second: Rate at which large objects pass between processes.
         process_start_seconds: Start of a worker process that imports the training library.
+        rule_call_seconds: A call of a reward rule of which nobody said what it takes.
         spread: Relative, one sigma.
     """
 
@@ -87,7 +94,15 @@ class HostCosts:
     object_fetch_seconds: Constant
     object_bytes_per_second: Constant
     process_start_seconds: Constant
+    rule_call_seconds: Constant
     spread: Constant
+
+
+@cache
+def architecture_names() -> tuple[str, ...]:
+    """Return the architectures that have a file in `profiles/fits/`, sorted."""
+    names = (path.stem for path in FITS_FOLDER.glob("*.yaml"))
+    return tuple(sorted(name for name in names if name != HOST_FILE))
 
 
 @cache
@@ -97,9 +112,8 @@ def load_efficiencies(architecture: str) -> Efficiencies:
     Raises:
         UnknownNameError: There is no file of that name in `profiles/fits/`.
     """
-    known = sorted(path.stem for path in FITS_FOLDER.glob("*.yaml") if path.stem != HOST_FILE)
-    if architecture not in known:
-        raise UnknownNameError("architecture", architecture, known)
+    if architecture not in architecture_names():
+        raise UnknownNameError("architecture", architecture, architecture_names())
     return read_yaml(Efficiencies, FITS_FOLDER / f"{architecture}.yaml")
 
 

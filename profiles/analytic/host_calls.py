@@ -9,26 +9,20 @@ from rlplan.estimate import Estimate, Source
 RULE_PREFIX: Final = "rule:"
 
 
-def unmeasured_call(
-    num_bytes: float, kind: str, device: str, rule_seconds: float | None
-) -> Estimate:
+def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> Estimate:
     """Return the seconds of a call that passes `num_bytes`, or of one call of a reward rule.
 
     Args:
-        device: Whose host it is, for the message.
-        rule_seconds: What a job gives for its reward rule.
+        rule_seconds: What a job gives for its reward rule; None takes a usual rule's, which
+            forecasts say among their assumptions.
 
     Raises:
-        MissingFactError: The kind is not known, or a rule's time was not given.
+        MissingFactError: The kind is not known.
     """
     host = load_host_costs()
     if kind.startswith(RULE_PREFIX):
         if rule_seconds is None:
-            name = kind.removeprefix(RULE_PREFIX)
-            raise MissingFactError(
-                f"the time of reward rule {name!r} is unknown on {device}: run "
-                f"`rlplan profile` for this job, or give `rewards.function_seconds_per_sample`"
-            )
+            rule_seconds = host.rule_call_seconds.value
         return Estimate(rule_seconds, rule_seconds * host.spread.value, Source.DATASHEET)
     fixed = {
         "actor_call": host.actor_call_seconds,

@@ -98,11 +98,15 @@ class Roofline:
             )
         return rate
 
+    def _borrowed_peak(self, precision: Precision) -> float:
+        """Return the peak rate by which the kernels' shares of it hold on this device."""
+        rate = self.shares.borrowed_rate
+        return self.peak(precision) * (rate.value if rate is not None else 1.0)
+
     def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:
         """Estimate the seconds of an m x k times k x n matrix product."""
-        seconds = self._gemm_time.seconds(
-            m, k, n, value_bytes=PRECISIONS[precision].weight_bytes, peak=self.peak(precision)
-        )
+        value_bytes, peak = PRECISIONS[precision].weight_bytes, self._borrowed_peak(precision)
+        seconds = self._gemm_time.seconds(m, k, n, value_bytes=value_bytes, peak=peak)
         return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
 
     def rowwise(
@@ -189,7 +193,7 @@ class Roofline:
             q_heads,
             head_dim,
             value_bytes=value_bytes,
-            peak=self.peak(precision),
+            peak=self._borrowed_peak(precision),
         )
         spread = max(paged.kernels.prefill_spread, least_spread)
         return self._by_kernels(seconds, spread, borrowed=borrowed)
@@ -296,8 +300,11 @@ class Roofline:
         """Return seconds by this architecture's kernels; another's are no fit for this device."""
         own = self.kernels.fitted and self.kernels.architecture == self.shares.architecture
         own = own and not borrowed
-        source = Source.FITTED if own else Source.DATASHEET
-        return Estimate(seconds, seconds * spread, source)
+        if own:
+            return Estimate(seconds, seconds * spread, Source.FITTED)
+        least = self.shares.borrowed_spread
+        spread = max(spread, least.value if least is not None else 0.0)
+        return Estimate(seconds, seconds * spread, Source.DATASHEET)
 
     def launch(self, kernels: float) -> Estimate:
         """Estimate the host's seconds to launch kernels, for engines that do not hide launches."""

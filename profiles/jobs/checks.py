@@ -4,8 +4,10 @@ from math import isqrt
 
 from profiles.jobs.architecture_faults import architecture_fault
 from profiles.jobs.place import JobPlace
+from profiles.sheets import device_names, load_device
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
+from rlplan.errors import nearest_name
 from rlplan.hardware import DeviceSheet
 from rlplan.job import Job
 from rlplan.lengths import Empirical, Lengths, Uniform, longest
@@ -28,7 +30,7 @@ def check_roles(job: Job, place: JobPlace) -> None:
     model_roles = [
         role for role in (*algorithm.required_roles, *algorithm.optional_roles) if role != "rule"
     ]
-    for role in algorithm.roles_needed(job.hyperparameters):
+    for role in algorithm.roles_needed(job):
         if role not in job.models:
             spared = ", unless hyperparameters.kl_coefficient is 0" if role == "reference" else ""
             raise place.error(
@@ -46,6 +48,7 @@ def check_roles(job: Job, place: JobPlace) -> None:
             )
     _check_rewards(job, algorithm, place)
     _check_settings(job, algorithm, place)
+    _check_adapters(job, algorithm, place)
 
 
 def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
@@ -92,6 +95,18 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             value=place_of_kl,
             allowed="none",
         )
+
+
+def _check_adapters(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
+    trained = sorted({task.role for task in algorithm.tasks if task.trains} & set(job.models))
+    for role in job.adapters or ():
+        if role not in trained:
+            raise place.error(
+                f"adapters.{role}",
+                f"{algorithm.name} trains no such model",
+                allowed=", ".join(trained),
+                nearest=nearest_name(role, trained),
+            )
 
 
 def check_workload(job: Job, place: JobPlace) -> None:
@@ -150,6 +165,14 @@ def check_cluster(job: Job, place: JobPlace) -> None:
         raise place.error("cluster", "is empty", allowed="at least one group of nodes")
     if job.gpus > MOST_GPUS:
         raise place.error("cluster", f"has {job.gpus:,} GPUs", allowed=f"at most {MOST_GPUS:,}")
+    for at, group in enumerate(job.cluster):
+        if (group.nvlink_domain_gpus or 0) % group.gpus_per_node:
+            raise place.error(
+                f"cluster.{at}.nvlink_domain_gpus",
+                "does not hold whole nodes",
+                value=group.nvlink_domain_gpus,
+                allowed=f"a multiple of {group.gpus_per_node} (GPUs per node)",
+            )
 
 
 def _check_lengths(field: str, lengths: Lengths, place: JobPlace) -> None:
@@ -199,17 +222,48 @@ def check_architectures(job: Job, place: JobPlace) -> None:
             )
 
 
-def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) -> None:
-    """Check that every device of the cluster has a rate for the job's precision.
+def check_adapters(job: Job, place: JobPlace) -> None:
+    """Check the adapters of a resolved job against the models that they stand beside.
 
     Raises:
-        FileError: One has none; the field is `precision`.
+        FileError: A rank is no low one, or the reference is another model than the one that it shares.
     """
-    for sheet in sheets:
-        if job.precision not in sheet.peak_flops_per_second:
+    for role, adapter in (job.adapters or {}).items():
+        width = job.architecture(role).hidden_size
+        if adapter.rank > width:
             raise place.error(
-                "precision",
-                f"the sheet of {sheet.name} has no rate for it",
-                value=job.precision,
+                f"adapters.{role}.rank",
+                f"is larger than the model is wide ({job.architecture(role).name})",
+                value=adapter.rank,
+                allowed=f"1 to {width}",
+            )
+    shares = load_algorithm(job.algorithm).shares_reference(job)
+    if shares and job.models.get("reference", job.models["actor"]) != job.models["actor"]:
+        raise place.error(
+            "adapters.actor.shares_reference",
+            "the reference is another model than the actor, whose frozen weights it would be",
+            value=True,
+            allowed="false, or no models.reference",
+        )
+
+
+def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) -> None:
+    """Check that every device of the cluster has rates for the job's number formats.
+
+    Raises:
+        FileError: One has none; the message names the devices that have it.
+    """
+    formats = {"precision": job.precision, "rollout_precision": job.rollout_precision}
+    for sheet in sheets:
+        for field, precision in formats.items():
+            if precision is None or precision in sheet.peak_flops_per_second:
+                continue
+            having = (load_device(name) for name in device_names())
+            names = [each.name for each in having if precision in each.peak_flops_per_second]
+            raise place.error(
+                field,
+                f"the sheet of {sheet.name} has no rate for it; devices that have one: "
+                + (", ".join(names) or "none"),
+                value=precision,
                 allowed=", ".join(sheet.peak_flops_per_second),
             )

@@ -4,7 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from profiles.analytic.efficiencies import architecture_names
 from profiles.jobs.checks import (
+    check_adapters,
     check_architectures,
     check_cluster,
     check_precision,
@@ -12,22 +14,23 @@ from profiles.jobs.checks import (
     check_workload,
 )
 from profiles.jobs.hf_config import CONFIG_NAME, read_hf_config
+from profiles.jobs.nodes import on_usual_nodes
 from profiles.jobs.place import JobPlace
 from profiles.jobs.trace_lengths import read_trace
 from profiles.sheets import (
     canonical_name,
     device_names,
     engine_names,
-    load_device,
     load_engine,
     load_model,
     model_names,
+    sheet_of,
 )
-from rlplan.errors import nearest_name
-from rlplan.files.decoding import check_version, decode, load_yaml
+from rlplan.errors import FileError, nearest_name
+from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet
-from rlplan.job import JOB_VERSION, Engines, Job, NodeGroup, Pretrain, Rewards, Workload
+from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, Workload
 from rlplan.lengths import Lengths, TraceFile
 from rlplan.model import ModelArchitecture
 
@@ -78,7 +81,8 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     }
     job = replace(job, models=FrozenDict(architectures))
     check_architectures(job, place)
-    job = _on_devices(job, place)
+    check_adapters(job, place)
+    job = _on_devices(job, folder, place)
     return replace(
         job,
         prompts_file=_file(job.prompts_file, "prompts_file", folder, place, folders=True),
@@ -108,10 +112,9 @@ def _architecture(
 ) -> ModelArchitecture:
     if isinstance(model, ModelArchitecture):
         return model
-    path = folder / Path(model).expanduser()
-    local = "/" in model and (path / CONFIG_NAME).exists()
-    if not local and canonical_name("models", model) in model_names():
+    if canonical_name("models", model) in model_names():
         return load_model(model)
+    path = folder / Path(model).expanduser()
     if model and path.is_dir() and not (path / CONFIG_NAME).exists():
         problem = f"is a folder without {CONFIG_NAME}"
         raise place.error(f"models.{role}", problem, value=model)
@@ -119,21 +122,25 @@ def _architecture(
         return read_hf_config(path)
     raise place.error(
         f"models.{role}",
-        "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config",
+        "is neither a known model nor the path of a Hugging Face config",
         value=model,
         allowed=", ".join(model_names()),
         nearest=nearest_name(Path(model).name.lower(), model_names()),
     )
 
 
-def _on_devices(job: Job, place: JobPlace) -> Job:
+def _on_devices(job: Job, folder: Path, place: JobPlace) -> Job:
     """Return the job with known devices, and with the precision and engines that it leaves open."""
     check_cluster(job, place)
-    cluster = tuple(_known_group(at, group, place) for at, group in enumerate(job.cluster))
-    sheets = tuple(load_device(group.gpu) for group in cluster)
+    sheets = tuple(
+        _device(group.gpu, at, job, folder, place) for at, group in enumerate(job.cluster)
+    )
+    own = {sheet.name: sheet for sheet in sheets if sheet.name not in device_names()}
+    groups = zip(job.cluster, sheets, strict=True)
     job = replace(
         job,
-        cluster=cluster,
+        cluster=tuple(on_usual_nodes(group, sheet) for group, sheet in groups),
+        devices=FrozenDict(own) if own else None,
         precision=job.precision or sheets[0].default_precision,
         engines=_engines(job.engines, sheets[0], place),
     )
@@ -141,11 +148,29 @@ def _on_devices(job: Job, place: JobPlace) -> Job:
     return job
 
 
-def _known_group(at: int, group: NodeGroup, place: JobPlace) -> NodeGroup:
-    name = canonical_name("devices", group.gpu)
-    if name not in device_names():
-        raise place.unknown(f"cluster.{at}.gpu", "device", group.gpu, device_names())
-    return replace(group, gpu=name)
+def _device(gpu: str, at: int, job: Job, folder: Path, place: JobPlace) -> DeviceSheet:
+    """Return the sheet of a device that a job names: its own, the catalog's or a file's."""
+    name = canonical_name("devices", gpu)
+    if gpu in (job.devices or {}) or name in device_names():
+        return sheet_of(job, gpu)
+    path = folder / Path(gpu).expanduser()
+    if not path.is_file():
+        names = (*device_names(), *(job.devices or ()))
+        raise place.unknown(f"cluster.{at}.gpu", "device", gpu, names)
+    sheet = read_yaml(DeviceSheet, path)
+    if canonical_name("devices", sheet.name) in device_names():
+        problem = "is the name of a device of the catalog"
+        raise FileError(str(path), problem, field="name", value=sheet.name, allowed="another name")
+    if sheet.architecture not in architecture_names():
+        raise FileError(
+            str(path),
+            "no efficiencies are known of this architecture",
+            field="architecture",
+            value=sheet.architecture,
+            allowed=", ".join(architecture_names()),
+            nearest=nearest_name(sheet.architecture, architecture_names()),
+        )
+    return sheet
 
 
 def _engines(engines: Engines, sheet: DeviceSheet, place: JobPlace) -> Engines:

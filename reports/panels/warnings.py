@@ -6,8 +6,9 @@ ORDER = 80
 
 
 def section(subject: Subject) -> Section:
-    """Return the forecast's warnings."""
-    warnings = subject.forecast.warnings
+    """Return the forecast's warnings, and what it takes from sheets."""
+    assumed = (f"assumed: {each}" for each in subject.forecast.assumptions)
+    warnings = (*subject.forecast.warnings, *assumed)
     return Section(
         key="warnings",
         title="Warnings",

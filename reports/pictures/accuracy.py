@@ -36,13 +36,17 @@ _DECADE = 10.0
 
 def accuracy_picture(name: str, rows: Sequence[Row]) -> Picture:
     """Return the picture of a table: fitted rows hollow, rows held back filled, one colour a kind."""
-    known = [row for row in rows if row.forecast is not None]
+    known = [row for row in rows if row.error_fraction is not None]
     every = -(-len(known) // MOST_POINTS)
     return picture(
         _figure(name, known[:: max(1, every)], len(known)),
         name=f"accuracy-{_file_name(name)}",
-        title=f"{name}: forecast against measured seconds, {len(known)} rows",
+        title=f"{name}: forecast against measured {_unit(known)}, {len(known)} rows",
     )
+
+
+def _unit(rows: Sequence[Row]) -> str:
+    return rows[0].unit if rows else "seconds"
 
 
 def _file_name(name: str) -> str:
@@ -82,7 +86,7 @@ def _counted(rows: Sequence[Row], kind: str) -> str:
 
 
 def _draw_band(axes: Axes, rows: Sequence[Row]) -> None:
-    measured = [row.measured_seconds or 0.0 for row in rows]
+    measured = [row.measured or 0.0 for row in rows]
     ends = (min(measured) / _MARGIN, max(measured) * _MARGIN)
     low, high = (
         [end * factor for end in ends] for factor in (1 - BAND_FRACTION, 1 + BAND_FRACTION)
@@ -94,8 +98,8 @@ def _draw_band(axes: Axes, rows: Sequence[Row]) -> None:
 def _draw_kind(axes: Axes, rows: Sequence[Row], colour: str) -> None:
     for is_fitted in (True, False):
         chosen = [row for row in rows if row.fitted == is_fitted]
-        measured = [row.measured_seconds or 0.0 for row in chosen]
-        forecast = [row.forecast.seconds for row in chosen if row.forecast is not None]
+        measured = [row.measured or 0.0 for row in chosen]
+        forecast = [row.predicted or 0.0 for row in chosen]
         axes.plot(
             measured, forecast,
             linestyle="none", marker="o", markersize=3.4, markeredgecolor=colour,

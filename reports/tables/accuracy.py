@@ -12,6 +12,7 @@ UNKNOWN = "-"
 ROW_COLUMNS = (
     "table", "index", "label", "kind", "measured_seconds", "forecast_seconds", "error_fraction",
     "p10_seconds", "p90_seconds", "source", "outside_range", "fitted", "skipped", "note",
+    "measured_bytes", "forecast_bytes", "measured_fits", "forecast_fits",
 )  # fmt: skip
 
 
@@ -95,4 +96,8 @@ def _cells(row: Row) -> Mapping[str, object]:
         "fitted": row.fitted,
         "skipped": row.skipped,
         "note": row.note,
+        "measured_bytes": row.measured_bytes,
+        "forecast_bytes": row.forecast_bytes,
+        "measured_fits": row.measured_fits,
+        "forecast_fits": row.forecast_fits,
     }

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from reports.tables.wording import (
     interval,
-    kinds,
     layout_words,
     model_of,
     percent,
     pool_words,
     signed_percent,
 )
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
@@ -118,11 +119,10 @@ def memory_terms_table(forecast: Forecast) -> Table:
 def layout_table(plan: Plan) -> Table:
     """Return every task's pool, model and layout in words, in the dataflow's order."""
     rows = []
-    for name, kind in kinds(plan.job).items():
-        layout = plan.tasks[name]
-        role = name.partition(".")[0]
-        model = "rule" if kind == "rule" else model_of(plan.job, role)
-        rows.append((name, layout.pool, model, layout_words(layout, kind)))
+    for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job):
+        layout = plan.tasks[task.name]
+        model = model_of(plan.job, task.role) if task.has_model else "rule"
+        rows.append((task.name, layout.pool, model, layout_words(layout, task.kind)))
     return Table(columns=columns("Task", "Pool", "Model", "How it runs"), rows=tuple(rows))
 
 

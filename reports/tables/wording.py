@@ -120,7 +120,7 @@ def cluster(job: Job) -> str:
     groups = []
     for group in job.cluster:
         words = f"{counted(group.nodes, 'node')} of {group.gpus_per_node} {TIMES} {group.gpu}"
-        if group.nodes > 1:
+        if group.nodes > 1 and group.inter_node_gbps is not None:
             words += f", {group.inter_node_gbps:g} Gbit/s between nodes"
         groups.append(words)
     return "; ".join(groups)
@@ -136,7 +136,9 @@ def models(job: Job) -> str:
     """Return the models with their roles, such as `llama-2-7b (actor, critic)`."""
     roles: dict[str, list[str]] = {}
     for role in job.models:
-        roles.setdefault(model_of(job, role), []).append(role)
+        adapter = job.adapter(role)
+        words = f"{role} by adapters of rank {adapter.rank}" if adapter else role
+        roles.setdefault(model_of(job, role), []).append(words)
     return "; ".join(f"{name} ({', '.join(of)})" for name, of in roles.items())
 
 

@@ -16,7 +16,11 @@ class Row:
         index: Position of the record in the file, from 0; a record may hold several measurements.
         label: What was measured, for people ("7B TP2 PP1 DP4, micro-batch 8").
         kind: Measurements of a table that are judged apart (an operator, an engine, a system).
-        measured_seconds: None where a skipped record holds no number.
+        measured_seconds: None where a skipped record holds no number, or a row is of bytes.
+        measured_bytes: Peak memory, for rows of bytes in place of seconds.
+        forecast_bytes: What is forecast of it.
+        measured_fits: Whether what was run fitted into memory; None where that is not told.
+        forecast_fits: Whether it is forecast to fit.
         forecast: None for a skipped row.
         skipped: Why there is no forecast.
         fitted: Whether a constant of ours was fitted on this row.
@@ -30,6 +34,10 @@ class Row:
     label: str
     kind: str = ""
     measured_seconds: float | None = None
+    measured_bytes: float | None = None
+    forecast_bytes: float | None = None
+    measured_fits: bool | None = None
+    forecast_fits: bool | None = None
     forecast: Estimate | None = None
     skipped: str | None = None
     fitted: bool = False
@@ -37,11 +45,34 @@ class Row:
     interval_seconds: tuple[float, float] | None = None
 
     @property
+    def unit(self) -> str:
+        """Return the unit of the measured value."""
+        return "seconds" if self.forecast_bytes is None else "bytes"
+
+    @property
+    def measured(self) -> float | None:
+        """Return what was measured, in its unit."""
+        return self.measured_seconds if self.forecast_bytes is None else self.measured_bytes
+
+    @property
+    def predicted(self) -> float | None:
+        """Return what is forecast, in the unit of the measured value; None for a skipped row."""
+        if self.forecast_bytes is not None:
+            return self.forecast_bytes
+        return None if self.forecast is None else self.forecast.seconds
+
+    @property
     def error_fraction(self) -> float | None:
-        """Return (forecast - measured) / measured; None for a skipped row."""
-        if self.forecast is None or self.measured_seconds is None:
+        """Return (forecast - measured) / measured; None for a skipped row, or where nothing is measured."""
+        if self.predicted is None or self.measured is None:
             return None
-        return (self.forecast.seconds - self.measured_seconds) / self.measured_seconds
+        return (self.predicted - self.measured) / self.measured
+
+    @property
+    def wrong_verdict(self) -> bool:
+        """Tell whether what fitted is forecast not to fit, or the other way round."""
+        known = self.measured_fits is not None and self.forecast_fits is not None
+        return known and self.measured_fits != self.forecast_fits
 
     @property
     def inside_interval(self) -> bool | None:
@@ -60,6 +91,8 @@ class Summary:
         skipped: Rows without one.
         median_error: Median absolute error; None (as all errors) when no row has a forecast.
         bias: Mean signed error: above zero when forecasts are too long.
+        verdicts: Rows that say whether what was run fitted into memory.
+        wrong_verdicts: Those of them that are forecast otherwise.
         coverage: Share of the rows that lie inside their p10 to p90 interval.
         skipped_reasons: Skipped rows by reason.
         notes: What was searched or assumed, and for how many rows.
@@ -75,6 +108,8 @@ class Summary:
     bias: float | None
     coverage: float | None
     fitted_rows: int
+    verdicts: int
+    wrong_verdicts: int
     skipped_reasons: FrozenDict[str, int]
     notes: FrozenDict[str, int]
 

@@ -72,6 +72,7 @@ class Forecast:
         costs: What each task and transition takes, and why, in the dataflow's order.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
+        assumptions: What the job leaves open and sheets say.
     """
 
     version: Literal[1] = FORECAST_VERSION
@@ -89,7 +90,14 @@ class Forecast:
     cost_usd: float
     energy_joules: float
     warnings: tuple[str, ...]
+    assumptions: tuple[str, ...] = ()
     profile: str
+
+    @property
+    def free_fraction(self) -> float:
+        """Return the share of memory that stays free on the fullest GPU at its peak."""
+        pools = (each for each in self.memory if each.capacity_bytes)
+        return min((1 - each.gpu_peak_bytes / each.capacity_bytes for each in pools), default=1.0)
 
     @property
     def trace(self) -> Trace:

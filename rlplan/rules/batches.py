@@ -1,8 +1,14 @@
-"""Batches: the sequences of an iteration divide over updates, ranks and rounds of a pipeline."""
+"""Batches: the sequences of an iteration go to updates, ranks and rounds of a pipeline.
+
+Copies of a model share out sequences, whatever prompts they belong to, and pad where they do not divide: the
+fullest copy gets one more than others, and all wait for it.
+"""
 
 import math
 
+from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm, Task
+from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
 from rlplan.rules.layouts import divisors
 from rlplan.rules.rule import Problem, listed, rule
@@ -21,6 +27,30 @@ def divides_prompts(dp: int, work: Workload) -> bool:
 def divides_update(dp: int, algorithm: Algorithm, work: Workload) -> bool:
     """Tell whether data-parallel ranks get equal parts of an update, as updates of an iteration."""
     return learned_units(algorithm, work) % (work.updates * dp) == 0
+
+
+def batch_sequences(work: Workload, *, trains: bool) -> int:
+    """Return the sequences that copies of a model share out: of an update where it trains, else of all."""
+    return -(-work.sequences // work.updates) if trains else work.sequences
+
+
+def rank_sequences(dp: int, work: Workload, *, trains: bool) -> int:
+    """Return the sequences of the data-parallel rank that has most of them."""
+    return -(-batch_sequences(work, trains=trains) // dp)
+
+
+def divides_batch(dp: int, job: Job, *, trains: bool) -> bool:
+    """Tell whether data-parallel ranks get equal parts of a batch, prompts with all their samples."""
+    if trains:
+        return divides_update(dp, load_algorithm(job.algorithm), job.workload)
+    return divides_prompts(dp, job.workload)
+
+
+def shares_batch(dp: int, engine: EngineSheet, job: Job, *, trains: bool) -> bool:
+    """Tell whether an engine shares a batch out to so many data-parallel ranks."""
+    if engine.equal_batches and not divides_batch(dp, job, trains=trains):
+        return False
+    return dp <= batch_sequences(job.workload, trains=trains)
 
 
 def fills_rounds(num_micro_batches: int, pp: int) -> bool:
@@ -43,20 +73,37 @@ def updates_divide_the_batch(job: Job, algorithm: Algorithm) -> Problem | None:
 
 
 @rule("task")
-def dp_divides_the_batch(task: Task, dp: int, job: Job, algorithm: Algorithm) -> Problem | None:
-    """Give every copy of the model equally much of the batch, so that none waits for another."""
-    work = job.workload
-    if not task.trains:
-        units, name = work.prompts, "prompts of an iteration"
-        divides = divides_prompts(dp, work)
-    else:
+def every_copy_has_a_sequence(task: Task, dp: int, job: Job) -> Problem | None:
+    """Give every copy of the model something to do."""
+    count = batch_sequences(job.workload, trains=task.trains)
+    if dp <= count or not task.has_model:
+        return None
+    whole = "an update" if task.trains else "an iteration"
+    words = f"has more ranks than the {count} sequences of {whole}"
+    return Problem("dp", words, dp, f"at most {count}")
+
+
+@rule("task")
+def dp_divides_the_batch(task: Task, dp: int, job: Job, engine: EngineSheet) -> Problem | None:
+    """Give every copy of the model equally much of the batch where its engine does not pad."""
+    problem = unequal_parts(task, dp, job) if engine.equal_batches else None
+    if problem is None:
+        return None
+    words, allowed = problem
+    return Problem("dp", f"{words}, and engine {engine.name} does not pad", dp, allowed)
+
+
+def unequal_parts(task: Task, dp: int, job: Job) -> tuple[str, str] | None:
+    """Return in words what data-parallel ranks cannot share equally, and the sizes that can; else None."""
+    work, algorithm = job.workload, load_algorithm(job.algorithm)
+    if divides_batch(dp, job, trains=task.trains):
+        return None
+    units, name = work.prompts, "prompts of an iteration"
+    if task.trains:
         units = learned_units(algorithm, work) // work.updates
         name = f"{'prompts' if algorithm.groups else 'sequences'} of an update"
-        divides = divides_update(dp, algorithm, work)
-    if divides:
-        return None
     allowed = listed(size for size in divisors(units) if size <= job.gpus)
-    return Problem("dp", f"does not divide the {units} {name}", dp, allowed)
+    return f"does not divide the {units} {name}", allowed
 
 
 @rule("task")
@@ -64,12 +111,16 @@ def chunks_take_whole_rounds(
     task: Task, chunks: int, pp: int, dp: int, micro_batch: int, job: Job
 ) -> Problem | None:
     """Keep an interleaved pipeline full: it takes micro-batches by rounds of all its stages."""
-    work = job.workload
-    count = math.ceil(work.sequences // (work.updates * dp) / micro_batch)
+    count = math.ceil(rank_sequences(dp, job.workload, trains=True) / micro_batch)
     if chunks == 1 or not task.trains or fills_rounds(count, pp):
         return None
     words = f"needs micro-batches in rounds of all {pp} stages, and a rank has {count}"
     return Problem("chunks", words, chunks, "1")
 
 
-RULES = (updates_divide_the_batch, dp_divides_the_batch, chunks_take_whole_rounds)
+RULES = (
+    updates_divide_the_batch,
+    every_copy_has_a_sequence,
+    dp_divides_the_batch,
+    chunks_take_whole_rounds,
+)

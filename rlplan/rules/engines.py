@@ -3,8 +3,9 @@
 from rlplan.dataflow import Task
 from rlplan.errors import nearest_name
 from rlplan.hardware import EngineSheet
+from rlplan.model import ModelArchitecture
 from rlplan.plan import Recompute
-from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.rules.layouts import FULLY_SHARDED, cut_heads, divides_heads
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.rules.situations import Engines, Layout
 
@@ -55,6 +56,19 @@ def engine_runs_the_sizes(layout: Layout, engine: EngineSheet) -> Problem | None
 
 
 @rule("task")
+def engine_replicates_kv_heads(
+    tp: int, model: ModelArchitecture, engine: EngineSheet
+) -> Problem | None:
+    """Cut between KV heads where the engine gives no rank a copy of another's."""
+    if engine.replicates_kv_heads or divides_heads(tp, model):
+        return None
+    if not divides_heads(tp, model, replicated=True):
+        return None  # the rule of heads says so, whatever the engine
+    words, allowed = cut_heads(model, replicated=False)
+    return Problem("tp", f"{words}, and engine {engine.name} copies none", tp, allowed)
+
+
+@rule("task")
 def zero_stage_is_offered(
     task: Task, zero: int, engine_name: str, zero_stages: tuple[int, ...]
 ) -> Problem | None:
@@ -90,6 +104,7 @@ def engine_interleaves(chunks: int, engine: EngineSheet) -> Problem | None:
 RULES = (
     engine_has_a_sheet,
     engine_runs_the_sizes,
+    engine_replicates_kv_heads,
     zero_stage_is_offered,
     recomputation_is_offered,
     engine_interleaves,

@@ -5,6 +5,7 @@ from math import isqrt, prod
 from typing import Final
 
 from rlplan.dataflow import Task
+from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.rules.situations import SIZES, Layout, Pool
@@ -19,9 +20,14 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // size for size in small)}))
 
 
-def divides_heads(tp: int, model: ModelArchitecture) -> bool:
-    """Tell whether tensor parallelism of a size cuts between attention heads."""
-    return model.num_heads % tp == 0 and model.num_kv_heads % tp == 0
+def divides_heads(tp: int, model: ModelArchitecture, *, replicated: bool = False) -> bool:
+    """Tell whether tensor parallelism of a size cuts between attention heads.
+
+    Args:
+        replicated: Whether ranks beyond the KV heads may share copies of them, equally many each.
+    """
+    shared = replicated and tp % model.num_kv_heads == 0
+    return model.num_heads % tp == 0 and (model.num_kv_heads % tp == 0 or shared)
 
 
 def divides_mlp(tp: int, model: ModelArchitecture) -> bool:
@@ -46,15 +52,22 @@ def divides_experts(ep: int, model: ModelArchitecture) -> bool:
 
 @rule("task")
 def tp_divides_the_heads(tp: int, model: ModelArchitecture) -> Problem | None:
-    """Compute a head on one rank, with the keys and values that it reads."""
-    if divides_heads(tp, model):
+    """Compute a head on one rank, with the keys and values that it reads or a copy of them."""
+    if divides_heads(tp, model, replicated=True):
         return None
+    words, allowed = cut_heads(model, replicated=True)
+    return Problem("tp", words, tp, allowed)
+
+
+def cut_heads(model: ModelArchitecture, *, replicated: bool) -> tuple[str, str]:
+    """Return in words what a tensor-parallel size cuts through, and the sizes that do not."""
     words = (
         f"does not divide the {model.num_heads} heads and {model.num_kv_heads} KV heads of "
         f"{model.name}"
     )
-    sizes = (size for size in divisors(model.num_heads) if divides_heads(size, model))
-    return Problem("tp", words, tp, listed(sizes))
+    sizes = divisors(model.num_heads)
+    fit = (size for size in sizes if divides_heads(size, model, replicated=replicated))
+    return words, listed(fit)
 
 
 @rule("task")
@@ -70,9 +83,9 @@ def tp_divides_the_mlp(tp: int, model: ModelArchitecture) -> Problem | None:
 
 
 @rule("task")
-def tp_stays_in_a_node(tp: int, gpus_per_node: int) -> Problem | None:
-    """Keep the exchanges of every layer on the fast links inside a node."""
-    if tp <= gpus_per_node:
+def tp_stays_in_a_node(tp: int, gpus_per_node: int, engine: EngineSheet) -> Problem | None:
+    """Keep the exchanges of every layer on the fast links inside a node, where the engine wants it."""
+    if tp <= gpus_per_node or engine.tp_leaves_nodes:
         return None
     return Problem("tp", "leaves the node", tp, f"at most {gpus_per_node} (GPUs per node)")
 

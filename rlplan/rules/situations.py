@@ -145,7 +145,7 @@ def _of_task(
     if not task.has_model or (pool is not None and pool.device == HOST_DEVICE):
         return values
     device = pool.device if pool is not None else None
-    nodes = [group.gpus_per_node for group in job.cluster if device in (None, group.gpu)]
+    nodes = [group.linked_gpus for group in job.cluster if device in (None, group.gpu)]
     usual = job.engines.generate if task.generates else job.engines.train
     name = layout.engine if layout.engine is not None else usual
     engine = engines.get(name) if engines is not None and name is not None else None

@@ -63,6 +63,9 @@ def command(
         if any(each.skipped for each in summaries):
             print_table("Rows without a forecast", skipped_table(summaries))
         for summary in summaries:
+            if summary.verdicts:
+                right = summary.verdicts - summary.wrong_verdicts
+                say(f"{summary.table}: fits or not, right in {right} of {summary.verdicts} rows")
             for note, count in summary.notes.items():
                 say(f"{summary.table}: {note} ({count} rows)")
     if report is not None:

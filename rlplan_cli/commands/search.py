@@ -205,5 +205,8 @@ def _print(found: SearchResult, job: Job) -> None:
     say(
         f"best: {best.plan.placement}, {worth}"
         f"{show_seconds(best.forecast.iteration_seconds)} an iteration; "
-        f"gap {found.gap:.2%}; searched in {show_seconds(found.search_seconds)}"
+        f"gap {found.gap:.2%}; searched in {show_seconds(found.search_seconds)}; "
+        f"{best.forecast.free_fraction:.0%} of memory stays free on the fullest GPU"
     )
+    for assumption in best.forecast.assumptions:
+        say(f"assumed: {assumption}")

@@ -83,6 +83,8 @@ def _print(forecast: Forecast) -> None:
         f"{forecast.tokens_per_second:,.0f} tokens/s, {forecast.cost_usd:.4f} USD, "
         f"{show_joules(forecast.energy_joules)}"
     )
+    for assumption in forecast.assumptions:
+        say(f"assumed: {assumption}")
     for warning in forecast.warnings:
         say(f"warning: {warning}")
     for reason in forecast.infeasible_reasons:

@@ -9,10 +9,11 @@ import math
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass, PassName
+from rlplan.rules.batches import rank_sequences
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_of
 from simulator.placed.task import PlacedTask
-from simulator.workload.sequences import local_sequences, micro_batch_of, micro_batches
+from simulator.workload.sequences import micro_batch_of, micro_batches
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 
@@ -24,6 +25,8 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
     """
     if placed.device.profile is None or not is_plain(placed.layout):
         return None
+    if placed.adapter is not None:
+        return None  # no probe has adapters
     work = _passes(placed, "train" if placed.trains else "infer")
     if work is None:
         return None
@@ -115,7 +118,7 @@ def _uneven(placed: PlacedTask, work: Estimate) -> Estimate:
 
 def _experience(placed: PlacedTask) -> Estimate:
     """Return seconds of rewards and advantages; the engine's host work where nobody measured them."""
-    rows = local_sequences(placed.job, placed.layout.dp)
+    rows = rank_sequences(placed.layout.dp, placed.workload, trains=False)
     tokens = round(placed.statistics.mean_tokens)
     measured = _seconds_at_once(placed, "experience", sequences=rows, tokens=tokens)
     if measured is not None:

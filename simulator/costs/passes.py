@@ -6,6 +6,7 @@ import numpy as np
 
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.operators import FP32_BYTES
+from rlplan.precision import WIDE
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.costs.estimates import Estimates, constant, either, estimates_by
 from simulator.costs.pipeline import MicroBatches, Parts, micro_batches_of, pipeline_parts
@@ -81,9 +82,9 @@ def _hideable(table: PlacedTasks, batches: MicroBatches) -> Estimates:
 def _optimizer_step(placed: PlacedTask) -> Estimate:
     """Return seconds of one optimizer step on the local shard, with the gradients' norm before it."""
     setting = setting_of(placed)
-    local = -(-placed.parameters // _stepping_ranks(placed))
+    local = -(-placed.trained_parameters // _stepping_ranks(placed))
     norm = setting.device.memory_bound(local * placed.formats.gradient_bytes)
-    step = setting.device.optimizer_step(local, placed.precision) + norm
+    step = setting.device.optimizer_step(local, WIDE[placed.precision]) + norm
     return step * (1 / setting.kernels.optimizer_rate) + _norm_sum(placed, setting)
 
 
@@ -111,6 +112,6 @@ def _weights_from_host(placed: PlacedTask) -> Estimate:
 
 
 def _states_from_and_to_host(placed: PlacedTask) -> Estimate:
-    states = placed.parameters * placed.formats.optimizer_bytes // _stepping_ranks(placed)
+    states = placed.trained_parameters * placed.formats.optimizer_bytes // _stepping_ranks(placed)
     device = placed.device
     return device.copy(states, "host_to_device") + device.copy(states, "device_to_host")

@@ -1,10 +1,11 @@
 """What operators take in one setting: seconds by the facts of the device, remembered per layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from profiles.facts import DeviceFacts
+from rlplan.adapter import Adapter
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import USUAL_KERNELS, EngineSheet, KernelRates
 from rlplan.model import Head, ModelArchitecture
@@ -17,29 +18,29 @@ from rlplan.operators import (
     Gemm,
     Operator,
     Operators,
-    Scan,
     Shard,
 )
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, Precision
+from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
 from simulator.costs.kernels import (
     fallback_launch_seconds,
     fused_attention_seconds,
-    scan_seconds,
     unfused_attention_seconds,
 )
+from simulator.model.adapters import frozen
 from simulator.model.derived import (
     backward_operators,
     gradient_accumulation,
     kernels_of,
     recomputed_operators,
+    with_casts,
 )
 from simulator.model.operators import embedding_operators, head_operators, layer_operators
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask, shard_of
 
 Part = Literal["layer", "embedding", "head", "sampling head"]
-Direction = Literal["forward", "backward", "selective", "alternate", "full", "none"]
+Direction = Literal["forward", "backward", "selective", "alternate", "full", "full-offload", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,9 @@ class Setting:
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
+        adapter: What is trained in place of the model's own weights, which are frozen.
+        casts: Whether kernels of their own quantise the inputs of a layer's products.
+        cache_value_bytes: Bytes of one value in the KV cache; 0 is those of the engine, or of `precision`.
     """
 
     device: DeviceFacts
@@ -66,6 +70,9 @@ class Setting:
     launches_hide: bool = True
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
+    adapter: Adapter | None = None
+    casts: bool = False
+    cache_value_bytes: int = 0
 
     def collective(
         self, kind: CollectiveKind, num_bytes: float, ranks: int, stride: int
@@ -131,11 +138,20 @@ NOTHING = PassSeconds()
 
 def setting_of(placed: PlacedTask) -> Setting:
     """Return the setting in which a task's operators run."""
-    return setting_on(placed.layout, placed.engine, placed.device, placed.site, placed.precision)
+    sizes = (placed.layout, placed.engine, placed.device, placed.site, placed.precision)
+    kept = placed.cache_value_bytes if placed.task.kind == "generate" else 0
+    return setting_on(*sizes, adapter=placed.adapter, cache_value_bytes=kept)
 
 
 def setting_on(
-    layout: TaskPlan, engine: EngineSheet, device: DeviceFacts, site: Site, precision: Precision
+    layout: TaskPlan,
+    engine: EngineSheet,
+    device: DeviceFacts,
+    site: Site,
+    precision: Precision,
+    *,
+    adapter: Adapter | None = None,
+    cache_value_bytes: int = 0,
 ) -> Setting:
     """Return the setting in which operators run.
 
@@ -143,6 +159,8 @@ def setting_on(
     what is remembered of their layers.
     """
     per_node = site.gpus_per_node
+    if engine.narrow_products:
+        precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
         device=device,
         site=Site(site.device, per_node, per_node, site.inter_node_bytes_per_second),
@@ -155,6 +173,9 @@ def setting_on(
         launches_hide=engine.launches_hide,
         kernels=engine.kernels,
         splits_sends=engine.splits_sends,
+        adapter=adapter,
+        casts=precision in SCALE_BYTES and engine.role == "train",
+        cache_value_bytes=cache_value_bytes,
     )
 
 
@@ -173,6 +194,8 @@ def pass_seconds(
         direction: `forward`, `backward`, or what a recomputation mode repeats of the forward pass.
     """
     forward = _operators(setting, model, part, batch, head)
+    if part == "embedding" and direction == "backward" and setting.adapter is not None:
+        return NOTHING  # nothing below a frozen embedding has a gradient
     if direction == "forward":
         operators = forward
     elif direction == "backward":
@@ -208,11 +231,13 @@ def _operators(
     setting: Setting, model: ModelArchitecture, part: Part, batch: Batch, head: Head
 ) -> Operators:
     if part == "layer":
-        return layer_operators(model, setting.shard, batch)
+        operators = layer_operators(model, setting.shard, batch, setting.adapter)
+        return with_casts(operators, setting.shard.value_bytes) if setting.casts else operators
     if part == "embedding":
         return embedding_operators(model, setting.shard, batch)
     sampling = part == "sampling head"
-    return head_operators(model, setting.shard, batch, head, sampling=sampling)
+    operators = head_operators(model, setting.shard, batch, head, sampling=sampling)
+    return operators if setting.adapter is None else frozen(operators)
 
 
 def _accumulated(
@@ -239,6 +264,8 @@ def price(
     """
     own = [each for each in operators if not isinstance(each, Collective)]
     rates = setting.kernels
+    if part in ("head", "sampling head"):
+        setting = in_wide_format(setting)
     small = rates.logits_rate if part == "head" else rates.elementwise_rate
     compute = total(_seconds(setting, operator, backward, small) for operator in own)
     if part == "layer" and rates.layer_gap_seconds and own:
@@ -251,6 +278,12 @@ def price(
     return PassSeconds(compute, total(_exchange(setting, each) for each in shared))
 
 
+def in_wide_format(setting: Setting) -> Setting:
+    """Return the setting of what is not quantised beside products of a narrow format."""
+    precision = WIDE[setting.precision]
+    return setting if precision == setting.precision else replace(setting, precision=precision)
+
+
 def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: float) -> Estimate:
     device, rates = setting.device, setting.kernels
     if isinstance(operator, Gemm):
@@ -261,12 +294,11 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
     if isinstance(operator, Elementwise):
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
         return moved if small_rate == 1 else moved * (1 / small_rate)
-    if isinstance(operator, Scan):
-        return scan_seconds(device, operator, setting.precision, backward)
     assert isinstance(operator, Attention)
+    precision = WIDE[setting.precision]
     if setting.fused_attention:
-        return fused_attention_seconds(device, rates, operator, setting.precision, backward)
-    return unfused_attention_seconds(device, rates, operator, setting.precision, backward)
+        return fused_attention_seconds(device, rates, operator, precision, backward)
+    return unfused_attention_seconds(device, rates, operator, precision, backward)
 
 
 def _exchange(setting: Setting, operator: Collective) -> Estimate:

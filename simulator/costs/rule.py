@@ -1,18 +1,18 @@
 """Rule tasks: a reward function on CPU workers."""
 
+import math
+
 from rlplan.estimate import ZERO
 from rlplan.plan import HOST_DEVICE
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import data_bytes
 from simulator.placed.task import PlacedTask
-from simulator.workload.sequences import local_sequences
 
 
 def rule_cost(placed: PlacedTask) -> TaskCost:
     """Return what the job's functions cost: seconds per sample, samples spread over the workers.
 
-    Raises:
-        MissingFactError: The job says no time per sample and the profile has none.
+    A function sees one response at a time, so that the samples of a prompt may be on several workers.
     """
     job, site = placed.job, placed.site
     assert job.rewards is not None, "a rule task comes with rewards"
@@ -20,6 +20,6 @@ def rule_cost(placed: PlacedTask) -> TaskCost:
     device = placed.facts.device(job.cluster[0].gpu if site.device == HOST_DEVICE else site.device)
     functions = (job.rewards.function, job.rewards.cost_function)
     each = sum((device.call(kind=f"rule:{name}") for name in functions if name), ZERO)
-    samples = local_sequences(job, site.gpus)
+    samples = math.ceil(job.workload.sequences / site.gpus)
     num_bytes = data_bytes(placed.task.inputs, job.workload) // site.gpus
     return cost_of({"reward function": each * samples, "call overhead": device.call(num_bytes)})

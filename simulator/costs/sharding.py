@@ -44,7 +44,11 @@ def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
         return ZERO, ZERO
     sizes = placed.formats
     wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
-    gradients, weights = placed.parameters * wire_bytes, placed.parameters * sizes.weight_bytes
+    gradients = placed.trained_parameters * wire_bytes
+    gathered = placed.trained_parameters  # what was stepped; frozen weights are where they were
+    if layout.zero == FULLY_SHARDED:
+        gathered = placed.parameters + placed.adapter_parameters
+    weights = gathered * sizes.weight_bytes
     if layout.zero == 0:
         return setting.collective("all_reduce", gradients, ranks, stride), ZERO
     reduced = setting.collective("reduce_scatter", gradients, ranks, stride)
@@ -61,7 +65,7 @@ def _weight_gather(placed: PlacedTask) -> Estimate:
     layout, ranks = placed.layout, placed.state_ranks
     if layout.zero < FULLY_SHARDED or ranks == 1:
         return ZERO
-    weights = placed.parameters * placed.formats.weight_bytes
+    weights = (placed.parameters + placed.adapter_parameters) * placed.formats.weight_bytes
     return setting_of(placed).collective("all_gather", weights, ranks, layout.tp * layout.pp)
 
 

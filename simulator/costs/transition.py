@@ -9,12 +9,12 @@ from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.hardware import TransitionSheet
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.parts import num_parameters
-from rlplan.plan import TaskPlan
+from rlplan.precision import PRECISIONS, is_narrow
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
 from simulator.costs.taskcost import TaskCost, cost_of, times
-from simulator.model.weights import expert_parameters
+from simulator.model.weights import adapter_shard, expert_parameters, largest_shard_bytes
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
@@ -31,7 +31,7 @@ def volume_of(transition: PlacedTransition) -> TransitionVolume:
         pp_gen=generate.pp,
         sharded=train.zero == FULLY_SHARDED,
     )
-    return _volume(transition.name, model_bytes_of(transition.train), shape)
+    return _volume(transition.name, moved_bytes(transition), shape)
 
 
 @lru_cache(maxsize=65536)
@@ -39,8 +39,13 @@ def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVo
     return transition_volume(name, model_bytes, shape)
 
 
-def model_bytes_of(placed: PlacedTask) -> int:
-    """Return the bytes of a task's whole model."""
+def moved_bytes(transition: PlacedTransition) -> int:
+    """Return the bytes of what a transition brings: a whole model, or its adapters."""
+    placed, generate = transition.train, transition.generate
+    if generate.adapter is not None:
+        return adapter_shard(placed.model, generate.adapter, tp=1) * placed.formats.weight_bytes
+    if placed.job.quantised_at == "sender":
+        return largest_shard_bytes(placed.model, 1, 1, 1, generate.precision)
     return num_parameters(placed.model) * placed.formats.weight_bytes
 
 
@@ -63,14 +68,14 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
 def _once(transition: PlacedTransition) -> TaskCost:
     """Return what one transition costs."""
     train, generate = transition.train, transition.generate
-    if transition.same_pool and _shares_weights(train.layout, generate.layout):
+    if transition.shares_weights:
         return cost_of({})
     measured = _measured(transition)
     if measured is not None:
         return cost_of({"weight sync": measured})
-    model_bytes, volume = model_bytes_of(train), volume_of(transition)
+    model_bytes, volume = moved_bytes(transition), volume_of(transition)
     received = max(0.0, volume.received_bytes)
-    parts: dict[str, Estimate] = {}
+    parts: dict[str, Estimate] = _own_weights(transition)
     if train.layout.zero < FULLY_SHARDED:  # else they come with all other weights
         parts["expert gather"] = _gather_experts(transition)
     if not TRANSFERS.load(transition.name).gathers_shards:
@@ -106,9 +111,22 @@ def _software(
     )
 
 
-def _shares_weights(train: TaskPlan, generate: TaskPlan) -> bool:
-    same = (train.tp, train.pp) == (generate.tp, generate.pp)
-    return same and train.zero < FULLY_SHARDED and train.ep <= generate.ep
+def _own_weights(transition: PlacedTransition) -> dict[str, Estimate]:
+    """Return seconds of what makes weights that are the engine's own, or brings them back."""
+    train, generate = transition.train, transition.generate
+    if transition.moves_adapter:
+        away = generate.weight_bytes if transition.same_pool else 0
+        return {"weights from host": generate.device.copy(away, "host_to_device") if away else ZERO}
+    parts: dict[str, Estimate] = {}
+    if train.adapter is not None:
+        # Each frozen weight is read, and the sum with its adapter's product written.
+        parts["adapter merge"] = train.device.memory_bound(2 * train.weight_bytes)
+    if is_narrow(generate.precision):
+        # A block's weights are read for its largest value and for the quotients, which are written.
+        at_work = train if train.job.quantised_at == "sender" else generate
+        num_bytes = 2 * train.formats.weight_bytes + PRECISIONS[generate.precision].weight_bytes
+        parts["quantisation"] = at_work.device.memory_bound(at_work.parameters * num_bytes)
+    return parts
 
 
 def _measured(transition: PlacedTransition) -> Estimate | None:
@@ -116,6 +134,8 @@ def _measured(transition: PlacedTransition) -> Estimate | None:
     train, generate = transition.train.layout, transition.generate.layout
     if transition.same_pool or train.pp * generate.pp > 1 or train.ep > generate.ep:
         return None
+    if transition.keeps_own_weights:
+        return None  # no probe has adapters or quantises
     placed = transition.generate
     return placed.device.model_pass(
         ModelPass(
@@ -157,6 +177,8 @@ def lacking_expert_bytes(transition: PlacedTransition) -> int:
     """
     placed = transition.train
     train, generate = placed.layout, transition.generate.layout
+    if transition.moves_adapter:
+        return 0
     lacking = max(0, train.ep // generate.ep - 1)
     held = expert_parameters(placed.model, train.tp, train.pp, train.ep)
     return lacking * held * placed.formats.weight_bytes

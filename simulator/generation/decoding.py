@@ -102,7 +102,7 @@ class ReplicaSteps:
 def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
     """Return a replica's steps by measured passes, or None where they are missing."""
     setting = replica.setting
-    if setting.pp * setting.shard.cp * setting.shard.ep > 1:
+    if setting.pp * setting.shard.cp * setting.shard.ep > 1 or setting.adapter is not None:
         return None
 
     def look_up(name: PassName, sequences: int, tokens: int) -> Estimate | None:

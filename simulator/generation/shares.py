@@ -24,7 +24,7 @@ def longest_shares(
     every layout and on any machine.
 
     Args:
-        block: Samples of one prompt, which stay together.
+        block: Samples of one prompt, which follow one another.
         wave: Sequences that begin together and wait for their longest response; 0 where they do not.
     """
     workload = statistics.workload
@@ -55,11 +55,11 @@ def _last(
 ) -> tuple[Share, ...]:
     """Return the shares with most tokens and with the longest response, or with the longest waves.
 
-    Prompts are dealt out in runs, whole blocks of samples of one prompt, as the executor deals them.
+    Sequences are dealt out in runs of equal numbers, or of one more on the first replicas; the samples of
+    a prompt follow one another.
     """
     prompts = np.repeat(each, block)
-    blocks = np.arange(len(prompts)).reshape(-1, block)
-    dealt = [rows.ravel() for rows in np.array_split(blocks, replicas) if rows.size]
+    dealt = [rows for rows in np.array_split(np.arange(len(prompts)), replicas) if rows.size]
     if wave:
         last = [max(dealt, key=lambda rows: float(wave_tops(responses[rows], wave).sum()))]
     else:

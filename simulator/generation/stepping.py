@@ -8,17 +8,16 @@ the device's operators into its own kernels.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture, layer_kinds
-from rlplan.operators import Attention, Batch, Collective, Operator, Operators, Scan
-from rlplan.parts import attention_core, read_bytes, state_bytes
-from rlplan.precision import PRECISIONS, Precision
-from simulator.costs.pricing import Setting, price
+from rlplan.operators import Attention, Batch, Collective, Operator, Operators
+from rlplan.parts import attention_core, cached_values_per_token
+from simulator.costs.pricing import Setting, in_wide_format, price
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
 from simulator.generation.setting import ReplicaSetting
 from simulator.model.derived import kernels_of
@@ -142,9 +141,11 @@ class EngineSteps:
         """Return what everything but attention and output head takes for so many tokens."""
         tokens = max(1, tokens)
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
-        shard = self.setting.shard
+        shard, adapter = self.setting.shard, self.setting.adapter
         gap = Estimate(self.engine.kernels.layer_gap_seconds, 0.0, Source.FITTED)
-        layers = self._layers(lambda kind: self._price(layer_operators(kind, shard, batch)) + gap)
+        layers = self._layers(
+            lambda kind: self._price(layer_operators(kind, shard, batch, adapter)) + gap
+        )
         first = self._price(embedding_operators(self.model, shard, batch))
         num_bytes = tokens * self.model.hidden_size * shard.value_bytes
         return layers + first + self.setting.send(num_bytes)
@@ -153,7 +154,7 @@ class EngineSteps:
         """Return what the output head and sampling take for so many tokens."""
         tokens = max(1, tokens)
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=tokens)
-        setting = replace(self.setting, precision=wide(self.setting.precision))
+        setting = in_wide_format(self.setting)
         operators = head_operators(self.model, setting.shard, batch, "lm", sampling=True)
         return self._price(operators, setting)
 
@@ -163,19 +164,16 @@ class EngineSteps:
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
         tp, device = self.setting.shard.tp, self.setting.device
-        value_bytes = cache_value_bytes(self.engine, self.setting.precision)
+        value_bytes = self.setting.cache_value_bytes or cache_value_bytes(
+            self.engine, self.setting.precision
+        )
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
-            num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
-            return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+            values = running * cached * cached_values_per_token(kind, tp)
+            return Estimate(values * value_bytes / rate, 0.0, Source.FITTED)
 
-        def core(kind: ModelArchitecture) -> Estimate:
-            # States are read and written whole for every sequence.
-            sequences = running if state_bytes(kind, tp, value_bytes) else 1
-            return self._attention(kind, sequences, 1, 1) + reading(kind)
-
-        return self._layers(core)
+        return self._layers(lambda kind: self._attention(kind, 1, 1, 1) + reading(kind))
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
@@ -220,11 +218,11 @@ class EngineSteps:
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
     ) -> Estimate:
         sizes = (self.setting.shard.tp, max(1, sequences), max(1, tokens), cached)
-        setting = replace(self.setting, precision=wide(self.setting.precision))
+        setting = in_wide_format(self.setting)
         return price(setting, attention_core(kind, *sizes), part="embedding").total
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
-        own = [each for each in operators if not isinstance(each, Attention | Scan)]
+        own = [each for each in operators if not isinstance(each, Attention)]
         return total(self._seconds(each, setting or self.setting) for each in own)
 
     def _seconds(self, operator: Operator, setting: Setting) -> Estimate:
@@ -247,16 +245,4 @@ class EngineSteps:
 
 def engine_steps(replica: ReplicaSetting) -> EngineSteps:
     """Return the parts of a replica's steps, by operators' times and the engine's constants."""
-    setting = replica.setting
-    value_bytes = PRECISIONS[wide(setting.precision)].weight_bytes
-    shard = replace(setting.shard, value_bytes=value_bytes)
-    return EngineSteps(replica.model, replica.engine, replace(setting, shard=shard))
-
-
-def wide(precision: Precision) -> Precision:
-    """Return the format of what an fp8 engine does not quantise.
-
-    Activations between kernels, attention scores, embedding and output head stay in 16 bits
-    (TensorRT-LLM's and vLLM's fp8 recipes leave `lm_head` out).
-    """
-    return "bf16" if precision == "fp8" else precision
+    return EngineSteps(replica.model, replica.engine, replica.setting)

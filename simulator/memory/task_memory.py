@@ -5,43 +5,43 @@ tasks that infer or train are worked out for many layouts at once; a single one 
 """
 
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.model import layer_kinds
+from rlplan.precision import is_narrow
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.generation.waves import most_prompts
+from simulator.memory.states import (
+    GATHERED_LAYERS,
+    GRADIENTS_SHARDED,
+    StageStates,
+    states_of_stages,
+)
+from simulator.memory.working import (
+    ACTIVATIONS,
+    FRAGMENTATION,
+    LOGITS,
+    WORKING_COLUMNS,
+    ManyTerms,
+    micro_batch_bytes,
+    working_terms,
+)
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import (
-    kinds_of_stages,
-    largest_shard,
     layer_parameters,
-    shard_parameters,
 )
-from simulator.placed.columns import Floats, Ints
+from simulator.placed.columns import Ints, whole
 from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.workload.shared_prompts import least_shared_tokens, samples_sharing
+from simulator.workload.shared_prompts import samples_sharing
 
-# Share of activations and logits that is lost between blocks of PyTorch's caching allocator: 15 %
-# on average and up to 33 % were measured in training (Guo et al. 2024, GMLake, arXiv:2401.08156,
-# abstract); expandable segments, the usual setting since, give back part of it.
-FRAGMENTATION_FRACTION = 0.10
-
-# Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
-GATHERED_LAYERS = 2
-
-GRADIENTS_SHARDED = 2  # the ZeRO stage from which on gradients are kept sharded
-
-ACTIVATIONS = "activations"
 CONTEXT = "context and libraries"
-FRAGMENTATION = "fragmentation margin"
 KV_CACHE = "KV cache"
-LOGITS = "logits"
+QUANTISED = "quantised weights"
 
 Terms = dict[str, int]
-ManyTerms = dict[str, Ints]
 EMPTY: FrozenDict[str, int] = FrozenDict()
 
 
@@ -115,11 +115,10 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
 
     It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters.
     """
-    shards = _whole(table.by(("tp", "pp", "ep"), _stage_shards))
-    names = ("tp", "cp", "ep", "dp", "micro_batch", "recompute")
-    working = _whole(table.by(names, _micro_batch_bytes))
-    candidates = shards.reshape(-1, len(working) + 1, len(table))
-    return reduce(_fuller, (_stage_memory(table, candidate, working) for candidate in candidates))
+    working = whole(table.by(WORKING_COLUMNS, micro_batch_bytes))
+    kinds = len(layer_kinds(table.any.model).models)
+    stages = states_of_stages(table, kinds)
+    return reduce(_fuller, (_stage_memory(table, stage, working) for stage in stages))
 
 
 def _fuller(one: LayoutMemory, other: LayoutMemory) -> LayoutMemory:
@@ -135,117 +134,43 @@ def _fuller(one: LayoutMemory, other: LayoutMemory) -> LayoutMemory:
     )
 
 
-def _stage_memory(table: PlacedTasks, shard: Ints, working: Ints) -> LayoutMemory:
+def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> LayoutMemory:
     """Return what one GPU of a pipeline stage of each layout holds.
 
     Args:
-        shard: As `_stage_shards` has one stage, shape (3 + kinds of layers, layouts).
-        working: As `_micro_batch_bytes` has them, shape (2 + kinds of layers, layouts).
+        working: As `micro_batch_bytes` has them, shape (3 + kinds of layers, layouts).
     """
-    columns, any_, sizes = table.columns, table.any, table.any.formats
-    stage, parameters, gathered, *layers = shard
-    ranks, zero, away = columns.state_ranks, columns.zero, columns.offload > 0
-    sharded = -(-parameters // ranks)
-    weights = np.where(zero == FULLY_SHARDED, sharded, parameters) * sizes.weight_bytes
-    stays = np.ones_like(away) if any_.trains else ~away
-    gathers = (zero == FULLY_SHARDED) & (ranks > 1)
+    columns, any_ = table.columns, table.any
     term = weights_term(any_.task.role)
+    away = columns.offload > 0
+    weights = states.weights(table)
+    stays = np.ones_like(away) if any_.trains else ~away
     resident: ManyTerms = {term: np.where(stays, weights, 0)}
     transient: ManyTerms = {
         term: np.where(stays, 0, weights),
-        "gathered weights": np.where(gathers, gathered * sizes.weight_bytes, 0),
+        "gathered weights": states.gathered(table),
     }
+    stepped = np.zeros_like(states.parameters)
+    if is_narrow(any_.precision) and not any_.engine.narrow_products:
+        transient[QUANTISED] = states.quantised(table)
     if any_.trains:
-        role = any_.task.role
-        shared = np.where(zero >= GRADIENTS_SHARDED, sharded, parameters)
+        stepped = states.stepped(table)
+        role, sizes = any_.task.role, any_.stored
+        if any_.adapter is not None:
+            held = np.where(columns.zero == FULLY_SHARDED, stepped, states.trained)
+            resident[f"{role} adapters"] = held * sizes.weight_bytes
+        sharded = np.where(columns.zero >= GRADIENTS_SHARDED, stepped, states.trained)
         gradients = resident if any_.engine.keeps_gradients else transient
-        gradients[f"{role} gradients"] = shared * sizes.gradient_bytes
+        gradients[f"{role} gradients"] = sharded * sizes.gradient_bytes
+        transient["gradients before they are reduced"] = states.unreduced(table)
         if not sizes.master_bytes:
-            copied = (zero == GRADIENTS_SHARDED) & (ranks > 1)
-            stepped = np.where(copied, shared * sizes.weight_bytes, 0)
-            resident[f"{role} weights that are stepped"] = stepped
-        states = np.where(zero > 0, sharded, parameters) * sizes.optimizer_bytes
-        resident[f"{role} optimizer states"] = np.where(away, 0, states)
-        transient[f"{role} optimizer states"] = np.where(away, states, 0)
-    transient |= _working_terms(table, stage, np.array(layers), working)
-    transient[CONTEXT] = np.full_like(stage, any_.device.context_bytes)
+            resident[f"{role} weights that are stepped"] = states.copied(table)
+        optimizer = stepped * sizes.optimizer_bytes
+        resident[f"{role} optimizer states"] = np.where(away, 0, optimizer)
+        transient[f"{role} optimizer states"] = np.where(away, optimizer, 0)
+    transient |= working_terms(table, states, working, stepped)
+    transient[CONTEXT] = np.full_like(states.stage, any_.device.context_bytes)
     return LayoutMemory(term, resident, transient)
-
-
-def _stage_shards(placed: PlacedTask) -> Floats:
-    """Return each stage that may be the fullest: place, parameters, gathered layers' and layers of each kind.
-
-    Returns:
-        Shape (stages * (3 + kinds),).
-    """
-    layout, model = placed.layout, placed.model
-    counts = kinds_of_stages(model, layout.pp)
-    shards = [
-        shard_parameters(model, placed.task.head, layout.tp, layout.pp, stage, layout.ep)
-        for stage in range(layout.pp)
-    ]
-    gathered = GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep)
-    stages = [0, layout.pp - 1]
-    if len(counts[0]) > 1:
-        stages.append(shards.index(max(shards)))
-    held = [(stage, shards[stage], gathered, *counts[stage]) for stage in stages]
-    return np.array(held, dtype=np.float64).ravel()
-
-
-def _working_terms(table: PlacedTasks, stage: Ints, layers: Ints, working: Ints) -> ManyTerms:
-    """Return activations and logits of the longest micro-batches that can occur.
-
-    A stage of a 1F1B pipeline holds as many micro-batches as stages follow it, itself included
-    (Narayanan et al. 2021, section 2.2.1). On top comes one layer's whole set: what is computed
-    again, or the gradients of what was kept. A forward pass keeps nothing but that.
-    """
-    columns = table.columns
-    whole, logits, *kept = working
-    num_passes = -(-table.local // columns.micro_batch) * columns.chunks
-    held = np.minimum(num_passes, passes_in_flight(columns.pp, stage, columns.chunks))
-    activations = (np.array(kept) * layers).sum(axis=0) * held // columns.chunks + whole
-    logits = np.where(stage == columns.pp - 1, logits, 0)
-    margin = np.rint(FRAGMENTATION_FRACTION * (activations + logits)).astype(np.int64)
-    return {ACTIVATIONS: activations, LOGITS: logits, FRAGMENTATION: margin}
-
-
-def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
-    """Return the passes through one chunk of layers whose activations a stage holds at most.
-
-    In a plain 1F1B schedule as many as stages follow it, itself included. An interleaved one warms
-    up with 2 (p - s - 1) + (v - 1) p passes and runs one more, which on the first stage is
-    1 + (p - 1) / (p v) of a plain one's activations (Korthikanti et al. 2022, section 4.2.3).
-    """
-    interleaved = 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
-    return np.where(chunks == 1, stages - stage, interleaved)
-
-
-def _micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
-    """Return a layer's whole set of a micro-batch, the logits, and what a layer of each kind keeps."""
-    model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
-    longest = placed.statistics.longest_tokens
-    sequences = min(layout.micro_batch, placed.local)
-    shared = least_shared_tokens(engine, placed.workload, sequences)
-    held = partial(
-        layer_activation_bytes,
-        shard=shard,
-        sequences=sequences,
-        sequence_tokens=longest,
-        fused_attention=engine.fused_attention,
-        shared_tokens=shared,
-    )
-    kinds = layer_kinds(model).models
-    kept = (held(kind, recompute=layout.recompute) if placed.trains else 0 for kind in kinds)
-    logits = 0
-    if placed.task.head == "lm":
-        width = -(-(sequences * longest - shared) // layout.cp)
-        logits = logits_bytes(model, layout.tp, width, shard.value_bytes, backward=placed.trains)
-    return max(held(kind, recompute="none") for kind in kinds), logits, *kept
-
-
-def _whole(numbers: Floats) -> Ints:
-    """Return whole numbers, which floats of 53 bits carry exactly."""
-    return numbers.astype(np.int64)
 
 
 def generate_memory(placed: PlacedTask) -> TaskMemory:
@@ -285,7 +210,7 @@ def generation_terms(placed: PlacedTask) -> Terms:
     return {
         ACTIVATIONS: activations,
         LOGITS: logits,
-        FRAGMENTATION: round(FRAGMENTATION_FRACTION * (activations + logits)),
+        FRAGMENTATION: round(engine.memory.slack_fraction * (activations + logits)),
         CONTEXT: placed.device.context_bytes,
     }
 
@@ -295,11 +220,10 @@ def generation_weight_bytes(placed: PlacedTask) -> int:
 
     An engine that gathers layer by layer holds a few at a time, beside the shard of training.
     """
-    model, layout = placed.model, placed.layout
-    parameters = largest_shard(model, "lm", layout.tp, layout.pp, layout.ep)
-    if placed.engine.gathers_weights:
-        parameters = GATHERED_LAYERS * layer_parameters(model, layout.tp, layout.ep)
-    return parameters * placed.formats.weight_bytes
+    if not placed.engine.gathers_weights:
+        return placed.weight_bytes
+    layer = layer_parameters(placed.model, placed.layout.tp, placed.layout.ep)
+    return GATHERED_LAYERS * layer * placed.formats.weight_bytes
 
 
 def least_kv_bytes(placed: PlacedTask) -> int:
@@ -316,5 +240,5 @@ def _kv_bytes_of(sequences: int, placed: PlacedTask) -> int:
     if placed.engine.batching == "none":
         return 0  # it keeps no cache: every step computes the whole sequences again
     block_tokens = placed.engine.kv_block_tokens
-    blocks = -(-placed.statistics.longest_tokens // block_tokens) + placed.state_blocks
-    return sequences * blocks * placed.block_bytes
+    tokens = -(-placed.statistics.longest_tokens // block_tokens) * block_tokens
+    return sequences * tokens * placed.cache_bytes_per_token

@@ -50,8 +50,11 @@ def extra_weight_bytes(transition: PlacedTransition) -> int:
     train, generate = transition.train, transition.generate
     shard = generation_weight_bytes(generate)
     shares = TRANSFERS.load(transition.name).nests
-    if train.engine.reshards_in_buckets and _gathers_first(train):
-        shares = False  # what is sharded further is no slice of the generate shard
+    sharded = train.engine.reshards_in_buckets and _gathers_first(train)
+    if sharded or train.engine.memory.fp32_weights:
+        shares = False  # what is sharded further, or in another format, is no slice of the shard
+    if transition.keeps_own_weights:
+        shares = False
     if shares and not generate.engine.gathers_weights:
         return max(0, shard - _train_shard_bytes(train))
     return shard
@@ -66,8 +69,10 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     train, generate = transition.train, transition.generate
     extra, volume = extra_weight_bytes(transition), volume_of(transition)
     peak = round(volume.peak_weight_bytes) - _train_shard_bytes(train)
-    if generate.engine.gathers_weights:
+    if generate.engine.gathers_weights or transition.moves_adapter:
         peak = extra
+    elif transition.keeps_own_weights:
+        peak = extra + _piece_bytes(train)
     elif train.engine.reshards_in_buckets:
         under_way = min(bucket_bytes, round(max(0.0, volume.received_bytes)))
         peak = _bucketed_peak(transition) + max(under_way, _second_copy_bytes(train))

@@ -9,10 +9,17 @@ less the 3 a s^2 b of dropout's mask and output.
 
 from functools import lru_cache
 
+from rlplan.hardware import USUAL_MEMORY, TrainerMemory
 from rlplan.model import ModelArchitecture
 from rlplan.operators import FP32_BYTES, Shard
 from rlplan.parts import parts_of
 from rlplan.plan import Recompute
+
+OFFLOADED = "full-offload"
+# What `alternate` keeps of every other layer, and of those between.
+ALTERNATING: tuple[Recompute, ...] = ("none", "full")
+# Gradients of a layer's output and input, beside those of what its parts keep.
+GRADIENT_ROWS = 2
 
 
 @lru_cache(maxsize=65536)
@@ -30,35 +37,83 @@ def layer_activation_bytes(
 
     `none` keeps the inputs of both norms, of all matrix products, of attention and of the MLP's
     activation; `selective` makes the outputs of norms and activation (and unfused scores) again,
-    `full` everything but the layer's input.
+    `full` everything but the layer's input, which `full-offload` keeps in host memory.
 
     Args:
         shared_tokens: Tokens of prompts that samples share, so that the micro-batch computes so many
             fewer. Attention spreads queries, keys and values to all sequences, and keeps them so.
     """
-    spread = -(-sequences * sequence_tokens // shard.cp)
-    tokens = -(-(sequences * sequence_tokens - shared_tokens) // shard.cp)
-    row_bytes = tokens * model.hidden_size * shard.value_bytes
-    outside = row_bytes / shard.tp if shard.splits_sequence else row_bytes
+    if recompute == OFFLOADED:
+        return 0
+    sizes = (model, shard, sequences, sequence_tokens)
     if recompute == "alternate":
-        kinds: tuple[Recompute, ...] = ("none", "full")
         both = (
             layer_activation_bytes(
-                model,
-                shard,
-                sequences,
-                sequence_tokens,
-                kind,
-                fused_attention=fused_attention,
-                shared_tokens=shared_tokens,
+                *sizes, kind, fused_attention=fused_attention, shared_tokens=shared_tokens
             )
-            for kind in kinds
+            for kind in ALTERNATING
         )
         return sum(both) // 2
+    row = _row_bytes(*sizes, shared_tokens)
     if recompute == "full":
-        return round(outside)
-    parts = parts_of(model)
-    kept = sum(
+        return round(row)
+    keeps_products = recompute == "none"
+    parts = _part_bytes(
+        *sizes, shared_tokens, fused_attention=fused_attention, keeps_products=keeps_products
+    )
+    rows = len(parts) * (2 if keeps_products else 1)
+    return round(rows * row + sum(parts))
+
+
+@lru_cache(maxsize=65536)
+def layer_peak_bytes(
+    model: ModelArchitecture,
+    shard: Shard,
+    sequences: int,
+    sequence_tokens: int,
+    *,
+    fused_attention: bool,
+    shared_tokens: int = 0,
+) -> int:
+    """Return the most bytes that a layer holds of one micro-batch while it runs backwards.
+
+    All that is kept where nothing is computed again, and gradients: of the layer's output and input,
+    and of the part that keeps most. Each tensor that a part keeps has a gradient of its size, which is
+    gone when the next part's come.
+    """
+    sizes = (model, shard, sequences, sequence_tokens)
+    row = _row_bytes(*sizes, shared_tokens)
+    parts = _part_bytes(*sizes, shared_tokens, fused_attention=fused_attention, keeps_products=True)
+    return round((2 * len(parts) + GRADIENT_ROWS) * row + sum(parts) + max(parts))
+
+
+def _row_bytes(
+    model: ModelArchitecture,
+    shard: Shard,
+    sequences: int,
+    sequence_tokens: int,
+    shared_tokens: int,
+) -> float:
+    """Return the bytes of hidden states between the parts of a layer."""
+    tokens = -(-(sequences * sequence_tokens - shared_tokens) // shard.cp)
+    row_bytes = tokens * model.hidden_size * shard.value_bytes
+    return row_bytes / shard.tp if shard.splits_sequence else row_bytes
+
+
+def _part_bytes(
+    model: ModelArchitecture,
+    shard: Shard,
+    sequences: int,
+    sequence_tokens: int,
+    shared_tokens: int,
+    *,
+    fused_attention: bool,
+    keeps_products: bool,
+) -> list[int]:
+    """Return what each part of a layer keeps."""
+    spread = -(-sequences * sequence_tokens // shard.cp)
+    tokens = -(-(sequences * sequence_tokens - shared_tokens) // shard.cp)
+    return [
         part.kept_bytes(
             model,
             shard,
@@ -66,20 +121,29 @@ def layer_activation_bytes(
             spread,
             sequence_tokens,
             fused_attention=fused_attention,
-            keeps_products=recompute == "none",
+            keeps_products=keeps_products,
         )
-        for part in parts
-    )
-    rows = len(parts) * (2 if recompute == "none" else 1)
-    return round(rows * outside + kept)
+        for part in parts_of(model)
+    ]
 
 
 def logits_bytes(
-    model: ModelArchitecture, tp: int, tokens: int, value_bytes: int, *, backward: bool
+    model: ModelArchitecture,
+    tp: int,
+    tokens: int,
+    value_bytes: int,
+    memory: TrainerMemory = USUAL_MEMORY,
+    *,
+    backward: bool,
 ) -> int:
     """Return the bytes of a language-model head's output for `tokens` tokens.
 
-    The logits as they are computed and their fp32 softmax; in training its fp32 gradient too.
+    The logits as they are computed and their fp32 softmax; in training its gradient too, and as many
+    copies of each as the engine holds at a time, of as many logits as it makes at a time.
     """
-    entries = tokens * -(-model.vocab_size // tp)
-    return entries * (value_bytes + FP32_BYTES * (2 if backward else 1))
+    width = -(-model.vocab_size // tp)
+    if not backward:
+        return tokens * width * (value_bytes + FP32_BYTES)
+    entries = min(memory.head_entries or width, width) * min(memory.head_tokens or tokens, tokens)
+    copies = memory.logit_copies * value_bytes + memory.fp32_logit_copies * FP32_BYTES
+    return entries * copies

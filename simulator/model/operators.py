@@ -5,28 +5,51 @@ all-reduce after each part of a layer, or a reduce-scatter and an all-gather wit
 (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2). What parts compute stands in `rlplan.parts`.
 """
 
+from rlplan.adapter import Adapter
 from rlplan.model import Head, ModelArchitecture
 from rlplan.operators import FP32_BYTES, Batch, Collective, Elementwise, Gemm, Operators, Shard
-from rlplan.parts import parts_of
+from rlplan.parts import LayerPart, attention_of, parts_of
+from simulator.model.adapters import frozen, with_adapters
 
 
-def layer_operators(model: ModelArchitecture, shard: Shard, batch: Batch) -> Operators:
-    """Return the forward operators of one layer on one device: its parts between norms and residuals."""
+def layer_operators(
+    model: ModelArchitecture, shard: Shard, batch: Batch, adapter: Adapter | None = None
+) -> Operators:
+    """Return the forward operators of one layer on one device: its parts between norms and residuals.
+
+    Args:
+        adapter: What is trained beside its frozen weights.
+    """
     tokens = -(-batch.tokens // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
     outside = row_bytes / shard.tp if shard.splits_sequence else row_bytes
-    norms = model.norms_per_part or 1
     return tuple(
         operator
         for part in parts_of(model)
         for operator in (
-            Elementwise("norm", norms * 2 * outside, kernels=norms),
+            Elementwise("norm", 2 * outside),
             *_enter(shard, row_bytes),
-            *part.operators(model, shard, batch, tokens),
+            *_adapted(part, model, part.operators(model, shard, batch, tokens), shard, adapter),
             *_leave(shard, row_bytes),
             Elementwise("residual", 3 * outside),
         )
     )
+
+
+def _adapted(
+    part: LayerPart,
+    model: ModelArchitecture,
+    operators: Operators,
+    shard: Shard,
+    adapter: Adapter | None,
+) -> Operators:
+    """Return a part's operators with its adapters, if it has any."""
+    if adapter is None:
+        return operators
+    kind = "attention" if part is attention_of(model) else "feed-forward"
+    if adapter.targets in {kind, "all-linear"}:
+        return with_adapters(operators, adapter, shard.value_bytes)
+    return frozen(operators)
 
 
 def _enter(shard: Shard, num_bytes: float) -> Operators:

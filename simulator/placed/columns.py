@@ -14,8 +14,19 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Zero = Literal[0, 1, 2, 3]
 
-RECOMPUTES: Final[tuple[Recompute, ...]] = ("none", "selective", "alternate", "full")
+RECOMPUTES: Final[tuple[Recompute, ...]] = (
+    "none",
+    "selective",
+    "alternate",
+    "full",
+    "full-offload",
+)
 ZEROS: Final[tuple[Zero, ...]] = (0, 1, 2, 3)
+
+
+def whole(numbers: Floats) -> Ints:
+    """Return whole numbers, which floats of 53 bits carry exactly."""
+    return numbers.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,6 +7,8 @@ from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.plan import Plan, ResourcePool, TransitionName
+from rlplan.precision import WIDE
+from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask
 
@@ -24,6 +26,32 @@ class PlacedTransition:
     train: PlacedTask
     generate: PlacedTask
     same_pool: bool
+
+    @property
+    def shares_weights(self) -> bool:
+        """Tell whether generation reads the very weights that are trained: whole ones, cut alike."""
+        train, generate = self.train.layout, self.generate.layout
+        alike = (train.tp, train.pp) == (generate.tp, generate.pp) and train.ep <= generate.ep
+        return self.same_pool and alike and train.zero < FULLY_SHARDED and not self._differ
+
+    @property
+    def keeps_own_weights(self) -> bool:
+        """Tell whether the weights that generate are no part of those that are trained.
+
+        They are quantised, have adapters merged into them, or are frozen and stay with the engine, which puts
+        them into host memory while others work (vLLM's sleep level 1, as verl has it with adapters).
+        """
+        return self._differ or (self.moves_adapter and not self.shares_weights)
+
+    @property
+    def moves_adapter(self) -> bool:
+        """Tell whether generation gets adapters only."""
+        return self.generate.adapter is not None
+
+    @property
+    def _differ(self) -> bool:
+        merged = self.train.adapter is not None and self.generate.adapter is None
+        return merged or WIDE[self.train.precision] != self.generate.precision
 
 
 @dataclass(frozen=True, eq=False)

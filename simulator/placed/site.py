@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from profiles.facts import Facts
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool
-from rlplan.units import bytes_per_second_from_gbps
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,8 @@ class Site:
     Attributes:
         device: Device sheet's name; `host` for CPU workers.
         gpus: GPUs of the pool.
-        gpus_per_node: Largest group of consecutive ranks that never straddles two nodes.
+        gpus_per_node: Largest group of consecutive ranks that never straddles two nodes, or two domains
+            where the link inside a node reaches over several nodes.
         inter_node_bytes_per_second: Each GPU's share of its node's network cards, one direction.
     """
 
@@ -56,7 +56,8 @@ def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
 
 def host_site(job: Job, workers: int) -> Site:
     """Return the site of CPU worker processes, which reach GPUs over the first nodes' network."""
-    network = bytes_per_second_from_gbps(job.cluster[0].inter_node_gbps)
+    first = job.cluster[0]
+    network = first.network_bytes_per_second * first.gpus_per_node
     return Site(HOST_DEVICE, workers, workers, network)
 
 
@@ -66,10 +67,11 @@ def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
     if sum(size for _, size in pieces) < gpus:
         return None
     if len(pieces) == 1:
-        unbroken = pieces[0][0].gpus_per_node
+        unbroken = pieces[0][0].linked_gpus
     else:
         unbroken = math.gcd(*(size for _, size in pieces))
-    return Site(device, gpus, unbroken, min(_share_bytes_per_second(group) for group, _ in pieces))
+    network = min(group.network_bytes_per_second for group, _ in pieces)
+    return Site(device, gpus, unbroken, network)
 
 
 def _site(job: Job, pool: ResourcePool, first: int) -> Site:
@@ -79,20 +81,16 @@ def _site(job: Job, pool: ResourcePool, first: int) -> Site:
 
 
 def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:
-    """Return the pool's share of every node that it touches."""
+    """Return the pool's share of every node, or domain of nodes on one link, that it touches."""
     pieces: list[tuple[NodeGroup, int]] = []
     position, end = 0, first + gpus
     for group in (group for group in job.cluster if group.gpu == device):
         low, high = max(first, position), min(end, position + group.gpus)
         at = low
         while at < high:
-            node_end = position + ((at - position) // group.gpus_per_node + 1) * group.gpus_per_node
-            size = min(node_end, high) - at
+            link_end = position + ((at - position) // group.linked_gpus + 1) * group.linked_gpus
+            size = min(link_end, high) - at
             pieces.append((group, size))
             at += size
         position += group.gpus
     return pieces
-
-
-def _share_bytes_per_second(group: NodeGroup) -> float:
-    return bytes_per_second_from_gbps(group.inter_node_gbps) / group.gpus_per_node

@@ -11,18 +11,24 @@ from functools import cached_property
 import numpy as np
 
 from profiles.facts import DeviceFacts, Facts
+from rlplan.adapter import Adapter
 from rlplan.dataflow import Task
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.operators import Shard
-from rlplan.parts import CachedSequence
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, Precision, PrecisionPlan
-from simulator.model.weights import cached_sequence, largest_shard
+from rlplan.precision import PRECISIONS, WIDE, Precision, PrecisionPlan
+from rlplan.rules.batches import rank_sequences
+from simulator.model.weights import (
+    adapter_shard,
+    cache_bytes_per_token,
+    largest_shard,
+    largest_shard_bytes,
+)
 from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
 from simulator.placed.site import Site
-from simulator.workload.sequences import LengthStatistics, local_sequences, statistics_of
+from simulator.workload.sequences import LengthStatistics, statistics_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +46,16 @@ class PlacedTask:
         """Return the model of the task's role."""
         return self.job.architecture(self.task.role)
 
+    @property
+    def adapter(self) -> Adapter | None:
+        """Return the adapters that the task computes beside frozen weights, if there are any."""
+        if self.job.adapters is None or self.task.without_adapter:
+            return None
+        adapter = self.job.adapter(self.task.role)
+        if adapter is None:
+            return None
+        return None if self.task.kind == "generate" and adapter.sync == "merged" else adapter
+
     @cached_property
     def engine(self) -> EngineSheet:
         """Return the sheet of the layout's engine."""
@@ -52,14 +68,22 @@ class PlacedTask:
 
     @property
     def precision(self) -> Precision:
-        """Return the number format of the job's weights."""
-        assert self.job.precision is not None, "job was not resolved: no precision"
-        return self.job.precision
+        """Return the number format in which the task's products are computed."""
+        job = self.job
+        assert job.precision is not None, "job was not resolved: no precision"
+        if self.task.kind != "generate":
+            return job.precision
+        return job.rollout_precision or WIDE[job.precision]
 
     @property
     def formats(self) -> PrecisionPlan:
-        """Return what that format takes for weights, gradients and optimizer states."""
-        return PRECISIONS[self.precision]
+        """Return what weights, gradients and optimizer states take where none is quantised."""
+        return PRECISIONS[WIDE[self.precision]]
+
+    @property
+    def stored(self) -> PrecisionPlan:
+        """Return the formats in which a training engine keeps and steps what it trains."""
+        return PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
 
     @property
     def workload(self) -> Workload:
@@ -79,8 +103,7 @@ class PlacedTask:
     @cached_property
     def local(self) -> int:
         """Return the sequences of the fullest data-parallel rank; of one update where it trains."""
-        updates = self.workload.updates if self.trains else None
-        return local_sequences(self.job, self.layout.dp, updates=updates)
+        return rank_sequences(self.layout.dp, self.workload, trains=self.trains)
 
     @property
     def state_ranks(self) -> int:
@@ -99,26 +122,46 @@ class PlacedTask:
         return largest_shard(self.model, self.task.head, layout.tp, layout.pp, layout.ep)
 
     @cached_property
-    def running(self) -> int:
-        """Return the sequences that a generating replica decodes at a time, at most."""
-        return min(self.layout.max_running, local_sequences(self.job, self.layout.dp))
+    def weight_bytes(self) -> int:
+        """Return the bytes of whole weights on the device that holds most, adapters included.
+
+        As they generate: quantised where the job says so.
+        """
+        layout = self.layout
+        sizes = (layout.tp, layout.pp, layout.ep, self.precision)
+        own = largest_shard_bytes(self.model, *sizes)
+        return own + self.adapter_parameters * self.formats.weight_bytes
+
+    @property
+    def trained_parameters(self) -> int:
+        """Return those of them that have gradients and optimizer states."""
+        return self.parameters if self.adapter is None else self.adapter_parameters
+
+    @property
+    def adapter_parameters(self) -> int:
+        """Return the parameters of adapters on the device that holds most of them; 0 without any."""
+        layout, adapter = self.layout, self.adapter
+        if adapter is None:
+            return 0
+        return adapter_shard(self.model, adapter, layout.tp, layout.pp, layout.ep)
 
     @cached_property
-    def cached_sequence(self) -> CachedSequence:
-        """Return what the cache holds of a sequence on the device that holds most of the longest one."""
-        value_bytes = cache_value_bytes(self.engine, self.precision)
-        longest = self.statistics.longest_tokens
-        return cached_sequence(self.model, self.layout.tp, self.layout.pp, value_bytes, longest)
+    def running(self) -> int:
+        """Return the sequences that a generating replica decodes at a time, at most."""
+        return min(self.layout.max_running, self.local)
 
     @property
-    def block_bytes(self) -> int:
-        """Return the bytes of one block of the KV cache on that device."""
-        return max(1, self.cached_sequence.token_bytes) * self.engine.kv_block_tokens
+    def cache_value_bytes(self) -> int:
+        """Return the bytes of one value in the KV cache."""
+        if self.job.kv_cache is not None:
+            return PRECISIONS[self.job.kv_cache].weight_bytes
+        return cache_value_bytes(self.engine, WIDE[self.precision])
 
-    @property
-    def state_blocks(self) -> int:
-        """Return the blocks that a sequence takes beside those of its tokens: states, and whole windows."""
-        return -(-self.cached_sequence.fixed_bytes // self.block_bytes)
+    @cached_property
+    def cache_bytes_per_token(self) -> int:
+        """Return the KV-cache bytes of one token on the device that holds most layers."""
+        value_bytes = self.cache_value_bytes
+        return cache_bytes_per_token(self.model, self.layout.tp, self.layout.pp, value_bytes)
 
     def laid_out(self, layout: TaskPlan) -> "PlacedTask":
         """Return the task in another layout of the same engine."""
@@ -145,7 +188,7 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
         tp=layout.tp,
         cp=layout.cp,
         ep=layout.ep,
-        value_bytes=PRECISIONS[precision].weight_bytes,
+        value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
         sequence_parallel=engine.sequence_parallel,
     )
 

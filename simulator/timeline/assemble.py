@@ -12,6 +12,7 @@ from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes
 from simulator.timeline.agenda import Entry
+from simulator.timeline.assumptions import assumptions_of
 from simulator.timeline.critical_path import (
     Interval,
     clipped,
@@ -71,6 +72,7 @@ def assemble(
         cost_usd=iteration_usd((load.rates for load in loads), iteration_seconds),
         energy_joules=iteration_joules(loads, iteration_seconds),
         warnings=warnings_of(plan, agenda, memory),
+        assumptions=assumptions_of(plan.job, facts),
         profile=facts.label,
     )
 

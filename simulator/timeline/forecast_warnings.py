@@ -83,11 +83,12 @@ def _about_positions(job: Job) -> list[str]:
 
 
 def _about_unused_models(job: Job) -> list[str]:
-    return [
-        f"models.{role} is not used: the penalty for leaving it has no weight, so its pass is not "
-        "planned"
-        for role in sorted(unused_roles(load_algorithm(job.algorithm), job))
-    ]
+    algorithm = load_algorithm(job.algorithm)
+    why = "the penalty for leaving it has no weight, so its pass is not planned"
+    if algorithm.shares_reference(job):
+        why = "the actor's frozen weights, its adapters off, are the reference"
+    unused = sorted(unused_roles(algorithm, job))
+    return [f"models.{role} is not used: {why}" for role in unused]
 
 
 def _about_staleness(plan: Plan) -> list[str]:

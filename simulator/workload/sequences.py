@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from rlplan.algorithms import load_algorithm
-from rlplan.job import Job, Workload
+from rlplan.job import Workload
 from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest
 from rlplan.operators import Batch
 
@@ -156,26 +155,6 @@ def padded_tokens(statistics: LengthStatistics, sequences: int, padding: Padding
         response, _ = statistics.longest_of(work.sequences, "responses")
         return math.ceil(prompt + response - ROUNDING)
     return math.ceil(statistics.longest_of(sequences)[0] - ROUNDING)
-
-
-def local_sequences(job: Job, ranks: int, *, updates: int | None = None) -> int:
-    """Return the sequences of the data-parallel rank that has most of them.
-
-    Samples of one prompt stay together; in mini-batches only where the algorithm compares them.
-
-    Args:
-        updates: Mini-batches that the global batch is cut into first; None where it is not.
-    """
-    workload = job.workload
-    together = updates is None or _keeps_groups(job.algorithm)
-    block = workload.samples_per_prompt if together else 1
-    blocks = -(-workload.sequences // (block * (updates or 1)))
-    return -(-blocks // ranks) * block
-
-
-@lru_cache(maxsize=64)
-def _keeps_groups(algorithm: str) -> bool:
-    return load_algorithm(algorithm).groups
 
 
 def micro_batches(sequences: int, micro_batch: int) -> tuple[tuple[int, int], ...]:

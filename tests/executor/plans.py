@@ -41,7 +41,7 @@ def make_job(algorithm="ppo", *, model=TINY, **work):
         algorithm=algorithm,
         models=FrozenDict(dict.fromkeys(roles, model)),
         workload=Workload(**(workload | work)),
-        cluster=(NodeGroup(gpu="cpu", gpus_per_node=8, nodes=2),),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=8, nodes=2, inter_node_gbps=200.0),),
         rewards=rewards,
         hyperparameters=Hyperparameters(learning_rate=1e-3, critic_learning_rate=1e-3),
         seed=3,

@@ -17,6 +17,7 @@ import pytest
 from executor.control.capabilities import check_runnable
 from executor.control.metrics import read_metrics
 from executor.execute import execute
+from rlplan.adapter import Adapter
 from rlplan.errors import PlanError, UserError
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
@@ -131,16 +132,27 @@ def changed(task="actor.update", **fields):
             r"mode: is not simulated or executed yet; found 'streaming'",
         ),
         (
+            replace(
+                changed(),
+                job=replace(make_job(), adapters=FrozenDict({"critic": Adapter(rank=8)})),
+            ),
+            r"job\.adapters\.critic\.rank is 8: this executor cannot: training by adapters",
+        ),
+        (
+            replace(changed(), job=replace(make_job(), rollout_precision="fp8")),
+            r"job\.rollout_precision is fp8: this executor cannot: generating in a number format of",
+        ),
+        (
             replace(changed(), order=changed().order.with_item("p0", ())),
             r"order\.p0: must name each task of the pool once",
         ),
         (
             make_plan(make_job(prompts=6), {"p0": (4, ALL_ROLES)}),
-            r"generate\.dp: does not divide the 6 prompts of an iteration; found 4",
+            r"generate\.dp is 4: .*; 4 does not divide the 6 prompts of an iteration; allowed: 1, 2, 3",
         ),
         (
             make_plan(make_job(), {"p0": (4, ALL_ROLES)}, tp=4),
-            r"tp: does not divide the 4 heads and 2 KV heads of tiny-test; found 4",
+            r"tp is 4: .*; 4 does not divide the 4 heads and 2 KV heads of tiny-test; allowed: 1, 2",
         ),
         (
             make_plan(make_job(), {"p0": (2, ALL_ROLES)}, tp=2, tp_gen=1, transition="none"),
@@ -163,7 +175,7 @@ def test_a_plan_for_gpus_that_are_not_here_is_refused(tmp_path):
         name: layout if layout.pool == "host" else replace(layout, dp=64, tp=1)
         for name, layout in plan.tasks.items()
     }
-    cluster = (NodeGroup(gpu="h200", gpus_per_node=8, nodes=8),)
+    cluster = (NodeGroup(gpu="h200", gpus_per_node=8, nodes=8, inter_node_gbps=200.0),)
     job = replace(make_job(prompts=64), cluster=cluster)
     with pytest.raises(PlanError, match=r"want 64 GPUs, this machine has"):
         execute(

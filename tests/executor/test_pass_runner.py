@@ -17,7 +17,7 @@ JOB = Job(
     algorithm="ppo",
     models=FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), TINY)),
     workload=Workload(prompts=8, prompt_tokens=6, response_tokens=5, updates=2),
-    cluster=(NodeGroup(gpu="cpu", gpus_per_node=2),),
+    cluster=(NodeGroup(gpu="cpu", gpus_per_node=2, inter_node_gbps=200.0),),
 )
 
 

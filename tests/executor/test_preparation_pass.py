@@ -26,7 +26,7 @@ def job_of(name):
             prompt_tokens=6,
             response_tokens=6,
         ),
-        cluster=(NodeGroup(gpu="cpu", gpus_per_node=1),),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=1, inter_node_gbps=200.0),),
         rewards=Rewards(function="digits"),
     )
 

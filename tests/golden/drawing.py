@@ -35,7 +35,7 @@ def _job(algorithm, models, cluster, *, rule=False, engines=None, precision="bf1
 
 
 def _nodes(gpu, nodes, **more):
-    return (NodeGroup(gpu=gpu, gpus_per_node=8, nodes=nodes, **more),)
+    return (NodeGroup(gpu=gpu, gpus_per_node=8, nodes=nodes, inter_node_gbps=200.0, **more),)
 
 
 def jobs():

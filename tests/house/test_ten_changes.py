@@ -119,7 +119,7 @@ def test_a_gpu_is_one_file(sheets):
     device = load_device("h100-next")
     assert device.name == "h100-next"
     pools = tuple(replace(pool, device="h100-next") for pool in PLAN.pools)
-    cluster = (NodeGroup(gpu="h100-next", gpus_per_node=8, nodes=2),)
+    cluster = (NodeGroup(gpu="h100-next", gpus_per_node=8, nodes=2, inter_node_gbps=200.0),)
     plan = replace(PLAN, pools=pools, job=replace(PLAN.job, cluster=cluster))
     assert simulate(plan, load_facts(plan.job)).feasible
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import infer_sizes, train_sizes
+from planner.layouts.sizes import infer_sizes, lists_copies, train_sizes
 from planner.placements.allocations import allocations, sites_for
 from planner.placements.partitions import GENERATION, all_placements
 from planner.plans.assembly import Choice, plan_of
@@ -93,18 +93,18 @@ def _set_layouts(members, apart, tasks, site, job, facts):
 
 
 def _unit_layouts(own, site, job, facts):
-    model, algorithm = job.architecture(own[0].role), load_algorithm(job.algorithm)
+    model = job.architecture(own[0].role)
     train, generate = facts.engine(job.engines.train), facts.engine(job.engines.generate)
     place = (site.gpus, site.gpus_per_node)
     kinds = {task.kind for task in own}
     if kinds == {"generate"}:
         sizes: list[Any] = [None]
     elif "train" in kinds:
-        sizes = train_sizes(model, train, job, algorithm, *place)
+        sizes = train_sizes(model, train, job, *place)
     else:
         sizes = infer_sizes(model, train, job, *place)
     for size in sizes:
-        if "infer" in kinds and job.workload.prompts % size.dp:
+        if "infer" in kinds and not lists_copies(size.dp, train, job, site.gpus, trains=False):
             continue
         of_task = {
             "train": lambda size=size: train_layouts(size, train, job, model),
@@ -170,7 +170,11 @@ def small_jobs(draw):
             response_tokens=Uniform(low=low, high=low + spread) if spread else low,
             updates=updates,
         ),
-        cluster=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2),),
+        cluster=(
+            NodeGroup(
+                gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2, inter_node_gbps=200.0
+            ),
+        ),
         engines=Engines(
             train=draw(st.sampled_from(["torch-tp-dp", "megatron-core", "fsdp2"])),
             generate=draw(st.sampled_from(["vllm", "vllm-0.3", "torch-static"])),
@@ -213,7 +217,11 @@ def _random_job(generator):
             response_tokens=Uniform(low=low, high=low + spread) if spread else low,
             updates=updates,
         ),
-        cluster=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2),),
+        cluster=(
+            NodeGroup(
+                gpu=gpu, gpus_per_node=per_node, nodes=nodes, cpu_cores=2, inter_node_gbps=200.0
+            ),
+        ),
         engines=Engines(
             train=generator.choice(["torch-tp-dp", "megatron-core", "fsdp2"]),
             generate=generator.choice(["vllm", "vllm-0.3", "torch-static"]),

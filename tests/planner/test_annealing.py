@@ -24,8 +24,8 @@ def job(**changes):
         "models": FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), SMALL)),
         "workload": Workload(prompts=64, prompt_tokens=64, response_tokens=128, updates=2),
         "cluster": (
-            NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=8, cpu_cores=4),
-            NodeGroup(gpu="l40s", gpus_per_node=4),
+            NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=8, cpu_cores=4, inter_node_gbps=200.0),
+            NodeGroup(gpu="l40s", gpus_per_node=4, inter_node_gbps=200.0),
         ),
         "engines": Engines(train="megatron-core", generate="vllm"),
         "precision": "bf16",

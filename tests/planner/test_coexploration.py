@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from planner.answers.best_plans import best_front, best_plans
+from planner.answers.best_plans import USUAL_HEADROOM, best_front, best_plans
 from planner.requests.specs import violations
 from profiles.catalog import ENGINES, load_model
 from profiles.facts import load_facts
@@ -23,7 +23,10 @@ JOB = Job(
     workload=Workload(
         prompts=64, samples_per_prompt=2, prompt_tokens=256, response_tokens=1024, updates=2
     ),
-    cluster=(NodeGroup(gpu=H100, gpus_per_node=2), NodeGroup(gpu=H20, gpus_per_node=2)),
+    cluster=(
+        NodeGroup(gpu=H100, gpus_per_node=2, inter_node_gbps=200.0),
+        NodeGroup(gpu=H20, gpus_per_node=2, inter_node_gbps=200.0),
+    ),
     engines=Engines(train="megatron-core", generate="vllm"),
     precision="bf16",
 )
@@ -100,3 +103,14 @@ def test_limits_are_kept_and_what_no_plan_keeps_is_told():
     hard = Specs(iteration_seconds=0.5 * best("throughput").forecast.iteration_seconds)
     with pytest.raises(InfeasibleError, match=r"specs\.iteration_seconds .* would have to be"):
         best_plans(replace(JOB, specs=hard), load_facts(JOB))
+
+
+def test_winners_leave_a_tenth_of_memory_free_where_nothing_says_how_much():
+    best = best_plans(JOB, load_facts(JOB)).plans[0]
+    assert best.forecast.free_fraction >= USUAL_HEADROOM - 1e-9
+    assert best.plan.job.specs == JOB.specs  # what was not asked for is not written into the plan
+
+
+def test_a_job_that_fits_without_that_tenth_only_is_planned_all_the_same(monkeypatch):
+    monkeypatch.setattr("planner.answers.best_plans.USUAL_HEADROOM", 0.999)
+    assert best_plans(JOB, load_facts(JOB)).plans[0].forecast.feasible

@@ -14,7 +14,9 @@ from planner.placements.strategies import place, strategy_names
 from planner.search import search
 from profiles.catalog import ENGINES, load_job
 from profiles.facts import load_facts
+from rlplan.adapter import Adapter
 from rlplan.errors import InfeasibleError, UnknownNameError
+from rlplan.files.frozen import FrozenDict
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from simulator.simulate import simulate
@@ -66,18 +68,30 @@ def check_against(forecasts, job, facts, name):
     return value / least - 1
 
 
+def check_space(generator, **changes):
+    """Hold a search by every objective to all plans of a random job of few."""
+    job, plans, facts = random_space(generator, most_plans=100, **changes)
+    forecasts = {}
+    for plan in itertools.chain.from_iterable(map(every_order, plans)):
+        forecast = simulate(plan, facts)
+        if forecast.feasible:
+            forecasts.setdefault(placed(plan), []).append(forecast)
+    for name in objective_names():
+        assert check_against(forecasts, job, facts, name) <= ROUNDING
+
+
+def test_the_best_plan_is_the_best_of_all_plans_by_every_objective_with_adapters():
+    generator = random.Random(1)
+    kinds = (Adapter(), Adapter(sync="merged"), Adapter(shares_reference=False))
+    for adapter in kinds:
+        check_space(generator, adapters=FrozenDict({"actor": adapter}))
+
+
 @pytest.mark.parametrize("seed", first(1, range(16)))
 def test_the_best_plan_is_the_best_of_all_plans_by_every_objective(seed):
     generator = random.Random(seed)
     for _ in range(JOBS):
-        job, plans, facts = random_space(generator, most_plans=100)
-        forecasts = {}
-        for plan in itertools.chain.from_iterable(map(every_order, plans)):
-            forecast = simulate(plan, facts)
-            if forecast.feasible:
-                forecasts.setdefault(placed(plan), []).append(forecast)
-        for name in objective_names():
-            assert check_against(forecasts, job, facts, name) <= ROUNDING
+        check_space(generator)
 
 
 @some

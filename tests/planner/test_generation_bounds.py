@@ -37,7 +37,7 @@ def drawn_case(generator, engine):
             prompt_tokens=generator.choice([16, 256, 1024]),
             response_tokens=lengths,
         ),
-        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=4),),
+        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=4, inter_node_gbps=200.0),),
         engines=Engines(train="megatron-core", generate=engine),
         precision="bf16",
     )

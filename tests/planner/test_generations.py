@@ -40,7 +40,7 @@ def preempting_case(generator):
             prompt_tokens=generator.choice([128, 512, 1024]),
             response_tokens=lengths,
         ),
-        cluster=(NodeGroup(gpu=A100, gpus_per_node=8),),
+        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, inter_node_gbps=200.0),),
         precision="bf16",
         engines=Engines(train="megatron-core", generate="vllm"),
     )

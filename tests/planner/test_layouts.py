@@ -17,23 +17,26 @@ PLACES = st.sampled_from([(1, 8), (2, 8), (4, 4), (6, 6), (8, 8), (8, 4), (16, 8
 
 def fits_model(layout, model, engine, gpus, gpus_per_node):
     assert layout.gpus == gpus
-    assert layout.tp <= gpus_per_node
-    assert model.num_heads % layout.tp == model.num_kv_heads % layout.tp == 0
+    assert layout.tp <= gpus_per_node or (engine.tp_leaves_nodes and layout.pp == 1)
+    assert model.num_heads % layout.tp == 0
+    copied = engine.replicates_kv_heads and layout.tp % model.num_kv_heads == 0
+    assert copied or model.num_kv_heads % layout.tp == 0
     assert model.num_layers % layout.pp == 0
     assert layout.pp <= (engine.max_pp or gpus)
 
 
 @given(small_jobs(), TRAIN_ENGINES, PLACES)
-def test_training_layouts_divide_gpus_heads_layers_and_the_batch_of_an_update(job, engine, place):
-    model, algorithm = job.architecture("actor"), load_algorithm(job.algorithm)
-    unit = job.workload.prompts if algorithm.groups else job.workload.sequences
+def test_training_layouts_divide_gpus_heads_and_layers_and_share_out_an_update(job, engine, place):
+    model = job.architecture("actor")
+    unit = job.workload.prompts if load_algorithm(job.algorithm).groups else job.workload.sequences
     sequences = job.workload.sequences // job.workload.updates
     seen = []
-    for sizes in train_sizes(model, engine, job, algorithm, *place):
-        assert unit // job.workload.updates % sizes.dp == 0
+    for sizes in train_sizes(model, engine, job, *place):
+        assert sizes.dp <= sequences
+        assert not engine.equal_batches or unit // job.workload.updates % sizes.dp == 0
         for layout in train_layouts(sizes, engine, job, model):
             fits_model(layout, model, engine, *place)
-            assert sequences // layout.dp % layout.micro_batch == 0
+            assert layout.micro_batch <= -(-sequences // layout.dp)
             assert layout.zero in engine.zero_stages
             assert layout.recompute in engine.recompute_modes
             seen.append(layout)
@@ -41,27 +44,30 @@ def test_training_layouts_divide_gpus_heads_layers_and_the_batch_of_an_update(jo
 
 
 @given(small_jobs(), TRAIN_ENGINES, PLACES)
-def test_inference_layouts_divide_gpus_heads_layers_and_the_prompts(job, engine, place):
+def test_inference_layouts_divide_gpus_heads_and_layers_and_share_out_the_batch(job, engine, place):
     model = job.architecture("reference")
     seen = []
     for sizes in infer_sizes(model, engine, job, *place):
-        assert job.workload.prompts % sizes.dp == 0
+        assert sizes.dp <= job.workload.sequences
+        assert not engine.equal_batches or job.workload.prompts % sizes.dp == 0
         for layout in infer_layouts(sizes, engine, job):
             fits_model(layout, model, engine, *place)
-            assert job.workload.sequences // layout.dp % layout.micro_batch == 0
+            assert layout.micro_batch <= -(-job.workload.sequences // layout.dp)
             assert layout.zero in ((0, 3) if 3 in engine.zero_stages else (0,))
             seen.append(layout)
     assert len(set(seen)) == len(seen)
 
 
 @given(small_jobs(), GENERATE_ENGINES, PLACES)
-def test_generation_layouts_divide_gpus_heads_layers_and_the_prompts(job, engine, place):
+def test_generation_layouts_divide_gpus_heads_and_layers_and_share_out_the_batch(
+    job, engine, place
+):
     model = job.architecture("actor")
     found = list(generate_layouts(model, engine, job, *place))
     for layout in found:
         fits_model(layout, model, engine, *place)
-        assert job.workload.prompts % layout.dp == 0
-        assert layout.max_running <= job.workload.sequences // layout.dp
+        assert not engine.equal_batches or job.workload.prompts % layout.dp == 0
+        assert layout.max_running <= -(-job.workload.sequences // layout.dp)
     assert len(set(found)) == len(found)
 
 

@@ -24,10 +24,12 @@ JOBS = 6
 A100, L40S = "a100-80gb-sxm", "l40s"
 
 two_devices = (
-    NodeGroup(gpu=A100, gpus_per_node=1, cpu_cores=2, usd_per_gpu_hour=3.0),
-    NodeGroup(gpu=L40S, gpus_per_node=1, cpu_cores=2, usd_per_gpu_hour=1.0),
+    NodeGroup(gpu=A100, gpus_per_node=1, cpu_cores=2, usd_per_gpu_hour=3.0, inter_node_gbps=200.0),
+    NodeGroup(gpu=L40S, gpus_per_node=1, cpu_cores=2, usd_per_gpu_hour=1.0, inter_node_gbps=200.0),
 )
-pair = (NodeGroup(gpu=A100, gpus_per_node=2, cpu_cores=2, usd_per_gpu_hour=3.0),)
+pair = (
+    NodeGroup(gpu=A100, gpus_per_node=2, cpu_cores=2, usd_per_gpu_hour=3.0, inter_node_gbps=200.0),
+)
 ahead = Specs(staleness=1)
 
 

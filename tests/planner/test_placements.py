@@ -68,7 +68,15 @@ def test_a_placement_is_shown_as_its_sets():
 
 
 def test_pools_are_divisors_of_a_node_or_whole_nodes():
-    assert pool_sizes(NodeGroup(gpu="cpu", gpus_per_node=8, nodes=4)) == (1, 2, 4, 8, 16, 24, 32)
+    assert pool_sizes(NodeGroup(gpu="cpu", gpus_per_node=8, nodes=4, inter_node_gbps=200.0)) == (
+        1,
+        2,
+        4,
+        8,
+        16,
+        24,
+        32,
+    )
 
 
 def test_two_sets_on_two_devices_get_one_each():

@@ -29,8 +29,8 @@ def site_of(job):
 def test_every_sharding_of_the_actor_keeps_an_option_since_generation_may_suit_it(job):
     table, site = table_of(job, PLENTY_BYTES), site_of(job)
     engine = table.options.space.facts.engine(job.engines.train)
-    algorithm, model = load_algorithm(job.algorithm), job.architecture("actor")
-    cuts = train_sizes(model, engine, job, algorithm, site.gpus, site.gpus_per_node)
+    model = job.architecture("actor")
+    cuts = train_sizes(model, engine, job, site.gpus, site.gpus_per_node)
     shardings = {
         sharding_of(TaskPlan(pool="", tp=c.tp, pp=c.pp, cp=c.cp, ep=c.ep, zero=c.zero))
         for c in cuts

@@ -41,6 +41,16 @@ def resolved(algorithm, folder, *, work=WORK, roles=None, **more):
         ),
         (
             "ppo",
+            {"adapters": {"reward": {"rank": 8}}},
+            r"adapters\.reward: ppo trains no such model; allowed: actor, critic",
+        ),
+        (
+            "ppo",
+            {"adapters": {"critic": {"rank": 4096}}},
+            r"adapters\.critic\.rank: is larger than the model is wide .* found 4096; allowed: 1 to",
+        ),
+        (
+            "ppo",
             {"roles": ("actor", "critic", "reward")},
             r"models\.reference: is missing; ppo needs it, unless hyperparameters\.kl_coefficient is 0",
         ),
@@ -106,6 +116,15 @@ def test_prompts_may_lie_in_a_folder(tmp_path):
 def test_a_job_says_nothing_of_settings_that_it_leaves_open(tmp_path):
     job = resolved("ppo", tmp_path)
     assert (job.constraint, job.dynamic_sampling, job.pretrain, job.overlong) == (None,) * 4
+
+
+def test_frozen_weights_stand_in_for_the_reference_that_they_are(tmp_path):
+    roles = ("actor", "critic", "reward")
+    adapters = {"actor": {"rank": 8}}
+    assert set(resolved("ppo", tmp_path, roles=roles, adapters=adapters).models) == set(roles)
+    other = dict.fromkeys(roles, "tiny") | {"reference": "qwen2.5-0.5b"}
+    with pytest.raises(FileError, match=r"shares_reference: the reference is another model"):
+        resolved("ppo", tmp_path, adapters=adapters, models=other)
 
 
 @pytest.mark.parametrize("settings", [{"kl_in": "none"}, {"kl_coefficient": 0}])

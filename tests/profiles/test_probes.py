@@ -44,7 +44,7 @@ def job(tmp_path):
         algorithm="ppo",
         models=FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), tiny)),
         workload=Workload(prompts=8, prompt_tokens=8, response_tokens=8, updates=2),
-        cluster=(NodeGroup(gpu="cpu", gpus_per_node=2),),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=2, inter_node_gbps=200.0),),
         rewards=Rewards(function="exact"),
         prompts_file=str(prompts),
     )

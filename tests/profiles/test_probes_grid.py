@@ -45,7 +45,7 @@ def job_of(models, algorithm="ppo", **workload):
         algorithm=algorithm,
         models=FrozenDict(models),
         workload=Workload(**chosen),
-        cluster=(NodeGroup(gpu="cpu", gpus_per_node=2),),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=2, inter_node_gbps=200.0),),
     )
 
 

@@ -29,7 +29,7 @@ JOB = Job(
     algorithm="grpo",
     models=FrozenDict({"actor": TINY, "reference": TINY}),
     workload=Workload(prompts=2, prompt_tokens=4, response_tokens=4),
-    cluster=(NodeGroup(gpu="cpu", gpus_per_node=1),),
+    cluster=(NodeGroup(gpu="cpu", gpus_per_node=1, inter_node_gbps=200.0),),
 )
 
 

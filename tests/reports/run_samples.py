@@ -41,7 +41,7 @@ def cpu_plan(name="demo-ppo"):
         algorithm="ppo",
         models=FrozenDict(dict.fromkeys(ROLES, TINY)),
         workload=Workload(prompts=32, prompt_tokens=8, response_tokens=16, updates=2),
-        cluster=(NodeGroup(gpu="cpu", gpus_per_node=2),),
+        cluster=(NodeGroup(gpu="cpu", gpus_per_node=2, inter_node_gbps=200.0),),
         rewards=Rewards(function="digits"),
     )
     one = TaskPlan(pool="trainers", engine="torch", micro_batch=16)

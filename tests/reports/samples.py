@@ -42,7 +42,7 @@ def gpu_plan(name="ppo-7b-16xa100"):
         algorithm="ppo",
         models=FrozenDict(dict.fromkeys(ROLES, LLAMA_7B)),
         workload=Workload(prompts=1024, prompt_tokens=1024, response_tokens=1024, updates=8),
-        cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=8, nodes=2),),
+        cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=8, nodes=2, inter_node_gbps=200.0),),
     )
     first = TaskPlan(pool="p0", tp=4, dp=3, engine="megatron", micro_batch=2)
     second = TaskPlan(pool="p1", tp=2, dp=2, engine="megatron", micro_batch=4)

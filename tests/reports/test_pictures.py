@@ -141,8 +141,8 @@ def test_pools_take_gpus_of_their_own_device_and_the_rest_stays_unused():
     job = replace(
         plan.job,
         cluster=(
-            NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2),
-            NodeGroup(gpu="l40s", gpus_per_node=3),
+            NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, inter_node_gbps=200.0),
+            NodeGroup(gpu="l40s", gpus_per_node=3, inter_node_gbps=200.0),
         ),
     )
     pools = (

@@ -46,7 +46,7 @@ def test_a_plan_has_the_same_hash_as_its_copy(plan):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["algoritm"], 1, "job.yaml: algoritm: unknown key; allowed: algorithm, "),
+        (["algoritm"], 1, "job.yaml: algoritm: unknown key; allowed: adapters, algorithm, "),
         (["workload", "promts"], 3, "workload.promts: unknown key"),
         (
             ["workload", "prompts"],

@@ -106,14 +106,19 @@ WRONG = {
     "allowed: 1, 2, 4, 8, 16, 32": lambda p: with_task(p, "actor.update", pp=3),
     "tasks.actor.update.ep: needs a model with experts that it divides; llama-2-7b has 0; "
     "found 2": lambda p: with_task(p, "actor.update", ep=2),
-    "tasks.reference.compute_log_prob.dp: does not divide the 4 prompts of an iteration; found 8; "
-    "allowed: 1, 2, 4": lambda p: replace(
+    "tasks.reference.compute_log_prob.dp: has more ranks than the 4 sequences of an iteration; "
+    "found 8; allowed: at most 4": lambda p: replace(
         with_task(p, "reference.compute_log_prob", tp=1, dp=8),
         job=replace(p.job, workload=replace(p.job.workload, prompts=4, updates=1)),
     ),
-    "tasks.actor.update.dp: does not divide the 1 sequences of an update; found 2; "
-    "allowed: 1": lambda p: replace(
-        p, job=replace(p.job, workload=replace(p.job.workload, prompts=8))
+    "tasks.actor.update.dp: does not divide the 3 sequences of an update, and engine torch-3d does "
+    "not pad; found 2; allowed: 1, 3": lambda p: replace(
+        with_task(p, "actor.update", engine="torch-3d"),
+        job=replace(p.job, workload=replace(p.job.workload, prompts=24)),
+    ),
+    "tasks.critic.update.tp: does not divide the 32 heads and 2 KV heads of llama-2-7b, and engine "
+    "fsdp2 copies none; found 4; allowed: 1, 2": lambda p: with_task(
+        with_models(p, num_kv_heads=2), "critic.update", engine="fsdp2"
     ),
     "tasks.actor.update.engine: no such engine; found 'megatron'; allowed: ": (
         lambda p: with_task(p, "actor.update", engine="megatron")

@@ -191,7 +191,7 @@ PROFILES = [
     file("profile/gem.csv", "a\n", name="unknown table", said=("gem.csv", "did you mean 'gemm'"), arguments="profile show profile"),
     Wrong("negative seconds", "profile show profile", ("gemm.csv", "row 2", "'-1'"), lambda: spoil_cell("-1")),
     Wrong("seconds that are no number", "profile show profile", ("gemm.csv", "row 2", "'nan'"), lambda: spoil_cell("nan")),
-    plain("profile --device a100 --out p", name="misspelt device to profile", said=("'a100'", "known")),
+    plain("profile --device a1000 --out p", name="misspelt device to profile", said=("'a1000'", "known")),
     plain("profile --devices 0 --out p", name="no device to profile", said=("--devices",)),
     plain("profile --out job.yaml", name="file in place of a profile's folder", said=("--out", "job.yaml", "is not a folder")),
     plain("profile --job jop.yaml --out p", name="profile for a missing job", said=("jop.yaml", "no such file")),

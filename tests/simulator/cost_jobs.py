@@ -26,7 +26,7 @@ def job_of(model="llama-2-7b", nodes=2, algorithm="ppo", **workload):
         algorithm=algorithm,
         models=FrozenDict(dict.fromkeys(roles, architecture)),
         workload=Workload(**(fields | workload)),
-        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=nodes),),
+        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=nodes, inter_node_gbps=200.0),),
         precision="bf16",
     )
 

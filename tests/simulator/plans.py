@@ -27,7 +27,7 @@ def split_plan(**changes):
         algorithm="ppo",
         models=FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), TINY)),
         workload=Workload(prompts=8, prompt_tokens=16, response_tokens=16),
-        cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=4),),
+        cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=4, inter_node_gbps=200.0),),
         precision="bf16",
     )
     pools = (

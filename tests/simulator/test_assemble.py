@@ -127,7 +127,7 @@ def test_warnings_name_gpus_that_no_pool_uses():
     job = type(plan.job)(
         **{
             **{name: getattr(plan.job, name) for name in plan.job.__slots__},
-            "cluster": (NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=8),),
+            "cluster": (NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=8, inter_node_gbps=200.0),),
         }
     )
     warnings = forecast(plan=split_plan(job=job)).warnings

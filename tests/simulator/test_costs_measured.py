@@ -29,7 +29,7 @@ JOB = Job(
     algorithm="ppo",
     models=FrozenDict(dict.fromkeys(("actor", "critic", "reference", "reward"), TINY)),
     workload=Workload(prompts=16, prompt_tokens=8, response_tokens=8, updates=2, epochs=3),
-    cluster=(NodeGroup(gpu="cpu", gpus_per_node=2),),
+    cluster=(NodeGroup(gpu="cpu", gpus_per_node=2, inter_node_gbps=200.0),),
     precision="fp32",
 )
 

@@ -1,14 +1,16 @@
 """Lengths in costs: padding, packing, and the rank that draws more than its share."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Uniform, mean_length
+from rlplan.rules.batches import rank_sequences
 from simulator.workload.sequences import (
     LengthStatistics,
-    local_sequences,
     micro_batch_of,
     micro_batches,
     padded_tokens,
@@ -70,18 +72,16 @@ def test_the_last_micro_batch_may_be_smaller():
 
 
 def test_the_fullest_rank_takes_what_does_not_divide():
-    job = job_of(prompts=100)
-    assert local_sequences(job, 8) == 13
-    assert local_sequences(job, 8, updates=2) == 7
-    assert local_sequences(job, 1, updates=1) == 100
+    work = job_of(prompts=100).workload
+    assert rank_sequences(8, work, trains=False) == 13
+    assert rank_sequences(8, replace(work, updates=2), trains=True) == 7
 
 
-def test_samples_of_one_prompt_stay_on_one_rank_where_they_are_compared():
-    grpo = job_of(algorithm="grpo", prompts=6, samples_per_prompt=8)
-    assert local_sequences(grpo, 4) == 16
-    assert local_sequences(grpo, 4, updates=2) == 8
-    ppo = job_of(prompts=6, samples_per_prompt=8)
-    assert local_sequences(ppo, 4, updates=2) == 6
+def test_ranks_share_out_sequences_and_not_prompts():
+    work = job_of(algorithm="grpo", prompts=16, samples_per_prompt=32).workload
+    assert rank_sequences(32, work, trains=False) == 16
+    assert rank_sequences(32, replace(work, updates=1), trains=True) == 16
+    assert rank_sequences(48, replace(work, updates=2), trains=True) == 6
 
 
 def test_statistics_of_a_workload_are_drawn_once():

@@ -27,14 +27,14 @@ def rates(job, device, gpus, first=None):
 
 
 def test_a_gpu_costs_the_list_price_of_its_sheet():
-    job = job_on(NodeGroup(gpu=A100, gpus_per_node=8))
+    job = job_on(NodeGroup(gpu=A100, gpus_per_node=8, inter_node_gbps=200.0))
     assert rates(job, A100, 4).usd_per_second == pytest.approx(4 * 3.43 / 3600)
 
 
 def test_a_node_groups_price_comes_before_the_sheets_and_may_be_nothing():
     job = job_on(
-        NodeGroup(gpu=A100, gpus_per_node=8, usd_per_gpu_hour=1.8),
-        NodeGroup(gpu=H100, gpus_per_node=8, usd_per_gpu_hour=0.0),
+        NodeGroup(gpu=A100, gpus_per_node=8, usd_per_gpu_hour=1.8, inter_node_gbps=200.0),
+        NodeGroup(gpu=H100, gpus_per_node=8, usd_per_gpu_hour=0.0, inter_node_gbps=200.0),
     )
     assert rates(job, A100, 8).usd_per_second == pytest.approx(8 * 1.8 / 3600)
     assert rates(job, H100, 8).usd_per_second == 0
@@ -42,8 +42,8 @@ def test_a_node_groups_price_comes_before_the_sheets_and_may_be_nothing():
 
 def test_a_pool_that_straddles_two_groups_pays_each_ones_price():
     job = job_on(
-        NodeGroup(gpu=A100, gpus_per_node=4, usd_per_gpu_hour=3.0),
-        NodeGroup(gpu=A100, gpus_per_node=4, usd_per_gpu_hour=1.0),
+        NodeGroup(gpu=A100, gpus_per_node=4, usd_per_gpu_hour=3.0, inter_node_gbps=200.0),
+        NodeGroup(gpu=A100, gpus_per_node=4, usd_per_gpu_hour=1.0, inter_node_gbps=200.0),
     )
     assert rates(job, A100, 4, 2).usd_per_second == pytest.approx((2 * 3.0 + 2 * 1.0) / 3600)
     assert rates(job, A100, 6).usd_per_second == pytest.approx((4 * 1.0 + 2 * 3.0) / 3600)
@@ -51,8 +51,8 @@ def test_a_pool_that_straddles_two_groups_pays_each_ones_price():
 
 def test_pools_of_a_plan_take_the_groups_gpus_in_turn():
     job = job_on(
-        NodeGroup(gpu=A100, gpus_per_node=2, usd_per_gpu_hour=3.6),
-        NodeGroup(gpu=A100, gpus_per_node=2, usd_per_gpu_hour=7.2),
+        NodeGroup(gpu=A100, gpus_per_node=2, usd_per_gpu_hour=3.6, inter_node_gbps=200.0),
+        NodeGroup(gpu=A100, gpus_per_node=2, usd_per_gpu_hour=7.2, inter_node_gbps=200.0),
     )
     plan = split_plan(job=job)
     found = rates_of(plan, load_facts(job, None))
@@ -71,7 +71,7 @@ def test_reward_workers_cost_no_money_of_their_own_and_a_cores_power():
 
 
 def test_generation_draws_half_of_the_rated_power_and_training_three_quarters():
-    found = rates(job_on(NodeGroup(gpu=H100, gpus_per_node=8)), H100, 8)
+    found = rates(job_on(NodeGroup(gpu=H100, gpus_per_node=8, inter_node_gbps=200.0)), H100, 8)
     assert found.idle_watts + found.moving_watts == pytest.approx(8 * 0.5 * 700)
     assert found.idle_watts + found.computing_watts == pytest.approx(8 * 0.76 * 700)
 

@@ -47,7 +47,7 @@ def drawn_job(generator, algorithm, engine):
             response_tokens=lengths,
             updates=2,
         ),
-        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=4),),
+        cluster=(NodeGroup(gpu=A100, gpus_per_node=8, nodes=4, inter_node_gbps=200.0),),
         engines=Engines(train=engine, generate="vllm"),
         precision="bf16",
     )

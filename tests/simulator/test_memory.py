@@ -14,8 +14,12 @@ from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.memory.task_memory import least_kv_bytes
 from simulator.memory.transition_memory import generation_kv_bytes, transition_terms
-from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.weights import cached_sequence, largest_shard, shard_parameters
+from simulator.model.activations import (
+    layer_activation_bytes,
+    layer_peak_bytes,
+    logits_bytes,
+)
+from simulator.model.weights import cache_bytes_per_token, largest_shard, shard_parameters
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_memory
@@ -122,10 +126,8 @@ def test_the_first_stage_of_a_pipeline_holds_as_many_micro_batches_as_there_are_
     one = memory_of("critic.update", layout(pp=4, dp=2, micro_batch=8, recompute="full"))
     tokens, h = 8 * 1024, 4096
     row_bytes = tokens * h * 2
-    layer = layer_activation_bytes(
-        JOB.architecture("critic"), Shard(), 8, 1024, "none", fused_attention=True
-    )
-    assert one.transient["activations"] == 4 * 8 * row_bytes + layer
+    peak = layer_peak_bytes(JOB.architecture("critic"), Shard(), 8, 1024, fused_attention=True)
+    assert one.transient["activations"] == 4 * 8 * row_bytes + peak - row_bytes
 
 
 def test_offload_takes_residents_off_the_device_between_uses():
@@ -139,9 +141,9 @@ def test_offload_takes_residents_off_the_device_between_uses():
 
 def test_a_token_of_llama_2_7b_takes_half_a_mebibyte_of_cache():
     model = load_model("llama-2-7b")
-    assert cached_sequence(model, 1, 1, 2, 1000) == (524_288, 0)
-    assert cached_sequence(model, 4, 1, 2, 1000) == (131_072, 0)
-    assert cached_sequence(load_model("qwen2.5-7b"), 8, 1, 2, 1000) == (2 * 28 * 128 * 2, 0)
+    assert cache_bytes_per_token(model, 1, 1, 2) == 524_288
+    assert cache_bytes_per_token(model, 4, 1, 2) == 131_072
+    assert cache_bytes_per_token(load_model("qwen2.5-7b"), 8, 1, 2) == 2 * 28 * 128 * 2
 
 
 @given(architectures(max_layers=8), st.sampled_from(["lm", "scalar"]))

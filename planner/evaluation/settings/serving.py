@@ -9,14 +9,14 @@ from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, Precision
+from rlplan.precision import PRECISIONS, WIDE, Precision
 from simulator.costs.pricing import setting_on
 from simulator.generation.generating import generated, limits_of
 from simulator.generation.replica import ReplicaLimits
 from simulator.generation.setting import ReplicaSetting
-from simulator.generation.stepping import engine_steps, wide
+from simulator.generation.stepping import engine_steps
 from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.weights import cached_sequence, largest_shard
+from simulator.model.weights import cache_bytes_per_token, largest_shard
 from simulator.placed.site import Site
 from simulator.placed.task import cache_value_bytes, shard_of
 
@@ -74,8 +74,7 @@ def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
     """Return how the engine batches these requests."""
     tokens = engine.kv_block_tokens
     value_bytes = cache_value_bytes(engine, service.precision)
-    longest = service.prompt_tokens + service.response_tokens
-    token_bytes = cached_sequence(service.model, service.tp, 1, value_bytes, longest).token_bytes
+    token_bytes = cache_bytes_per_token(service.model, service.tp, 1, value_bytes)
     return limits_of(
         engine,
         service.max_running,
@@ -100,14 +99,14 @@ def weight_bytes(model: ModelArchitecture, tp: int, precision: Precision) -> flo
     layers = largest_shard(model, "lm", tp, 1) - ends
     return (
         layers * PRECISIONS[precision].weight_bytes
-        + ends * PRECISIONS[wide(precision)].weight_bytes
+        + ends * PRECISIONS[WIDE[precision]].weight_bytes
     )
 
 
 def _working_bytes(service: Service, engine: EngineSheet) -> float:
     """Return the bytes of one layer's activations and of all running sequences' logits."""
     tokens = service.max_batched_tokens or engine.max_batched_tokens
-    shard = shard_of(TaskPlan(pool="", tp=service.tp), wide(service.precision), engine)
+    shard = shard_of(TaskPlan(pool="", tp=service.tp), service.precision, engine)
     activations = layer_activation_bytes(
         service.model, shard, 1, tokens, "none", fused_attention=engine.fused_attention
     )

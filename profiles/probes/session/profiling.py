@@ -27,6 +27,7 @@ from profiles.sheets import load_device
 from profiles.tables.table import Profile
 from rlplan.errors import UserError
 from rlplan.job import Job
+from rlplan.precision import WIDE
 from rlplan.probing import PassRunner
 
 # Called with the points that are done, all points, and what is measured now.
@@ -101,7 +102,7 @@ def settings_of(
     return Settings(
         kind=sheet.kind,
         devices=devices,
-        precision=(job.precision if job else None) or sheet.default_precision,
+        precision=WIDE[(job.precision if job else None) or sheet.default_precision],
         memory_bytes=sheet.memory_bytes - sheet.reserved_bytes,
         quick=quick,
         rules=tuple(rules.functions) if rules is not None else (),

@@ -29,7 +29,10 @@ def _job(algorithm, models, cluster, *, engines=GPU_ENGINES, precision="bf16", r
 
 def _ppo(model, gpu, nodes, **work):
     return _job(
-        "ppo", dict.fromkeys(ROLES, model), NodeGroup(gpu=gpu, gpus_per_node=8, nodes=nodes), **work
+        "ppo",
+        dict.fromkeys(ROLES, model),
+        NodeGroup(gpu=gpu, gpus_per_node=8, nodes=nodes, inter_node_gbps=200.0),
+        **work,
     )
 
 
@@ -131,7 +134,7 @@ def _long_answers():
 
 def qwen_7b_grpo() -> Plan:
     """Return GRPO on 8 H100 with a rule on 32 CPU workers."""
-    cluster = NodeGroup(gpu=H100, gpus_per_node=8, cpu_cores=32)
+    cluster = NodeGroup(gpu=H100, gpus_per_node=8, cpu_cores=32, inter_node_gbps=200.0)
     models = dict.fromkeys(("actor", "reference"), "qwen2.5-7b")
     return plan_on(
         _job("grpo", models, cluster, rule=True, **_long_answers()),
@@ -149,7 +152,7 @@ def qwen_7b_grpo() -> Plan:
 def qwen_30b_experts() -> Plan:
     """Return GRPO of a mixture of experts on 32 H100, trained with TP 4 and PP 2."""
     models = dict.fromkeys(("actor", "reference"), "qwen3-30b-a3b")
-    cluster = NodeGroup(gpu=H100, gpus_per_node=8, nodes=4, cpu_cores=32)
+    cluster = NodeGroup(gpu=H100, gpus_per_node=8, nodes=4, cpu_cores=32, inter_node_gbps=200.0)
     return plan_on(
         _job("grpo", models, cluster, rule=True, **_long_answers()),
         {"p0": (32, ("actor", "reference")), "host": (32, ("rule",))},
@@ -165,7 +168,7 @@ def qwen_30b_experts() -> Plan:
 
 def tiny_on_cpu() -> Plan:
     """Return four tiny models on two CPU devices, by the device's sheet alone."""
-    cluster = NodeGroup(gpu="cpu", gpus_per_node=2)
+    cluster = NodeGroup(gpu="cpu", gpus_per_node=2, inter_node_gbps=200.0)
     engines = Engines(train="torch-tp-dp", generate="torch-static")
     work = {"prompts": 64, "prompt_tokens": 16, "response_tokens": 16, "updates": 2}
     infer, train = _sizes(1, 1, 2, micro_batch=32), _sizes(1, 1, 2, micro_batch=16)
@@ -189,7 +192,7 @@ def tiny_on_cpu() -> Plan:
 
 def tiny_grpo_on_cpu() -> Plan:
     """Return GRPO of tiny models on two CPU devices, whose engines compute a prompt once."""
-    cluster = NodeGroup(gpu="cpu", gpus_per_node=2)
+    cluster = NodeGroup(gpu="cpu", gpus_per_node=2, inter_node_gbps=200.0)
     engines = Engines(train="torch-tp-dp", generate="torch-static")
     work = {"prompts": 16, "samples_per_prompt": 4, "prompt_tokens": 48, "response_tokens": 16}
     models = dict.fromkeys(("actor", "reference", "reward"), "tiny")

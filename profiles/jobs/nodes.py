@@ -1,0 +1,40 @@
+"""What a job leaves open about its nodes: the figures of its device's usual node."""
+
+from dataclasses import replace
+
+from rlplan.hardware import DeviceSheet
+from rlplan.job import NodeGroup
+
+
+def on_usual_nodes(group: NodeGroup, sheet: DeviceSheet) -> NodeGroup:
+    """Return a group with the figures of its device's usual node where the job says nothing.
+
+    A node with more or fewer GPUs than the sheet's has its network, cores and memory in proportion.
+    """
+    share = group.gpus_per_node / sheet.gpus_per_node
+    return replace(
+        group,
+        gpu=sheet.name,
+        nvlink_domain_gpus=group.nvlink_domain_gpus or _domain_gpus(group, sheet),
+        inter_node_gbps=group.inter_node_gbps or sheet.inter_node_gbps * share,
+        cpu_cores=group.cpu_cores or max(1, int(sheet.cpu_cores * share)),
+        host_memory_bytes=group.host_memory_bytes or int(sheet.host_memory_bytes * share),
+    )
+
+
+def taken_from_sheet(group: NodeGroup, sheet: DeviceSheet) -> tuple[str, ...]:
+    """Return the fields of a resolved group that are as its device's sheet has them."""
+    bare = NodeGroup(gpu=group.gpu, gpus_per_node=group.gpus_per_node, nodes=group.nodes)
+    usual = on_usual_nodes(bare, sheet)
+    fields = ("nvlink_domain_gpus", "inter_node_gbps", "cpu_cores", "host_memory_bytes")
+    return tuple(name for name in fields if getattr(group, name) == getattr(usual, name))
+
+
+def _domain_gpus(group: NodeGroup, sheet: DeviceSheet) -> int | None:
+    """Return the GPUs of a domain, so that the group takes equal parts of as few as it needs."""
+    if sheet.nvlink_domain_gpus is None:
+        return None
+    most = sheet.nvlink_domain_gpus // group.gpus_per_node
+    sizes = (nodes for nodes in range(most, 0, -1) if group.nodes % nodes == 0)
+    nodes = next(sizes, None)
+    return nodes and nodes * group.gpus_per_node

@@ -1,0 +1,175 @@
+"""What a stage keeps of its model's states: weights, gradients and what an optimizer steps, by format."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlplan.model import layer_kinds
+from rlplan.precision import PRECISIONS
+from rlplan.rules.layouts import FULLY_SHARDED
+from simulator.model.weights import (
+    kinds_of_stages,
+    layer_adapter_parameters,
+    layer_parameters,
+    layers_parameters,
+    shard_parameters,
+)
+from simulator.placed.columns import Flags, Floats, Ints, whole
+from simulator.placed.task import PlacedTask, PlacedTasks
+
+# Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
+GATHERED_LAYERS = 2
+
+GRADIENTS_SHARDED = 2  # the ZeRO stage from which on gradients are kept sharded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageStates:
+    """Hold the parameters of one GPU of a pipeline stage in each layout.
+
+    Attributes:
+        stage: Its place. Shape (layouts,), as all but `layers`.
+        trained: Those of them that have gradients; with adapters these, beside frozen parameters.
+        ends: Parameters outside its layers: embedding, head, last norm.
+        layer: Parameters of the model's largest layer.
+        trained_ends, trained_layer: Those of both that have gradients.
+        layers: How many layers of each kind it has. Shape (kinds, layouts).
+    """
+
+    stage: Ints
+    parameters: Ints
+    trained: Ints
+    ends: Ints
+    layer: Ints
+    trained_ends: Ints
+    trained_layer: Ints
+    layers: Ints
+
+    def weights(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of the weights that it keeps."""
+        columns = table.columns
+        sharded = -(-self.parameters // columns.state_ranks) * table.any.stored.weight_bytes
+        whole_bytes = self.parameters * table.any.formats.weight_bytes
+        return np.where(columns.zero == FULLY_SHARDED, sharded, whole_bytes)
+
+    def gathered(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of what lies there whole for a while: some layers, embedding and head.
+
+        The module that wraps the layers holds embedding and head, which stay gathered until its own
+        backward pass is done (PyTorch, torch.distributed.fsdp, `fully_shard` of a root module).
+        """
+        held = GATHERED_LAYERS * self.layer + self.ends
+        return np.where(gathers_weights(table), held * table.any.formats.weight_bytes, 0)
+
+    def quantised(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of narrow copies of its layers for products, or of those that are gathered.
+
+        Training has transposed ones as well: tensor cores take narrow inputs row by row only (Transformer
+        Engine documentation, "Using FP8", weights that are cached over micro-batches).
+        """
+        held = np.where(
+            gathers_weights(table), GATHERED_LAYERS * self.layer, self.parameters - self.ends
+        )
+        copies = 2 if table.any.trains else 1
+        return np.asarray(held * copies * PRECISIONS[table.any.precision].weight_bytes)
+
+    def unreduced(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of whole gradients: of a layer while it is reduced, of embedding and head.
+
+        They come in the format of the products; those of a layer are copied to the format in which
+        they are reduced.
+        """
+        formats, columns = table.any.formats, table.columns
+        copy = self.trained_layer * table.any.stored.gradient_bytes
+        held = (self.trained_layer + self.trained_ends) * formats.weight_bytes + copy
+        reduces = (columns.zero >= GRADIENTS_SHARDED) & (
+            (columns.state_ranks > 1) | table.any.engine.memory.fp32_weights
+        )
+        return np.where(reduces, held, 0)
+
+    def stepped(self, table: PlacedTasks) -> Ints:
+        """Return the parameters that its optimizer steps."""
+        ranks = np.where(table.columns.zero > 0, table.columns.state_ranks, 1)
+        return -(-self.trained // ranks)
+
+    def copied(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of weights that are stepped beside whole ones."""
+        columns, engine = table.columns, table.any.engine
+        copies = (columns.zero == GRADIENTS_SHARDED) & (columns.state_ranks > 1)
+        if engine.memory.fp32_weights:
+            copies = columns.zero < FULLY_SHARDED
+        return np.where(copies, self.stepped(table) * table.any.stored.weight_bytes, 0)
+
+
+def gathers_weights(table: PlacedTasks) -> Flags:
+    """Tell where weights are gathered from shards, or copied to the format of the products."""
+    alone = table.columns.state_ranks == 1
+    copies = table.any.trains and table.any.engine.memory.fp32_weights
+    return np.asarray((table.columns.zero == FULLY_SHARDED) & (~alone | copies), dtype=np.bool_)
+
+
+def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
+    """Return each stage that may be the fullest of each layout.
+
+    Args:
+        kinds: Kinds of layers that the model has.
+    """
+    found = whole(table.by(("tp", "pp", "ep"), _stage_shards)).reshape(-1, 4 + kinds, len(table))
+    adapters = None
+    if table.any.adapter is not None:
+        adapters = whole(table.by(("tp", "ep"), _layer_adapters))
+    return [_stage_states(shard, adapters) for shard in found]
+
+
+def _stage_states(shard: Ints, adapters: Ints | None) -> StageStates:
+    """Return a stage's parameters, those that are trained among them.
+
+    Args:
+        shard: As `_stage_shards` has one stage. Shape (4 + kinds, layouts).
+        adapters: Parameters of the adapters of a layer of each kind; None where the model is trained.
+            Shape (kinds, layouts), as `layers`.
+    """
+    stage, parameters, ends, layer = shard[:4]
+    layers = shard[4:]
+    trained, trained_ends, trained_layer = parameters, ends, layer
+    if adapters is not None:
+        trained, trained_ends = (layers * adapters).sum(axis=0), np.zeros_like(ends)
+        trained_layer = adapters.max(axis=0)
+    return StageStates(stage, parameters, trained, ends, layer, trained_ends, trained_layer, layers)
+
+
+def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
+    """Return the parameters of the adapters of one layer of each kind."""
+    adapter, layout = placed.adapter, placed.layout
+    assert adapter is not None, "only tasks with adapters are asked"
+    kinds = layer_kinds(placed.model).models
+    return tuple(layer_adapter_parameters(kind, adapter, layout.tp, layout.ep) for kind in kinds)
+
+
+def _stage_shards(placed: PlacedTask) -> Floats:
+    """Return each stage that may be the fullest: place, parameters, ends', a layer's, layers of each kind.
+
+    Returns:
+        Shape (stages * (4 + kinds),).
+    """
+    layout, model = placed.layout, placed.model
+    counts = kinds_of_stages(model, layout.pp)
+    shards = [
+        shard_parameters(model, placed.task.head, layout.tp, layout.pp, stage, layout.ep)
+        for stage in range(layout.pp)
+    ]
+    layer = layer_parameters(model, layout.tp, layout.ep)
+    stages = [0, layout.pp - 1]
+    if len(counts[0]) > 1:
+        stages.append(shards.index(max(shards)))
+    held = [
+        (
+            stage,
+            shards[stage],
+            shards[stage] - layers_parameters(model, counts[stage], layout.tp, layout.ep),
+            layer,
+            *counts[stage],
+        )
+        for stage in stages
+    ]
+    return np.array(held, dtype=np.float64).ravel()

@@ -1,0 +1,122 @@
+"""What a task that infers or trains works on: activations and logits, at the moment when they are most.
+
+A training stage is fullest while a layer runs backwards, while the loss does, or in the optimizer's step.
+"""
+
+from typing import TypedDict
+
+import numpy as np
+
+from rlplan.model import layer_kinds
+from rlplan.operators import Shard
+from simulator.memory.states import StageStates
+from simulator.model.activations import (
+    OFFLOADED,
+    layer_activation_bytes,
+    layer_peak_bytes,
+    logits_bytes,
+)
+from simulator.placed.columns import Ints
+from simulator.placed.task import PlacedTask, PlacedTasks
+from simulator.workload.shared_prompts import least_shared_tokens
+
+ACTIVATIONS = "activations"
+FRAGMENTATION = "fragmentation margin"
+LOGITS = "logits"
+STEP = "optimizer step"
+
+# Rows of hidden states that the loss holds beside the logits: the last layer's output, its norm's, and
+# the gradients of both.
+HEAD_ROWS = 4
+# Columns of layouts that decide what a micro-batch works on.
+WORKING_COLUMNS = ("tp", "cp", "ep", "dp", "micro_batch", "recompute")
+
+ManyTerms = dict[str, Ints]
+
+
+class Batched(TypedDict):
+    """Name what a layer's activations depend on beside its kind."""
+
+    shard: Shard
+    sequences: int
+    sequence_tokens: int
+    fused_attention: bool
+    shared_tokens: int
+
+
+def working_terms(
+    table: PlacedTasks, states: StageStates, working: Ints, stepped: Ints
+) -> ManyTerms:
+    """Return activations, logits or the step's temporaries for the longest micro-batches that can occur.
+
+    A stage of a 1F1B pipeline holds as many micro-batches as stages follow it, itself included
+    (Narayanan et al. 2021, section 2.2.1). On top comes what runs: a layer, or the loss on the last
+    stage. A forward pass keeps nothing but that.
+
+    Args:
+        working: As `micro_batch_bytes` has them. Shape (3 + kinds of layers, layouts).
+        stepped: Parameters that each GPU steps. Shape (layouts,).
+    """
+    columns, memory, stage = table.columns, table.any.engine.memory, states.stage
+    layer, rows, logits, *kept = working
+    num_passes = -(-table.local // columns.micro_batch) * columns.chunks
+    held = np.minimum(num_passes, passes_in_flight(columns.pp, stage, columns.chunks))
+    stays = (np.array(kept) * states.layers).sum(axis=0) * held // columns.chunks
+    loss = np.where(stage == columns.pp - 1, rows + logits, 0)
+    in_loss = loss > layer
+    activations = stays + np.where(in_loss, rows, layer)
+    logits = np.where(in_loss, logits, 0)
+    margin = np.rint(memory.slack_fraction * (activations + logits)).astype(np.int64)
+    step = stepped * memory.step_bytes
+    in_step = step > activations + logits + margin
+    return {
+        ACTIVATIONS: np.where(in_step, 0, activations),
+        LOGITS: np.where(in_step, 0, logits),
+        FRAGMENTATION: np.where(in_step, 0, margin),
+        STEP: np.where(in_step, step, 0),
+    }
+
+
+def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
+    """Return the passes through one chunk of layers whose activations a stage holds at most.
+
+    In a plain 1F1B schedule as many as stages follow it, itself included. An interleaved one warms
+    up with 2 (p - s - 1) + (v - 1) p passes and runs one more, which on the first stage is
+    1 + (p - 1) / (p v) of a plain one's activations (Korthikanti et al. 2022, section 4.2.3).
+    """
+    interleaved = 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
+    return np.where(chunks == 1, stages - stage, interleaved)
+
+
+def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
+    """Return what a layer holds beside what it keeps, the loss's rows, the logits, and what each kind keeps."""
+    model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
+    longest = placed.statistics.longest_tokens
+    sequences = min(layout.micro_batch, placed.local)
+    shared = least_shared_tokens(engine, placed.workload, sequences)
+    told: Batched = {
+        "shard": shard,
+        "sequences": sequences,
+        "sequence_tokens": longest,
+        "fused_attention": engine.fused_attention,
+        "shared_tokens": shared,
+    }
+    kinds = layer_kinds(model).models
+    tokens = -(-(sequences * longest - shared) // layout.cp)
+    rows = row = tokens * model.hidden_size * shard.value_bytes
+    if placed.trains:
+        rows = HEAD_ROWS * row
+        kept = [layer_activation_bytes(kind, recompute=layout.recompute, **told) for kind in kinds]
+        peaks = [layer_peak_bytes(kind, **told) for kind in kinds]
+        layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
+        if layout.recompute == OFFLOADED:
+            layer += engine.memory.layers_under_way * row
+    else:
+        kept = [0] * len(kinds)
+        layer = max(layer_activation_bytes(kind, recompute="none", **told) for kind in kinds)
+    logits = 0
+    if placed.task.head == "lm":
+        logits = logits_bytes(
+            model, layout.tp, tokens, shard.value_bytes, engine.memory, backward=placed.trains
+        )
+    return layer, rows, logits, *kept

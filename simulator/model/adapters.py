@@ -1,0 +1,41 @@
+"""What low-rank adapters add to a model's layers, and what freezing the model takes out of them."""
+
+from dataclasses import replace
+
+from rlplan.adapter import Adapter
+from rlplan.operators import Elementwise, Gemm, Operators
+
+# Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
+UNTOUCHED = ("router",)
+
+
+def with_adapters(operators: Operators, adapter: Adapter, value_bytes: int) -> Operators:
+    """Return frozen operators of a part with adapters beside each linear layer: x W + x A B.
+
+    A matrix that is split by columns has its A on every rank and its B split by columns; one that is split
+    by rows has its A split by rows and its B on every rank: no exchange more than without them. What they
+    add is read, added and written.
+    """
+    found: list[Operators] = []
+    for operator in operators:
+        found.append(frozen((operator,)))
+        if isinstance(operator, Gemm) and operator.name not in UNTOUCHED:
+            m, k, n, count = operator.m, operator.k, operator.n, operator.count
+            found.append(
+                (
+                    Gemm(
+                        f"{operator.name} adapter in", m, k, operator.matrices * adapter.rank, count
+                    ),
+                    Gemm(f"{operator.name} adapter out", m, adapter.rank, n, count),
+                    Elementwise(f"{operator.name} adapter sum", 3 * m * n * count * value_bytes),
+                )
+            )
+    return tuple(operator for some in found for operator in some)
+
+
+def frozen(operators: Operators) -> Operators:
+    """Return the operators of weights without gradients."""
+    return tuple(
+        replace(operator, frozen=True) if isinstance(operator, Gemm) else operator
+        for operator in operators
+    )

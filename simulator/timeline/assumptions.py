@@ -1,0 +1,60 @@
+"""What a forecast rests on that the job does not say: figures of device sheets, times of reward rules."""
+
+from collections.abc import Iterator
+
+from profiles.analytic.efficiencies import load_host_costs
+from profiles.facts import Facts
+from profiles.jobs.nodes import taken_from_sheet
+from rlplan.hardware import DeviceSheet
+from rlplan.job import Job, NodeGroup
+from rlplan.units import show_seconds
+
+
+def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
+    """Return one sentence for each group of nodes, each borrowed architecture and each guessed rule."""
+    return tuple(
+        dict.fromkeys((*_of_nodes(job, facts), *_of_kernels(job, facts), *_of_rules(job, facts)))
+    )
+
+
+def _of_nodes(job: Job, facts: Facts) -> Iterator[str]:
+    for group in job.cluster:
+        sheet = facts.device(group.gpu).sheet
+        found = ", ".join(_figures(job, group, sheet))
+        if found:
+            yield f"{group.gpus_per_node} x {group.gpu} a node, from its sheet: {found}"
+
+
+def _figures(job: Job, group: NodeGroup, sheet: DeviceSheet) -> Iterator[str]:
+    """Yield the figures of a group that its device's sheet gives and that matter to it."""
+    taken = taken_from_sheet(group, sheet)
+    if "nvlink_domain_gpus" in taken and group.linked_gpus > group.gpus_per_node:
+        yield f"NVLink over {group.linked_gpus} GPUs"
+    if "inter_node_gbps" in taken and group.nodes > 1:
+        yield f"{group.inter_node_gbps:,g} Gbit/s a node"
+    if "cpu_cores" in taken and job.rewards is not None:
+        yield f"{group.cpu_cores} CPU cores a node"
+    if group.usd_per_gpu_hour is None:
+        yield f"{sheet.usd_per_hour:g} USD per GPU and hour"
+
+
+def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
+    for group in job.cluster:
+        device = facts.device(group.gpu)
+        if device.borrowed_kernels is not None:
+            yield (
+                f"no operator of {device.sheet.architecture} ({group.gpu}) was measured: the efficiencies "
+                f"of {device.borrowed_kernels} stand in"
+            )
+
+
+def _of_rules(job: Job, facts: Facts) -> Iterator[str]:
+    rewards, device = job.rewards, facts.device(job.cluster[0].gpu)
+    names = (rewards.function, rewards.cost_function) if rewards is not None else ()
+    seconds = load_host_costs().rule_call_seconds.value
+    for name in names:
+        if name is not None and device.guesses_rule(name):
+            yield (
+                f"rule {name} takes {show_seconds(seconds)} a sample: give "
+                f"rewards.function_seconds_per_sample, or run `rlplan profile` for this job"
+            )

@@ -1,0 +1,167 @@
+"""Low-rank adapters: what is frozen, what is trained, and what generation gets of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from profiles.catalog import load_model
+from rlplan.adapter import Adapter
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.files.frozen import FrozenDict
+from rlplan.operators import Batch, Gemm, Shard
+from rlplan.plan import TaskPlan
+from simulator.costs.layouts import passes_cost
+from simulator.costs.transition import moved_bytes, transition_cost
+from simulator.memory.transition_memory import extra_weight_bytes
+from simulator.model.derived import backward_operators, flops_of
+from simulator.model.operators import layer_operators
+from simulator.model.weights import adapter_shard, shard_parameters
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_memory
+from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
+from tests.simulator.placing import transition
+
+RANK = 16
+FULL = job_of(algorithm="grpo", nodes=2, samples_per_prompt=4)
+
+
+def job_with(**settings):
+    return replace(FULL, adapters=FrozenDict({"actor": Adapter(rank=RANK, **settings)}))
+
+
+def placed(job, task="actor.update", gpus=8, **sizes):
+    layout = TaskPlan(pool="p0", **({"engine": "megatron-core", "dp": gpus} | sizes))
+    tasks = {each.name: each for each in tasks_of(load_algorithm("grpo"), job)}
+    return PlacedTask(tasks[task], layout, site_of(job, gpus), job, facts_of(job))
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "rank", "parameters"),
+    [
+        # tloen/alpaca-lora, README: q, k, v and o of LLaMA-7B at rank 16.
+        ("llama-2-7b", "attention", 16, 16_777_216),
+        # artidoro/qlora: all linear layers of LLaMA-7B at rank 64, and a quarter of it at 16.
+        ("llama-2-7b", "all-linear", 64, 159_907_840),
+        ("llama-2-7b", "all-linear", 16, 39_976_960),
+    ],
+)
+def test_adapters_have_the_published_number_of_parameters(model, targets, rank, parameters):
+    assert adapter_shard(load_model(model), Adapter(rank=rank, targets=targets), tp=1) == parameters
+
+
+def test_experts_have_adapters_of_their_own_which_expert_parallelism_shares_out():
+    model, adapter = load_model("qwen3-30b-a3b"), Adapter(rank=1, targets="feed-forward")
+    each = 3 * (model.hidden_size + model.moe_ffn_size)
+    assert adapter_shard(model, adapter, tp=1) == model.num_layers * model.num_experts * each
+    assert adapter_shard(model, adapter, tp=1, ep=8) * 8 == adapter_shard(model, adapter, tp=1)
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_tensor_parallel_ranks_share_one_side_of_every_adapter_and_copy_the_other(tp):
+    model, adapter = load_model("llama-2-7b"), Adapter(rank=1)
+    hidden, inner = model.hidden_size, model.ffn_size
+    by_columns = 3 * (hidden + hidden // tp) + 2 * (hidden + inner // tp)
+    by_rows = (hidden // tp + hidden) + (inner // tp + hidden)
+    assert adapter_shard(model, adapter, tp) == model.num_layers * (by_columns + by_rows)
+
+
+def test_a_frozen_layers_backward_pass_has_the_flops_of_its_forward_pass():
+    model, batch = (
+        load_model("llama-2-7b"),
+        Batch(sequences=1, tokens=4096, sequence_tokens=4096, head_tokens=0),
+    )
+    plain = layer_operators(model, Shard(), batch)
+    adapted = layer_operators(model, Shard(), batch, Adapter(rank=RANK))
+    products = tuple(each for each in plain if isinstance(each, Gemm))
+    own = tuple(each for each in adapted if isinstance(each, Gemm) and each.frozen)
+    extra = tuple(each for each in adapted if isinstance(each, Gemm) and not each.frozen)
+    assert flops_of(backward_operators(own)) == flops_of(own) == flops_of(products)
+    assert flops_of(backward_operators(extra)) == 2 * flops_of(extra)
+    assert flops_of(extra) < 0.02 * flops_of(own)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_only_adapters_have_gradients_and_optimizer_states(zero):
+    job = job_with()
+    model, size = job.architecture("actor"), placed(job).adapter_parameters
+    found = task_memory(placed(job, zero=zero)).resident
+    share = -(-size // 8) if zero else size
+    assert found["actor weights"] == 2 * shard_parameters(model, "lm", 1, 1, 0)
+    assert found["actor adapters"] == 2 * size
+    assert found["actor gradients"] == 4 * (share if zero == 2 else size)
+    assert found["actor optimizer states"] == 12 * share
+
+
+def test_a_model_beside_one_with_adapters_trains_whole():
+    job = replace(job_of(), adapters=FrozenDict({"actor": Adapter(rank=RANK)}))
+    layout = TaskPlan(pool="p0", engine="megatron-core", dp=8)
+    ours, theirs = (
+        PlacedTask(PPO["critic.update"], layout, site_of(each, 8), each, facts_of(each))
+        for each in (job, job_of())
+    )
+    assert task_memory(ours) == task_memory(theirs)
+    assert passes_cost(ours) == passes_cost(theirs)
+
+
+def test_fully_sharded_frozen_weights_are_sharded_and_gathered_like_others():
+    job = job_with()
+    sizes = {"engine": "deepspeed-zero3", "zero": 3}
+    ours, theirs = (task_memory(placed(each, **sizes)) for each in (job, FULL))
+    assert ours.resident["actor weights"] == theirs.resident["actor weights"]
+    assert ours.transient["gathered weights"] == theirs.transient["gathered weights"]
+    assert ours.resident["actor optimizer states"] < theirs.resident["actor optimizer states"] / 50
+
+
+def test_an_update_of_adapters_is_shorter_in_the_backward_pass_the_reduction_and_the_step():
+    ours, theirs = (dict(passes_cost(placed(each)).parts) for each in (job_with(), FULL))
+    # Half of the products' backward pass is left, attention's is whole, and adapters come on top.
+    assert 0.5 < ours["backward"].seconds / theirs["backward"].seconds < 0.85
+    assert 1 < ours["forward"].seconds / theirs["forward"].seconds < 1.25
+    for part in ("gradient reduction", "optimizer"):
+        assert ours[part].seconds < theirs[part].seconds / 20
+
+
+def test_frozen_weights_are_the_reference_unless_the_job_says_else():
+    shared, apart = job_with(), job_with(shares_reference=False)
+    ours = {task.name: task for task in tasks_of(load_algorithm("grpo"), shared)}
+    theirs = {task.name: task for task in tasks_of(load_algorithm("grpo"), apart)}
+    assert ours.keys() == theirs.keys()
+    name = "reference.compute_log_prob"
+    assert (ours[name].role, theirs[name].role) == ("actor", "reference")
+    own, other = placed(shared, name), placed(apart, name)
+    assert own.adapter is None  # it is off
+    assert passes_cost(own).total.seconds == passes_cost(other).total.seconds
+    assert task_memory(own).resident.keys() == {"actor weights"}
+
+
+def test_generation_elsewhere_gets_adapters_or_whole_weights():
+    layouts = (
+        TaskPlan(pool="p0", engine="megatron-core", dp=8),
+        TaskPlan(pool="p1", engine="vllm", dp=8),
+    )
+
+    def moved(job):
+        site = site_of(job, 8)
+        return transition("two-copies", *layouts, site, job, facts_of(job), target=site)
+
+    adapter, merged = moved(job_with()), moved(job_with(sync="merged"))
+    assert moved_bytes(adapter) == 2 * 39_976_960
+    assert moved_bytes(merged) == moved_bytes(moved(FULL)) == 2 * 6_738_415_616
+    seconds = [transition_cost(each).total.seconds for each in (adapter, merged, moved(FULL))]
+    assert seconds[0] < seconds[2] <= seconds[1]  # merging comes on top
+
+
+def test_an_engine_that_is_cut_otherwise_keeps_frozen_weights_of_its_own():
+    job, train = job_with(), TaskPlan(pool="p0", engine="megatron-core", tp=4, dp=2)
+
+    def moved(job, tp):
+        generate = TaskPlan(pool="p0", engine="vllm", tp=tp, dp=8 // tp)
+        return transition("hybridflow", train, generate, site_of(job, 8), job, facts_of(job))
+
+    adapters = moved(job, 4).generate.adapter_parameters
+    assert extra_weight_bytes(moved(job, 4)) == 2 * adapters
+    assert transition_cost(moved(job, 4)).parts == ()
+    whole = moved(job, 2).generate.weight_bytes
+    assert extra_weight_bytes(moved(job, 2)) == whole > extra_weight_bytes(moved(FULL, 2))
+    assert "weights from host" in dict(transition_cost(moved(job, 2)).parts)
