@@ -2,18 +2,22 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
+from rlplan.files.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
 from rlplan.model import ModelArchitecture
 
 T = TypeVar("T")
-Folder = Literal["models", "devices", "engines", "transitions"]
+Folder = Literal["models", "devices", "engines", "transitions", "families"]
+
+_ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 # The line that tells a sheet's other names, found without reading the sheet: there are many sheets.
 ALIASES = re.compile(r"^aliases: \[(.*)\]$", re.MULTILINE)
@@ -26,11 +30,15 @@ def sheet_names(folder: Folder) -> tuple[str, ...]:
 
 
 def canonical_name(folder: Folder, name: str) -> str:
-    """Return the name of the sheet that is meant, whatever its case; sheets tell their other names."""
+    """Return the name of the sheet that is meant, whatever its case; sheets tell their other names.
+
+    A model may be named by its Hugging Face id, with or without the organisation, where a sheet lists it.
+    """
     name = name.lower()
     if name in sheet_names(folder):
         return name
-    return aliases_of(_path(folder)).get(name, name)
+    names = _sheet_of_id() if folder == "models" else aliases_of(_path(folder))
+    return names.get(name, name)
 
 
 @cache
@@ -42,6 +50,21 @@ def aliases_of(folder: Path) -> dict[str, str]:
         names = line.group(1).split(",") if line else ()
         found |= dict.fromkeys((name.strip() for name in names), path.stem)
     return found
+
+
+@cache
+def _sheet_of_id() -> FrozenDict[str, str]:
+    """Return the model sheet of every Hugging Face id in small letters, and of ids without organisation.
+
+    Ids stand at the end of a sheet; reading all sheets whole would take half a second.
+    """
+    whole: dict[str, str] = {}
+    for sheet in model_names():
+        text = (_path("models") / f"{sheet}.yaml").read_text(encoding="utf-8")
+        for listed in _ID.findall(text.partition("\nhugging_face:")[2]):
+            whole[listed.lower()] = sheet
+    bare = {each.rpartition("/")[2]: sheet for each, sheet in whole.items()}
+    return FrozenDict(bare | whole)
 
 
 def model_names() -> tuple[str, ...]:
@@ -66,7 +89,7 @@ def load_model(name: str) -> ModelArchitecture:
     Raises:
         UnknownNameError: No model has that name.
     """
-    return _load_sheet(ModelArchitecture, "models", name)
+    return replace(_load_sheet(ModelArchitecture, "models", name), hugging_face=None)
 
 
 @cache

@@ -7,7 +7,6 @@ from typing import Literal
 from rlplan.files.frozen import FrozenDict
 
 Head = Literal["lm", "scalar"]
-Family = Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"]
 
 
 NO_PART = "none"  # what a kind of layer names in place of a part that it does not have
@@ -27,6 +26,8 @@ class LayerKind:
     num_kv_heads: int | None = None
     head_dim: int | None = None
     ffn_size: int | None = None
+    window: int | None = None
+    keys_are_values: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,105 @@ class LayerRun:
 
     count: int = 1
     kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Hold the sizes of attention over compressed keys and values (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    Attributes:
+        query_rank: Of compressed queries; None where they are projected at once.
+        kv_rank: Of what keys and values are made of, and the cache holds.
+        nope_dim, rope_dim: Of a head's queries and keys, without and with a rotary embedding.
+        value_dim: Of a head's values.
+    """
+
+    query_rank: int | None = None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """Hold the sizes of a gated delta network (Yang et al. 2024, arXiv:2412.06464): one state for each value head.
+
+    Attributes:
+        kernel: Tokens of the causal convolution before it.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpace:
+    """Hold the sizes of a Mamba-2 mixer (Dao and Gu 2024, arXiv:2405.21060): one state for each head.
+
+    Attributes:
+        groups: Of heads that share a B and a C.
+        kernel: Tokens of the causal convolution before it.
+        kernel_bias: Whether that has biases.
+    """
+
+    heads: int
+    head_dim: int
+    state_size: int
+    groups: int
+    kernel: int
+    kernel_bias: bool = True
+
+    @property
+    def inner_size(self) -> int:
+        """Return the width of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def convolved_size(self) -> int:
+        """Return the width of what is convolved: inputs, B and C."""
+        return self.inner_size + 2 * self.groups * self.state_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertDetails:
+    """Say what experts have beside a router and their matrices.
+
+    Attributes:
+        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
+        shared_gate: Whether a token says how much of it it takes.
+        latent_size: Width to which tokens are projected before their experts, and back behind them.
+        router_bias: Whether the router has one number more for each expert.
+        expert_bias: Whether experts' matrices have biases.
+        extra_norms: Norms of a layer beside those before its parts.
+    """
+
+    shared_ffn_size: int = 0
+    shared_gate: bool = False
+    latent_size: int | None = None
+    router_bias: bool = False
+    expert_bias: bool = False
+    extra_norms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionDetails:
+    """Say what grouped attention has beside its projections.
+
+    Attributes:
+        output_gate: Whether the output is gated by a projection as wide as the queries.
+        output_bias: Whether the output matrix has biases.
+        sinks: Whether each head has a logit that takes attention away from all keys.
+        wide_norm: Whether queries and keys are normalised over all heads together.
+    """
+
+    output_gate: bool = False
+    output_bias: bool = False
+    sinks: bool = False
+    wide_norm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +147,17 @@ class ModelArchitecture:
         moe_ffn_size: Width of one expert's MLP.
         attention: The kind of part of its layers that attends, a file of `rlplan/parts/`.
         feed_forward: The kind of part behind it; None is `experts` where it has any, else `dense-mlp`.
+        window: Tokens back that attention sees at most, itself included; None where it sees all.
+        keys_are_values: Whether one projection gives both.
+        norms_per_part: Norms of a part; Gemma has one before and one behind it.
+        vision_parameters: Parameters of what turns images into tokens, which lies with the embedding.
         layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
         layer_runs: Its layers in their order, by the names of their kinds.
+        hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.
     """
 
     name: str
-    family: Family
+    family: str
     hidden_size: int
     num_layers: int
     num_heads: int
@@ -72,9 +177,19 @@ class ModelArchitecture:
     norm_epsilon: float = 1e-5
     attention: str = "grouped-attention"
     feed_forward: str | None = None
+    window: int | None = None
+    keys_are_values: bool | None = None
+    norms_per_part: int | None = None
+    attention_details: AttentionDetails | None = None
+    expert_details: ExpertDetails | None = None
+    latent: LatentAttention | None = None
+    linear: LinearAttention | None = None
+    state_space: StateSpace | None = None
+    vision_parameters: int | None = None
     layer_kinds: FrozenDict[str, LayerKind] | None = None
     layer_runs: tuple[LayerRun, ...] | None = None
     source: str = ""
+    hugging_face: tuple[str, ...] | None = None
 
     @property
     def feed_forward_part(self) -> str:

@@ -43,6 +43,24 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """Take a state of each head of each sequence past `query_tokens` tokens; the state is in fp32.
+
+    Attributes:
+        key_dim, value_dim: Of a head's state.
+        delta: Whether what a state holds of a key is replaced, not added to (the delta rule).
+    """
+
+    name: str
+    sequences: int
+    query_tokens: int
+    heads: int
+    key_dim: int
+    value_dim: int
+    delta: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Elementwise:
     """Move bytes through `kernels` memory-bound kernels."""
 
@@ -61,7 +79,7 @@ class Collective:
     group: Group = "tp"
 
 
-Operator = Gemm | Attention | Elementwise | Collective
+Operator = Gemm | Attention | Scan | Elementwise | Collective
 Operators = tuple[Operator, ...]
 
 

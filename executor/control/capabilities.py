@@ -8,6 +8,7 @@ from executor.rollout.vllm_limits import lacks_of_vllm
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
+from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
@@ -18,6 +19,22 @@ from rlplan.rules.rule import listed
 HERE = "this executor"
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
+BIASED_FAMILIES = ("qwen2",)
+NORMED_FAMILIES = ("qwen3", "qwen3_moe")
+# Fields that are silent for every model that this executor builds.
+SILENT = (
+    "layer_kinds",
+    "window",
+    "keys_are_values",
+    "norms_per_part",
+    "attention_details",
+    "expert_details",
+    "latent",
+    "linear",
+    "state_space",
+    "vision_parameters",
+    "feed_forward",
+)
 PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
 
@@ -34,6 +51,7 @@ GENERATED_FORMAT = Capability("generating in a number format of its own")
 FAMILY = Capability("models of this family")
 EXPERTS = Capability("experts in some families and none in others")
 PLAIN_MLP = Capability("MLPs without a gate")
+PARTS = Capability("layers of other parts than the family's own")
 RETOKENIZING = Capability("models of different vocabularies")
 
 
@@ -107,7 +125,22 @@ def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         yield EXPERTS.lacked_by(HERE, f"{field}.num_experts", model.num_experts, runs)
     if not model.gated_mlp:
         yield PLAIN_MLP.lacked_by(HERE, f"{field}.gated_mlp", "false", "it runs gated ones")
+    part = _other_part(model)
+    if part:
+        runs = f"it runs the layers of published {model.family} models, all alike"
+        yield PARTS.lacked_by(HERE, f"{field}.{part}", getattr(model, part), runs)
     vocabulary = plan.job.architecture("actor").vocab_size
     if model.vocab_size < vocabulary:
         instead = f"the actor generates tokens up to {vocabulary - 1}"
         yield RETOKENIZING.lacked_by(HERE, f"{field}.vocab_size", model.vocab_size, instead)
+
+
+def _other_part(model: ModelArchitecture) -> str | None:
+    """Return a field that says that layers are not as this executor builds them, if there is one."""
+    for field in SILENT:
+        if getattr(model, field) is not None:
+            return field
+    for field, families in (("qkv_bias", BIASED_FAMILIES), ("qk_norm", NORMED_FAMILIES)):
+        if getattr(model, field) != (model.family in families):
+            return field
+    return None if model.attention == "grouped-attention" else "attention"

@@ -21,6 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from rlplan.estimate import Estimate
+from rlplan.model import layer_kinds
 from simulator.generation.grids import NODES, Known
 from simulator.generation.replica import blocks_of
 from simulator.generation.stepping import EngineSteps
@@ -68,14 +69,20 @@ def load_of(prompts: tuple[int, ...], responses: tuple[int, ...]) -> Load:
     )
 
 
-def least_seconds(steps: EngineSteps, load: Load, max_running: int, kv_blocks: Floats) -> Floats:
-    """Return the bounds for caches of several sizes, in seconds. Shape as `kv_blocks`."""
+def least_seconds(
+    steps: EngineSteps, load: Load, max_running: int, kv_blocks: Floats, *, state_blocks: int = 0
+) -> Floats:
+    """Return the bounds for caches of several sizes, in seconds. Shape as `kv_blocks`.
+
+    Args:
+        state_blocks: Blocks that a sequence takes beside those of its tokens.
+    """
     engine, stages = steps.engine, steps.setting.pp
     widest = max(engine.max_batched_tokens, load.longest_prompt_tokens) // stages + 1
     block = engine.kv_block_tokens
     running = min(max_running, load.sequences)
     # With so many blocks nobody is ever preempted, and if all may run, nobody waits.
-    preempts = kv_blocks < running * blocks_of(load.longest_tokens, block)
+    preempts = kv_blocks < running * (blocks_of(load.longest_tokens, block) + state_blocks)
     waits = preempts | (running < load.sequences)
     by_cache = load.cached_tokens / (block * np.maximum(kv_blocks, 1.0))
     num_steps = np.maximum(by_cache, max(load.steps, load.decoded_tokens / running))
@@ -140,8 +147,10 @@ def _cache_seconds(steps: EngineSteps) -> float:
     """
     if not steps.engine.steps.cache_read_efficiency:
         return 0.0
-    most = steps.decode_attention(PROBED_SEQUENCES, PROBED_TOKENS).seconds
-    least = steps.decode_attention(PROBED_SEQUENCES, 0).seconds
+    # From the widest window on, only layers that see everything read more.
+    first = max(kind.window or 0 for kind in layer_kinds(steps.model).models)
+    most = steps.decode_attention(PROBED_SEQUENCES, first + PROBED_TOKENS).seconds
+    least = steps.decode_attention(PROBED_SEQUENCES, first).seconds
     return (most - least) / (PROBED_SEQUENCES * PROBED_TOKENS)
 
 

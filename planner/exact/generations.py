@@ -74,6 +74,7 @@ class Replicas:
         least_bytes: With less cache, not one sequence runs.
         useful_bytes: More cache is of no use.
         block_bytes: One block of the cache on one GPU.
+        state_blocks: Blocks that a sequence takes beside those of its tokens.
         bound_seconds: Nothing is faster, however large the cache.
     """
 
@@ -84,6 +85,7 @@ class Replicas:
     least_bytes: float
     useful_bytes: float
     block_bytes: float
+    state_blocks: int
     bound_seconds: float
 
 
@@ -186,7 +188,8 @@ class GenerationTable:
         running = min(replicas.layout.max_running, local, self._most_running)
         blocks = np.floor(cache_bytes / replicas.block_bytes)
         loads = self._loads_of(replicas.layout.dp, running)
-        each = [least_seconds(steps, load, running, blocks) for load in loads]
+        held = replicas.state_blocks
+        each = [least_seconds(steps, load, running, blocks, state_blocks=held) for load in loads]
         return np.asarray(np.max(each, axis=0) * self.task.batches)
 
     def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:
@@ -242,7 +245,8 @@ class GenerationTable:
             weight_bytes=generation_weight_bytes(placed),
             least_bytes=least_kv_bytes(placed),
             useful_bytes=useful,
-            block_bytes=placed.cache_bytes_per_token * self.engine.kv_block_tokens,
+            block_bytes=placed.block_bytes,
+            state_blocks=placed.state_blocks,
             bound_seconds=0.0,
         )
         # What does not fit in an empty pool need not be bounded.

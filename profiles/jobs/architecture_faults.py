@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from profiles.jobs.family_traits import family_names
 from rlplan.model import ModelArchitecture
 
 _POSITIVE = (
@@ -35,6 +36,8 @@ def architecture_fault(model: ModelArchitecture) -> ArchitectureFault | None:
             f"does not divide the {model.num_heads} query heads",
             f"a divisor of {model.num_heads}",
         )
+    if model.family not in family_names():
+        return ArchitectureFault("family", "is not known", ", ".join(family_names()))
     return _layers_fault(model) or _expert_fault(model)
 
 
@@ -60,8 +63,6 @@ def _layers_fault(model: ModelArchitecture) -> ArchitectureFault | None:
 def _expert_fault(model: ModelArchitecture) -> ArchitectureFault | None:
     if model.num_experts < 0:
         return ArchitectureFault("num_experts", "must not be negative", "0 for a dense model")
-    if model.family in ("mixtral", "qwen3_moe") and not model.num_experts:
-        return ArchitectureFault("num_experts", "is missing", "a whole number from 1")
     if not model.num_experts:
         return None
     if not 1 <= model.experts_per_token <= model.num_experts:

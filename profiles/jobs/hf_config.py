@@ -1,13 +1,24 @@
 """Read a model's architecture from its Hugging Face `config.json`."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeGuard, get_args
+from typing import Any
 
 from profiles.jobs.architecture_faults import architecture_fault
+from profiles.jobs.config_keys import ConfigKeys
+from profiles.jobs.config_layers import Layers, layers_of, num_layers
+from profiles.jobs.family_traits import FamilyTraits, family_names, load_family
+from profiles.jobs.vision_towers import vision_parameters
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
-from rlplan.model import Family, ModelArchitecture
+from rlplan.model import (
+    AttentionDetails,
+    ExpertDetails,
+    LatentAttention,
+    LinearAttention,
+    ModelArchitecture,
+    StateSpace,
+)
 
 CONFIG_NAME = "config.json"
 
@@ -24,140 +35,220 @@ _KEYS = {
     "num_experts": "num_experts",
     "experts_per_token": "num_experts_per_tok",
     "moe_ffn_size": "moe_intermediate_size",
-}
-
-# Settings that change costs or parameters in ways that an architecture does not hold.
-_REFUSED = {
-    "attention_bias": "biases of the attention projections",
-    "mlp_bias": "biases of the MLP",
-    "quantization_config": "quantised weights",
-    "use_sliding_window": "sliding-window attention",
-    "mlp_only_layers": "dense layers between expert layers",
+    "layer_runs": "layer_types",
 }
 
 _DEFAULT_ROPE_THETA = 10000.0
 _DEFAULT_NORM_EPSILON = 1e-6
-_OF_EXPERTS = ("mixtral", "qwen3_moe")
-# What Qwen3's configuration class takes where its file does not say it.
-_QWEN3_HEAD_DIM = 128
 
 
 def read_hf_config(path: Path) -> ModelArchitecture:
     """Return the architecture of a `config.json`, given as the file or as its folder.
 
-    Llama, Mistral, Mixtral, Qwen2, Qwen3 and Qwen3-MoE are known. Mistral's sliding window is read as full
-    attention, which is the same for sequences up to the window.
+    Families are the files of `profiles/families/`, by `model_type`.
 
     Raises:
-        FileError: The file is missing, is no JSON, lacks a key, or describes another architecture.
+        FileError: The file is missing, is no JSON, lacks a key, describes an architecture that is not known, or has
+            a key that may change sizes and is not understood.
     """
     file = path / CONFIG_NAME if path.is_dir() else path
-    config = _Config(file, read_json(dict, file))
-    family = config.family()
-    config.refuse_what_costs_do_not_know()
-    heads = config.integer("num_attention_heads")
-    hidden = config.integer("hidden_size")
-    experts, experts_per_token, expert_width = (
-        config.experts(family) if family in _OF_EXPERTS else (0, 0, 0)
-    )
-    head_dim = _QWEN3_HEAD_DIM if family == "qwen3" else max(hidden // max(heads, 1), 1)
+    config = ConfigKeys(file, read_json(dict, file))
+    family = _family(config)
+    traits = load_family(family)
+    config.defaults = traits.defaults
+    model = _with_layers(_sizes(config, traits, family), config, traits)
     folder = file.resolve().parent.name
-    model = ModelArchitecture(
+    model = replace(
+        model,
         name=folder if file.name == CONFIG_NAME else file.stem,
-        family=family,
-        hidden_size=hidden,
-        num_layers=config.integer("num_hidden_layers"),
-        num_heads=heads,
-        num_kv_heads=config.integer("num_key_value_heads", default=heads),
-        head_dim=config.integer("head_dim", default=head_dim),
-        ffn_size=config.integer("intermediate_size"),
-        vocab_size=config.integer("vocab_size"),
-        max_positions=config.integer("max_position_embeddings"),
-        tied_embeddings=bool(config.data.get("tie_word_embeddings", False)),
-        qkv_bias=family == "qwen2",
-        qk_norm=family in ("qwen3", "qwen3_moe"),
-        num_experts=experts,
-        experts_per_token=experts_per_token,
-        moe_ffn_size=expert_width,
-        rope_theta=config.rope_theta(),
-        norm_epsilon=config.number("rms_norm_eps", default=_DEFAULT_NORM_EPSILON),
         source=f"Hugging Face config {folder}/{file.name}",
     )
     fault = architecture_fault(model)
     if fault:
-        raise config.error(_KEYS[fault.field], fault.problem, allowed=fault.allowed)
+        key = traits.experts if fault.field == "num_experts" else _KEYS.get(fault.field)
+        raise config.error(key or fault.field, fault.problem, allowed=fault.allowed)
+    config.refuse_the_rest(traits.understood)
     return model
 
 
-class _Config:
-    """Read the keys of one file, and name the file and the key in every complaint."""
+def _family(config: ConfigKeys) -> str:
+    known, found = family_names(), config.outer.get("model_type")
+    if isinstance(found, str) and found in known:
+        return found
+    problem = "is missing" if found is None else "this architecture is not known"
+    raise FileError(
+        str(config.file),
+        problem,
+        field="model_type",
+        value=found,
+        allowed=", ".join(known),
+        nearest=nearest_name(str(found), known),
+    )
 
-    def __init__(self, file: Path, data: Mapping[str, Any]) -> None:
-        self.file, self.data = file, data
 
-    def error(self, key: str, problem: str, *, allowed: str | None = None) -> FileError:
-        value = self.data.get(key)
-        shown = value if isinstance(value, (str, int, float, bool)) else None
-        return FileError(str(self.file), problem, field=key, value=shown, allowed=allowed)
+def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchitecture:
+    """Return the architecture without what layers differ in."""
+    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
+    experts = _experts(config, traits)
+    latent = _latent(config) if traits.latent_attention else None
+    usual = config.integer("attention_head_dim", default=max(hidden // max(heads, 1), 1))
+    own_width = config.integer("head_dim", default=usual)
+    return ModelArchitecture(
+        name="",
+        family=family,
+        hidden_size=hidden,
+        num_layers=num_layers(config),
+        num_heads=heads,
+        num_kv_heads=config.integer("num_key_value_heads", default=heads),
+        head_dim=latent.nope_dim + latent.rope_dim if latent else own_width,
+        ffn_size=_dense_width(config, traits, experts),
+        vocab_size=config.integer("vocab_size"),
+        max_positions=config.integer("max_position_embeddings"),
+        tied_embeddings=config.said("tie_word_embeddings"),
+        qkv_bias=config.said(traits.qkv_bias),
+        qk_norm=config.said(traits.qk_norm),
+        gated_mlp=traits.gated_mlp,
+        num_experts=experts,
+        experts_per_token=config.integer(traits.experts_chosen) if experts else 0,
+        moe_ffn_size=config.integer(traits.expert_width) if experts else 0,
+        rope_theta=_rope_theta(config),
+        norm_epsilon=_norm_epsilon(config),
+        attention="latent-attention" if latent else "grouped-attention",
+        norms_per_part=traits.norms_per_part,
+        attention_details=_attention_details(config, traits),
+        expert_details=_expert_details(config, traits) if experts else None,
+        latent=latent,
+        vision_parameters=_vision(config, hidden) if traits.vision else None,
+    )
 
-    def family(self) -> Family:
-        known = get_args(Family)
-        found = self.data.get("model_type")
-        if _is_family(found):
-            return found
-        problem = "is missing" if found is None else "this architecture is not known"
-        raise FileError(
-            str(self.file),
-            problem,
-            field="model_type",
-            value=found,
-            allowed=", ".join(known),
-            nearest=nearest_name(str(found), known),
-        )
 
-    def refuse_what_costs_do_not_know(self) -> None:
-        for key, meaning in _REFUSED.items():
-            if self.data.get(key):
-                raise self.error(key, f"{meaning} are not supported", allowed="false or absent")
-        if self.data.get("decoder_sparse_step", 1) != 1:
-            raise self.error("decoder_sparse_step", "every layer must have experts", allowed="1")
+def _experts(config: ConfigKeys, traits: FamilyTraits) -> int:
+    """Return the number of experts, 0 where a family may have none; newer files call it `num_local_experts`."""
+    key, newer = traits.experts, "num_local_experts"
+    if key is None:
+        return 0
+    if config.get(key) is None and config.get(newer) is not None:
+        key = newer
+    if traits.single_parts or traits.beside_dense:
+        return config.optional(key)
+    count = config.integer(key)
+    if count < 1:
+        raise config.error(key, "must be at least 1", allowed="a whole number from 1")
+    return count
 
-    def integer(self, key: str, *, default: int | None = None) -> int:
-        value = self.data.get(key)
-        if value is None and default is not None:
-            return default
-        if value is None:
-            raise self.error(key, "is missing", allowed="a whole number")
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.error(key, "must be a whole number")
-        return value
 
-    def number(self, key: str, *, default: float) -> float:
-        value = self.data.get(key, default)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-            raise self.error(key, "must be a number above 0")
-        return float(value)
+def _dense_width(config: ConfigKeys, traits: FamilyTraits, experts: int) -> int:
+    """Return the width of dense networks; of experts where a file knows no other."""
+    if experts and config.get(traits.dense_width) is None:
+        return config.integer(traits.expert_width)
+    return config.integer(traits.dense_width)
 
-    def rope_theta(self) -> float:
-        """Return the base of the rotary embedding; newer files hold it in `rope_parameters`."""
-        nested = self.data.get("rope_parameters")
-        inner = nested.get("rope_theta") if isinstance(nested, dict) else None
+
+def _latent(config: ConfigKeys) -> LatentAttention:
+    return LatentAttention(
+        query_rank=config.optional("q_lora_rank") or None,
+        kv_rank=config.integer("kv_lora_rank"),
+        nope_dim=config.integer("qk_nope_head_dim"),
+        rope_dim=config.integer("qk_rope_head_dim"),
+        value_dim=config.integer("v_head_dim"),
+    )
+
+
+def _attention_details(config: ConfigKeys, traits: FamilyTraits) -> AttentionDetails | None:
+    details = AttentionDetails(
+        output_gate=traits.output_gate,
+        output_bias=config.said(traits.output_bias),
+        sinks=traits.sinks,
+        wide_norm=traits.wide_norm,
+    )
+    return None if details == AttentionDetails() else details
+
+
+def _expert_details(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails | None:
+    shared = config.optional(traits.shared_width)
+    if traits.shared_experts and not shared:
+        width = config.integer(traits.expert_width)
+        shared = config.optional(traits.shared_experts) * width
+    if traits.shared_experts:
+        config.get(traits.shared_experts)
+    if traits.beside_dense:
+        shared += config.integer(traits.dense_width)
+    details = ExpertDetails(
+        shared_ffn_size=shared,
+        shared_gate=traits.shared_gate,
+        latent_size=config.optional("moe_latent_size") or None,
+        router_bias=traits.router_bias,
+        expert_bias=traits.expert_bias,
+        extra_norms=traits.extra_norms,
+    )
+    return None if details == ExpertDetails() else details
+
+
+def _rope_theta(config: ConfigKeys) -> float:
+    """Return the base of the rotary embedding; newer files hold it in `rope_parameters`."""
+    nested: Any = config.get("rope_parameters")
+    if isinstance(nested, dict):
+        nested = nested.get("full_attention", nested)
+        inner = nested.get("rope_theta")
         if isinstance(inner, (int, float)) and inner > 0:
             return float(inner)
-        return self.number("rope_theta", default=_DEFAULT_ROPE_THETA)
-
-    def experts(self, family: Family) -> tuple[int, int, int]:
-        """Return experts, experts per token and an expert's width.
-
-        Newer files call the first `num_local_experts`; Mixtral has no MLP of another width beside.
-        """
-        newer = "num_local_experts" in self.data and "num_experts" not in self.data
-        return (
-            self.integer("num_local_experts" if newer else "num_experts"),
-            self.integer("num_experts_per_tok"),
-            self.integer("intermediate_size" if family == "mixtral" else "moe_intermediate_size"),
-        )
+    return config.number("rope_theta", default=_DEFAULT_ROPE_THETA)
 
 
-def _is_family(name: object) -> TypeGuard[Family]:
-    return name in get_args(Family)
+def _norm_epsilon(config: ConfigKeys) -> float:
+    """Return what norms add to the variance; Nemotron-H's files call it otherwise."""
+    usual = config.number("layer_norm_epsilon", default=_DEFAULT_NORM_EPSILON)
+    return config.number("rms_norm_eps", default=usual)
+
+
+def _vision(config: ConfigKeys, hidden_size: int) -> int | None:
+    vision = config.outer.get("vision_config")
+    return vision_parameters(vision, hidden_size) if isinstance(vision, dict) else None
+
+
+def _with_layers(
+    model: ModelArchitecture, config: ConfigKeys, traits: FamilyTraits
+) -> ModelArchitecture:
+    """Return a model with the kinds of its layers, and the sizes of the parts that they name."""
+    layers = layers_of(config, traits, model.num_experts)
+    parts = {kind.attention for kind in layers.kinds.values()}
+    model = replace(
+        model,
+        linear=_linear(config) if "linear-attention" in parts else None,
+        state_space=_state_space(config) if "state-space" in parts else None,
+    )
+    return _of_kinds(model, layers)
+
+
+def _of_kinds(model: ModelArchitecture, layers: Layers) -> ModelArchitecture:
+    """Return a model of these layers; where all are of one kind it is the model's."""
+    if len(layers.kinds) > 1:
+        return replace(model, layer_kinds=layers.kinds, layer_runs=layers.runs)
+    (kind,) = layers.kinds.values()
+    return replace(
+        model,
+        window=kind.window,
+        attention=kind.attention or model.attention,
+        feed_forward=kind.feed_forward,
+    )
+
+
+def _linear(config: ConfigKeys) -> LinearAttention:
+    return LinearAttention(
+        key_heads=config.integer("linear_num_key_heads"),
+        value_heads=config.integer("linear_num_value_heads"),
+        key_dim=config.integer("linear_key_head_dim"),
+        value_dim=config.integer("linear_value_head_dim"),
+        kernel=config.integer("linear_conv_kernel_dim"),
+    )
+
+
+def _state_space(config: ConfigKeys) -> StateSpace:
+    return StateSpace(
+        heads=config.integer("mamba_num_heads"),
+        head_dim=config.integer("mamba_head_dim"),
+        state_size=config.integer("ssm_state_size"),
+        groups=config.integer("n_groups"),
+        kernel=config.integer("conv_kernel"),
+        kernel_bias=config.said("use_conv_bias"),
+    )

@@ -112,9 +112,10 @@ def _architecture(
 ) -> ModelArchitecture:
     if isinstance(model, ModelArchitecture):
         return model
-    if canonical_name("models", model) in model_names():
-        return load_model(model)
     path = folder / Path(model).expanduser()
+    local = "/" in model and (path / CONFIG_NAME).exists()
+    if not local and canonical_name("models", model) in model_names():
+        return load_model(model)
     if model and path.is_dir() and not (path / CONFIG_NAME).exists():
         problem = f"is a folder without {CONFIG_NAME}"
         raise place.error(f"models.{role}", problem, value=model)
@@ -122,7 +123,7 @@ def _architecture(
         return read_hf_config(path)
     raise place.error(
         f"models.{role}",
-        "is neither a known model nor the path of a Hugging Face config",
+        "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config",
         value=model,
         allowed=", ".join(model_names()),
         nearest=nearest_name(Path(model).name.lower(), model_names()),

@@ -4,7 +4,7 @@ A model's layer is one part that attends and one feed-forward part between norms
 its architecture name the files. A part knows no price and no layout beyond its shard.
 """
 
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from rlplan.model import NO_PART, Head, ModelArchitecture, layer_kinds
 from rlplan.operators import Batch, Operators, Shard
@@ -61,6 +61,13 @@ class AttentionPart(LayerPart, Protocol):
         """Return the values that one layer's cache holds of a token on one device."""
 
 
+class StatefulPart(AttentionPart, Protocol):
+    """Say what a kind of attention is that keeps a state of a sequence, however long it is."""
+
+    def state_bytes(self, model: ModelArchitecture, tp: int, value_bytes: int) -> int:
+        """Return the bytes of the state of a sequence in one layer on one device."""
+
+
 PARTS: Final = PlugIns[LayerPart](__name__, __path__, kind="part of a model")
 
 
@@ -81,7 +88,8 @@ def attention_of(model: ModelArchitecture) -> AttentionPart | None:
 def layer_parameters(model: ModelArchitecture, tp: int = 1, ep: int = 1) -> int:
     """Return the parameters of one layer of a kind on one of tp x ep devices: its parts and their norms."""
     parts = parts_of(model)
-    return sum(part.parameters(model, tp, ep) for part in parts) + len(parts) * model.hidden_size
+    norms = len(parts) * (model.norms_per_part or 1)
+    return sum(part.parameters(model, tp, ep) for part in parts) + norms * model.hidden_size
 
 
 def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:
@@ -91,7 +99,8 @@ def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:
     layers = sum(
         count * layer_parameters(kind) for kind, count in zip(kinds.models, counts, strict=True)
     )
-    return model.embedding_parameters + layers + model.head_parameters(head)
+    ends = model.embedding_parameters + (model.vision_parameters or 0)
+    return ends + layers + model.head_parameters(head)
 
 
 def attention_core(
@@ -102,18 +111,56 @@ def attention_core(
     return () if part is None else part.core(model, tp, sequences, query_tokens, cached)
 
 
-def cached_values_per_token(model: ModelArchitecture, tp: int = 1) -> int:
-    """Return the values that the cache of one layer of a kind holds of a token on one device."""
+class CachedSequence(NamedTuple):
+    """Hold the bytes that one layer's cache holds of a sequence on one device.
+
+    Attributes:
+        token_bytes: For each of its tokens.
+        fixed_bytes: However long it is.
+    """
+
+    token_bytes: int
+    fixed_bytes: int
+
+
+def cached_sequence(
+    model: ModelArchitecture, tp: int, value_bytes: int, longest_tokens: int
+) -> CachedSequence:
+    """Return what the cache of one layer of a kind holds of a sequence.
+
+    A window shorter than the longest sequence is held whole: less where a sequence is shorter yet.
+    """
     part = attention_of(model)
-    return 0 if part is None else part.cached_values_per_token(model, tp)
+    if part is None:
+        return CachedSequence(0, 0)
+    token = part.cached_values_per_token(model, tp) * value_bytes
+    state = state_bytes(model, tp, value_bytes)
+    if model.window is not None and model.window < longest_tokens:
+        return CachedSequence(0, model.window * token + state)
+    return CachedSequence(token, state)
+
+
+def read_bytes(model: ModelArchitecture, tp: int, value_bytes: int, cached_tokens: int) -> int:
+    """Return what a decode step reads of the cache of one layer of a kind for a sequence."""
+    part = attention_of(model)
+    if part is None:
+        return 0
+    seen = cached_tokens if model.window is None else min(cached_tokens, model.window)
+    return seen * part.cached_values_per_token(model, tp) * value_bytes
+
+
+def state_bytes(model: ModelArchitecture, tp: int, value_bytes: int) -> int:
+    """Return the bytes of the state of a sequence in one layer of a kind, 0 where it keeps none."""
+    part = attention_of(model)
+    if part is None or not hasattr(part, "state_bytes"):
+        return 0
+    stateful: StatefulPart = part  # type: ignore[assignment]
+    return stateful.state_bytes(model, tp, value_bytes)
 
 
 def cache_bytes_per_token(model: ModelArchitecture, value_bytes: int) -> int:
-    """Return the cache bytes of one token over all layers of an uncut model."""
+    """Return the cache bytes of one token over all layers of an uncut model, none of them windowed."""
     kinds = layer_kinds(model)
     counts = kinds.counts(0, model.num_layers)
-    values = (
-        count * cached_values_per_token(kind)
-        for kind, count in zip(kinds.models, counts, strict=True)
-    )
-    return sum(values) * value_bytes
+    each = (read_bytes(kind, 1, value_bytes, 1) for kind in kinds.models)
+    return sum(count * size for count, size in zip(counts, each, strict=True))

@@ -50,12 +50,22 @@ def inner_tensors(model: ModelArchitecture, *, keeps_products: bool) -> int:
 
 
 def feed_forward(
-    model: ModelArchitecture, tokens: int, width: int, value_bytes: int, count: int
+    model: ModelArchitecture,
+    tokens: int,
+    width: int,
+    value_bytes: int,
+    count: int,
+    *,
+    size: int | None = None,
 ) -> Operators:
-    """Return the operators of `count` networks of one width, of so many tokens each."""
-    up = 2 if model.gated_mlp else 1
+    """Return the operators of `count` networks of one width, of so many tokens each.
+
+    Args:
+        size: Width of their inputs and outputs; None is the model's.
+    """
+    up, size = 2 if model.gated_mlp else 1, size or model.hidden_size
     return (
-        Gemm("mlp up", tokens, model.hidden_size, up * width, count, matrices=up),
+        Gemm("mlp up", tokens, size, up * width, count, matrices=up),
         Elementwise("activation", count * tokens * (up + 1) * width * value_bytes),
-        Gemm("mlp down", tokens, width, model.hidden_size, count),
+        Gemm("mlp down", tokens, width, size, count),
     )

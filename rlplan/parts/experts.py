@@ -1,18 +1,41 @@
-"""A mixture of experts: every token goes to its top-k of them; expert-parallel ranks share them out."""
+"""A mixture of experts: every token goes to its top-k of them; expert-parallel ranks share them out.
 
-from rlplan.model import ModelArchitecture
+Shared experts are one network beside them that every token passes (DeepSeekMoE, arXiv:2401.06066, section 3.2).
+How a router chooses, in groups or not, costs nothing.
+"""
+
+from rlplan.model import ExpertDetails, ModelArchitecture
 from rlplan.operators import Batch, Collective, Elementwise, Gemm, Operators, Shard
 from rlplan.parts.dense_mlp import feed_forward, inner_tensors, matrices
 
+NO_DETAILS = ExpertDetails()
+
+
+def details_of(model: ModelArchitecture) -> ExpertDetails:
+    """Return what a model's experts have beside a router and their matrices."""
+    return model.expert_details or NO_DETAILS
+
+
+def input_size(model: ModelArchitecture) -> int:
+    """Return the width of what an expert is given."""
+    return details_of(model).latent_size or model.hidden_size
+
 
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return the router's parameters, which every rank has, and those of the rank's experts."""
-    return model.num_experts * model.hidden_size + expert_parameters(model, tp, ep)
+    """Return the parameters of router and projections, which every rank has, of experts and of shared ones."""
+    details = details_of(model)
+    count = model.num_experts * (model.hidden_size + (1 if details.router_bias else 0))
+    count += model.hidden_size * (details.extra_norms + (1 if details.shared_gate else 0))
+    count += 2 * model.hidden_size * (details.latent_size or 0)
+    shared = matrices(model) * model.hidden_size * details.shared_ffn_size
+    return count + -(-shared // tp) + expert_parameters(model, tp, ep)
 
 
 def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters of the rank's experts."""
-    each = matrices(model) * model.hidden_size * model.moe_ffn_size
+    each = matrices(model) * input_size(model) * model.moe_ffn_size
+    if details_of(model).expert_bias:
+        each += (matrices(model) - 1) * model.moe_ffn_size + input_size(model)
     return -(-model.num_experts * each // (tp * ep))
 
 
@@ -23,24 +46,34 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     have their weights read.
     """
     del batch
-    top_k, experts = model.experts_per_token, model.num_experts
+    details = details_of(model)
+    top_k, experts, size = model.experts_per_token, model.num_experts, input_size(model)
     routed = tokens * shard.ep  # an expert's tokens come from all ranks of its group
     reached = experts * (1 - (1 - top_k / experts) ** routed)
     local = max(1, min(round(reached / shard.ep), experts // shard.ep))
     each = -(-routed * top_k // (local * shard.ep))
     width = -(-model.moe_ffn_size // shard.tp)
-    sorted_bytes = tokens * top_k * model.hidden_size * shard.value_bytes
+    sorted_bytes = tokens * top_k * size * shard.value_bytes
     exchange: Operators = ()
     if shard.ep > 1:
         # An all-to-all of B bytes a rank sends (n - 1) / n B from each, as an all-gather of B does.
         exchange = (Collective("expert exchange", "all_gather", sorted_bytes, "ep"),)
+    before: Operators = (Gemm("router", tokens, model.hidden_size, experts),)
+    behind: Operators = ()
+    if details.shared_ffn_size:
+        shared = -(-details.shared_ffn_size // shard.tp)
+        before += feed_forward(model, tokens, shared, shard.value_bytes, count=1)
+    if details.latent_size:
+        before += (Gemm("latent down", tokens, model.hidden_size, size),)
+        behind = (Gemm("latent up", tokens, size, model.hidden_size),)
     return (
-        Gemm("router", tokens, model.hidden_size, experts),
+        *before,
         Elementwise("dispatch", 2 * sorted_bytes, kernels=2),
         *exchange,
-        *feed_forward(model, each, width, shard.value_bytes, local),
+        *feed_forward(model, each, width, shard.value_bytes, local, size=size),
         *exchange,
         Elementwise("combine", 2 * sorted_bytes),
+        *behind,
     )
 
 
@@ -58,4 +91,5 @@ def kept_bytes(
     del spread_tokens, sequence_tokens, fused_attention
     routed, width = tokens * model.experts_per_token, -(-model.moe_ffn_size // shard.tp)
     tensors = inner_tensors(model, keeps_products=keeps_products)
-    return routed * (tensors * width + model.hidden_size) * shard.value_bytes
+    shared = tokens * tensors * -(-details_of(model).shared_ffn_size // shard.tp)
+    return (routed * (tensors * width + input_size(model)) + shared) * shard.value_bytes

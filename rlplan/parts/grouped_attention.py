@@ -2,9 +2,10 @@
 
 Megatron-style tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3): QKV is split by columns,
 the output matrix by rows. Ulysses or ring context parallelism is one all-gather of keys and values.
+Where a window bounds what a query sees, work and cache are bounded by it; chunks (Llama 4) count as windows.
 """
 
-from rlplan.model import ModelArchitecture
+from rlplan.model import AttentionDetails, ModelArchitecture
 from rlplan.operators import (
     FP32_BYTES,
     Attention,
@@ -16,6 +17,8 @@ from rlplan.operators import (
     Operators,
     Shard,
 )
+
+NO_DETAILS = AttentionDetails()
 
 
 def q_heads(model: ModelArchitecture, tp: int) -> int:
@@ -32,12 +35,23 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters on one device: QKV, output, biases, QK norms."""
     del ep
     q_size, kv_size = q_heads(model, tp) * model.head_dim, kv_heads(model, tp) * model.head_dim
-    count = model.hidden_size * (2 * q_size + 2 * kv_size)
+    details = model.attention_details or NO_DETAILS
+    count = model.hidden_size * (q_size + projected(model, tp))
     if model.qkv_bias:
         count += q_size + 2 * kv_size
     if model.qk_norm:
-        count += 2 * model.head_dim
-    return count
+        count += q_size + kv_size if details.wide_norm else 2 * model.head_dim
+    if details.sinks:
+        count += q_heads(model, tp)
+    return count + (model.hidden_size if details.output_bias else 0)
+
+
+def projected(model: ModelArchitecture, tp: int) -> int:
+    """Return the width of what the first projection gives on one device: queries, keys, values, a gate."""
+    gated = model.attention_details is not None and model.attention_details.output_gate
+    queries = (2 if gated else 1) * q_heads(model, tp)
+    keys = (1 if model.keys_are_values else 2) * kv_heads(model, tp)
+    return (queries + keys) * model.head_dim
 
 
 def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
@@ -53,8 +67,9 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     query = -(-batch.sequence_tokens // shard.cp)
     # A context-parallel rank's queries see on average half of the tokens of the other ranks.
     cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
+    matrices = 2 if model.keys_are_values else 3
     found: list[Operator] = [
-        Gemm("qkv", tokens, model.hidden_size, q_size + 2 * kv_size, matrices=3)
+        Gemm("qkv", tokens, model.hidden_size, projected(model, shard.tp), matrices=matrices)
     ]
     if model.qk_norm:
         found.append(Elementwise("qk norm", turned_bytes, kernels=2))
@@ -72,9 +87,25 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
 def core(
     model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
 ) -> Operators:
-    """Return the attention of queries over themselves and over what is cached."""
+    """Return the attention of queries over themselves and over what is cached, as far as they see."""
     heads = (q_heads(model, tp), kv_heads(model, tp), model.head_dim)
-    return (Attention("attention", sequences, query_tokens, cached, *heads),)
+    pieces = 1
+    if model.window is not None and cached + query_tokens > model.window:
+        pieces, query_tokens, cached = windowed(model.window, query_tokens, cached)
+    return (Attention("attention", pieces * sequences, query_tokens, cached, *heads),)
+
+
+def windowed(window: int, query_tokens: int, cached: int) -> tuple[int, int, int]:
+    """Return pieces, queries and cached tokens of an attention that sees as much as one with a window.
+
+    A query sees itself, at most `window` - 1 tokens before it, and no more than there are. Pieces of at most a
+    window's queries over as many cached tokens as give the mean that all queries see have as many pairs.
+    """
+    free = min(query_tokens, max(0, window - cached))  # queries that see all before them
+    pairs = free * cached + free * (free + 1) / 2 + (query_tokens - free) * window
+    pieces = -(-query_tokens // window)
+    queries = -(-query_tokens // pieces)
+    return pieces, queries, max(0, round(pairs / query_tokens - (queries + 1) / 2))
 
 
 def kept_bytes(
@@ -95,7 +126,8 @@ def kept_bytes(
     if fused_attention:
         return kept + spread_tokens * own * FP32_BYTES
     if keeps_products:
-        return kept + spread_tokens * sequence_tokens * own * shard.value_bytes
+        seen = min(sequence_tokens, model.window or sequence_tokens)
+        return kept + spread_tokens * seen * own * shard.value_bytes
     return kept
 
 

@@ -3,7 +3,7 @@
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
 from rlplan.hardware import KernelRates
-from rlplan.operators import Attention, Operators
+from rlplan.operators import FP32_BYTES, Attention, Operators, Scan
 from rlplan.precision import Precision
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit
@@ -15,6 +15,9 @@ BACKWARD_SCORE_SHARE = 11 / 9
 # Score matrices of one block of Megatron's fused softmax kernel for rows of more than 128 values
 # (megatron/fused_kernels, get_batch_per_block): it takes whole blocks only.
 SOFTMAX_MATRICES = 4
+
+# Tokens that scans take at a time: what kernels of gated delta networks (flash-linear-attention) are built for.
+SCAN_CHUNK_TOKENS = 64
 
 
 def fused_attention_seconds(
@@ -70,3 +73,32 @@ def fallback_launch_seconds(rates: KernelRates, operators: Operators) -> float:
             matrices = operator.batch * operator.q_heads
             seconds += rates.softmax_fallback_seconds if matrices % SOFTMAX_MATRICES else 0.0
     return seconds
+
+
+def scan_seconds(
+    device: DeviceFacts, operator: Scan, precision: Precision, backward: bool
+) -> Estimate:
+    """Return the seconds of a scan: a step reads and writes its states, a pass goes chunk by chunk.
+
+    Within a chunk the pass is a small attention, and chunks hand states on (Dao and Gu 2024, arXiv:2405.21060,
+    section 6): products of queries with keys, of these with values, of states with queries, and of keys with values.
+    The delta rule needs keys with keys, and what solves for them with keys and values (Yang et al. 2024,
+    arXiv:2412.06464, section 3.3). The backward pass has two products for each, and reads and writes the states again.
+    """
+    keys, values, chunk = operator.key_dim, operator.value_dim, SCAN_CHUNK_TOKENS
+    heads = operator.sequences * operator.heads
+    state_bytes = 2 * heads * keys * values * FP32_BYTES
+    if operator.query_tokens == 1:
+        return device.memory_bound(state_bytes)
+    chunk = min(chunk, operator.query_tokens)
+    rows = heads * operator.query_tokens
+    products = device.gemm(rows, keys, chunk, precision) + device.gemm(
+        rows, chunk, values, precision
+    )
+    products = products + device.gemm(rows, keys, values, precision) * 2
+    if operator.delta:
+        products = products + device.gemm(rows, keys, chunk, precision)
+        products = products + device.gemm(rows, chunk, keys + values, precision)
+    chunks = -(-operator.query_tokens // chunk)
+    moved = device.memory_bound(chunks * state_bytes)
+    return (products + moved) * 2 if backward else products + moved

@@ -18,6 +18,7 @@ from rlplan.operators import (
     Gemm,
     Operator,
     Operators,
+    Scan,
     Shard,
 )
 from rlplan.plan import TaskPlan
@@ -25,6 +26,7 @@ from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
 from simulator.costs.kernels import (
     fallback_launch_seconds,
     fused_attention_seconds,
+    scan_seconds,
     unfused_attention_seconds,
 )
 from simulator.model.adapters import frozen
@@ -294,6 +296,8 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
     if isinstance(operator, Elementwise):
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
         return moved if small_rate == 1 else moved * (1 / small_rate)
+    if isinstance(operator, Scan):
+        return scan_seconds(device, operator, WIDE[setting.precision], backward)
     assert isinstance(operator, Attention)
     precision = WIDE[setting.precision]
     if setting.fused_attention:

@@ -58,7 +58,7 @@ def with_length_spread(
         clock_of(steps),
         limits.batching,
         limits.max_running,
-        limits.kv_blocks * limits.block_tokens,
+        _token_blocks(limits) * limits.block_tokens,
         placed.statistics,
         placed.layout.dp,
     )
@@ -74,6 +74,12 @@ def with_length_spread(
     )
 
 
+def _token_blocks(limits: ReplicaLimits) -> int:
+    """Return the blocks that states and windows of all running sequences leave to tokens."""
+    left = limits.kv_blocks - limits.max_running * limits.state_blocks
+    return max(left, min(1, limits.kv_blocks))
+
+
 def _replica(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, ReplicaLimits]:
     """Return what the steps of a task's replicas cost, and how they batch."""
     limits = limits_of(
@@ -81,6 +87,7 @@ def _replica(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, Replica
         placed.running,
         _kv_blocks(placed, kv_bytes),
         samples_per_prompt=placed.workload.samples_per_prompt,
+        state_blocks=placed.state_blocks,
     )
     return steps_of(placed), limits
 
@@ -92,12 +99,14 @@ def limits_of(
     *,
     samples_per_prompt: int = 1,
     max_batched_tokens: int = 0,
+    state_blocks: int = 0,
 ) -> ReplicaLimits:
     """Return how an engine batches.
 
     Args:
         samples_per_prompt: Sequences in a row that have one prompt.
         max_batched_tokens: Most tokens of a pass; 0 is the engine's usual number.
+        state_blocks: Blocks that a sequence takes beside those of its tokens.
     """
     batched = max_batched_tokens or engine.max_batched_tokens
     if engine.batching == "mixed":
@@ -106,6 +115,7 @@ def limits_of(
         batching=engine.batching,
         max_running=max_running,
         kv_blocks=kv_blocks,
+        state_blocks=state_blocks,
         block_tokens=engine.kv_block_tokens,
         max_batched_tokens=batched,
         chunked_prefill=engine.chunked_prefill,
@@ -116,11 +126,11 @@ def limits_of(
 
 def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
     """Return the blocks of a replica's KV cache, at most those that its sequences can fill."""
-    block_tokens = placed.engine.kv_block_tokens
-    useful = placed.running * blocks_of(placed.statistics.longest_tokens, block_tokens)
+    longest = blocks_of(placed.statistics.longest_tokens, placed.engine.kv_block_tokens)
+    useful = placed.running * (longest + placed.state_blocks)
     if kv_bytes is None:
         return useful
-    return min(useful, int(kv_bytes // (block_tokens * placed.cache_bytes_per_token)))
+    return min(useful, int(kv_bytes // placed.block_bytes))
 
 
 class PassClock:

@@ -64,7 +64,7 @@ class _Growing(RunningSet):
         """Return the blocks that a sequence takes when its first `tokens` tokens are computed."""
         if self.reserved is not None:
             return self.reserved[sequence]
-        return -(-tokens // self.block)
+        return -(-tokens // self.block) + self.held
 
     def _make_room(self) -> bool:
         """Throw out the sequence in part, then the latest, until the running ones can decode."""
@@ -176,7 +176,7 @@ class _Reserving(_Growing):
         super().__init__(replica, prompts, responses)
         self.growth = 0
         self.reserved = [
-            blocks_of(prompt + response - 1, self.block)
+            blocks_of(prompt + response - 1, self.block) + self.held
             for prompt, response in zip(prompts, responses, strict=True)
         ]
 

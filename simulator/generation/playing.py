@@ -104,7 +104,7 @@ def _admit(state: RunningSet) -> list[int]:
     while state.waiting and len(admitted) < free:
         sequence = state.waiting[0]
         tokens = state.prompts[sequence] + state.done_tokens[sequence]
-        if state.used + blocks_of(tokens, state.block) > state.capacity:
+        if state.used + blocks_of(tokens, state.block) + state.held > state.capacity:
             break
         state.waiting.popleft()
         state.enter(sequence, tokens)

@@ -61,6 +61,7 @@ class ReplicaLimits:
             ever preempted.
         prompt_samples: Sequences in a row that have one prompt, of which a static wave prefills those
             that it holds once.
+        state_blocks: Blocks that a running sequence holds beside those of its tokens.
     """
 
     batching: Batching
@@ -71,6 +72,7 @@ class ReplicaLimits:
     chunked_prefill: bool = False
     reserves_whole: bool = False
     prompt_samples: int = 1
+    state_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

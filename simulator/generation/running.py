@@ -16,6 +16,7 @@ class RunningSet:
     by block size tell for any later step.
 
     Attributes:
+        held: Blocks that each running sequence has beside those of its tokens.
         closed: Whether no waiting sequence can be admitted until a running one ends: blocks in use
             only grow until then. So it is after a preemption too, since the last one thrown out,
             first in the queue, wants as many blocks as the step was short of without it.
@@ -26,7 +27,8 @@ class RunningSet:
         self.run_seconds = replica.decode_run or partial(run_seconds, replica.decode_seconds)
         self.block, self.max_running = replica.block_tokens, replica.max_running
         longest = max(p + r - 1 for p, r in zip(prompts, responses, strict=True))
-        self.missing = max(0, blocks_of(longest, self.block) - replica.kv_blocks)
+        self.held = replica.state_blocks
+        self.missing = max(0, blocks_of(longest, self.block) + self.held - replica.kv_blocks)
         self.capacity = replica.kv_blocks + self.missing
         self.waiting = deque(range(len(prompts)))
         self.done_tokens = [0] * len(prompts)
@@ -82,7 +84,7 @@ class RunningSet:
         self.running[sequence] = end
         self.offset[sequence] = offset
         self.offset_sum += offset
-        self.used += -(-tokens // self.block)
+        self.used += -(-tokens // self.block) + self.held
         self.residues[offset % self.block] += 1
         heapq.heappush(self.ends, (end, sequence))
 
@@ -91,7 +93,7 @@ class RunningSet:
         del self.running[sequence]
         offset = self.offset.pop(sequence)
         self.offset_sum -= offset
-        self.used -= -(-(offset + self.step) // self.block)
+        self.used -= -(-(offset + self.step) // self.block) + self.held
         self.residues[offset % self.block] -= 1
         self.closed = False
 
@@ -140,7 +142,7 @@ class RunningSet:
         needed = self.used_next()
         while needed > self.capacity:
             sequence, end = next(reversed(self.running.items()))
-            needed -= -(-(self.offset[sequence] + self.step + 1) // self.block)
+            needed -= -(-(self.offset[sequence] + self.step + 1) // self.block) + self.held
             self.done_tokens[sequence] = self.responses[sequence] - (end - self.step)
             self.leave(sequence)
             self.waiting.appendleft(sequence)

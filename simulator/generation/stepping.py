@@ -15,8 +15,8 @@ from typing import NamedTuple
 from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture, layer_kinds
-from rlplan.operators import Attention, Batch, Collective, Operator, Operators
-from rlplan.parts import attention_core, cached_values_per_token
+from rlplan.operators import Attention, Batch, Collective, Operator, Operators, Scan
+from rlplan.parts import attention_core, read_bytes, state_bytes
 from simulator.costs.pricing import Setting, in_wide_format, price
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
 from simulator.generation.setting import ReplicaSetting
@@ -170,10 +170,15 @@ class EngineSteps:
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
-            values = running * cached * cached_values_per_token(kind, tp)
-            return Estimate(values * value_bytes / rate, 0.0, Source.FITTED)
+            num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
+            return Estimate(num_bytes / rate, 0.0, Source.FITTED)
 
-        return self._layers(lambda kind: self._attention(kind, 1, 1, 1) + reading(kind))
+        def core(kind: ModelArchitecture) -> Estimate:
+            # States are read and written whole for every sequence.
+            sequences = running if state_bytes(kind, tp, value_bytes) else 1
+            return self._attention(kind, sequences, 1, 1) + reading(kind)
+
+        return self._layers(core)
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
@@ -222,7 +227,7 @@ class EngineSteps:
         return price(setting, attention_core(kind, *sizes), part="embedding").total
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
-        own = [each for each in operators if not isinstance(each, Attention)]
+        own = [each for each in operators if not isinstance(each, Attention | Scan)]
         return total(self._seconds(each, setting or self.setting) for each in own)
 
     def _seconds(self, operator: Operator, setting: Setting) -> Estimate:

@@ -10,7 +10,7 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
     """Play `static` waves or, without a KV cache, `none`, in seconds."""
     cached = replica.batching == "static"
     longest = max(prompts) + max(responses) - 1
-    slot_blocks = blocks_of(longest, replica.block_tokens) if cached else 0
+    slot_blocks = blocks_of(longest, replica.block_tokens) + replica.state_blocks if cached else 0
     missing = max(0, slot_blocks - replica.kv_blocks)
     slots = replica.max_running
     if cached:

@@ -240,5 +240,5 @@ def _kv_bytes_of(sequences: int, placed: PlacedTask) -> int:
     if placed.engine.batching == "none":
         return 0  # it keeps no cache: every step computes the whole sequences again
     block_tokens = placed.engine.kv_block_tokens
-    tokens = -(-placed.statistics.longest_tokens // block_tokens) * block_tokens
-    return sequences * tokens * placed.cache_bytes_per_token
+    blocks = -(-placed.statistics.longest_tokens // block_tokens) + placed.state_blocks
+    return sequences * blocks * placed.block_bytes

@@ -8,6 +8,7 @@ from rlplan.operators import (
     Gemm,
     Operator,
     Operators,
+    Scan,
 )
 
 # Forward reads an input and writes an output; backward reads the saved input and the gradient and
@@ -24,7 +25,7 @@ TRANSPOSED_COLLECTIVE: dict[CollectiveKind, CollectiveKind] = {
 
 
 def backward_operators(forward: Operators) -> Operators:
-    """Return the backward operators of a forward list; attention keeps its shape.
+    """Return the backward operators of a forward list; attention and scans keep their shape.
 
     Every matrix product has two, the gradient of its input and of its weight; frozen weights have no
     gradient. A row-parallel
@@ -93,13 +94,16 @@ def recomputed_operators(forward: Operators, recompute: str, *, fused_attention:
     return tuple(
         operator
         for operator in forward
-        if isinstance(operator, Elementwise)
+        if isinstance(operator, Elementwise | Scan)
         or (isinstance(operator, Attention) and not fused_attention)
     )
 
 
 def flops_of(operators: Operators) -> float:
-    """Return the floating point operations of the matrix products and of (causal) attention."""
+    """Return the floating point operations of the matrix products, of (causal) attention and of scans.
+
+    A scan writes each token into its states and reads them for it, however it goes about that.
+    """
     count = 0.0
     for operator in operators:
         if isinstance(operator, Gemm):
@@ -108,6 +112,9 @@ def flops_of(operators: Operators) -> float:
             seen_tokens = operator.cached_tokens + (operator.query_tokens + 1) / 2
             pairs = operator.batch * operator.query_tokens * seen_tokens
             count += 4.0 * pairs * operator.q_heads * operator.head_dim
+        elif isinstance(operator, Scan):
+            tokens = operator.sequences * operator.query_tokens * operator.heads
+            count += 4.0 * tokens * operator.key_dim * operator.value_dim
     return count
 
 

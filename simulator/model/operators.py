@@ -23,11 +23,12 @@ def layer_operators(
     tokens = -(-batch.tokens // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
     outside = row_bytes / shard.tp if shard.splits_sequence else row_bytes
+    norms = model.norms_per_part or 1
     return tuple(
         operator
         for part in parts_of(model)
         for operator in (
-            Elementwise("norm", 2 * outside),
+            Elementwise("norm", norms * 2 * outside, kernels=norms),
             *_enter(shard, row_bytes),
             *_adapted(part, model, part.operators(model, shard, batch, tokens), shard, adapter),
             *_leave(shard, row_bytes),

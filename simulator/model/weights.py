@@ -8,6 +8,7 @@ from rlplan import parts
 from rlplan.adapter import Adapter
 from rlplan.model import Head, ModelArchitecture, layer_kinds
 from rlplan.operators import Batch, Gemm, Shard
+from rlplan.parts import CachedSequence
 from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision, is_narrow
 from simulator.model.operators import layer_operators
 
@@ -47,11 +48,11 @@ def shard_parameters(
     """Return the parameters of one device of a pipeline stage.
 
     Norms and routers are copied to every tensor-parallel rank; a tied embedding is copied to the
-    last stage when it is not also the first.
+    last stage when it is not also the first. What turns images into tokens lies with the embedding.
     """
     count = layers_parameters(model, kinds_of_stages(model, pp)[stage], tp, ep)
     if stage == 0:
-        count += -(-model.embedding_parameters // tp)
+        count += -(-(model.embedding_parameters + (model.vision_parameters or 0)) // tp)
     if stage == pp - 1:
         norm = model.hidden_size
         matrix = model.head_parameters(head) - norm
@@ -146,11 +147,19 @@ def largest_shard_bytes(
 
 
 @lru_cache(maxsize=16384)
-def cache_bytes_per_token(model: ModelArchitecture, tp: int, pp: int, value_bytes: int) -> int:
-    """Return the KV-cache bytes of one token on the device whose layers hold most of it."""
-    each = [parts.cached_values_per_token(kind, tp) for kind in layer_kinds(model).models]
-    values = max(
-        sum(count * size for count, size in zip(counts, each, strict=True))
+def cached_sequence(
+    model: ModelArchitecture, tp: int, pp: int, value_bytes: int, longest_tokens: int
+) -> CachedSequence:
+    """Return what the cache holds of a sequence on the device that holds most of the longest one."""
+    each = [
+        parts.cached_sequence(kind, tp, value_bytes, longest_tokens)
+        for kind in layer_kinds(model).models
+    ]
+    stages = (
+        CachedSequence(
+            sum(count * one.token_bytes for count, one in zip(counts, each, strict=True)),
+            sum(count * one.fixed_bytes for count, one in zip(counts, each, strict=True)),
+        )
         for counts in kinds_of_stages(model, pp)
     )
-    return values * value_bytes
+    return max(stages, key=lambda held: held.token_bytes * longest_tokens + held.fixed_bytes)

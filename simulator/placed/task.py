@@ -17,12 +17,13 @@ from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.operators import Shard
+from rlplan.parts import CachedSequence
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.rules.batches import rank_sequences
 from simulator.model.weights import (
     adapter_shard,
-    cache_bytes_per_token,
+    cached_sequence,
     largest_shard,
     largest_shard_bytes,
 )
@@ -158,10 +159,22 @@ class PlacedTask:
         return cache_value_bytes(self.engine, WIDE[self.precision])
 
     @cached_property
-    def cache_bytes_per_token(self) -> int:
-        """Return the KV-cache bytes of one token on the device that holds most layers."""
-        value_bytes = self.cache_value_bytes
-        return cache_bytes_per_token(self.model, self.layout.tp, self.layout.pp, value_bytes)
+    def cached_sequence(self) -> CachedSequence:
+        """Return what the cache holds of a sequence on the device that holds most of the longest one."""
+        longest = self.statistics.longest_tokens
+        return cached_sequence(
+            self.model, self.layout.tp, self.layout.pp, self.cache_value_bytes, longest
+        )
+
+    @property
+    def block_bytes(self) -> int:
+        """Return the bytes of one block of the KV cache on that device."""
+        return max(1, self.cached_sequence.token_bytes) * self.engine.kv_block_tokens
+
+    @property
+    def state_blocks(self) -> int:
+        """Return the blocks that a sequence takes beside those of its tokens: states, and whole windows."""
+        return -(-self.cached_sequence.fixed_bytes // self.block_bytes)
 
     def laid_out(self, layout: TaskPlan) -> "PlacedTask":
         """Return the task in another layout of the same engine."""

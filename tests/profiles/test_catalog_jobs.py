@@ -146,7 +146,7 @@ def test_a_batch_divides_into_its_updates_or_is_refused(prompts, updates):
 WRONG = [
     ("algorithm", "pop", "algorithm", "did you mean 'ppo'"),
     ("models.actor", "lama-2-7b", "models.actor", "did you mean 'llama-2-7b'"),
-    ("models.actor", "meta-llama/Llama-2-7b-hf", "models.actor", "did you mean 'llama-2-7b'"),
+    ("models.actor", "meta-llama/Lama-2-7b", "models.actor", "did you mean 'llama-2-7b'"),
     ("models.critic", "DELETE", "models.critic", "is missing; ppo needs it"),
     ("models.cost", "tiny", "models.cost", "ppo has no model of this role"),
     ("models.rule", "tiny", "models.rule", "name the function under rewards.function"),

@@ -1,6 +1,8 @@
 """Sheets: every figure has a source and a size that can be true; names lead to one file."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +16,16 @@ from profiles.catalog import (
     model_names,
     usual_engines,
 )
-from profiles.sheets import aliases_of
+from profiles.jobs.architecture_faults import architecture_fault
+from profiles.sheets import aliases_of, canonical_name
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.hardware import EngineSheet
-from rlplan.parts import num_parameters
+from rlplan.model import ModelArchitecture, layer_kinds
+from rlplan.parts import num_parameters, parts_of
 from rlplan.parts.experts import expert_parameters
 from rlplan.units import GIB, bytes_from_gib
+from tests.profiles.published import CARDS, FAMILY_PARAMETERS
 
 # Exact counts: number of parameters that the weights' files of each model on Hugging Face hold.
 PUBLISHED_PARAMETERS = {
@@ -57,8 +62,8 @@ def test_parameters_are_the_published_ones_to_the_unit(name):
     assert num_parameters(load_model(name)) == PUBLISHED_PARAMETERS[name]
 
 
-def test_every_model_but_the_tiny_one_has_a_published_count_in_this_test():
-    assert set(model_names()) == {*PUBLISHED_PARAMETERS, "tiny"}
+def test_every_model_but_the_tiny_one_has_a_published_count_in_a_test():
+    assert set(model_names()) == {*PUBLISHED_PARAMETERS, *FAMILY_PARAMETERS, "tiny"}
 
 
 def test_a_mixture_of_experts_computes_with_3_3_billion_of_its_parameters():
@@ -227,3 +232,85 @@ def test_loading_one_sheet_opens_that_file_only(monkeypatch):
     load_model("qwen2.5-3b")
     load_model("qwen2.5-3b")
     assert opened == ["qwen2.5-3b.yaml"]
+
+
+@pytest.mark.parametrize("name", FAMILY_PARAMETERS)
+def test_parameters_are_those_of_the_family_s_own_class(name):
+    """To the unit, but for small parts of vision towers, which are counted to a twentieth of a per cent."""
+    model = load_model(name)
+    off = 5e-4 * (model.vision_parameters or 0)
+    assert abs(num_parameters(model) - FAMILY_PARAMETERS[name]) <= off
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_all_and_active_parameters_are_those_of_the_model_s_card(name):
+    whole, active, tolerance, _ = CARDS[name]
+    model = load_model(name)
+    kinds = layer_kinds(model)
+    counts = kinds.counts(0, model.num_layers)
+    held = sum(
+        count * sum(part.expert_parameters(kind, 1, 1) for part in parts_of(kind))
+        for kind, count in zip(kinds.models, counts, strict=True)
+    )
+    idle = held * (1 - model.experts_per_token / model.num_experts)
+    assert num_parameters(model) / 1e9 == pytest.approx(whole, rel=5e-3)
+    found = (num_parameters(model) - idle - (model.vision_parameters or 0)) / 1e9
+    # Cards count the embedding among a token's parameters, or not, or neither it nor the head.
+    ends = model.embedding_parameters / 1e9
+    assert any(found - count * ends == pytest.approx(active, rel=tolerance) for count in (0, 1, 2))
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_sheet_has_no_impossible_sizes_and_a_known_family(name):
+    assert architecture_fault(load_model(name)) is None
+
+
+@pytest.mark.parametrize(
+    ("hugging_face", "name"),
+    [
+        ("Qwen/Qwen2.5-7B", "qwen2.5-7b"),
+        ("qwen/qwen2.5-7b-instruct", "qwen2.5-7b"),
+        ("Qwen2.5-Math-7B", "qwen2.5-math-7b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("deepseek-ai/DeepSeek-V3", "deepseek-v3"),
+        ("unsloth/DeepSeek-V3-0324-BF16", "deepseek-v3"),
+        ("moonshotai/Kimi-K2-Instruct", "kimi-k2"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b-2507"),
+        ("openai/gpt-oss-120B", "gpt-oss-120b"),
+        ("zai-org/GLM-4.5-Air", "glm-4.5-air"),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron-3-super-120b-a12b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama-3.1-70b"),
+    ],
+)
+def test_a_hugging_face_id_leads_to_its_sheet(hugging_face, name):
+    assert load_model(hugging_face) == load_model(name)
+
+
+def test_an_id_stands_in_one_sheet_where_it_is_looked_for():
+    listed = {}
+    for name in model_names():
+        sheet = read_yaml(ModelArchitecture, profiles.sheets._path("models") / f"{name}.yaml")
+        for each in sheet.hugging_face or ():
+            assert canonical_name("models", each) == name
+            assert each not in listed, f"{each} is listed by {name} and {listed[each]}"
+            listed[each] = name
+
+
+# Models of recipes and measurements in the data that tests are given, and of which no sheet is known.
+NO_SHEET = {"AngelSlim/Qwen3-1.7B_eagle3"}
+NAMED = re.compile(
+    r"\b(?:Qwen|meta-llama|deepseek-ai|moonshotai|google|nvidia|openai|microsoft|unsloth)/[\w.-]+"
+)
+TABLES = Path(__file__).parents[2].parent / "shared" / "data" / "truth" / "rl"
+
+
+@pytest.mark.skipif(not TABLES.exists(), reason="the measured tables are not at hand")
+@pytest.mark.parametrize(
+    "table", ["nemorl_recipes_head", "trainer_memory", "rl_steps", "weight_sync"]
+)
+def test_every_model_of_a_measured_table_resolves(table):
+    text = (TABLES / f"{table}.csv").read_text(encoding="utf-8")
+    unknown = {
+        name for name in NAMED.findall(text) if canonical_name("models", name) not in model_names()
+    }
+    assert not unknown - NO_SHEET

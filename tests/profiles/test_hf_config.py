@@ -151,7 +151,10 @@ def test_without_key_value_heads_every_head_has_its_own(tmp_path):
         ({"num_attention_heads": 0}, "num_attention_heads", "at least 1; found 0"),
         ({"num_key_value_heads": 7}, "num_key_value_heads", "does not divide the 64 query heads"),
         ({"rms_norm_eps": -1}, "rms_norm_eps", "above 0"),
-        ({"attention_bias": True}, "attention_bias", "not supported"),
+        ({"mlp_bias": True}, "mlp_bias", "not understood"),
+        ({"num_memory_heads": 4}, "num_memory_heads", "may change the sizes"),
+        ({"layer_types": ["full_attention"]}, "layer_types", "names 1 layers"),
+        ({"layer_types": ["sparse"] * 80}, "layer_types", "names 'sparse'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config", "quantised"),
     ],
 )
@@ -169,8 +172,8 @@ def test_a_wrong_config_is_refused_by_file_and_key(tmp_path, change, field, word
         ({"num_experts": 0}, "num_experts"),
         ({"num_experts_per_tok": 129}, "num_experts_per_tok"),
         ({"moe_intermediate_size": 0}, "moe_intermediate_size"),
-        ({"mlp_only_layers": [0]}, "mlp_only_layers"),
-        ({"decoder_sparse_step": 2}, "decoder_sparse_step"),
+        ({"mlp_only_layers": "all"}, "mlp_only_layers"),
+        ({"decoder_sparse_step": 0}, "decoder_sparse_step"),
     ],
 )
 def test_impossible_experts_are_refused(tmp_path, change, field):

@@ -57,7 +57,7 @@ def test_two_kinds_that_do_not_differ_cost_and_hold_what_one_does(task):
     sizes = dict(LAYOUT, pp=1, dp=8) if task == "actor.generate" else LAYOUT
     one, two = (placed(model, task, **sizes) for model in (UNIFORM, ALIKE))
     assert task_cost(two).total.seconds == pytest.approx(task_cost(one).total.seconds, rel=1e-12)
-    assert two.cache_bytes_per_token == one.cache_bytes_per_token
+    assert two.cached_sequence == one.cached_sequence
     if task != "actor.generate":
         assert passes_memory(two) == passes_memory(one)
 

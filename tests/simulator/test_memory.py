@@ -19,7 +19,7 @@ from simulator.model.activations import (
     layer_peak_bytes,
     logits_bytes,
 )
-from simulator.model.weights import cache_bytes_per_token, largest_shard, shard_parameters
+from simulator.model.weights import cached_sequence, largest_shard, shard_parameters
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_memory
@@ -141,9 +141,9 @@ def test_offload_takes_residents_off_the_device_between_uses():
 
 def test_a_token_of_llama_2_7b_takes_half_a_mebibyte_of_cache():
     model = load_model("llama-2-7b")
-    assert cache_bytes_per_token(model, 1, 1, 2) == 524_288
-    assert cache_bytes_per_token(model, 4, 1, 2) == 131_072
-    assert cache_bytes_per_token(load_model("qwen2.5-7b"), 8, 1, 2) == 2 * 28 * 128 * 2
+    assert cached_sequence(model, 1, 1, 2, 1000) == (524_288, 0)
+    assert cached_sequence(model, 4, 1, 2, 1000) == (131_072, 0)
+    assert cached_sequence(load_model("qwen2.5-7b"), 8, 1, 2, 1000) == (2 * 28 * 128 * 2, 0)
 
 
 @given(architectures(max_layers=8), st.sampled_from(["lm", "scalar"]))

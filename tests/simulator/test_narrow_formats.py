@@ -67,9 +67,9 @@ def test_states_of_training_keep_their_formats():
 
 
 def test_the_cache_has_a_format_of_its_own():
-    assert placed(narrow()).cache_bytes_per_token == placed(WIDE).cache_bytes_per_token
+    assert placed(narrow()).cached_sequence == placed(WIDE).cached_sequence
     half = placed(narrow(kv_cache="fp8"))
-    assert 2 * half.cache_bytes_per_token == placed(WIDE).cache_bytes_per_token
+    assert 2 * half.block_bytes == placed(WIDE).block_bytes
 
 
 def test_narrow_weights_and_a_narrow_cache_each_shorten_generation():

@@ -16,7 +16,7 @@ from simulator.generation.replica import ReplicaLimits
 from simulator.generation.setting import ReplicaSetting
 from simulator.generation.stepping import engine_steps
 from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.weights import cache_bytes_per_token, largest_shard
+from simulator.model.weights import cached_sequence, largest_shard
 from simulator.placed.site import Site
 from simulator.placed.task import cache_value_bytes, shard_of
 
@@ -74,7 +74,8 @@ def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
     """Return how the engine batches these requests."""
     tokens = engine.kv_block_tokens
     value_bytes = cache_value_bytes(engine, service.precision)
-    token_bytes = cache_bytes_per_token(service.model, service.tp, 1, value_bytes)
+    longest = service.prompt_tokens + service.response_tokens
+    token_bytes = cached_sequence(service.model, service.tp, 1, value_bytes, longest).token_bytes
     return limits_of(
         engine,
         service.max_running,

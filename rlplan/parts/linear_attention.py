@@ -1,0 +1,102 @@
+"""A gated delta network: linear attention with one state for each value head (Yang et al. 2024, arXiv:2412.06464).
+
+As Qwen3-Next and Qwen3.5 have it: projections of queries, keys, values, an output gate and two numbers a head, a
+short causal convolution of the first three, the scan, a norm, the output matrix. Heads are split over tensor-parallel
+ranks. A sequence leaves its states, however long it is, and nothing for its tokens.
+"""
+
+from rlplan.model import LinearAttention, ModelArchitecture
+from rlplan.operators import FP32_BYTES, Batch, Elementwise, Gemm, Operators, Scan, Shard
+
+GATES = 2  # numbers of a token and a value head: how much is forgotten, how much is written
+HEAD_PARAMETERS = 2  # of a value head: the decay's rate and its bias
+
+
+def sizes_of(model: ModelArchitecture) -> LinearAttention:
+    """Return the sizes of its heads."""
+    assert model.linear is not None, f"{model.name} names no sizes of linear attention"
+    return model.linear
+
+
+def _widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:
+    """Return the widths of all keys and all values and the value heads on one device."""
+    sizes = sizes_of(model)
+    heads = -(-sizes.value_heads // tp)
+    keys = -(-sizes.key_heads // tp) * sizes.key_dim
+    return keys, heads * sizes.value_dim, heads
+
+
+def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
+    """Return the parameters of projections, convolution, gates, norm and output on one device."""
+    del ep
+    sizes, (keys, values, heads) = sizes_of(model), _widths(model, tp)
+    projected = 2 * keys + 2 * values + GATES * heads
+    convolved = sizes.kernel * (2 * keys + values)
+    small = HEAD_PARAMETERS * heads + sizes.value_dim
+    return model.hidden_size * (projected + values) + convolved + small
+
+
+def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
+    """Return that every rank has all of them."""
+    del model, tp, ep
+    return 0
+
+
+def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
+    """Return projections, convolution, scan, gated norm and output.
+
+    Context-parallel ranks hand small states on; that exchange is left out.
+    """
+    keys, values, heads = _widths(model, shard.tp)
+    convolved, value_bytes = 2 * keys + values, shard.value_bytes
+    projected = convolved + values + GATES * heads
+    query = -(-batch.sequence_tokens // shard.cp)
+    return (
+        Gemm("linear attention in", tokens, model.hidden_size, projected, matrices=2),
+        Elementwise("convolution", 2 * tokens * convolved * value_bytes),
+        *core(model, shard.tp, batch.sequences, query, batch.cached_tokens),
+        Elementwise("gated norm", 3 * tokens * values * value_bytes),
+        Gemm("attention output", tokens, values, model.hidden_size),
+    )
+
+
+def core(
+    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
+) -> Operators:
+    """Return the scan of the states past new tokens; what is cached is in them."""
+    del cached
+    sizes, heads = sizes_of(model), _widths(model, tp)[2]
+    return (
+        Scan("scan", sequences, query_tokens, heads, sizes.key_dim, sizes.value_dim, delta=True),
+    )
+
+
+def kept_bytes(
+    model: ModelArchitecture,
+    shard: Shard,
+    tokens: int,
+    spread_tokens: int,
+    sequence_tokens: int,
+    *,
+    fused_attention: bool,
+    keeps_products: bool,
+) -> int:
+    """Return the bytes of what was projected, convolved and put out; chunks' states are made again."""
+    del spread_tokens, sequence_tokens, fused_attention
+    keys, values, heads = _widths(model, shard.tp)
+    convolved = 2 * keys + values
+    width = convolved + values + GATES * heads + values  # projections and the scan's output
+    return tokens * (width + (convolved if keeps_products else 0)) * shard.value_bytes
+
+
+def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:
+    """Return that nothing is kept of a token by itself."""
+    del model, tp
+    return 0
+
+
+def state_bytes(model: ModelArchitecture, tp: int, value_bytes: int) -> int:
+    """Return the states in fp32 and the convolution's last tokens."""
+    sizes, (keys, values, heads) = sizes_of(model), _widths(model, tp)
+    convolved = (sizes.kernel - 1) * (2 * keys + values)
+    return heads * sizes.key_dim * sizes.value_dim * FP32_BYTES + convolved * value_bytes
