@@ -26,6 +26,10 @@ TRL_PINS  := requirements/torch.txt requirements/trl.txt requirements/trl-ppo.tx
 	requirements/constraints.txt
 TRL_PIP   := $(TRL_VENV)/bin/python -m pip --disable-pip-version-check install -qq
 
+# A Python with a torch that sees the GPU; `make gpu ARGS='--seconds 300'` passes options.
+GPU_PYTHON ?= $(PYTHON)
+ARGS ?=
+
 # Processes that run tests; one of them has Ray, whose workers want a core as well.
 PROCESSES ?= 2
 
@@ -33,7 +37,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-vllm bench-trl lint format clean
+.PHONY: help setup demo gpu test test-all test-vllm bench-trl lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -43,6 +47,13 @@ setup: $(STAMP)  ## Set up .venv with everything, development tools included
 
 demo: $(STAMP)  ## Profile this machine, plan a small PPO job, run it, validate and report
 	@$(BIN)/rlplan demo
+
+# Without a network there is no setting up: a Python that has a torch with CUDA runs it as it stands.
+gpu:  ## Run small jobs on this machine's GPU (else its CPU) beside their forecasts; nine minutes, resumes
+	@for candidate in $(GPU_PYTHON) $(BIN)/python; do \
+		$$candidate -c 'import ray, torch; assert torch.cuda.is_available()' 2>/dev/null && break; \
+	done; command -v $$candidate >/dev/null || { echo 'No .venv: run `make setup` first' >&2; exit 1; }; \
+	PYTHONPATH=$(CURDIR) $$candidate -c 'from rlplan_cli.main import main; main()' gpu $(ARGS)
 
 test: lint  ## Run the checks: lint, types, import contracts, some cases of every matrix of tests
 	$(say) 'tests: pytest -n $(PROCESSES)'

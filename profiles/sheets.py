@@ -102,13 +102,35 @@ def load_device(name: str) -> DeviceSheet:
     return _load_sheet(DeviceSheet, "devices", name)
 
 
-def sheet_of(job: Job, device: str) -> DeviceSheet:
-    """Return the sheet of a device of a job: the job's own, or the catalog's.
+def sheet_of_board(board: str, memory_bytes: int) -> DeviceSheet:
+    """Return the sheet of a GPU by the name that its driver gives it, such as `NVIDIA H100 80GB HBM3`.
+
+    Args:
+        memory_bytes: What the driver reports; of sheets whose name fits, that of the nearest memory.
+
+    Raises:
+        UnknownNameError: No sheet's name, or other name, is in the board's.
+    """
+    words = "-".join(board.lower().split())
+    chips = [word for word in words.split("-") if any(letter.isdigit() for letter in word)]
+    fitting = [
+        sheet
+        for sheet in map(load_device, device_names())
+        if sheet.name.split("-")[0] in chips
+        or any(name in words for name in (sheet.name, *sheet.aliases))
+    ]
+    if not fitting:
+        raise UnknownNameError("device", board, device_names())
+    return min(fitting, key=lambda sheet: abs(sheet.memory_bytes - memory_bytes))
+
+
+def sheet_of(job: Job | None, device: str) -> DeviceSheet:
+    """Return the sheet of a device: that of a job, or the catalog's.
 
     Raises:
         UnknownNameError: Neither has one of that name.
     """
-    if job.devices is not None and device in job.devices:
+    if job is not None and job.devices is not None and device in job.devices:
         return job.devices[device]
     return load_device(device)
 

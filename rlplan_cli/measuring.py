@@ -33,9 +33,9 @@ def measure_machine(
         runner = rules = None
         if job is not None:
             from executor.pass_runner import RayPassRunner
-            from profiles.catalog import load_device
+            from profiles.sheets import sheet_of
 
-            kind = "cpu" if load_device(device).kind == "cpu" else "cuda"
+            kind = "cpu" if sheet_of(job, device).kind == "cpu" else "cuda"
             rules = job_rules(job, folder)
             runner = stack.enter_context(RayPassRunner(devices, kind, job))
         return profile_machine(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from reports.pictures.accuracy import accuracy_picture
 from reports.tables.accuracy import error_summary_table, miss_table, skipped_table
-from reports.tables.plans import Table
+from reports.tables.plans import markdown_lines
 from rlplan.files.writing import write_text
 from rlplan.results.accuracy import TableFindings
 
@@ -47,11 +47,13 @@ def _head(findings: Sequence[TableFindings], command: str) -> list[str]:
         "",
         "## Rows held back",
         "",
-        *_markdown(error_summary_table([found.held for found in findings])),
+        *markdown_lines(error_summary_table([found.held for found in findings])),
         "",
         "## Rows fitted on",
         "",
-        *_markdown(error_summary_table([found.fitted for found in findings if found.fitted.rows])),
+        *markdown_lines(
+            error_summary_table([found.fitted for found in findings if found.fitted.rows])
+        ),
         "",
     ]
 
@@ -67,18 +69,15 @@ def _section(folder: Path, found: TableFindings) -> list[str]:
         write_text(folder / PICTURES / drawn.file_name, drawn.file_text)
         lines += [f"![{drawn.title}]({PICTURES}/{drawn.file_name})", ""]
     if len(found.kinds) > 1:
-        lines += ["Rows held back, by kind:", "", *_markdown(error_summary_table(found.kinds)), ""]
+        lines += [
+            "Rows held back, by kind:",
+            "",
+            *markdown_lines(error_summary_table(found.kinds)),
+            "",
+        ]
     if found.misses:
         title = f"Misses (errors above {found.miss_fraction:.0%}), fitted rows among them:"
-        lines += [title, "", *_markdown(miss_table(found)), ""]
+        lines += [title, "", *markdown_lines(miss_table(found)), ""]
     if found.whole.skipped:
-        lines += ["Rows without a forecast:", "", *_markdown(skipped_table([found.whole])), ""]
+        lines += ["Rows without a forecast:", "", *markdown_lines(skipped_table([found.whole])), ""]
     return lines
-
-
-def _markdown(table: Table) -> list[str]:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    rules = ["---:" if column.is_figure else "---" for column in table.columns]
-    return [line([column.title for column in table.columns]), line(rules), *map(line, table.rows)]

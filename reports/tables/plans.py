@@ -1,6 +1,6 @@
 """Rows of every table, as text: the page, its Markdown version and the terminal share them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.tables.wording import (
@@ -47,6 +47,16 @@ class Table:
 def columns(*titles: str) -> tuple[Column, ...]:
     """Return columns; a title that begins with `#` is one of figures."""
     return tuple(Column(title.removeprefix("#"), title.startswith("#")) for title in titles)
+
+
+def markdown_lines(table: Table) -> list[str]:
+    """Return a table as lines of Markdown."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rules = ["---:" if column.is_figure else "---" for column in table.columns]
+    return [line([column.title for column in table.columns]), line(rules), *map(line, table.rows)]
 
 
 def error_table(comparison: Comparison) -> Table:

@@ -23,7 +23,7 @@ from profiles.probes.bench.repeats import (
 )
 from profiles.probes.session.context import context_bytes
 from profiles.probes.session.opening import open_profile, reopen
-from profiles.sheets import load_device
+from profiles.sheets import sheet_of
 from profiles.tables.table import Profile
 from rlplan.errors import UserError
 from rlplan.job import Job
@@ -67,7 +67,7 @@ def profile_machine(  # noqa: PLR0913, the options of one command
     if devices < 1:
         raise UserError(f"a profile needs at least one device, not {devices}")
     settings = settings_of(device, job, devices, quick=quick, runner=runner, rules=rules)
-    profile = open_profile(out, name, load_device(device).name, devices)
+    profile = open_profile(out, name, sheet_of(job, device).name, devices)
     session = _Session(profile, out, progress or _say_nothing)
     work = all_points(job, settings)
     pending = [each for each in work if not _is_measured(profile, *each)]
@@ -98,7 +98,7 @@ def settings_of(
     Raises:
         UnknownNameError: No device sheet has that name.
     """
-    sheet = load_device(device)
+    sheet = sheet_of(job, device)
     return Settings(
         kind=sheet.kind,
         devices=devices,

@@ -1,0 +1,62 @@
+"""`rlplan gpu`: which sheet a board has, which jobs are tried, and that time's end leaves what is done."""
+
+import time
+
+import pytest
+
+from profiles.catalog import device_names, load_device, resolve_job
+from profiles.sheets import sheet_of_board
+from rlplan.errors import UnknownNameError
+from rlplan.units import MIB
+from rlplan_cli.trials import TimeUpError, Trial, time_limit, trial_job
+
+
+@pytest.mark.parametrize(
+    ("board", "memory_mib", "sheet"),
+    [
+        ("NVIDIA H100 80GB HBM3", 81_559, "h100-80gb-sxm"),
+        ("NVIDIA H200", 143_771, "h200"),
+        ("NVIDIA H20", 97_871, "h20"),
+        ("NVIDIA A100-SXM4-40GB", 40_960, "a100-40gb-sxm"),
+        ("NVIDIA A100-SXM4-80GB", 81_920, "a100-80gb-sxm"),
+        ("NVIDIA B200", 183_359, "b200"),
+        ("NVIDIA GB200", 189_471, "gb200"),
+        ("NVIDIA L40S", 46_068, "l40s"),
+        ("NVIDIA A10G", 23_028, "a10g"),
+        ("NVIDIA GeForce RTX 4090", 24_564, "rtx-4090"),
+        ("NVIDIA RTX A6000", 49_140, "rtx-a6000"),
+        ("AMD Instinct MI300X", 196_592, "mi300x"),
+    ],
+)
+def test_a_board_s_sheet_is_found_by_the_driver_s_name(board, memory_mib, sheet):
+    assert sheet_of_board(board, memory_mib * MIB).name == sheet
+
+
+def test_a_board_without_a_sheet_is_named():
+    with pytest.raises(UnknownNameError, match="NVIDIA GeForce RTX 3090"):
+        sheet_of_board("NVIDIA GeForce RTX 3090", 24_576 * MIB)
+
+
+@pytest.mark.parametrize("device", device_names())
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_trials_resolve_on_every_device(device, algorithm, tmp_path):
+    trial = Trial(algorithm, "torch-static")
+    job = resolve_job(trial_job(trial, load_device(device), devices=1, cores=3), tmp_path)
+    assert job.cluster[0].cpu_cores == 3
+    assert job.engines.generate == "torch-static"
+
+
+def sleep_in_a_library_that_raises_its_own():
+    try:
+        time.sleep(5)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None
+
+
+def test_work_ends_when_its_time_is_over_and_a_user_s_interruption_stays_one():
+    with pytest.raises(TimeUpError), time_limit(0.01):
+        time.sleep(5)
+    with pytest.raises(TimeUpError), time_limit(0.01):
+        sleep_in_a_library_that_raises_its_own()
+    with pytest.raises(KeyboardInterrupt), time_limit(5):
+        raise KeyboardInterrupt
