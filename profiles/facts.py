@@ -5,6 +5,7 @@ device's sheet. Every answer names its source; nothing that is unknown costs zer
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -49,6 +50,13 @@ class DeviceFacts:
         self._rule_seconds = rule_seconds
         self._roofline = roofline or Roofline(sheet)
         self._points = Measurements(profile, self._roofline)
+
+    def with_memory(self, num_bytes: int) -> "DeviceFacts":
+        """Return the facts of the same device with another memory."""
+        sheet = replace(self.sheet, memory_bytes=num_bytes)
+        return DeviceFacts(
+            sheet, self.profile, rule_seconds=self._rule_seconds, roofline=self._roofline
+        )
 
     @property
     def context_bytes(self) -> int:
@@ -216,6 +224,14 @@ class Facts:
             raise UnknownNameError("device", name, self._devices)
         every = list(self._devices.values())
         return next((each for each in every if each.profile is not None), every[0])
+
+    def with_memory(self, factor: float) -> "Facts":
+        """Return these facts as if every device had so many times its memory."""
+        devices = {
+            name: each.with_memory(round(each.sheet.memory_bytes * factor))
+            for name, each in self._devices.items()
+        }
+        return Facts(devices, self.label)
 
     def engine(self, name: str) -> EngineSheet:
         """Return the sheet of a training or generation engine.

@@ -7,11 +7,13 @@ from functools import cache
 
 from planner.answers.frontier import Progress, Solve, find_frontier
 from planner.answers.infeasible_specs import infeasible_specs_error
+from planner.answers.misfits import least_misfit, misfit_error
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.search import search
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
+from rlplan.plan import Plan
 from rlplan.results.frontier import Frontier
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
@@ -46,12 +48,34 @@ def best_plans(
             job, facts, pinned=pinned, specs=_roomy(job), seconds=seconds, progress=progress
         )
     except InfeasibleError as error:
-        if _roomy(job) != job.specs:
-            with suppress(InfeasibleError):
-                return search(job, facts, pinned=pinned, seconds=seconds, progress=progress)
-        raise infeasible_specs_error(
-            job, job.specs, _solver(job, facts, seconds, pinned), error
-        ) from None
+        none_fits = error
+    if _roomy(job) != job.specs:
+        try:
+            return search(job, facts, pinned=pinned, seconds=seconds, progress=progress)
+        except InfeasibleError as error:
+            none_fits = error
+    solve = _solver(job, facts, seconds, pinned)
+    found = infeasible_specs_error(job, job.specs, solve, none_fits)
+    if found is none_fits and pinned != NOTHING_PINNED:
+        found = _pinned_error(job, facts, pinned, none_fits)
+    raise found
+
+
+def _pinned_error(
+    job: Job, facts: Facts, pinned: Pinned, none_fits: InfeasibleError
+) -> InfeasibleError:
+    """Return an error that says why nothing fits which keeps what is pinned, and what would."""
+
+    def choose(larger: Facts) -> Plan:
+        specs = Specs(staleness=job.specs.staleness)
+        found = search(job, larger, pinned=pinned, objective="throughput", specs=specs)
+        return found.plans[0].plan
+
+    try:
+        plan = least_misfit(choose, facts, none_fits)
+    except InfeasibleError as error:
+        return error
+    return misfit_error(plan, facts, pinned)
 
 
 def best_front(

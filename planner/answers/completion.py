@@ -1,8 +1,10 @@
 """Fill what a user's plan leaves open: the best layouts, or pools, that keep what is pinned."""
 
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
+from planner.answers.misfits import least_misfit
 from planner.exact.best_first import SearchBudget
 from planner.exact.infeasibility import pool_infeasibility_reason
 from planner.exact.placement_search import PlacementSearch
@@ -17,7 +19,7 @@ from profiles.catalog import ENGINES
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.errors import FileError
+from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
@@ -27,36 +29,58 @@ from rlplan.specs import NO_SPECS
 from simulator.placed.site import sites_of
 
 
-def load_plan(path: Path, profile: Path | None = None) -> tuple[Plan, Facts]:
+def load_plan(
+    path: Path, profile: Path | None = None, *, misfits: bool = False
+) -> tuple[Plan, Facts]:
     """Return a plan file's plan, completed and checked, with the facts for its devices.
+
+    Args:
+        misfits: As `complete` has it.
 
     Raises:
         FileError: The plan or its job is wrong; the message names file and field.
+        InfeasibleError: Nothing that keeps what is pinned fits.
     """
     draft, job = read_draft(load_yaml(path), path)
     facts = load_facts(job, profile)
-    return complete(draft, job, facts, str(path)), facts
+    return complete(draft, job, facts, str(path), misfits=misfits), facts
 
 
-def complete(draft: PlanDraft, job: Job, facts: Facts, file: str = "plan") -> Plan:
+def complete(
+    draft: PlanDraft, job: Job, facts: Facts, file: str = "plan", *, misfits: bool = False
+) -> Plan:
     """Return a plan in which everything is chosen; what the user pinned stays as it is.
 
+    Args:
+        misfits: Whether a plan that needs little more memory than there is will do where none fits.
+
     Raises:
-        FileError: The pinned parts contradict each other, or no layout keeps them.
+        FileError: The pinned parts contradict each other.
+        InfeasibleError: Nothing that keeps them fits.
     """
     draft = named(draft, job)
     pinned = pinned_parts(draft, job, file)
-    pools = _whole_pools(draft)
-    placed = {role for each in pinned.pools for role in each.members if role != GENERATION}
-    if pools is None or placed != set(placed_roles(job)):
-        plan = _searched(draft, pinned, job, facts)
-    else:
-        plan = _as_written(draft, pools, job) or _chosen(draft, pools, pinned, job, facts, file)
+    choose = partial(_filled, draft, pinned, job, file=file)
+    try:
+        plan = choose(facts)
+    except InfeasibleError as error:
+        if not misfits:
+            raise
+        plan = least_misfit(choose, facts, error)
     if draft.staleness is not None:
         plan = replace(plan, staleness=draft.staleness)
     plan = replace(plan, bucket_bytes=draft.bucket_bytes)
     check_plan(plan, ENGINES, file)
     return plan
+
+
+def _filled(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, *, file: str) -> Plan:
+    """Return a draft with what it leaves open chosen."""
+    pools = _whole_pools(draft)
+    placed = {role for each in pinned.pools for role in each.members if role != GENERATION}
+    if pools is None or placed != set(placed_roles(job)):
+        return _searched(draft, pinned, job, facts)
+    return _as_written(draft, pools, job) or _chosen(draft, pools, pinned, job, facts, file)
 
 
 def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
@@ -126,8 +150,7 @@ def _chosen(
         site = sites[pool.name]
         if not len(space.pools.quick(members, site)):
             reason = pool_infeasibility_reason(members, site, space)
-            problem = f"no layout that keeps what is pinned fits: {reason}"
-            raise FileError(file, problem, field=f"pools.{pool.name}")
+            raise _nothing_fits(file, pool, reason)
         group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
         places.append((Share(group, pool.gpus), site))
     search = PlacementSearch(space, placement, draft.mode or "sync", tuple(places))
@@ -138,10 +161,15 @@ def _chosen(
         generating = search.bounds.generating
         pool, site = gpu_pools[generating], places[generating][1]
         reason = pool_infeasibility_reason(placement[generating], site, space)
-        problem = f"no layout that keeps what is pinned fits: {reason}"
-        raise FileError(file, problem, field=f"pools.{pool.name}")
+        raise _nothing_fits(file, pool, reason)
     chosen = replace(chosen, transition=draft.transition or chosen.transition)
     return _in_place(plan_of(chosen, job, draft.made_by, pinned), pools)
+
+
+def _nothing_fits(file: str, pool: ResourcePool, reason: str) -> InfeasibleError:
+    return InfeasibleError(
+        f"{file}: pools.{pool.name}: no layout that keeps what is pinned fits: {reason}"
+    )
 
 
 def _in_place(plan: Plan, pools: tuple[ResourcePool, ...]) -> Plan:

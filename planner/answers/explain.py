@@ -1,19 +1,31 @@
 """Say why something does not fit, and which change nearest to it does."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
 
 from planner.layouts.settings import RUNNING_LIMITS
+from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.search import search
 from profiles.catalog import ENGINES, load_engine
 from profiles.facts import Facts
-from rlplan.plan import Plan, TaskPlan
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.errors import InfeasibleError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import Plan, TaskDraft, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
 from rlplan.rules.transition import transition_for
+from rlplan.specs import Specs
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import pool_memory
+
+# Of each search for plans in which the pins of some tasks give way.
+OPENING_SECONDS = 5.0
 
 NEAREST = "nearest change that fits"
 
@@ -37,13 +49,68 @@ def nearest_fit(plan: Plan, facts: Facts) -> str | None:
     return best[1] if best else None
 
 
-def with_nearest_fit(forecast: Forecast, plan: Plan, facts: Facts) -> Forecast:
-    """Return a plan's forecast whose reasons, if it does not fit, end with the nearest change that does."""
+def with_nearest_fit(
+    forecast: Forecast, plan: Plan, facts: Facts, pinned: Pinned = NOTHING_PINNED
+) -> Forecast:
+    """Return a plan's forecast whose reasons, if it does not fit, end with the nearest change that does.
+
+    Args:
+        pinned: What the user pinned of it; all else was chosen.
+    """
     if forecast.feasible:
         return forecast
-    change = nearest_fit(plan, facts)
+    change = nearest_fit(plan, facts) or nearest_opening(plan.job, facts, pinned)
     last = f"{NEAREST}: {change or 'none of a single task; `rlplan search` looks at all plans'}"
     return replace(forecast, infeasible_reasons=(*forecast.infeasible_reasons, last))
+
+
+def nearest_opening(job: Job, facts: Facts, pinned: Pinned) -> str | None:
+    """Return what fits if the pins of one role's tasks give way, in words; None where nothing does.
+
+    Generation gives way by itself. Of roles whose pins can give way, the fastest plan's is named.
+    """
+    best: tuple[float, str] | None = None
+    for names in _layouts_alike(job):
+        given = {name: pinned.tasks[name] for name in names if name in pinned.tasks}
+        if not given:
+            continue
+        left = {name: pins for name, pins in pinned.tasks.items() if name not in given}
+        with suppress(InfeasibleError):
+            found = search(
+                job,
+                facts,
+                pinned=replace(pinned, tasks=FrozenDict(left)),
+                objective="throughput",
+                specs=Specs(staleness=job.specs.staleness),
+                seconds=OPENING_SECONDS,
+            ).plans[0]
+            seconds = found.forecast.iteration_seconds
+            if best is None or seconds < best[0]:
+                changes = (_changed(name, pins, found.plan) for name, pins in given.items())
+                best = seconds, "; ".join(each for each in changes if each)
+    return best[1] if best else None
+
+
+def _layouts_alike(job: Job) -> list[tuple[str, ...]]:
+    """Return the tasks whose layouts go together: a role's, generation apart."""
+    groups: dict[tuple[str, bool], list[str]] = {}
+    for task in tasks_of(load_algorithm(job.algorithm), job):
+        if task.has_model:
+            groups.setdefault((task.role, task.generates), []).append(task.name)
+    return [tuple(names) for names in groups.values()]
+
+
+def _changed(name: str, pins: TaskDraft, plan: Plan) -> str:
+    """Return what of a task's pins is another value in a plan, in words."""
+    layout = plan.tasks[name]
+    changes = (
+        f"{item.name} {str(value).lower() if isinstance(value, bool) else value}"
+        for item in fields(TaskDraft)
+        if item.name != "pool" and getattr(pins, item.name) is not None
+        if (value := getattr(layout, item.name)) != getattr(pins, item.name)
+    )
+    words = ", ".join(changes)
+    return f"{name}: {words}" if words else ""
 
 
 def _single_changes(plan: Plan) -> Iterator[tuple[str, Plan]]:
@@ -52,8 +119,10 @@ def _single_changes(plan: Plan) -> Iterator[tuple[str, Plan]]:
             continue
         for words, changed in _setting_changes(name, layout):
             yield f"{name}: {words}", replace(plan, tasks=plan.tasks.with_item(name, changed))
-    for role in dict.fromkeys(name.split(".")[0] for name in plan.tasks):
-        for words, changed_plan in _size_changes(plan, role):
+    tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
+    for role in dict.fromkeys(task.role for task in tasks):
+        names = [task.name for task in tasks if task.role == role and not task.generates]
+        for words, changed_plan in _size_changes(plan, role, names):
             yield f"{role}: {words}", changed_plan
 
 
@@ -76,10 +145,8 @@ def _setting_changes(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPla
                 yield f"zero {zero}", replace(layout, zero=zero)
 
 
-def _size_changes(plan: Plan, role: str) -> Iterator[tuple[str, Plan]]:
-    """Yield plans in which all tasks of a role but generation trade data for model parallelism."""
-    names = [name for name in plan.tasks if name.startswith(f"{role}.")]
-    names = [name for name in names if not name.endswith(".generate")]
+def _size_changes(plan: Plan, role: str, names: Sequence[str]) -> Iterator[tuple[str, Plan]]:
+    """Yield plans in which these tasks of a role trade data for model parallelism."""
     if not names or plan.pool_of(names[0]).is_host:
         return
     first = plan.tasks[names[0]]

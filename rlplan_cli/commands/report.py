@@ -48,7 +48,7 @@ def command(
     folder = out or (source / "report" if is_run else source.with_suffix(".report"))
     check_folder("--out", folder)
     found = read_search(search) if search else None
-    plan, facts = load_plan(source / PLAN_FILE if is_run else source, profile)
+    plan, facts = load_plan(source / PLAN_FILE if is_run else source, profile, misfits=True)
     stored = source / FORECAST_FILE
     if is_run and profile is None and stored.exists():
         forecast = read_forecast(stored)

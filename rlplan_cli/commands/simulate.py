@@ -39,10 +39,15 @@ def command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forecast a plan: seconds by task, memory by term, cost, energy and warnings."""
+    """Forecast a plan: seconds by task, memory by term, cost, energy and warnings.
+
+    The exit code is 2 where it does not fit, or nothing does that keeps what is pinned.
+    """
     from executor.learning.rules import check_rule_names
     from planner.answers.completion import load_plan
     from planner.answers.explain import with_nearest_fit
+    from planner.requests.drafts import load_request
+    from rlplan.errors import InfeasibleError
     from rlplan.files.writing import write_json, write_yaml
     from rlplan.results.stored import PLAN_FILE
     from rlplan_cli.outputs import check_files
@@ -50,10 +55,12 @@ def command(
     from simulator.timeline.perfetto import trace_events
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
-    complete, facts = load_plan(file, profile)
+    complete, facts = load_plan(file, profile, misfits=True)
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
-    forecast = with_nearest_fit(simulate(complete, facts, iterations=iterations), complete, facts)
+    forecast = simulate(complete, facts, iterations=iterations)
+    if not forecast.feasible:
+        forecast = with_nearest_fit(forecast, complete, facts, load_request(file)[1])
     if trace is not None:
         write_json(trace, trace_events(forecast.trace, complete))
     if out is not None:
@@ -67,6 +74,8 @@ def command(
     for path in (trace, out, out_plan):
         if path is not None:
             say(f"written: {path}")
+    if not forecast.feasible:
+        raise typer.Exit(InfeasibleError.exit_code)
 
 
 def _print(forecast: Forecast) -> None:

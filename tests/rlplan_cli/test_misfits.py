@@ -24,7 +24,7 @@ def test_a_plan_that_does_not_fit_is_forecast_with_pool_term_shortage_and_the_ne
     misfit, rlplan
 ):
     answer = rlplan("simulate", misfit, "--json")
-    assert answer.code == 0
+    assert answer.code == 2
     assert answer.json["feasible"] is False
     shortage, nearest = answer.json["infeasible_reasons"]
     memory = answer.json["memory"][0]
@@ -45,9 +45,42 @@ def test_the_named_change_makes_the_plan_fit(misfit, rlplan):
 
 def test_the_table_tells_the_same_reasons(misfit, rlplan):
     answer = rlplan("simulate", misfit)
-    assert answer.code == 0
+    assert answer.code == 2
     assert "does not fit: pool p0 (16 x a100-80gb-sxm): " in answer.err
     assert "\nnearest change that fits: critic.update: " in answer.err
+
+
+def test_a_search_of_a_plan_that_does_not_fit_says_the_same_in_one_line(misfit, rlplan):
+    answer = rlplan("search", misfit)
+    assert answer.code == 2
+    (line,) = answer.lines
+    assert "that keeps what is pinned fits its cluster; the nearest: pool p0 " in line
+    assert " in critic.update, " in line
+    assert "; it holds activations " in line
+    assert line.count("nearest change that fits: critic.update: ") == 1
+
+
+@pytest.fixture
+def pinned(project):
+    """Write a partial plan whose pinned critic does not fit, whatever else is chosen."""
+    job = yaml.safe_load((ROOT / "examples" / "ppo-7b-16xa100.yaml").read_text())
+    job["models"] = dict.fromkeys(job["models"], "qwen2.5-1.5b")
+    job["cluster"][0] |= {"gpus_per_node": 4, "nodes": 1}
+    pins = {"micro_batch": 64, "recompute": "none", "tp": 1}
+    pool = {"device": "a100-80gb-sxm", "gpus": 4, "roles": list(job["models"])}
+    plan = {"job": job, "pools": [pool], "tasks": {"critic.update": pins}}
+    Path("pinned.yaml").write_text(yaml.safe_dump(plan))
+    return "pinned.yaml"
+
+
+@pytest.mark.parametrize("command", ["simulate", "search"])
+def test_pins_that_do_not_fit_are_told_the_terms_and_what_of_them_would_have_to_give_way(
+    pinned, rlplan, command
+):
+    answer = rlplan(command, pinned)
+    assert answer.code == 2
+    assert " GiB too many; largest term: activations, " in answer.err
+    assert "nearest change that fits: critic.update: " in answer.err
 
 
 def test_the_report_tells_them_too(misfit, rlplan):
