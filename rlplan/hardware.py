@@ -180,9 +180,10 @@ class EngineSheet:
         max_pp: Largest pipeline size that it runs (0: no limit).
         max_cp: Largest context-parallel size (0: no limit).
         max_ep: Largest expert-parallel size (0: no limit).
-        equal_batches: Whether data-parallel ranks need equally many prompts, with all their samples;
-            others pad batches that do not divide.
+        equal_parts: Whether data-parallel ranks need equally many prompts, with all their samples, and
+            stages of a pipeline equally many layers; others pad batches, and let stages differ.
         replicates_kv_heads: Whether tensor-parallel ranks beyond the KV heads share copies of them.
+        whole_experts: Whether experts may be cut over fewer ranks than tensor parallelism cuts all else.
         tp_leaves_nodes: Whether tensor parallelism may span nodes.
         zero_stages: ZeRO stages that it offers.
         recompute_modes: Recomputation modes that it offers.
@@ -236,8 +237,9 @@ class EngineSheet:
     max_pp: NonNegativeInt = 0
     max_cp: NonNegativeInt = 0
     max_ep: NonNegativeInt = 0
-    equal_batches: bool = False
+    equal_parts: bool = False
     replicates_kv_heads: bool = False
+    whole_experts: bool = False
     tp_leaves_nodes: bool = False
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
     recompute_modes: tuple[

@@ -18,6 +18,23 @@ class Coordinate:
     tp: int
 
 
+def layers_of_stages(
+    num_layers: int, stages: int, first: int = 0, last: int = 0
+) -> tuple[int, ...]:
+    """Return the layers of each pipeline stage; what does not divide goes to the first stages.
+
+    The last stage has the output head, so that it never gets a layer more than the others.
+
+    Args:
+        first: Layers of the first stage, if it is said; 0 shares them out with the others.
+        last: The same of the last stage.
+    """
+    between = stages - (first > 0) - (last > 0)
+    each, rest = divmod(num_layers - first - last, max(1, between))
+    shared = tuple(each + (1 if stage < rest else 0) for stage in range(between))
+    return (first,) * (first > 0) + shared + (last,) * (last > 0)
+
+
 KeyFunction = Callable[[Coordinate], tuple[int, int]]
 RankKey = Callable[[int], tuple[int, ...]]
 

@@ -88,14 +88,21 @@ class Shard:
     """Say how one device's part of the model is cut out of the whole.
 
     Attributes:
+        expert_tp: Ranks that each expert's width is cut over; 0 is tp.
         value_bytes: Bytes of one weight or activation.
     """
 
     tp: int = 1
     cp: int = 1
     ep: int = 1
+    expert_tp: int = 0
     value_bytes: int = 2
     sequence_parallel: bool = False
+
+    @property
+    def expert_width(self) -> int:
+        """Return the ranks that each expert's width is cut over."""
+        return self.expert_tp or self.tp
 
     @property
     def splits_sequence(self) -> bool:

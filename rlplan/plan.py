@@ -57,7 +57,10 @@ class TaskPlan:
         pp: Pipeline-parallel size.
         dp: Data-parallel size (for generation: the replicas of the engine).
         cp: Context-parallel size.
-        ep: Expert-parallel size, inside dp.
+        ep: Expert-parallel size: experts are shared out to so many of the tp * dp * cp ranks of a stage.
+        expert_tp: Ranks that each expert's width is cut over; None is tp.
+        first_stage_layers: Layers of the first pipeline stage; None shares layers out evenly.
+        last_stage_layers: Layers of the last pipeline stage; None shares layers out evenly.
         engine: Engine sheet's name.
         micro_batch: Sequences of one micro-batch on one data-parallel rank (infer, train).
         chunks: Chunks of layers of each pipeline stage, which interleave its schedule (train).
@@ -75,6 +78,9 @@ class TaskPlan:
     dp: AtLeastOne = 1
     cp: AtLeastOne = 1
     ep: AtLeastOne = 1
+    expert_tp: AtLeastOne | None = None
+    first_stage_layers: AtLeastOne | None = None
+    last_stage_layers: AtLeastOne | None = None
     engine: str = ""
     micro_batch: AtLeastOne = 1
     chunks: AtLeastOne = 1
@@ -88,6 +94,11 @@ class TaskPlan:
     def gpus(self) -> int:
         """Return the GPUs that the layout covers."""
         return self.tp * self.pp * self.dp * self.cp
+
+    @property
+    def expert_ranks(self) -> int:
+        """Return over how many ranks a stage's experts are cut, by number and by width."""
+        return self.ep * (self.expert_tp or self.tp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +160,9 @@ class TaskDraft:
     dp: AtLeastOne | None = None
     cp: AtLeastOne | None = None
     ep: AtLeastOne | None = None
+    expert_tp: AtLeastOne | None = None
+    first_stage_layers: AtLeastOne | None = None
+    last_stage_layers: AtLeastOne | None = None
     engine: str | None = None
     micro_batch: AtLeastOne | None = None
     chunks: AtLeastOne | None = None

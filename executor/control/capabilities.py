@@ -13,7 +13,7 @@ from rlplan.plan import Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
 from rlplan.rules.capability import Capability
-from rlplan.rules.layouts import cut_heads, divides_heads
+from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
 from rlplan.rules.rule import listed
 
 HERE = "this executor"
@@ -48,6 +48,8 @@ CUT_GENERATION = {
 BATCHES = Capability("batches that data-parallel ranks do not divide")
 KV_COPIES = Capability("more tensor-parallel ranks than KV heads")
 GENERATED_FORMAT = Capability("generating in a number format of its own")
+EQUAL_STAGES = Capability("pipeline stages of unlike numbers of layers")
+EXPERT_GROUPS = Capability("experts shared out over other ranks than the data-parallel ones")
 FAMILY = Capability("models of this family")
 EXPERTS = Capability("experts in some families and none in others")
 PLAIN_MLP = Capability("MLPs without a gate")
@@ -108,6 +110,19 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         words, allowed = cut_heads(model, replicated=False)
         instead = f"{layout.tp} {words}; allowed: {allowed}"
         yield KV_COPIES.lacked_by(HERE, f"tasks.{task.name}.tp", layout.tp, instead)
+    field, layers = f"tasks.{task.name}", model.num_layers
+    if (
+        not divides_layers(layout.pp, model)
+        or layout.first_stage_layers
+        or layout.last_stage_layers
+    ):
+        instead = (
+            f"it runs stages of equally many of the {layers} layers: {listed(divisors(layers))}"
+        )
+        yield EQUAL_STAGES.lacked_by(HERE, f"{field}.pp", layout.pp, instead)
+    if layout.dp % layout.ep or layout.expert_tp not in (None, layout.tp):
+        instead = f"it runs divisors of the {layout.dp} data-parallel ranks, with expert_tp as tp"
+        yield EXPERT_GROUPS.lacked_by(HERE, f"{field}.ep", layout.ep, instead)
     known = engine_module_names() if generates else TRAIN_ENGINES
     if layout.engine not in ("", *known):
         key = "generate" if generates else "train"

@@ -173,6 +173,7 @@ class CandidateTable:
             pp=where.pp,
             cp=where.cp,
             ep=where.ep,
+            expert_tp=where.expert_tp or None,
             dp=site.gpus // (where.tp * where.pp * where.cp),
             zero=where.sharded,
         )
@@ -185,7 +186,7 @@ class CandidateTable:
     def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
         """Return the least seconds of bringing weights from any layout on the smallest of pools."""
         layout = replicas.layout
-        key = (layout.tp, layout.pp, layout.dp, layout.ep, site)
+        key = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp, site)
         if key not in self.space.syncs:
             self.space.syncs[key] = self._least_sync(replicas, site)
         return self.space.syncs[key]

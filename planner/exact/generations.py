@@ -124,7 +124,7 @@ class GenerationTable:
         self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
-        self._moves: dict[tuple[WeightSharding, int, int, int, int, Site], list[Move]] = {}
+        self._moves: dict[tuple[WeightSharding, tuple[int | None, ...], Site], list[Move]] = {}
         self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
 
@@ -138,7 +138,8 @@ class GenerationTable:
     def moves(self, train: TaskPlan, replicas: Replicas) -> list[Move]:
         """Return the transitions on one pool that no other beats in time and memory."""
         layout = replicas.layout
-        key = (sharding_of(train), layout.tp, layout.pp, layout.dp, layout.ep, replicas.site)
+        cut = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp)
+        key = (sharding_of(train), cut, replicas.site)
         if key not in self._moves:
             names = transitions(train, layout)
             if self.transition is not None:

@@ -68,7 +68,7 @@ class Space:
     specs: Specs
     transition: TransitionName | None = None
     pinned: Pinned = NOTHING_PINNED
-    syncs: dict[tuple[int, int, int, int, Site], float] = field(default_factory=dict)
+    syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
     least_generations: dict[tuple[bool, Site], float] = field(default_factory=dict)
     ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
     _sites: dict[Share, Site] = field(default_factory=dict)

@@ -87,10 +87,10 @@ class RoleFront:
         trained = [task for task in self.tasks if task.kind == "train"]
         engine = self.space.facts.engine(self.space.engine_of((trained or self.tasks)[0]))
         if not trained:
-            yield from infer_sizes(self.model, engine, job, *place)
+            yield from infer_sizes(self.model, engine, job, *place, self._pinned("expert_tp"))
             return
         infers = len(trained) < len(self.tasks)
-        for sizes in train_sizes(self.model, engine, job, *place):
+        for sizes in train_sizes(self.model, engine, job, *place, self._pinned("expert_tp")):
             if not infers or lists_copies(sizes.dp, engine, job, self.site.gpus, trains=False):
                 yield sizes
 
@@ -167,13 +167,23 @@ class RoleFront:
             else:
                 settings = infer_settings(sizes, engine, space.job, draft, trains=self.trains)
                 groups.append((infer_cut(sizes), settings))
-        columns = columns_for(engine, groups)
+        columns = columns_for(
+            engine,
+            groups,
+            (self._pinned("first_stage_layers") or 0, self._pinned("last_stage_layers") or 0),
+        )
         cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
         if draft is None:
             return columns, cut
         kept = np.flatnonzero(_kept_rows(columns, draft))
         self.tally.prune("pinned by the user", len(columns) - len(kept))
         return columns.rows(kept), cut[kept]
+
+    def _pinned(self, name: str) -> int | None:
+        """Return what is pinned of a number of the role's cut for any of its tasks."""
+        drafts = (self.space.drafts.get(task.name) for task in self.tasks)
+        values = (getattr(draft, name) for draft in drafts if draft is not None)
+        return next((value for value in values if value is not None), None)
 
     def _sharding_numbers(self, chosen: Joint) -> Ints:
         """Return equal numbers for options of one sharding; one number for roles that do not generate."""
@@ -182,8 +192,9 @@ class RoleFront:
             return np.zeros(len(chosen[0][1]), dtype=np.int64)
         columns, places = trained[0].columns, trained[1]
         sharded = columns.zero == FULLY_SHARDED
-        number = ((columns.tp * 4096 + columns.pp) * 4096 + columns.cp) * 4096 + columns.ep
-        return np.asarray((number * 2 + sharded)[places])
+        cut = (columns.tp, columns.pp, columns.cp, columns.ep, columns.expert_tp, sharded)
+        _, number = np.unique(np.stack(cut, axis=1), axis=0, return_inverse=True)
+        return np.asarray(number.reshape(-1)[places])
 
     def _option(self, chosen: Joint, keys: Rows, row: int, place: int) -> RoleOption:
         layouts = tuple(

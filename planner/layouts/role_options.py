@@ -19,6 +19,7 @@ class WeightSharding(NamedTuple):
     pp: int
     cp: int
     ep: int
+    expert_tp: int
     sharded: Zero
 
 
@@ -67,4 +68,4 @@ def sharding_of(train: TaskPlan) -> WeightSharding:
     """Return how weights are sharded that train in a layout."""
     # Optimizer states do not move; gradients that are sharded leave weights in shards as well.
     sharded = train.zero if train.zero >= GRADIENTS_SHARDED else 0
-    return WeightSharding(train.tp, train.pp, train.cp, train.ep, sharded)
+    return WeightSharding(train.tp, train.pp, train.cp, train.ep, train.expert_tp or 0, sharded)

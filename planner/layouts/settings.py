@@ -6,6 +6,7 @@ layouts as columns (`simulator.placed.columns`).
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from planner.layouts.sizes import Sizes, infer_cut, lists_copies, powers_of_two, splits
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
+from rlplan.layout import layers_of_stages
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
@@ -49,8 +51,8 @@ def train_settings(
     local = rank_sequences(sizes.dp, job.workload, trains=True)
     recomputes = tuple(RECOMPUTES.index(mode) for mode in engine.recompute_modes)
     offloads = (0, 1) if "optimizer" in engine.offloads else (0,)
-    most = _most_chunks(sizes, model, engine)
     draft = draft or TaskDraft()
+    most = _most_chunks(sizes, model, engine, draft)
     return _train_settings(
         micro_batches(local) if draft.micro_batch is None else (draft.micro_batch,),
         local,
@@ -80,11 +82,14 @@ def _train_settings(
     )
 
 
-def _most_chunks(sizes: Sizes, model: ModelArchitecture, engine: EngineSheet) -> int:
-    """Return the layers of a stage, which chunks divide; 1 where schedules do not interleave."""
+def _most_chunks(
+    sizes: Sizes, model: ModelArchitecture, engine: EngineSheet, draft: TaskDraft
+) -> int:
+    """Return what chunks divide of every stage's layers; 1 where schedules do not interleave."""
     if not engine.interleaves or sizes.pp == 1:
         return 1
-    return model.num_layers // sizes.pp
+    ends = (draft.first_stage_layers or 0, draft.last_stage_layers or 0)
+    return gcd(*layers_of_stages(model.num_layers, sizes.pp, *ends))
 
 
 def infer_settings(
@@ -115,18 +120,28 @@ def micro_batches(local: int) -> tuple[int, ...]:
 
 
 def columns_for(
-    engine: EngineSheet, groups: Sequence[tuple[Sizes, tuple[Setting, ...]]]
+    engine: EngineSheet,
+    groups: Sequence[tuple[Sizes, tuple[Setting, ...]]],
+    ends: tuple[int, int] = (0, 0),
 ) -> LayoutColumns:
-    """Return the layouts of all groups of one size, each with its settings, as columns."""
+    """Return the layouts of all groups of one size, each with its settings, as columns.
+
+    Args:
+        ends: Layers of the first and of the last pipeline stage; 0 shares layers out evenly.
+    """
     counts = [len(settings) for _, settings in groups]
     cuts = np.array(
-        [(sizes.tp, sizes.pp, sizes.dp, sizes.cp, sizes.ep, sizes.zero) for sizes, _ in groups],
+        [
+            (each.tp, each.pp, each.dp, each.cp, each.ep, each.expert_tp, each.zero)
+            for each, _ in groups
+        ],
         dtype=np.int64,
-    ).reshape(len(groups), 6)
+    ).reshape(len(groups), 7)
     cuts = np.repeat(cuts, counts, axis=0)
     blocks = [_block(settings) for _, settings in groups]
     rest = np.concatenate(blocks) if blocks else np.zeros((0, 4), dtype=np.int64)
-    tp, pp, dp, cp, ep, zero = cuts.T
+    tp, pp, dp, cp, ep, expert_tp, zero = cuts.T
+    first, last = (np.full_like(tp, layers) for layers in ends)
     micro_batch, chunks, recompute, offload = rest.T
     return LayoutColumns(
         engine=engine.name,
@@ -135,6 +150,9 @@ def columns_for(
         dp=dp,
         cp=cp,
         ep=ep,
+        expert_tp=expert_tp,
+        first_stage_layers=first,
+        last_stage_layers=last,
         zero=zero,
         micro_batch=micro_batch,
         chunks=chunks,
@@ -178,7 +196,7 @@ def generate_layouts(
     if tokens > model.max_positions:
         return
     draft = draft or TaskDraft()
-    for sizes in splits(model, engine, job, gpus, gpus_per_node):
+    for sizes in splits(model, engine, job, gpus, gpus_per_node, draft.expert_tp):
         if not lists_copies(sizes.dp, engine, job, gpus, trains=False):
             continue
         local = rank_sequences(sizes.dp, job.workload, trains=False)
@@ -192,6 +210,7 @@ def generate_layouts(
                 dp=sizes.dp,
                 cp=sizes.cp,
                 ep=sizes.ep,
+                expert_tp=sizes.expert_tp or None,
                 engine=engine.name,
                 max_running=running,
                 memory_fraction=draft.memory_fraction or engine.memory_fraction,

@@ -25,6 +25,10 @@ from simulator.placed.columns import Zero
 # Megatron-Core's documentation advises it from 8K tokens a sequence on.
 LEAST_TOKENS_OF_CONTEXT_RANK = 4096
 
+# Stages of which the fullest has an eighth more layers than the mean keep the others waiting for as long:
+# a search lists no pipelines that waste more.
+LARGEST_STAGE = 9 / 8
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sizes:
@@ -32,6 +36,7 @@ class Sizes:
 
     Attributes:
         zero: The ZeRO stage of what trains; what only infers has 0 or, fully sharded, 3.
+        expert_tp: Ranks that each expert's width is cut over; 0 is tp.
     """
 
     tp: int
@@ -40,6 +45,7 @@ class Sizes:
     zero: Zero = 0
     cp: int = 1
     ep: int = 1
+    expert_tp: int = 0
 
 
 def powers_of_two(largest: int) -> tuple[int, ...]:
@@ -67,12 +73,26 @@ def tp_sizes(
 
 
 def pp_sizes(model: ModelArchitecture, engine: EngineSheet, gpus: int) -> tuple[int, ...]:
-    """Return the pipeline sizes that divide the layers and that the engine runs."""
+    """Return the pipeline sizes that the engine runs and that divide the layers, or powers of two that nearly do."""
+    layers, uneven = model.num_layers, not engine.equal_parts
     return tuple(
         size
         for size in divisors(gpus)
-        if divides_layers(size, model) and engine_runs(engine, "pp", size)
+        if engine_runs(engine, "pp", size)
+        and (
+            divides_layers(size, model)
+            or (uneven and _is_power(size) and nearly_equal(size, layers))
+        )
     )
+
+
+def nearly_equal(stages: int, layers: int) -> bool:
+    """Tell whether the fullest of so many stages has hardly more layers than the mean."""
+    return -(-layers // stages) * stages <= LARGEST_STAGE * layers
+
+
+def _is_power(size: int) -> bool:
+    return size & (size - 1) == 0
 
 
 def cp_sizes(engine: EngineSheet, job: Job, gpus: int) -> tuple[int, ...]:
@@ -93,11 +113,40 @@ def ep_sizes(model: ModelArchitecture, engine: EngineSheet, dp: int) -> tuple[in
     )
 
 
+def expert_sizes(
+    model: ModelArchitecture, engine: EngineSheet, tp: int, copies: int, pinned: int | None
+) -> Iterator[tuple[int, int]]:
+    """Yield pairs of `ep` and `expert_tp` beside those of experts that are cut as all else.
+
+    A search tries whole experts on the ranks of a tensor-parallel group, where exchanges are near: with
+    all other groups that of a mixture of experts takes more than twice as long.
+
+    Args:
+        pinned: The only `expert_tp` that there may be, if the user says it.
+    """
+    if not model.num_experts or (pinned is None and (tp == 1 or not engine.whole_experts)):
+        return
+    if pinned is None:
+        sizes, width = ([tp] if engine.role == "train" else []), 1
+    elif tp % pinned:
+        return
+    else:
+        sizes, width = list(divisors(tp * copies // pinned)), pinned
+    for ep in sizes:
+        if divides_experts(ep, model) and engine_runs(engine, "ep", ep):
+            yield ep, width
+
+
 def train_sizes(
-    model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    gpus: int,
+    gpus_per_node: int,
+    expert_tp: int | None = None,
 ) -> Iterator[Sizes]:
     """Yield the cuts of a trained model of which each copy gets sequences of an update."""
-    for sizes in splits(model, engine, job, gpus, gpus_per_node):
+    for sizes in splits(model, engine, job, gpus, gpus_per_node, expert_tp):
         if lists_copies(sizes.dp, engine, job, gpus, trains=True):
             sharded = sizes.dp * sizes.cp > 1
             for zero in engine.zero_stages if sharded else engine.zero_stages[:1]:
@@ -105,10 +154,15 @@ def train_sizes(
 
 
 def infer_sizes(
-    model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    gpus: int,
+    gpus_per_node: int,
+    expert_tp: int | None = None,
 ) -> Iterator[Sizes]:
     """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
-    for sizes in splits(model, engine, job, gpus, gpus_per_node):
+    for sizes in splits(model, engine, job, gpus, gpus_per_node, expert_tp):
         if lists_copies(sizes.dp, engine, job, gpus, trains=False):
             yield sizes
             if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in engine.zero_stages:
@@ -125,13 +179,22 @@ def lists_copies(dp: int, engine: EngineSheet, job: Job, gpus: int, *, trains: b
     if not shares_batch(dp, engine, job, trains=trains):
         return False
     equal = batch_sequences(job.workload, trains=trains) % dp == 0
-    return equal or dp & (dp - 1) == 0 or gpus in gpus_of(job)
+    return equal or _is_power(dp) or gpus in gpus_of(job)
 
 
 def splits(
-    model: ModelArchitecture, engine: EngineSheet, job: Job, gpus: int, gpus_per_node: int
+    model: ModelArchitecture,
+    engine: EngineSheet,
+    job: Job,
+    gpus: int,
+    gpus_per_node: int,
+    expert_tp: int | None = None,
 ) -> Iterator[Sizes]:
-    """Yield all cuts of a model over a pool that its heads, layers and experts allow."""
+    """Yield all cuts of a model over a pool that its heads, layers and experts allow.
+
+    Args:
+        expert_tp: The only one that experts may be cut over apart from all else, if the user says it.
+    """
     for tp in tp_sizes(model, engine, gpus, gpus_per_node):
         for cp in cp_sizes(engine, job, gpus // tp):
             # A group that spans nodes is for models that no node holds by itself; stages are for others.
@@ -140,6 +203,8 @@ def splits(
                 dp = gpus // (tp * cp * pp)
                 for ep in ep_sizes(model, engine, dp):
                     yield Sizes(tp, pp, dp, cp=cp, ep=ep)
+                for ep, width in expert_sizes(model, engine, tp, cp * dp, expert_tp):
+                    yield Sizes(tp, pp, dp, cp=cp, ep=ep, expert_tp=width)
 
 
 def infer_cut(sizes: Sizes) -> Sizes:

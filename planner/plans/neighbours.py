@@ -104,7 +104,7 @@ class Walk:
         task = self.random.choice([task for task in self.tasks if task.kind != "rule"])
         old, sites = state.layouts[task.name], self._sites(state)
         assert sites is not None, "a state's pools fit the cluster"
-        cut = Sizes(old.tp, old.pp, old.dp, old.zero, old.cp, old.ep)
+        cut = Sizes(old.tp, old.pp, old.dp, old.zero, old.cp, old.ep, old.expert_tp or 0)
         choices = self._settings(task, cut, sites[state.pool_of(_member(task))])
         return replace(
             state, layouts=state.layouts.with_item(task.name, self.random.choice(choices))

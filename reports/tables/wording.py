@@ -223,4 +223,6 @@ def _sizes(layout: TaskPlan, *, data_parallel: bool = True) -> str:
     sizes += [f"CP {layout.cp}"] if layout.cp > 1 else []
     sizes += [f"DP {layout.dp}"] if data_parallel else []
     sizes += [f"EP {layout.ep}"] if layout.ep > 1 else []
+    apart = layout.expert_tp not in (None, layout.tp)
+    sizes += [f"expert TP {layout.expert_tp}"] if apart else []
     return f" {TIMES} ".join(sizes)

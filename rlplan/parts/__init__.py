@@ -85,11 +85,24 @@ def attention_of(model: ModelArchitecture) -> AttentionPart | None:
     return part
 
 
-def layer_parameters(model: ModelArchitecture, tp: int = 1, ep: int = 1) -> int:
-    """Return the parameters of one layer of a kind on one of tp x ep devices: its parts and their norms."""
+def layer_parameters(model: ModelArchitecture, tp: int = 1, ep: int = 1, expert_tp: int = 0) -> int:
+    """Return the parameters of one layer of a kind on one device of a cut: its parts and their norms.
+
+    Args:
+        expert_tp: Ranks that each expert's width is cut over; 0 is tp.
+    """
     parts = parts_of(model)
     norms = len(parts) * (model.norms_per_part or 1)
-    return sum(part.parameters(model, tp, ep) for part in parts) + norms * model.hidden_size
+    whole = sum(part.parameters(model, tp, ep) for part in parts) + norms * model.hidden_size
+    if expert_tp in (0, tp):
+        return whole
+    moved = expert_parameters(model, expert_tp, ep) - expert_parameters(model, tp, ep)
+    return whole + moved
+
+
+def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
+    """Return the parameters of one layer's experts, each cut over tp ranks, on one of tp x ep devices."""
+    return sum(part.expert_parameters(model, tp, ep) for part in parts_of(model))
 
 
 def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:

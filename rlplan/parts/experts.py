@@ -48,12 +48,14 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     del batch
     details = details_of(model)
     top_k, experts, size = model.experts_per_token, model.num_experts, input_size(model)
-    routed = tokens * shard.ep  # an expert's tokens come from all ranks of its group
+    # Ranks of a tensor-parallel group that cut no expert share out its tokens.
+    own = -(-tokens * shard.expert_width // shard.tp)
+    routed = own * shard.ep  # an expert's tokens come from all ranks of its group
     reached = experts * (1 - (1 - top_k / experts) ** routed)
     local = max(1, min(round(reached / shard.ep), experts // shard.ep))
     each = -(-routed * top_k // (local * shard.ep))
-    width = -(-model.moe_ffn_size // shard.tp)
-    sorted_bytes = tokens * top_k * size * shard.value_bytes
+    width = -(-model.moe_ffn_size // shard.expert_width)
+    sorted_bytes = own * top_k * size * shard.value_bytes
     exchange: Operators = ()
     if shard.ep > 1:
         # An all-to-all of B bytes a rank sends (n - 1) / n B from each, as an all-gather of B does.
@@ -89,7 +91,8 @@ def kept_bytes(
 ) -> int:
     """Return the bytes of the experts' inner activations and of the tokens dispatched to them."""
     del spread_tokens, sequence_tokens, fused_attention
-    routed, width = tokens * model.experts_per_token, -(-model.moe_ffn_size // shard.tp)
+    own = -(-tokens * shard.expert_width // shard.tp)
+    routed, width = own * model.experts_per_token, -(-model.moe_ffn_size // shard.expert_width)
     tensors = inner_tensors(model, keeps_products=keeps_products)
     shared = tokens * tensors * -(-details_of(model).shared_ffn_size // shard.tp)
     return (routed * (tensors * width + input_size(model)) + shared) * shard.value_bytes

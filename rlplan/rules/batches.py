@@ -48,7 +48,7 @@ def divides_batch(dp: int, job: Job, *, trains: bool) -> bool:
 
 def shares_batch(dp: int, engine: EngineSheet, job: Job, *, trains: bool) -> bool:
     """Tell whether an engine shares a batch out to so many data-parallel ranks."""
-    if engine.equal_batches and not divides_batch(dp, job, trains=trains):
+    if engine.equal_parts and not divides_batch(dp, job, trains=trains):
         return False
     return dp <= batch_sequences(job.workload, trains=trains)
 
@@ -86,7 +86,7 @@ def every_copy_has_a_sequence(task: Task, dp: int, job: Job) -> Problem | None:
 @rule("task")
 def dp_divides_the_batch(task: Task, dp: int, job: Job, engine: EngineSheet) -> Problem | None:
     """Give every copy of the model equally much of the batch where its engine does not pad."""
-    problem = unequal_parts(task, dp, job) if engine.equal_batches else None
+    problem = unequal_parts(task, dp, job) if engine.equal_parts else None
     if problem is None:
         return None
     words, allowed = problem

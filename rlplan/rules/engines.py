@@ -69,6 +69,16 @@ def engine_replicates_kv_heads(
 
 
 @rule("task")
+def engine_has_whole_experts(expert_tp: int, tp: int, engine: EngineSheet) -> Problem | None:
+    """Cut experts over fewer ranks than all else where the engine does."""
+    if expert_tp == tp or engine.whole_experts:
+        return None
+    return Problem(
+        "expert_tp", f"engine {engine.name} cuts experts as all else", expert_tp, str(tp)
+    )
+
+
+@rule("task")
 def zero_stage_is_offered(
     task: Task, zero: int, engine_name: str, zero_stages: tuple[int, ...]
 ) -> Problem | None:
@@ -105,6 +115,7 @@ RULES = (
     engine_has_a_sheet,
     engine_runs_the_sizes,
     engine_replicates_kv_heads,
+    engine_has_whole_experts,
     zero_stage_is_offered,
     recomputation_is_offered,
     engine_interleaves,

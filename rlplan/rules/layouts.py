@@ -1,15 +1,19 @@
 """Layouts against models: parallel sizes divide what they cut, and weights lie in one way."""
 
 from functools import lru_cache
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 from typing import Final
 
 from rlplan.dataflow import Task
 from rlplan.hardware import EngineSheet
+from rlplan.layout import layers_of_stages
 from rlplan.model import ModelArchitecture
+from rlplan.plan import TaskPlan
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.rules.situations import SIZES, Layout, Pool
 
+# What a layout may leave open, which means something by itself.
+OPEN: Final = ("expert_tp", "first_stage_layers", "last_stage_layers")
 FULLY_SHARDED: Final = 3  # the ZeRO stage in which weights are sharded over copies of the model
 
 
@@ -71,9 +75,9 @@ def cut_heads(model: ModelArchitecture, *, replicated: bool) -> tuple[str, str]:
 
 
 @rule("task")
-def tp_divides_the_mlp(tp: int, model: ModelArchitecture) -> Problem | None:
+def tp_divides_the_mlp(tp: int, layout: Layout, model: ModelArchitecture) -> Problem | None:
     """Give every rank an equal part of the MLP: exchanges inside a group are of one size."""
-    if divides_mlp(tp, model):
+    if divides_mlp((layout.expert_tp or tp) if model.num_experts else tp, model):
         return None
     width = model.moe_ffn_size if model.num_experts else model.ffn_size
     sizes = (size for size in divisors(width) if divides_heads(size, model))
@@ -91,12 +95,45 @@ def tp_stays_in_a_node(tp: int, gpus_per_node: int, engine: EngineSheet) -> Prob
 
 
 @rule("task")
-def pp_divides_the_layers(pp: int, model: ModelArchitecture) -> Problem | None:
-    """Give every stage equally many layers: the pipeline is as fast as its slowest stage."""
-    if divides_layers(pp, model):
+def every_stage_has_a_layer(pp: int, model: ModelArchitecture) -> Problem | None:
+    """Give every pipeline stage something to do."""
+    if pp <= model.num_layers:
         return None
-    words = f"does not divide the {model.num_layers} layers of {model.name}"
+    words = f"has more stages than the {model.num_layers} layers of {model.name}"
+    return Problem("pp", words, pp, f"at most {model.num_layers}")
+
+
+@rule("task")
+def stages_are_equal(pp: int, model: ModelArchitecture, engine: EngineSheet) -> Problem | None:
+    """Give every stage equally many layers where the engine has no others."""
+    if not engine.equal_parts or divides_layers(pp, model):
+        return None
+    words = (
+        f"does not divide the {model.num_layers} layers of {model.name}, and stages of engine "
+        f"{engine.name} are equal"
+    )
     return Problem("pp", words, pp, listed(divisors(model.num_layers)))
+
+
+@rule("task")
+def ends_leave_layers_between_them(
+    task: Task, layout: Layout, pp: int, model: ModelArchitecture
+) -> Problem | None:
+    """Say the layers of a first and last stage so that all others have some, and all layers a stage."""
+    first, last = layout.first_stage_layers, layout.last_stage_layers
+    if first is None and last is None:
+        return None
+    field = "first_stage_layers" if first is not None else "last_stage_layers"
+    said, ends = (first or 0) + (last or 0), (first is not None) + (last is not None)
+    left, between = model.num_layers - said, pp - ends
+    if task.generates or pp == 1:
+        return Problem(field, "is for a pipeline that infers or trains", getattr(layout, field))
+    if between == left == 0 or 0 < between <= left:
+        return None
+    words = (
+        f"leaves {left} of the {model.num_layers} layers of {model.name} to {between} other stages"
+    )
+    return Problem(field, words, said)
 
 
 @rule("task")
@@ -111,11 +148,36 @@ def ep_divides_the_experts(ep: int, model: ModelArchitecture) -> Problem | None:
 
 
 @rule("task")
-def ep_divides_the_copies(ep: int, dp: int) -> Problem | None:
-    """Spread experts over copies of the model: expert parallelism lies inside data parallelism."""
-    if dp % ep == 0:
+def experts_divide_the_ranks(layout: Layout, sizes: dict[str, int], ep: int) -> Problem | None:
+    """Share experts out over the ranks of a stage: each group of expert parallelism is as large."""
+    if "pp" not in sizes or len(sizes) < len(SIZES):
         return None
-    return Problem("ep", f"does not divide the {dp} data-parallel ranks", ep, listed(divisors(dp)))
+    tp, cp, dp = sizes["tp"], sizes["cp"], sizes["dp"]
+    width = layout.expert_tp or tp
+    if tp * cp * dp % (width * ep) == 0:
+        return None
+    if width == tp:
+        words, allowed = f"does not divide the {dp} data-parallel ranks", listed(divisors(dp))
+        if cp > 1:
+            words = f"does not divide cp {cp} x dp {dp} = {cp * dp} ranks"
+            allowed = listed(divisors(cp * dp))
+        return Problem("ep", words, ep, allowed)
+    ranks = tp * cp * dp
+    words = (
+        f"x expert_tp {width} = {ep * width} does not divide tp {tp} x cp {cp} x dp {dp} = {ranks}"
+    )
+    return Problem("ep", words, ep)
+
+
+@rule("task")
+def expert_tp_divides_tp(expert_tp: int, tp: int, model: ModelArchitecture) -> Problem | None:
+    """Cut experts over ranks of one tensor-parallel group, all of them or equally many."""
+    if not model.num_experts:
+        words = f"needs a model with experts; {model.name} has none"
+        return Problem("expert_tp", words, expert_tp)
+    if tp % expert_tp == 0:
+        return None
+    return Problem("expert_tp", f"does not divide tp {tp}", expert_tp, listed(divisors(tp)))
 
 
 @rule("task")
@@ -127,13 +189,18 @@ def chunks_want_a_training_pipeline(task: Task, chunks: int, pp: int) -> Problem
 
 
 @rule("task")
-def chunks_divide_the_stage(chunks: int, pp: int, model: ModelArchitecture) -> Problem | None:
+def chunks_divide_the_stage(
+    chunks: int, layout: Layout, pp: int, model: ModelArchitecture
+) -> Problem | None:
     """Give every chunk of a stage equally many layers."""
-    layers = model.num_layers // pp
-    if layers and layers % chunks == 0:
+    if chunks == 1:
         return None
-    words = f"does not divide the {layers} layers of a stage"
-    return Problem("chunks", words, chunks, listed(divisors(layers)))
+    first, last = layout.first_stage_layers or 0, layout.last_stage_layers or 0
+    layers = sorted(set(layers_of_stages(model.num_layers, pp, first, last)))
+    if all(each and each % chunks == 0 for each in layers):
+        return None
+    words = f"does not divide the {listed(layers)} layers of a stage"
+    return Problem("chunks", words, chunks, listed(divisors(gcd(*layers)) or (1,)))
 
 
 @rule("task")
@@ -175,11 +242,15 @@ def inference_reads_the_weights_of_training(
     layout: Layout, training: Layout, training_name: str, task: Task
 ) -> Problem | None:
     """Infer where and as a role is trained: its weights live there, and nothing brings them elsewhere."""
-    for name in ("pool", "tp", "pp", "dp", "cp", "ep"):
+    whole = isinstance(layout, TaskPlan) and isinstance(training, TaskPlan)
+    for name in ("pool", "tp", "pp", "dp", "cp", "ep", *OPEN):
         own, trained = getattr(layout, name), getattr(training, name)
-        if own != trained and own is not None and trained is not None:
+        if name == "expert_tp":
+            own, trained = own or layout.tp, trained or training.tp
+        open_too = own is None or trained is None
+        if own != trained and not (open_too and not (whole and name in OPEN)):
             words = f"differs from {training_name}'s, where the weights of {task.role} live"
-            return Problem(name, words, own, str(trained))
+            return Problem(name, words, own, str(trained or "none"))
     return None
 
 
@@ -201,9 +272,12 @@ RULES = (
     tp_divides_the_heads,
     tp_divides_the_mlp,
     tp_stays_in_a_node,
-    pp_divides_the_layers,
+    every_stage_has_a_layer,
+    stages_are_equal,
+    ends_leave_layers_between_them,
     ep_divides_the_experts,
-    ep_divides_the_copies,
+    experts_divide_the_ranks,
+    expert_tp_divides_tp,
     only_models_are_cut,
     sizes_cover_the_pool,
     sizes_fit_the_cluster,

@@ -38,6 +38,7 @@ class StageKind:
         return self.engine == "generate"
 
 
-MODEL_SIZES = frozenset({"tp", "pp", "cp", "ep", "engine"})
+MODEL_SIZES = frozenset({"tp", "pp", "cp", "ep", "expert_tp", "engine"})
+STAGE_SIZES = frozenset({"first_stage_layers", "last_stage_layers"})
 
 STAGE_KINDS = PlugIns[StageKind](__name__, __path__, kind="kind of task", attribute="KIND")

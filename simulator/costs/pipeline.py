@@ -116,7 +116,8 @@ def _sized(table: PlacedTasks, size: Ints) -> PlacedTasks:
 def _slots(table: PlacedTasks) -> Slots:
     columns, model = table.columns, table.any.model
     layers, first, last = _passes(table)
-    counts = table.by(("pp",), partial(_stage_layers, _middles(table)))
+    cut = ("pp", "first_stage_layers", "last_stage_layers")
+    counts = table.by(cut, partial(_stage_layers, _middles(table)))
     counts = counts.reshape(-1, len(layers), len(table))
     alone = columns.pp == 1
     # Stages that differ: the first, the last, and those between them.
@@ -153,7 +154,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     columns = table.columns
     beyond = columns.cp * columns.ep > 1
     placed = table.with_columns(replace(columns, pp=np.where(beyond, columns.pp, 1)))
-    names = ("tp", "cp", "ep", "pp", "micro_batch", "recompute")
+    names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
     packed = placed.by(names, _packed_passes).reshape(NUMBERS, -1, *PASS_SHAPE, len(table))
     *layers, first, last = (Estimates(packed[:, place]) for place in range(packed.shape[1]))
     return layers, first, last
@@ -202,8 +203,10 @@ def _middles(table: PlacedTasks) -> int:
     model = table.any.model
     if len(layer_kinds(model).models) == 1:
         return 1  # the fullest of them is the second
-    numbers = np.unique(table.columns.pp).tolist()
-    return max([1, *(len(set(kinds_of_stages(model, stages)[1:-1])) for stages in numbers)])
+    numbers, details = np.unique(table.columns.pp).tolist(), table.any.details
+    return max(
+        [1, *(len(set(kinds_of_stages(model, stages, details)[1:-1])) for stages in numbers)]
+    )
 
 
 def _stage_layers(middles: int, placed: PlacedTask) -> Floats:
@@ -212,7 +215,7 @@ def _stage_layers(middles: int, placed: PlacedTask) -> Floats:
     Returns:
         Shape ((2 + middles) * kinds,); stages are repeated where fewer are unlike.
     """
-    stages = kinds_of_stages(placed.model, placed.layout.pp)
+    stages = kinds_of_stages(placed.model, placed.layout.pp, placed.details)
     second = stages[min(1, len(stages) - 1)]
     between = list(dict.fromkeys(stages[1:-1])) if middles > 1 else []
     between += [second] * (middles - len(between))

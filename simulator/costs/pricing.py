@@ -77,12 +77,24 @@ class Setting:
     cache_value_bytes: int = 0
 
     def collective(
-        self, kind: CollectiveKind, num_bytes: float, ranks: int, stride: int
+        self,
+        kind: CollectiveKind,
+        num_bytes: float,
+        ranks: int,
+        stride: int = 1,
+        *,
+        per_node: int | None = None,
     ) -> Estimate:
-        """Return seconds of a collective among `ranks` ranks that are `stride` ranks apart."""
+        """Return seconds of a collective among ranks.
+
+        Args:
+            stride: How many ranks apart they are.
+            per_node: How many of them share a node, where one stride does not say it.
+        """
         if ranks == 1 or num_bytes == 0:
             return ZERO
-        per_node = self.site.ranks_per_node(ranks, stride)
+        if per_node is None:
+            per_node = self.site.ranks_per_node(ranks, stride)
         network = self.site.inter_node_bytes_per_second * self.kernels.network_rate
         return self.device.collective(
             kind,
@@ -306,15 +318,22 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
 
 
 def _exchange(setting: Setting, operator: Collective) -> Estimate:
-    """Price a collective: TP ranks are consecutive; EP and CP ranks lie a model block apart."""
+    """Price a collective: TP ranks are consecutive; EP and CP ranks lie a model block apart.
+
+    Where experts are cut over fewer ranks than all else, an expert-parallel group has several ranks of
+    every tensor-parallel one.
+    """
     shard = setting.shard
-    ranks, stride = {
-        "tp": (shard.tp, 1),
-        "cp": (shard.cp, shard.tp * setting.pp),
-        "ep": (shard.ep, shard.tp * setting.pp * shard.cp),
+    ranks, inside, block = {
+        "tp": (shard.tp, 1, 1),
+        "cp": (shard.cp, 1, shard.tp * setting.pp),
+        "ep": (shard.ep, shard.tp // shard.expert_width, shard.tp * setting.pp * shard.cp),
     }[operator.group]
-    seconds = setting.collective(operator.kind, operator.num_bytes, ranks, stride)
+    inside = min(inside, ranks)
+    near = setting.site.ranks_per_node(inside, shard.expert_width) if inside > 1 else 1
+    per_node = near * (setting.site.ranks_per_node(ranks // inside, block) if near == inside else 1)
+    seconds = setting.collective(operator.kind, operator.num_bytes, ranks, per_node=per_node)
     rate = setting.kernels.link_rate
-    if rate == 1 or setting.site.ranks_per_node(ranks, stride) < ranks:
+    if rate == 1 or per_node < ranks:
         return seconds
     return seconds * (1 / rate)

@@ -13,7 +13,17 @@ from simulator.costs.pricing import setting_of
 from simulator.placed.task import PlacedTask, PlacedTasks
 
 # Columns that decide which states a rank holds, and with whom it shares them.
-STATE_COLUMNS = ("tp", "pp", "ep", "dp", "cp", "zero")
+STATE_COLUMNS = (
+    "tp",
+    "pp",
+    "ep",
+    "expert_tp",
+    "first_stage_layers",
+    "last_stage_layers",
+    "dp",
+    "cp",
+    "zero",
+)
 
 
 def by_states(table: PlacedTasks) -> PlacedTasks:

@@ -132,7 +132,7 @@ def _own_weights(transition: PlacedTransition) -> dict[str, Estimate]:
 def _measured(transition: PlacedTransition) -> Estimate | None:
     """Return the measured seconds of a sync into another process, from tp to tp ranks."""
     train, generate = transition.train.layout, transition.generate.layout
-    if transition.same_pool or train.pp * generate.pp > 1 or train.ep > generate.ep:
+    if transition.same_pool or train.pp * generate.pp > 1 or transition.expert_shares > 1:
         return None
     if transition.keeps_own_weights:
         return None  # no probe has adapters or quantises
@@ -176,11 +176,11 @@ def lacking_expert_bytes(transition: PlacedTransition) -> int:
     shares it has one.
     """
     placed = transition.train
-    train, generate = placed.layout, transition.generate.layout
+    train = placed.layout
     if transition.moves_adapter:
         return 0
-    lacking = max(0, train.ep // generate.ep - 1)
-    held = expert_parameters(placed.model, train.tp, train.pp, train.ep)
+    lacking = max(0, transition.expert_shares - 1)
+    held = expert_parameters(placed.model, train.tp, train.pp, train.ep, placed.details)
     return lacking * held * placed.formats.weight_bytes
 
 
@@ -191,7 +191,7 @@ def _gather_experts(transition: PlacedTransition) -> Estimate:
         return ZERO
     placed = transition.train
     train = placed.layout
-    ranks, stride = train.ep // transition.generate.layout.ep, train.tp * train.pp * train.cp
+    ranks, stride = transition.expert_shares, train.tp * train.pp * train.cp
     per_node = placed.site.ranks_per_node(ranks, stride)
     return _gathered(placed, received * ranks / (ranks - 1), ranks, per_node)
 

@@ -20,6 +20,8 @@ from simulator.placed.task import PlacedTask, PlacedTasks
 # Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
 GATHERED_LAYERS = 2
 
+CUT_COLUMNS = ("tp", "pp", "ep", "expert_tp", "first_stage_layers", "last_stage_layers")
+
 GRADIENTS_SHARDED = 2  # the ZeRO stage from which on gradients are kept sharded
 
 
@@ -114,10 +116,10 @@ def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
     Args:
         kinds: Kinds of layers that the model has.
     """
-    found = whole(table.by(("tp", "pp", "ep"), _stage_shards)).reshape(-1, 4 + kinds, len(table))
+    found = whole(table.by(CUT_COLUMNS, _stage_shards)).reshape(-1, 4 + kinds, len(table))
     adapters = None
     if table.any.adapter is not None:
-        adapters = whole(table.by(("tp", "ep"), _layer_adapters))
+        adapters = whole(table.by(("tp", "ep", "expert_tp"), _layer_adapters))
     return [_stage_states(shard, adapters) for shard in found]
 
 
@@ -143,7 +145,8 @@ def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
     adapter, layout = placed.adapter, placed.layout
     assert adapter is not None, "only tasks with adapters are asked"
     kinds = layer_kinds(placed.model).models
-    return tuple(layer_adapter_parameters(kind, adapter, layout.tp, layout.ep) for kind in kinds)
+    sizes = (adapter, layout.tp, layout.ep, placed.details.expert_tp)
+    return tuple(layer_adapter_parameters(kind, *sizes) for kind in kinds)
 
 
 def _stage_shards(placed: PlacedTask) -> Floats:
@@ -152,21 +155,22 @@ def _stage_shards(placed: PlacedTask) -> Floats:
     Returns:
         Shape (stages * (4 + kinds),).
     """
-    layout, model = placed.layout, placed.model
-    counts = kinds_of_stages(model, layout.pp)
+    layout, model, details = placed.layout, placed.model, placed.details
+    counts = kinds_of_stages(model, layout.pp, details)
     shards = [
-        shard_parameters(model, placed.task.head, layout.tp, layout.pp, stage, layout.ep)
+        shard_parameters(model, placed.task.head, layout.tp, layout.pp, stage, layout.ep, details)
         for stage in range(layout.pp)
     ]
-    layer = layer_parameters(model, layout.tp, layout.ep)
+    cut = (layout.tp, layout.ep, details.expert_tp)
+    layer = layer_parameters(model, *cut)
     stages = [0, layout.pp - 1]
-    if len(counts[0]) > 1:
+    if len(counts[0]) > 1 or details.first_layers:
         stages.append(shards.index(max(shards)))
     held = [
         (
             stage,
             shards[stage],
-            shards[stage] - layers_parameters(model, counts[stage], layout.tp, layout.ep),
+            shards[stage] - layers_parameters(model, counts[stage], *cut),
             layer,
             *counts[stage],
         )

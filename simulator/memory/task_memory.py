@@ -222,7 +222,8 @@ def generation_weight_bytes(placed: PlacedTask) -> int:
     """
     if not placed.engine.gathers_weights:
         return placed.weight_bytes
-    layer = layer_parameters(placed.model, placed.layout.tp, placed.layout.ep)
+    layout, details = placed.layout, placed.details
+    layer = layer_parameters(placed.model, layout.tp, layout.ep, details.expert_tp)
     return GATHERED_LAYERS * layer * placed.formats.weight_bytes
 
 

@@ -29,7 +29,7 @@ STEP = "optimizer step"
 # the gradients of both.
 HEAD_ROWS = 4
 # Columns of layouts that decide what a micro-batch works on.
-WORKING_COLUMNS = ("tp", "cp", "ep", "dp", "micro_batch", "recompute")
+WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "micro_batch", "recompute")
 
 ManyTerms = dict[str, Ints]
 

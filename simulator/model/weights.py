@@ -3,9 +3,11 @@
 import math
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
 
 from rlplan import parts
 from rlplan.adapter import Adapter
+from rlplan.layout import layers_of_stages
 from rlplan.model import Head, ModelArchitecture, layer_kinds
 from rlplan.operators import Batch, Gemm, Shard
 from rlplan.parts import CachedSequence
@@ -16,20 +18,32 @@ from simulator.model.operators import layer_operators
 MANY_TOKENS = Batch(sequences=1, tokens=1 << 24, sequence_tokens=1, head_tokens=0)
 
 
-def layers_of_stages(num_layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each pipeline stage; what does not divide goes to the first stages.
+class CutDetails(NamedTuple):
+    """Hold what a cut of a model has beside its sizes.
 
-    The last stage has the output head, so it never gets a layer more than the others.
+    Attributes:
+        expert_tp: Ranks that each expert's width is cut over; 0 is the tensor-parallel size.
+        first_layers: Layers of the first pipeline stage; 0 shares layers out evenly.
+        last_layers: Layers of the last pipeline stage; 0 shares layers out evenly.
     """
-    each, rest = divmod(num_layers, stages)
-    return tuple(each + (1 if stage < rest else 0) for stage in range(stages))
+
+    expert_tp: int = 0
+    first_layers: int = 0
+    last_layers: int = 0
+
+
+EVEN: Final = CutDetails()
 
 
 @lru_cache(maxsize=16384)
-def kinds_of_stages(model: ModelArchitecture, stages: int) -> tuple[tuple[int, ...], ...]:
+def kinds_of_stages(
+    model: ModelArchitecture, stages: int, details: CutDetails = EVEN
+) -> tuple[tuple[int, ...], ...]:
     """Return how many layers of each kind (`rlplan.model.layer_kinds`) each pipeline stage has."""
     kinds = layer_kinds(model)
-    bounds = accumulate(layers_of_stages(model.num_layers, stages), initial=0)
+    _, first, last = details
+    layers = layers_of_stages(model.num_layers, stages, first, last)
+    bounds = accumulate(layers, initial=0)
     return tuple(kinds.counts(first, last) for first, last in pairwise(bounds))
 
 
@@ -38,19 +52,26 @@ def fullest_stage(model: ModelArchitecture, stages: int) -> tuple[int, ...]:
     counts = kinds_of_stages(model, stages)
     if len(counts[0]) == 1:
         return counts[0]
-    return max(counts, key=lambda each: layers_parameters(model, each, 1, 1))
+    return max(counts, key=lambda each: layers_parameters(model, each, 1, 1, 0))
 
 
 @lru_cache(maxsize=65536)
 def shard_parameters(
-    model: ModelArchitecture, head: Head, tp: int, pp: int, stage: int, ep: int = 1
+    model: ModelArchitecture,
+    head: Head,
+    tp: int,
+    pp: int,
+    stage: int,
+    ep: int = 1,
+    details: CutDetails = EVEN,
 ) -> int:
     """Return the parameters of one device of a pipeline stage.
 
     Norms and routers are copied to every tensor-parallel rank; a tied embedding is copied to the
     last stage when it is not also the first. What turns images into tokens lies with the embedding.
     """
-    count = layers_parameters(model, kinds_of_stages(model, pp)[stage], tp, ep)
+    layers = kinds_of_stages(model, pp, details)[stage]
+    count = layers_parameters(model, layers, tp, ep, details.expert_tp)
     if stage == 0:
         count += -(-(model.embedding_parameters + (model.vision_parameters or 0)) // tp)
     if stage == pp - 1:
@@ -62,72 +83,98 @@ def shard_parameters(
     return count
 
 
-def layers_parameters(model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int) -> int:
+def layers_parameters(
+    model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int, expert_tp: int
+) -> int:
     """Return the parameters of so many layers of each kind on one of tp x ep devices."""
     kinds = layer_kinds(model).models
     return sum(
-        count * layer_parameters(kind, tp, ep) for kind, count in zip(kinds, counts, strict=True)
+        count * layer_parameters(kind, tp, ep, expert_tp)
+        for kind, count in zip(kinds, counts, strict=True)
     )
 
 
 @lru_cache(maxsize=16384)
-def layer_parameters(model: ModelArchitecture, tp: int, ep: int = 1) -> int:
-    """Return the parameters of one layer, the largest of its model, on one of tp x ep devices."""
-    return max(parts.layer_parameters(kind, tp, ep) for kind in layer_kinds(model).models)
+def layer_parameters(model: ModelArchitecture, tp: int, ep: int = 1, expert_tp: int = 0) -> int:
+    """Return the parameters of one layer, the largest of its model, on one device of a cut."""
+    kinds = layer_kinds(model).models
+    return max(parts.layer_parameters(kind, tp, ep, expert_tp) for kind in kinds)
 
 
 @lru_cache(maxsize=16384)
 def layer_adapter_parameters(
-    model: ModelArchitecture, adapter: Adapter, tp: int = 1, ep: int = 1
+    model: ModelArchitecture, adapter: Adapter, tp: int = 1, ep: int = 1, expert_tp: int = 0
 ) -> int:
     """Return the parameters of the adapters of one layer of a kind on one of tp x ep devices.
 
     Whatever its operators multiply by and do not hold frozen.
     """
-    operators = layer_operators(model, Shard(tp=tp, ep=ep), MANY_TOKENS, adapter)
+    operators = layer_operators(
+        model, Shard(tp=tp, ep=ep, expert_tp=expert_tp), MANY_TOKENS, adapter
+    )
     matrices = (each for each in operators if isinstance(each, Gemm) and not each.frozen)
     return sum(each.k * each.n * each.count for each in matrices)
 
 
 @lru_cache(maxsize=16384)
 def adapter_shard(
-    model: ModelArchitecture, adapter: Adapter, tp: int, pp: int = 1, ep: int = 1
+    model: ModelArchitecture,
+    adapter: Adapter,
+    tp: int,
+    pp: int = 1,
+    ep: int = 1,
+    details: CutDetails = EVEN,
 ) -> int:
     """Return the parameters of adapters on the device whose layers hold most of them."""
-    each = [layer_adapter_parameters(kind, adapter, tp, ep) for kind in layer_kinds(model).models]
-    return max(
-        sum(count * size for count, size in zip(counts, each, strict=True))
-        for counts in kinds_of_stages(model, pp)
-    )
-
-
-@lru_cache(maxsize=16384)
-def expert_parameters(model: ModelArchitecture, tp: int, pp: int, ep: int = 1) -> int:
-    """Return the parameters of experts on the device that holds most layers; 0 without experts."""
-    kinds = layer_kinds(model).models
     each = [
-        sum(part.expert_parameters(kind, tp, ep) for part in parts.parts_of(kind)) for kind in kinds
+        layer_adapter_parameters(kind, adapter, tp, ep, details.expert_tp)
+        for kind in layer_kinds(model).models
     ]
     return max(
         sum(count * size for count, size in zip(counts, each, strict=True))
-        for counts in kinds_of_stages(model, pp)
+        for counts in kinds_of_stages(model, pp, details)
     )
 
 
 @lru_cache(maxsize=16384)
-def largest_shard(model: ModelArchitecture, head: Head, tp: int, pp: int, ep: int = 1) -> int:
+def expert_parameters(
+    model: ModelArchitecture, tp: int, pp: int, ep: int = 1, details: CutDetails = EVEN
+) -> int:
+    """Return the parameters of experts on the device that holds most layers; 0 without experts."""
+    kinds, width = layer_kinds(model).models, details.expert_tp or tp
+    each = [parts.expert_parameters(kind, width, ep) for kind in kinds]
+    return max(
+        sum(count * size for count, size in zip(counts, each, strict=True))
+        for counts in kinds_of_stages(model, pp, details)
+    )
+
+
+@lru_cache(maxsize=16384)
+def largest_shard(
+    model: ModelArchitecture,
+    head: Head,
+    tp: int,
+    pp: int,
+    ep: int = 1,
+    details: CutDetails = EVEN,
+) -> int:
     """Return the parameters of the device that holds most.
 
     Where all layers are alike it is on the first or on the last stage.
     """
-    alike = len(layer_kinds(model).models) == 1
+    alike = len(layer_kinds(model).models) == 1 and not details.first_layers
     stages = {0, pp - 1} if alike else range(pp)
-    return max(shard_parameters(model, head, tp, pp, stage, ep) for stage in stages)
+    return max(shard_parameters(model, head, tp, pp, stage, ep, details) for stage in stages)
 
 
 @lru_cache(maxsize=16384)
 def largest_shard_bytes(
-    model: ModelArchitecture, tp: int, pp: int, ep: int, precision: Precision
+    model: ModelArchitecture,
+    tp: int,
+    pp: int,
+    ep: int,
+    precision: Precision,
+    details: CutDetails = EVEN,
 ) -> int:
     """Return the bytes of the weights of the device that holds most, as an engine generates with them.
 
@@ -136,12 +183,12 @@ def largest_shard_bytes(
     """
     value_bytes = PRECISIONS[WIDE[precision]].weight_bytes
     if not is_narrow(precision):
-        return largest_shard(model, "lm", tp, pp, ep) * value_bytes
+        return largest_shard(model, "lm", tp, pp, ep, details) * value_bytes
     narrow_bytes = PRECISIONS[precision].weight_bytes + SCALE_BYTES[precision]
     found = []
-    for stage, counts in enumerate(kinds_of_stages(model, pp)):
-        inside = layers_parameters(model, counts, tp, ep)
-        ends = shard_parameters(model, "lm", tp, pp, stage, ep) - inside
+    for stage, counts in enumerate(kinds_of_stages(model, pp, details)):
+        inside = layers_parameters(model, counts, tp, ep, details.expert_tp)
+        ends = shard_parameters(model, "lm", tp, pp, stage, ep, details) - inside
         found.append(math.ceil(inside * narrow_bytes) + ends * value_bytes)
     return max(found)
 

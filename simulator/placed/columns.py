@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ class LayoutColumns:
     """Hold layouts that infer or train with one engine, one row each.
 
     Attributes:
+        expert_tp, first_stage_layers, last_stage_layers: 0 where a layout leaves them open.
         recompute: Places in `RECOMPUTES`.
         offload: 0 or 1.
     """
@@ -44,6 +45,9 @@ class LayoutColumns:
     dp: Ints
     cp: Ints
     ep: Ints
+    expert_tp: Ints
+    first_stage_layers: Ints
+    last_stage_layers: Ints
     zero: Ints
     micro_batch: Ints
     chunks: Ints
@@ -72,26 +76,17 @@ class LayoutColumns:
         """Return rows as layouts whose pools are still open."""
         chosen = [getattr(self, name)[rows].tolist() for name in COLUMNS]
         return [
-            TaskPlan(
-                pool="",
-                engine=self.engine,
-                tp=tp,
-                pp=pp,
-                dp=dp,
-                cp=cp,
-                ep=ep,
-                zero=zero,
-                micro_batch=micro_batch,
-                chunks=chunks,
-                recompute=RECOMPUTES[recompute],
-                offload=bool(offload),
-            )
-            for tp, pp, dp, cp, ep, zero, micro_batch, chunks, recompute, offload in zip(
-                *chosen, strict=True
-            )
+            self._layout(dict(zip(COLUMNS, row, strict=True))) for row in zip(*chosen, strict=True)
         ]
 
+    def _layout(self, values: dict[str, int]) -> TaskPlan:
+        told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
+        told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
+        return TaskPlan(pool="", engine=self.engine, **told)
 
+
+# Numbers that a layout may leave open.
+OPEN_COLUMNS: Final = ("expert_tp", "first_stage_layers", "last_stage_layers")
 COLUMNS: Final = tuple(item.name for item in fields(LayoutColumns) if item.name != "engine")
 
 
@@ -101,7 +96,7 @@ def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
         [
             RECOMPUTES.index(layout.recompute)
             if name == "recompute"
-            else int(getattr(layout, name))
+            else int(getattr(layout, name) or 0)
             for name in COLUMNS
         ]
         for layout in layouts

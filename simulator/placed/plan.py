@@ -31,8 +31,14 @@ class PlacedTransition:
     def shares_weights(self) -> bool:
         """Tell whether generation reads the very weights that are trained: whole ones, cut alike."""
         train, generate = self.train.layout, self.generate.layout
-        alike = (train.tp, train.pp) == (generate.tp, generate.pp) and train.ep <= generate.ep
+        alike = (train.tp, train.pp) == (generate.tp, generate.pp) and self.expert_shares <= 1
         return self.same_pool and alike and train.zero < FULLY_SHARDED and not self._differ
+
+    @property
+    def expert_shares(self) -> int:
+        """Return how many ranks' experts in training a rank generates with, beyond what TP brings it."""
+        train, generate = self.train.layout, self.generate.layout
+        return train.expert_ranks * generate.tp // (generate.expert_ranks * train.tp)
 
     @property
     def keeps_own_weights(self) -> bool:

@@ -22,6 +22,7 @@ from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.rules.batches import rank_sequences
 from simulator.model.weights import (
+    CutDetails,
     adapter_shard,
     cached_sequence,
     largest_shard,
@@ -112,6 +113,13 @@ class PlacedTask:
         return self.layout.dp * self.layout.cp
 
     @cached_property
+    def details(self) -> CutDetails:
+        """Return what the layout's cut of the model has beside its sizes."""
+        layout = self.layout
+        expert_tp, first = layout.expert_tp or 0, layout.first_stage_layers or 0
+        return CutDetails(expert_tp, first, layout.last_stage_layers or 0)
+
+    @cached_property
     def shard(self) -> Shard:
         """Return how the layout cuts the model."""
         return shard_of(self.layout, self.precision, self.engine)
@@ -120,7 +128,8 @@ class PlacedTask:
     def parameters(self) -> int:
         """Return the parameters of the device that holds most of them."""
         layout = self.layout
-        return largest_shard(self.model, self.task.head, layout.tp, layout.pp, layout.ep)
+        sizes = (layout.tp, layout.pp, layout.ep)
+        return largest_shard(self.model, self.task.head, *sizes, self.details)
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -130,7 +139,7 @@ class PlacedTask:
         """
         layout = self.layout
         sizes = (layout.tp, layout.pp, layout.ep, self.precision)
-        own = largest_shard_bytes(self.model, *sizes)
+        own = largest_shard_bytes(self.model, *sizes, self.details)
         return own + self.adapter_parameters * self.formats.weight_bytes
 
     @property
@@ -144,7 +153,7 @@ class PlacedTask:
         layout, adapter = self.layout, self.adapter
         if adapter is None:
             return 0
-        return adapter_shard(self.model, adapter, layout.tp, layout.pp, layout.ep)
+        return adapter_shard(self.model, adapter, layout.tp, layout.pp, layout.ep, self.details)
 
     @cached_property
     def running(self) -> int:
@@ -201,6 +210,7 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
         tp=layout.tp,
         cp=layout.cp,
         ep=layout.ep,
+        expert_tp=0 if layout.expert_tp == layout.tp else layout.expert_tp or 0,
         value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
         sequence_parallel=engine.sequence_parallel,
     )

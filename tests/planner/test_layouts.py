@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import infer_sizes, powers_of_two, train_sizes
+from planner.layouts.sizes import LARGEST_STAGE, infer_sizes, powers_of_two, train_sizes
 from profiles.catalog import load_engine
 from rlplan.algorithms import load_algorithm
 from rlplan.rules.layouts import divisors
@@ -21,7 +21,9 @@ def fits_model(layout, model, engine, gpus, gpus_per_node):
     assert model.num_heads % layout.tp == 0
     copied = engine.replicates_kv_heads and layout.tp % model.num_kv_heads == 0
     assert copied or model.num_kv_heads % layout.tp == 0
-    assert model.num_layers % layout.pp == 0
+    each = -(-model.num_layers // layout.pp)
+    assert model.num_layers == each * layout.pp or not engine.equal_parts
+    assert each * layout.pp <= LARGEST_STAGE * model.num_layers
     assert layout.pp <= (engine.max_pp or gpus)
 
 
@@ -33,7 +35,7 @@ def test_training_layouts_divide_gpus_heads_and_layers_and_share_out_an_update(j
     seen = []
     for sizes in train_sizes(model, engine, job, *place):
         assert sizes.dp <= sequences
-        assert not engine.equal_batches or unit // job.workload.updates % sizes.dp == 0
+        assert not engine.equal_parts or unit // job.workload.updates % sizes.dp == 0
         for layout in train_layouts(sizes, engine, job, model):
             fits_model(layout, model, engine, *place)
             assert layout.micro_batch <= -(-sequences // layout.dp)
@@ -49,7 +51,7 @@ def test_inference_layouts_divide_gpus_heads_and_layers_and_share_out_the_batch(
     seen = []
     for sizes in infer_sizes(model, engine, job, *place):
         assert sizes.dp <= job.workload.sequences
-        assert not engine.equal_batches or job.workload.prompts % sizes.dp == 0
+        assert not engine.equal_parts or job.workload.prompts % sizes.dp == 0
         for layout in infer_layouts(sizes, engine, job):
             fits_model(layout, model, engine, *place)
             assert layout.micro_batch <= -(-job.workload.sequences // layout.dp)
@@ -66,7 +68,7 @@ def test_generation_layouts_divide_gpus_heads_and_layers_and_share_out_the_batch
     found = list(generate_layouts(model, engine, job, *place))
     for layout in found:
         fits_model(layout, model, engine, *place)
-        assert not engine.equal_batches or job.workload.prompts % layout.dp == 0
+        assert not engine.equal_parts or job.workload.prompts % layout.dp == 0
         assert layout.max_running <= -(-job.workload.sequences // layout.dp)
     assert len(set(found)) == len(found)
 

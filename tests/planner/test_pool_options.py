@@ -32,7 +32,17 @@ def test_every_sharding_of_the_actor_keeps_an_option_since_generation_may_suit_i
     model = job.architecture("actor")
     cuts = train_sizes(model, engine, job, site.gpus, site.gpus_per_node)
     shardings = {
-        sharding_of(TaskPlan(pool="", tp=c.tp, pp=c.pp, cp=c.cp, ep=c.ep, zero=c.zero))
+        sharding_of(
+            TaskPlan(
+                pool="",
+                tp=c.tp,
+                pp=c.pp,
+                cp=c.cp,
+                ep=c.ep,
+                expert_tp=c.expert_tp or None,
+                zero=c.zero,
+            )
+        )
         for c in cuts
     }
     assert {option.sharding for option in table.options.role_options("actor", site)} == shardings

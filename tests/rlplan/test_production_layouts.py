@@ -3,11 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
 from planner.search import search
 from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
+from rlplan.layout import layers_of_stages
+from rlplan.parts import expert_parameters, layer_parameters
 from rlplan.rules import check_plan, refusals
 from simulator.simulate import simulate
 from tests.planner.sound_plans import plan_on
@@ -91,3 +96,56 @@ def test_a_batch_that_does_not_divide_is_about_as_fast_as_the_next_that_does():
         for job in (grpo("qwen2.5-0.5b", 1, prompts=count, updates=1) for count in (125, 128))
     ]
     assert seconds[0] <= seconds[1]
+
+
+@given(st.integers(1, 128), st.integers(1, 32), st.integers(0, 4), st.integers(0, 4))
+def test_stages_have_all_layers_between_them_and_the_ends_what_is_said(layers, stages, first, last):
+    between = stages - (first > 0) - (last > 0)
+    assume(between > 0 and layers - first - last >= between)
+    found = layers_of_stages(layers, stages, first, last)
+    assert len(found) == stages
+    assert sum(found) == layers
+    assert first in (0, found[0])
+    assert last in (0, found[-1])
+    inner = found[first > 0 : stages - (last > 0)]
+    assert max(inner) - min(inner) <= 1
+    assert list(inner) == sorted(inner, reverse=True)
+
+
+def test_94_layers_run_on_eight_stages_and_shorter_ends_make_them_faster():
+    assert layers_of_stages(94, 8, 11, 11) == (11, 12, 12, 12, 12, 12, 12, 11)
+    model = replace(load_model("qwen3-8b"), num_layers=94)
+    job = grpo("qwen3-8b", 4, prompts=128, samples_per_prompt=8, updates=1)
+    job = replace(job, models=FrozenDict(dict.fromkeys(job.models, model)))
+    train = {"tp": 2, "pp": 8, "dp": 2, "zero": 1, "recompute": "full", "micro_batch": 1}
+    plan = colocated(job, train, {"tp": 8, "dp": 4})
+    shorter = colocated(
+        job, train | {"first_stage_layers": 11, "last_stage_layers": 9}, {"tp": 8, "dp": 4}
+    )
+    seconds = []
+    for each in (plan, shorter):
+        check_plan(each, ENGINES)
+        forecast = simulate(each, load_facts(job))
+        seconds.append(forecast.stage_seconds["training"])
+    assert seconds[1] < seconds[0]
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8, 16, 32]))
+def test_ranks_hold_all_experts_between_them_however_they_are_cut(expert_tp, ep):
+    model = load_model("qwen3-30b-a3b")
+    whole = layer_parameters(model, 4)
+    attention = whole - expert_parameters(model, 4, 1)
+    cut = layer_parameters(model, 4, ep, expert_tp)
+    assert (cut - attention) * ep * expert_tp == expert_parameters(model, 1, 1)
+
+
+def test_experts_are_shared_out_over_tensor_parallel_ranks_too():
+    job = grpo("qwen3-30b-a3b", 4, prompts=64, samples_per_prompt=8, updates=1)
+    train = {"tp": 4, "cp": 2, "dp": 4, "ep": 32, "expert_tp": 1, "zero": 1, "recompute": "full"}
+    plan = colocated(job, train, {"tp": 8, "dp": 4, "ep": 32, "expert_tp": 1})
+    check_plan(plan, ENGINES)
+    assert simulate(plan, load_facts(job)).iteration_seconds > 0
+    assert refused(colocated(job, train | {"expert_tp": 2}, {"tp": 8, "dp": 4})) == [
+        f"tasks.{name}.ep: x expert_tp 2 = 64 does not divide tp 4 x cp 2 x dp 4 = 32"
+        for name in ("reference.compute_log_prob", "actor.update")
+    ]

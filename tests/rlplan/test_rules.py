@@ -102,8 +102,37 @@ WRONG = {
     "tasks.actor.update.tp: leaves the node; found 16; allowed: at most 8 (GPUs per node)": (
         lambda p: with_task(p, "actor.update", tp=16)
     ),
-    "tasks.actor.update.pp: does not divide the 32 layers of llama-2-7b; found 3; "
-    "allowed: 1, 2, 4, 8, 16, 32": lambda p: with_task(p, "actor.update", pp=3),
+    "tasks.actor.update.pp: does not divide the 32 layers of llama-2-7b, and stages of engine "
+    "torch-3d are equal; found 3; allowed: 1, 2, 4, 8, 16, 32": lambda p: with_task(
+        p, "actor.update", engine="torch-3d", pp=3
+    ),
+    "tasks.actor.update.pp: has more stages than the 32 layers of llama-2-7b; found 64; "
+    "allowed: at most 32": lambda p: with_task(p, "actor.update", pp=64),
+    "tasks.critic.update.first_stage_layers: leaves 2 of the 32 layers of llama-2-7b to 3 other "
+    "stages; found 30": lambda p: with_task(piped(p), "critic.update", first_stage_layers=30),
+    "tasks.critic.compute_values.first_stage_layers: differs from critic.update's, where the weights "
+    "of critic live; allowed: 5": lambda p: with_task(
+        piped(p), "critic.update", first_stage_layers=5
+    ),
+    "tasks.actor.generate.expert_tp: needs a model with experts; llama-2-7b has none; found 1": (
+        lambda p: with_task(p, "actor.generate", expert_tp=1)
+    ),
+    "tasks.critic.compute_values.expert_tp: differs from critic.update's, where the weights of "
+    "critic live; found 4; allowed: 2": lambda p: with_task(
+        with_models(p, **EXPERTS), "critic.update", expert_tp=2
+    ),
+    "tasks.critic.update.expert_tp: engine real cuts experts as all else; found 2; allowed: 4": (
+        lambda p: with_task(
+            with_task(with_models(p, **EXPERTS), "critic.update", engine="real", expert_tp=2),
+            "critic.compute_values",
+            expert_tp=2,
+        )
+    ),
+    "tasks.actor.update.ep: x expert_tp 1 = 16 does not divide tp 4 x cp 1 x dp 2 = 8; found 16": (
+        lambda p: with_task(
+            with_models(p, **(EXPERTS | {"num_experts": 16})), "actor.update", ep=16, expert_tp=1
+        )
+    ),
     "tasks.actor.update.ep: needs a model with experts that it divides; llama-2-7b has 0; "
     "found 2": lambda p: with_task(p, "actor.update", ep=2),
     "tasks.reference.compute_log_prob.dp: has more ranks than the 4 sequences of an iteration; "
