@@ -8,7 +8,7 @@ the device's operators into its own kernels.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -137,14 +137,25 @@ class EngineSteps:
         counts = fullest_stage(self.model, self.setting.pp)
         return tuple(zip(layer_kinds(self.model).models, counts, strict=True))
 
+    @cached_property
+    def dense_layers(self) -> tuple[tuple[ModelArchitecture, int], ...]:
+        """Return the kinds that differ in more than how far they attend, with their layers of that stage."""
+        found: dict[ModelArchitecture, int] = {}
+        for kind, count in self.stage_layers:
+            whole = kind if kind.window is None else replace(kind, window=None)
+            found[whole] = found.get(whole, 0) + count
+        return tuple(found.items())
+
     def dense(self, tokens: int) -> Estimate:
         """Return what everything but attention and output head takes for so many tokens."""
         tokens = max(1, tokens)
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
         shard, adapter = self.setting.shard, self.setting.adapter
         gap = Estimate(self.engine.kernels.layer_gap_seconds, 0.0, Source.FITTED)
-        layers = self._layers(
-            lambda kind: self._price(layer_operators(kind, shard, batch, adapter)) + gap
+        layers = total(
+            (self._price(layer_operators(kind, shard, batch, adapter)) + gap) * count
+            for kind, count in self.dense_layers
+            if count
         )
         first = self._price(embedding_operators(self.model, shard, batch))
         num_bytes = tokens * self.model.hidden_size * shard.value_bytes

@@ -17,10 +17,13 @@ from profiles.facts import load_facts
 from rlplan.adapter import Adapter
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import Workload
+from rlplan.lengths import Uniform
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from simulator.simulate import simulate
 from tests.cases import first
+from tests.hybrids import HYBRIDS
 from tests.planner.brute_force import (
     every_order,
     facts_with,
@@ -85,6 +88,16 @@ def test_the_best_plan_is_the_best_of_all_plans_by_every_objective_with_adapters
     kinds = (Adapter(), Adapter(sync="merged"), Adapter(shares_reference=False))
     for adapter in kinds:
         check_space(generator, adapters=FrozenDict({"actor": adapter}))
+
+
+@pytest.mark.parametrize("kind", first(2, HYBRIDS))
+def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind):
+    generator = random.Random(kind)
+    models = FrozenDict(dict.fromkeys(("actor", "reference"), HYBRIDS[kind]))
+    workload = Workload(
+        prompts=4, samples_per_prompt=2, prompt_tokens=50, response_tokens=Uniform(low=20, high=900)
+    )
+    check_space(generator, algorithm="grpo", models=models, workload=workload)
 
 
 @pytest.mark.parametrize("seed", first(1, range(16)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles.catalog import load_model
 from profiles.jobs.architecture_faults import architecture_fault
 from rlplan.files.frozen import FrozenDict
-from rlplan.model import NO_PART, LayerKind, LayerRun, layer_kinds
+from rlplan.model import NO_PART, LayerKind, layer_kinds
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
 from simulator.costs.layouts import layout_seconds
@@ -18,19 +18,11 @@ from simulator.model.weights import kinds_of_stages, shard_parameters
 from simulator.placed.columns import columns_of
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.stages import task_cost
+from tests.hybrids import with_layers
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 UNIFORM = load_model("llama-2-7b")  # 32 layers
 LAYOUT = {"tp": 2, "pp": 4, "dp": 2, "micro_batch": 2}
-
-
-def with_layers(model, kinds, *runs):
-    """Return a model with layers of these kinds, in runs of (count, names)."""
-    return replace(
-        model,
-        layer_kinds=FrozenDict(kinds),
-        layer_runs=tuple(LayerRun(count=count, kinds=names) for count, names in runs),
-    )
 
 
 ALIKE = with_layers(UNIFORM, {"one": LayerKind(), "other": LayerKind()}, (16, ("one", "other")))
