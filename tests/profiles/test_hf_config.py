@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from profiles.catalog import load_model, read_hf_config
+from profiles.jobs.family_traits import family_names
 from rlplan.errors import FileError
 from rlplan.parts import num_parameters
 
@@ -192,3 +194,64 @@ def test_a_broken_config_is_a_user_error(tmp_path):
     path.write_text("{", encoding="utf-8")
     with pytest.raises(FileError, match="is not JSON"):
         read_hf_config(path)
+
+
+# What the config.json of one or two published models of each family says of their architecture.
+CONFIGS = json.loads((Path(__file__).parent / "family_configs.json").read_text(encoding="utf-8"))
+
+
+def test_every_family_has_a_published_config_in_this_test():
+    assert {config["model_type"] for config in CONFIGS.values()} == set(family_names())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_of_each_family_gives_its_sheet(tmp_path, name):
+    read = read_hf_config(written(tmp_path, CONFIGS[name]))
+    sheet = load_model(name)
+    assert dataclasses.replace(read, name=sheet.name, source=sheet.source) == sheet
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("key", ["num_hash_heads", "n_memory_layers", "ffn_latent_rank"])
+def test_a_size_that_nobody_knows_is_refused_in_every_family(tmp_path, name, key):
+    config = dict(CONFIGS[name])
+    if "text_config" in config:
+        config["text_config"] = config["text_config"] | {key: 3}
+    with pytest.raises(FileError, match="not understood") as caught:
+        read_hf_config(written(tmp_path, config | {key: 3}))
+    assert caught.value.field == key
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "field"),
+    [
+        ("deepseek-ai/DeepSeek-V3", {"kv_lora_rank": None}, "kv_lora_rank"),
+        (
+            "nvidia/Nemotron-H-8B-Base-8K",
+            {"hybrid_override_pattern": "M?"},
+            "hybrid_override_pattern",
+        ),
+        (
+            "nvidia/Nemotron-H-8B-Base-8K",
+            {"hybrid_override_pattern": "M-*"},
+            "hybrid_override_pattern",
+        ),
+        ("nvidia/Nemotron-H-8B-Base-8K", {"ssm_state_size": None}, "ssm_state_size"),
+        ("openai/gpt-oss-20b", {"sliding_window": None}, "sliding_window"),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", {"linear_num_key_heads": "8"}, "linear_num_key_heads"),
+    ],
+)
+def test_what_a_part_needs_is_asked_for_by_its_key(tmp_path, name, change, field):
+    with pytest.raises(FileError) as caught:
+        read_hf_config(written(tmp_path, CONFIGS[name] | change))
+    assert caught.value.field == field
+
+
+def test_dense_layers_between_expert_layers_are_read(tmp_path):
+    read = read_hf_config(written(tmp_path, QWEN3_30B_A3B | {"mlp_only_layers": [0, 1]}))
+    assert [(run.count, run.kinds) for run in read.layer_runs] == [
+        (2, ("full dense",)),
+        (46, ("full",)),
+    ]
+    every = read_hf_config(written(tmp_path, QWEN3_30B_A3B | {"decoder_sparse_step": 2}))
+    assert [(run.count, run.kinds) for run in every.layer_runs] == [(24, ("full dense", "full"))]
