@@ -8,6 +8,7 @@ from planner.objectives import objective_names
 from planner.placements.partitions import GENERATION, ColocatedSet, in_role_order, placed_roles
 from planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
 from profiles.catalog import ENGINES, load_job, resolve_job
+from profiles.sheets import canonical_name
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of, unused_roles
 from rlplan.errors import FileError, nearest_name
@@ -100,17 +101,25 @@ def _check_objective(job: Job, file: str, field: str) -> None:
 
 
 def named(draft: PlanDraft, job: Job) -> PlanDraft:
-    """Return a draft whose pools all have names, and the device where there is only one."""
+    """Return a draft whose pools all have names, the device where there is only one, by its full name."""
     devices = {group.gpu for group in job.cluster}
     only = next(iter(devices)) if len(devices) == 1 else None
     taken = {pool.name for pool in draft.pools}
     numbers = (POOL_NAME.format(number) for number in range(2 * len(draft.pools)))
     free = (name for name in numbers if name not in taken)
     pools = tuple(
-        replace(pool, name=pool.name or next(free), device=pool.device or only)
+        replace(pool, name=pool.name or next(free), device=_device(pool.device, devices) or only)
         for pool in draft.pools
     )
     return replace(draft, pools=pools)
+
+
+def _device(name: str | None, devices: set[str]) -> str | None:
+    """Return the cluster's name of a device that a user may name in short."""
+    if name is None or name in devices:
+        return name
+    known = canonical_name("devices", name)
+    return known if known in devices else name
 
 
 def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:

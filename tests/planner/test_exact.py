@@ -17,7 +17,7 @@ from profiles.facts import load_facts
 from rlplan.adapter import Adapter
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Workload
+from rlplan.job import NodeGroup, Workload
 from rlplan.lengths import Uniform
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
@@ -98,6 +98,13 @@ def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind)
         prompts=4, samples_per_prompt=2, prompt_tokens=50, response_tokens=Uniform(low=20, high=900)
     )
     check_space(generator, algorithm="grpo", models=models, workload=workload)
+
+
+@pytest.mark.parametrize(("seed", "nodes"), [(0, 4), (7, 3)])
+def test_the_best_plan_is_the_best_of_all_plans_where_a_fast_link_joins_two_nodes(seed, nodes):
+    group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=1, nodes=nodes, nvlink_domain_gpus=2)
+    group = replace(group, inter_node_gbps=50.0, cpu_cores=2)
+    check_space(random.Random(seed), cluster=(group,))
 
 
 @pytest.mark.parametrize("seed", first(1, range(16)))

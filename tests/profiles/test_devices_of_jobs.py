@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import profiles.sheets
 from planner.plans.assembly import host_pool
-from planner.requests.drafts import read_draft
+from planner.requests.drafts import load_request, read_draft
 from planner.requests.starter import starter_job
 from planner.search import search
 from profiles.catalog import load_device, load_job, resolve_job
@@ -130,13 +130,21 @@ def test_products_on_mi300x_reach_the_rate_that_was_published():
     assert 2 * size**3 / seconds == pytest.approx(620e12, rel=0.08)
 
 
+def test_a_pool_may_name_its_device_in_short(tmp_path):
+    job = plain(starter_job("ppo", "llama-2-7b", "H100", 8, Path()))
+    pool = {"device": "H100", "gpus": 8, "roles": ["actor", "critic", "reference"]}
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({"job": job, "pools": [pool]}))
+    _, pinned = load_request(tmp_path / "plan.yaml")
+    assert pinned.pools[0].device == "h100-80gb-sxm"
+
+
 @pytest.fixture
 def own_device(tmp_path):
     """Write a job on a device with a sheet of its own beside it; return the job's path."""
     text = (SHEETS / "h100-80gb-sxm.yaml").read_text()
     text = text.replace("name: h100-80gb-sxm\n", "name: my-gpu\n").replace("3.35e+12", "6.7e+12")
     (tmp_path / "my-gpu.yaml").write_text(text)
-    job = plain(starter_job("ppo", "llama-2-7b", "h100", 8, Path()))
+    job = plain(starter_job("ppo", "qwen2.5-0.5b", "h100", 1, Path()))
     job["cluster"][0]["gpu"] = "./my-gpu.yaml"
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     return tmp_path / "job.yaml"
