@@ -143,7 +143,9 @@ def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     part = _other_part(model)
     if part:
         runs = f"it runs the layers of published {model.family} models, all alike"
-        yield PARTS.lacked_by(HERE, f"{field}.{part}", getattr(model, part), runs)
+        value = getattr(model, part)
+        shown = value if isinstance(value, (bool, int, str)) else "given"
+        yield PARTS.lacked_by(HERE, f"{field}.{part}", str(shown).lower(), runs)
     vocabulary = plan.job.architecture("actor").vocab_size
     if model.vocab_size < vocabulary:
         instead = f"the actor generates tokens up to {vocabulary - 1}"
