@@ -6,6 +6,7 @@ from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
+from rlplan.operators import ContextExchange
 from rlplan.precision import Precision, TrainingPrecision
 
 
@@ -179,6 +180,7 @@ class EngineSheet:
         reserves_whole: Whether a sequence gets all KV blocks that it may need on admission.
         max_pp: Largest pipeline size that it runs (0: no limit).
         max_cp: Largest context-parallel size (0: no limit).
+        context_exchange: How its context-parallel ranks attend, where its attention has heads to share.
         max_ep: Largest expert-parallel size (0: no limit).
         equal_parts: Whether data-parallel ranks need equally many prompts, with all their samples, and
             stages of a pipeline equally many layers; others pad batches, and let stages differ.
@@ -236,6 +238,7 @@ class EngineSheet:
     max_batched_tokens: AtLeastOne = 8192
     max_pp: NonNegativeInt = 0
     max_cp: NonNegativeInt = 0
+    context_exchange: ContextExchange = "gather"
     max_ep: NonNegativeInt = 0
     equal_parts: bool = False
     replicates_kv_heads: bool = False

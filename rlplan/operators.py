@@ -8,6 +8,7 @@ from typing import Literal
 
 Group = Literal["tp", "ep", "cp"]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+ContextExchange = Literal["gather", "ulysses"]
 FP32_BYTES = 4
 
 
@@ -89,6 +90,8 @@ class Shard:
 
     Attributes:
         expert_tp: Ranks that each expert's width is cut over; 0 is tp.
+        context_exchange: How context-parallel ranks attend: each gathers keys and values, or gets some
+            heads of all tokens (Ulysses; Jacobs et al. 2023, arXiv:2309.14509, section 3).
         value_bytes: Bytes of one weight or activation.
     """
 
@@ -96,6 +99,7 @@ class Shard:
     cp: int = 1
     ep: int = 1
     expert_tp: int = 0
+    context_exchange: ContextExchange = "gather"
     value_bytes: int = 2
     sequence_parallel: bool = False
 

@@ -67,6 +67,8 @@ class TaskPlan:
         recompute: What the backward pass computes again (train); `alternate` is every other layer,
             `full-offload` keeps the inputs of layers in host memory until then.
         zero: ZeRO stage over the data-parallel ranks (train; 3 is fully sharded).
+        shard_ranks: Ranks of each group that shards states among itself, where groups hold copies
+            (hybrid sharding); None is all dp * cp.
         offload: Whether weights (infer) or optimizer states (train) live in host memory between uses.
         max_running: Most sequences that one replica decodes at a time (generate).
         memory_fraction: Share of the device that a generation engine may fill, weights included.
@@ -86,6 +88,7 @@ class TaskPlan:
     chunks: AtLeastOne = 1
     recompute: Recompute = "none"
     zero: Literal[0, 1, 2, 3] = 0
+    shard_ranks: AtLeastOne | None = None
     offload: bool = False
     max_running: AtLeastOne = 256
     memory_fraction: Fraction = 0.9
@@ -168,6 +171,7 @@ class TaskDraft:
     chunks: AtLeastOne | None = None
     recompute: Recompute | None = None
     zero: Literal[0, 1, 2, 3] | None = None
+    shard_ranks: AtLeastOne | None = None
     offload: bool | None = None
     max_running: AtLeastOne | None = None
     memory_fraction: Fraction | None = None

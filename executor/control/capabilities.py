@@ -49,6 +49,7 @@ BATCHES = Capability("batches that data-parallel ranks do not divide")
 KV_COPIES = Capability("more tensor-parallel ranks than KV heads")
 GENERATED_FORMAT = Capability("generating in a number format of its own")
 EQUAL_STAGES = Capability("pipeline stages of unlike numbers of layers")
+SHARD_GROUPS = Capability("states that are sharded over some of the copies")
 EXPERT_GROUPS = Capability("experts shared out over other ranks than the data-parallel ones")
 FAMILY = Capability("models of this family")
 EXPERTS = Capability("experts in some families and none in others")
@@ -123,6 +124,10 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     if layout.dp % layout.ep or layout.expert_tp not in (None, layout.tp):
         instead = f"it runs divisors of the {layout.dp} data-parallel ranks, with expert_tp as tp"
         yield EXPERT_GROUPS.lacked_by(HERE, f"{field}.ep", layout.ep, instead)
+    if layout.shard_ranks not in (None, layout.dp * layout.cp):
+        copies = layout.dp * layout.cp
+        instead = f"it shards over all {copies} copies"
+        yield SHARD_GROUPS.lacked_by(HERE, f"{field}.shard_ranks", layout.shard_ranks, instead)
     known = engine_module_names() if generates else TRAIN_ENGINES
     if layout.engine not in ("", *known):
         key = "generate" if generates else "train"

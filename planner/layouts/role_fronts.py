@@ -171,6 +171,7 @@ class RoleFront:
             engine,
             groups,
             (self._pinned("first_stage_layers") or 0, self._pinned("last_stage_layers") or 0),
+            self._pinned("shard_ranks") or 0,
         )
         cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
         if draft is None:

@@ -123,11 +123,13 @@ def columns_for(
     engine: EngineSheet,
     groups: Sequence[tuple[Sizes, tuple[Setting, ...]]],
     ends: tuple[int, int] = (0, 0),
+    shard_ranks: int = 0,
 ) -> LayoutColumns:
     """Return the layouts of all groups of one size, each with its settings, as columns.
 
     Args:
         ends: Layers of the first and of the last pipeline stage; 0 shares layers out evenly.
+        shard_ranks: Ranks that shard states among themselves; 0 is all copies.
     """
     counts = [len(settings) for _, settings in groups]
     cuts = np.array(
@@ -154,6 +156,7 @@ def columns_for(
         first_stage_layers=first,
         last_stage_layers=last,
         zero=zero,
+        shard_ranks=np.where((zero > 0) & (dp * cp % max(1, shard_ranks) == 0), shard_ranks, 0),
         micro_batch=micro_batch,
         chunks=chunks,
         recompute=recompute,

@@ -197,6 +197,9 @@ def splits(
     """
     for tp in tp_sizes(model, engine, gpus, gpus_per_node):
         for cp in cp_sizes(engine, job, gpus // tp):
+            heads = divides_heads(tp * cp, model, replicated=True)
+            if cp > 1 and engine.context_exchange == "ulysses" and not heads:
+                continue
             # A group that spans nodes is for models that no node holds by itself; stages are for others.
             stages = pp_sizes(model, engine, gpus // (tp * cp)) if tp <= gpus_per_node else (1,)
             for pp in stages:

@@ -1,7 +1,7 @@
 """Causal attention with grouped heads: queries in groups that share a key and a value (GQA, MHA, MQA).
 
 Megatron-style tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3): QKV is split by columns,
-the output matrix by rows. Ulysses or ring context parallelism is one all-gather of keys and values.
+the output matrix by rows. Context parallelism is one all-gather of keys and values, ring or not, or Ulysses' exchange of heads.
 Where a window bounds what a query sees, work and cache are bounded by it; chunks (Llama 4) count as windows.
 """
 
@@ -76,10 +76,17 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     found.append(Elementwise("rope", turned_bytes))
     if batch.cached_tokens:
         found.append(Elementwise("cache write", 4 * tokens * kv_size * shard.value_bytes))
-    if shard.cp > 1:
-        kv_bytes = 2 * batch.tokens * kv_size * shard.value_bytes
-        found.append(Collective("context exchange", "all_gather", kv_bytes, "cp"))
-    found += core(model, shard.tp, batch.sequences, query, cached)
+    if shard.cp > 1 and shard.context_exchange == "ulysses":
+        # All-to-alls of queries, keys, values and output: each rank attends with its heads to all tokens.
+        num_bytes = 2 * tokens * (q_size + kv_size) * shard.value_bytes
+        found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
+        sizes = (batch.sequences, batch.sequence_tokens, batch.cached_tokens)
+        found += core(model, shard.tp * shard.cp, *sizes)
+    else:
+        if shard.cp > 1:
+            kv_bytes = 2 * batch.tokens * kv_size * shard.value_bytes
+            found.append(Collective("context exchange", "all_gather", kv_bytes, "cp"))
+        found += core(model, shard.tp, batch.sequences, query, cached)
     found.append(Gemm("attention output", tokens, q_size, model.hidden_size))
     return tuple(found)
 

@@ -69,6 +69,22 @@ def engine_replicates_kv_heads(
 
 
 @rule("task")
+def engine_shares_out_heads(
+    cp: int, tp: int, model: ModelArchitecture, engine: EngineSheet
+) -> Problem | None:
+    """Give every context-parallel rank equally many heads where the engine exchanges heads."""
+    if cp == 1 or engine.context_exchange != "ulysses":
+        return None
+    if divides_heads(tp * cp, model, replicated=True):
+        return None
+    words = (
+        f"x tp {tp} = {tp * cp} does not divide the {model.num_heads} heads and "
+        f"{model.num_kv_heads} KV heads of {model.name}, which engine {engine.name} exchanges"
+    )
+    return Problem("cp", words, cp)
+
+
+@rule("task")
 def engine_has_whole_experts(expert_tp: int, tp: int, engine: EngineSheet) -> Problem | None:
     """Cut experts over fewer ranks than all else where the engine does."""
     if expert_tp == tp or engine.whole_experts:
@@ -115,6 +131,7 @@ RULES = (
     engine_has_a_sheet,
     engine_runs_the_sizes,
     engine_replicates_kv_heads,
+    engine_shares_out_heads,
     engine_has_whole_experts,
     zero_stage_is_offered,
     recomputation_is_offered,

@@ -238,6 +238,19 @@ def only_models_are_cut(task: Task, sizes: dict[str, int]) -> Problem | None:
 
 
 @rule("task")
+def shard_ranks_divide_the_copies(dp: int, cp: int, zero: int, shard_ranks: int) -> Problem | None:
+    """Shard states over equal groups of copies, where they are sharded at all."""
+    if zero == 0:
+        return Problem(
+            "shard_ranks", "needs a ZeRO stage that shards states; zero is 0", shard_ranks
+        )
+    if dp * cp % shard_ranks == 0:
+        return None
+    words = f"does not divide dp {dp} x cp {cp} = {dp * cp} ranks"
+    return Problem("shard_ranks", words, shard_ranks, listed(divisors(dp * cp)))
+
+
+@rule("task")
 def inference_reads_the_weights_of_training(
     layout: Layout, training: Layout, training_name: str, task: Task
 ) -> Problem | None:
@@ -260,7 +273,12 @@ def inference_is_sharded_as_training(
 ) -> Problem | None:
     """Shard what infers fully where its training does, and only there: both read the same weights."""
     own, trained = layout.zero, training.zero
-    if own is None or trained is None or (own == FULLY_SHARDED) == (trained == FULLY_SHARDED):
+    if own is None or trained is None:
+        return None
+    if own == trained == FULLY_SHARDED and layout.shard_ranks != training.shard_ranks:
+        words = f"differs from {training_name}'s, in which the weights of {task.role} lie"
+        return Problem("shard_ranks", words, layout.shard_ranks, str(training.shard_ranks))
+    if (own == FULLY_SHARDED) == (trained == FULLY_SHARDED):
         return None
     words = (
         f"differs from {training_name}'s stage {trained}, in which the weights of {task.role} lie"
@@ -278,6 +296,7 @@ RULES = (
     ep_divides_the_experts,
     experts_divide_the_ranks,
     expert_tp_divides_tp,
+    shard_ranks_divide_the_copies,
     only_models_are_cut,
     sizes_cover_the_pool,
     sizes_fit_the_cluster,

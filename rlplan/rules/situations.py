@@ -20,7 +20,7 @@ Pool = ResourcePool | PoolDraft
 Layout = TaskPlan | TaskDraft
 
 SIZES = ("tp", "pp", "dp", "cp")
-SETTINGS = ("ep", "expert_tp", "micro_batch", "chunks", "recompute", "zero")
+SETTINGS = ("ep", "expert_tp", "micro_batch", "chunks", "recompute", "zero", "shard_ranks")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,10 @@ def _hideable(table: PlacedTasks, batches: MicroBatches) -> Estimates:
 def _optimizer_step(placed: PlacedTask) -> Estimate:
     """Return seconds of one optimizer step on the local shard, with the gradients' norm before it."""
     setting = setting_of(placed)
-    local = -(-placed.trained_parameters // _stepping_ranks(placed))
+    ranks = _stepping_ranks(placed)
+    local = -(-placed.trained_parameters // ranks)
+    if placed.expert_copies(ranks) < ranks:
+        local = placed.kept_states(ranks)
     norm = setting.device.memory_bound(local * placed.formats.gradient_bytes)
     step = setting.device.optimizer_step(local, WIDE[placed.precision]) + norm
     return step * (1 / setting.kernels.optimizer_rate) + _norm_sum(placed, setting)
@@ -112,6 +115,6 @@ def _weights_from_host(placed: PlacedTask) -> Estimate:
 
 
 def _states_from_and_to_host(placed: PlacedTask) -> Estimate:
-    states = placed.trained_parameters * placed.formats.optimizer_bytes // _stepping_ranks(placed)
+    states = placed.kept_states(_stepping_ranks(placed), placed.formats.optimizer_bytes)
     device = placed.device
     return device.copy(states, "host_to_device") + device.copy(states, "device_to_host")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlplan.estimate import ZERO, Estimate
+from rlplan.operators import CollectiveKind
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.costs.estimates import Estimates, estimates_by
 from simulator.costs.pipeline import MicroBatches
@@ -23,6 +24,7 @@ STATE_COLUMNS = (
     "dp",
     "cp",
     "zero",
+    "shard_ranks",
 )
 
 
@@ -47,10 +49,15 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
 
 
 def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
-    """Return one reduction of gradients, and one gather of weights."""
+    """Return one reduction of gradients, and one gather of weights.
+
+    Groups that shard states among themselves (hybrid sharding; Zhao et al. 2023, arXiv:2304.11277, section
+    3.2.2) all-reduce what each rank has of the gradients with the other groups.
+    """
     layout, setting = placed.layout, setting_of(placed)
-    ranks, stride = placed.state_ranks, layout.tp * layout.pp
-    if ranks == 1:
+    ranks = placed.state_ranks
+    groups = layout.dp * layout.cp // ranks
+    if ranks * groups == 1:
         return ZERO, ZERO
     sizes = placed.formats
     wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
@@ -60,9 +67,24 @@ def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
         gathered = placed.parameters + placed.adapter_parameters
     weights = gathered * sizes.weight_bytes
     if layout.zero == 0:
-        return setting.collective("all_reduce", gradients, ranks, stride), ZERO
-    reduced = setting.collective("reduce_scatter", gradients, ranks, stride)
-    return reduced, setting.collective("all_gather", weights, ranks, stride)
+        return _among_copies(placed, "all_reduce", gradients), ZERO
+    reduced = _among_copies(placed, "reduce_scatter", gradients)
+    if groups > 1:
+        stride = layout.tp * layout.pp * ranks
+        reduced = reduced + setting.collective("all_reduce", gradients / ranks, groups, stride)
+    return reduced, _among_copies(placed, "all_gather", weights)
+
+
+def _among_copies(placed: PlacedTask, kind: CollectiveKind, num_bytes: float) -> Estimate:
+    """Return seconds of a collective of a device's states: fewer ranks have copies of its experts."""
+    layout, setting, ranks = placed.layout, setting_of(placed), placed.state_ranks
+    stride, copies = layout.tp * layout.pp, placed.expert_copies(ranks)
+    if copies == ranks or placed.adapter is not None:
+        return setting.collective(kind, num_bytes, ranks, stride)
+    experts = num_bytes * placed.expert_parameters / placed.parameters
+    rest = setting.collective(kind, num_bytes - experts, ranks, stride)
+    apart = max(1, stride * layout.expert_ranks // layout.tp)
+    return rest + setting.collective(kind, experts, copies, apart)
 
 
 def weight_gathers(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
@@ -76,7 +98,7 @@ def _weight_gather(placed: PlacedTask) -> Estimate:
     if layout.zero < FULLY_SHARDED or ranks == 1:
         return ZERO
     weights = (placed.parameters + placed.adapter_parameters) * placed.formats.weight_bytes
-    return setting_of(placed).collective("all_gather", weights, ranks, layout.tp * layout.pp)
+    return _among_copies(placed, "all_gather", weights)
 
 
 def exposed(

@@ -162,11 +162,12 @@ def _gathered(placed: PlacedTask, num_bytes: float, ranks: int, per_node: int) -
 def _unshard(train: PlacedTask, model_bytes: int) -> Estimate:
     """Return seconds of gathering fully sharded weights over the data-parallel ranks."""
     layout = train.layout
-    if layout.zero < FULLY_SHARDED or layout.dp == 1:
+    ranks = min(layout.dp, layout.shard_ranks or layout.dp)
+    if layout.zero < FULLY_SHARDED or ranks == 1:
         return ZERO
     block = layout.tp * layout.pp
-    per_node = train.site.ranks_per_node(layout.dp, block)
-    return _gathered(train, model_bytes / block, layout.dp, per_node)
+    per_node = train.site.ranks_per_node(ranks, block)
+    return _gathered(train, model_bytes / block, ranks, per_node)
 
 
 def lacking_expert_bytes(transition: PlacedTransition) -> int:

@@ -11,6 +11,7 @@ from simulator.model.weights import (
     kinds_of_stages,
     layer_adapter_parameters,
     layer_parameters,
+    layers_experts,
     layers_parameters,
     shard_parameters,
 )
@@ -31,6 +32,7 @@ class StageStates:
 
     Attributes:
         stage: Its place. Shape (layouts,), as all but `layers`.
+        experts: Those of them that belong to experts, of which fewer ranks have copies.
         trained: Those of them that have gradients; with adapters these, beside frozen parameters.
         ends: Parameters outside its layers: embedding, head, last norm.
         layer: Parameters of the model's largest layer.
@@ -40,6 +42,7 @@ class StageStates:
 
     stage: Ints
     parameters: Ints
+    experts: Ints
     trained: Ints
     ends: Ints
     layer: Ints
@@ -50,7 +53,8 @@ class StageStates:
     def weights(self, table: PlacedTasks) -> Ints:
         """Return the bytes of the weights that it keeps."""
         columns = table.columns
-        sharded = -(-self.parameters // columns.state_ranks) * table.any.stored.weight_bytes
+        kept = self._shard(table, self.parameters, columns.state_ranks)
+        sharded = kept * table.any.stored.weight_bytes
         whole_bytes = self.parameters * table.any.formats.weight_bytes
         return np.where(columns.zero == FULLY_SHARDED, sharded, whole_bytes)
 
@@ -92,7 +96,18 @@ class StageStates:
     def stepped(self, table: PlacedTasks) -> Ints:
         """Return the parameters that its optimizer steps."""
         ranks = np.where(table.columns.zero > 0, table.columns.state_ranks, 1)
-        return -(-self.trained // ranks)
+        return self._shard(table, self.trained, ranks)
+
+    def _shard(self, table: PlacedTasks, parameters: Ints, ranks: Ints) -> Ints:
+        """Return the parameters that each of so many ranks keeps of those of one GPU.
+
+        Expert parallelism takes ranks that would have copies: an expert's states are shared out among
+        so many fewer.
+        """
+        columns = table.columns
+        spread = np.minimum(columns.expert_spread, ranks)
+        experts = self.experts if parameters is self.parameters else 0  # adapters are of no expert
+        return whole(np.ceil((parameters + experts * (spread - 1)) / ranks))
 
     def copied(self, table: PlacedTasks) -> Ints:
         """Return the bytes of weights that are stepped beside whole ones."""
@@ -116,7 +131,7 @@ def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
     Args:
         kinds: Kinds of layers that the model has.
     """
-    found = whole(table.by(CUT_COLUMNS, _stage_shards)).reshape(-1, 4 + kinds, len(table))
+    found = whole(table.by(CUT_COLUMNS, _stage_shards)).reshape(-1, 5 + kinds, len(table))
     adapters = None
     if table.any.adapter is not None:
         adapters = whole(table.by(("tp", "ep", "expert_tp"), _layer_adapters))
@@ -127,17 +142,19 @@ def _stage_states(shard: Ints, adapters: Ints | None) -> StageStates:
     """Return a stage's parameters, those that are trained among them.
 
     Args:
-        shard: As `_stage_shards` has one stage. Shape (4 + kinds, layouts).
+        shard: As `_stage_shards` has one stage. Shape (5 + kinds, layouts).
         adapters: Parameters of the adapters of a layer of each kind; None where the model is trained.
             Shape (kinds, layouts), as `layers`.
     """
-    stage, parameters, ends, layer = shard[:4]
-    layers = shard[4:]
+    stage, parameters, experts, ends, layer = shard[:5]
+    layers = shard[5:]
     trained, trained_ends, trained_layer = parameters, ends, layer
     if adapters is not None:
         trained, trained_ends = (layers * adapters).sum(axis=0), np.zeros_like(ends)
         trained_layer = adapters.max(axis=0)
-    return StageStates(stage, parameters, trained, ends, layer, trained_ends, trained_layer, layers)
+    return StageStates(
+        stage, parameters, experts, trained, ends, layer, trained_ends, trained_layer, layers
+    )
 
 
 def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
@@ -150,10 +167,10 @@ def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
 
 
 def _stage_shards(placed: PlacedTask) -> Floats:
-    """Return each stage that may be the fullest: place, parameters, ends', a layer's, layers of each kind.
+    """Return each stage that may be the fullest: place, parameters, experts', ends', a layer's, layers of each kind.
 
     Returns:
-        Shape (stages * (4 + kinds),).
+        Shape (stages * (5 + kinds),).
     """
     layout, model, details = placed.layout, placed.model, placed.details
     counts = kinds_of_stages(model, layout.pp, details)
@@ -170,6 +187,7 @@ def _stage_shards(placed: PlacedTask) -> Floats:
         (
             stage,
             shards[stage],
+            layers_experts(model, counts[stage], layout.tp, layout.ep, details.expert_tp),
             shards[stage] - layers_parameters(model, counts[stage], *cut),
             layer,
             *counts[stage],

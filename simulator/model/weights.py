@@ -141,11 +141,18 @@ def expert_parameters(
     model: ModelArchitecture, tp: int, pp: int, ep: int = 1, details: CutDetails = EVEN
 ) -> int:
     """Return the parameters of experts on the device that holds most layers; 0 without experts."""
-    kinds, width = layer_kinds(model).models, details.expert_tp or tp
-    each = [parts.expert_parameters(kind, width, ep) for kind in kinds]
-    return max(
-        sum(count * size for count, size in zip(counts, each, strict=True))
-        for counts in kinds_of_stages(model, pp, details)
+    stages = kinds_of_stages(model, pp, details)
+    return max(layers_experts(model, counts, tp, ep, details.expert_tp) for counts in stages)
+
+
+def layers_experts(
+    model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int, expert_tp: int
+) -> int:
+    """Return the parameters of the experts of so many layers of each kind on one device of a cut."""
+    kinds = layer_kinds(model).models
+    return sum(
+        count * parts.expert_parameters(kind, expert_tp or tp, ep)
+        for kind, count in zip(kinds, counts, strict=True)
     )
 
 

@@ -34,7 +34,7 @@ class LayoutColumns:
     """Hold layouts that infer or train with one engine, one row each.
 
     Attributes:
-        expert_tp, first_stage_layers, last_stage_layers: 0 where a layout leaves them open.
+        expert_tp, first_stage_layers, last_stage_layers, shard_ranks: 0 where a layout leaves them open.
         recompute: Places in `RECOMPUTES`.
         offload: 0 or 1.
     """
@@ -49,6 +49,7 @@ class LayoutColumns:
     first_stage_layers: Ints
     last_stage_layers: Ints
     zero: Ints
+    shard_ranks: Ints
     micro_batch: Ints
     chunks: Ints
     recompute: Ints
@@ -60,7 +61,13 @@ class LayoutColumns:
     @property
     def state_ranks(self) -> Ints:
         """Return the ranks over which a model's states may be sharded."""
-        return self.dp * self.cp
+        return np.where(self.shard_ranks > 0, self.shard_ranks, self.dp * self.cp)
+
+    @property
+    def expert_spread(self) -> Floats:
+        """Return by how many times fewer ranks have copies of an expert than of all else."""
+        width = np.where(self.expert_tp > 0, self.expert_tp, self.tp)
+        return self.ep * width / self.tp
 
     def rows(self, chosen: Ints | Flags) -> "LayoutColumns":
         """Return the chosen rows, by place or by flag."""
@@ -86,7 +93,7 @@ class LayoutColumns:
 
 
 # Numbers that a layout may leave open.
-OPEN_COLUMNS: Final = ("expert_tp", "first_stage_layers", "last_stage_layers")
+OPEN_COLUMNS: Final = ("expert_tp", "first_stage_layers", "last_stage_layers", "shard_ranks")
 COLUMNS: Final = tuple(item.name for item in fields(LayoutColumns) if item.name != "engine")
 
 

@@ -25,6 +25,7 @@ from simulator.model.weights import (
     CutDetails,
     adapter_shard,
     cached_sequence,
+    expert_parameters,
     largest_shard,
     largest_shard_bytes,
 )
@@ -110,7 +111,25 @@ class PlacedTask:
     @property
     def state_ranks(self) -> int:
         """Return the ranks over which a model's states may be sharded."""
-        return self.layout.dp * self.layout.cp
+        return self.layout.shard_ranks or self.layout.dp * self.layout.cp
+
+    @cached_property
+    def expert_parameters(self) -> int:
+        """Return the parameters of experts on the device that holds most of them."""
+        layout = self.layout
+        return expert_parameters(self.model, layout.tp, layout.pp, layout.ep, self.details)
+
+    def expert_copies(self, ranks: int) -> int:
+        """Return the ranks that have copies of a device's experts, of those that have copies of all else."""
+        return max(1, ranks * self.layout.tp // self.layout.expert_ranks)
+
+    def kept_states(self, ranks: int, value_bytes: int = 1) -> int:
+        """Return the bytes of the states that each of so many ranks keeps, of one value a parameter."""
+        copies, whole = self.expert_copies(ranks), self.trained_parameters * value_bytes
+        if copies == ranks or self.adapter is not None:
+            return whole // ranks
+        experts = self.expert_parameters * value_bytes
+        return (whole - experts) // ranks + experts // copies
 
     @cached_property
     def details(self) -> CutDetails:
@@ -211,6 +230,7 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
         cp=layout.cp,
         ep=layout.ep,
         expert_tp=0 if layout.expert_tp == layout.tp else layout.expert_tp or 0,
+        context_exchange=engine.context_exchange,
         value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
         sequence_parallel=engine.sequence_parallel,
     )

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -12,9 +13,13 @@ from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan.layout import layers_of_stages
-from rlplan.parts import expert_parameters, layer_parameters
+from rlplan.operators import Attention, Batch, Collective, Shard
+from rlplan.parts import expert_parameters, layer_parameters, num_parameters
 from rlplan.rules import check_plan, refusals
+from simulator.model.operators import layer_operators
+from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
+from simulator.stages import task_cost, task_memory
 from tests.planner.sound_plans import plan_on
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -149,3 +154,51 @@ def test_experts_are_shared_out_over_tensor_parallel_ranks_too():
         f"tasks.{name}.ep: x expert_tp 2 = 64 does not divide tp 4 x cp 2 x dp 4 = 32"
         for name in ("reference.compute_log_prob", "actor.update")
     ]
+
+
+@given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.sampled_from([1, 4]), st.sampled_from([1, 2]))
+def test_ranks_keep_all_optimizer_states_once_however_experts_are_shared_out(ep, tp, cp):
+    job = grpo("qwen3-30b-a3b", 4, prompts=64, samples_per_prompt=8, updates=1)
+    train = {"tp": tp, "cp": cp, "dp": 32 // tp // cp, "ep": ep, "expert_tp": 1, "zero": 1}
+    plan = colocated(job, train, {"tp": 2, "dp": 16})
+    placed = PlacedPlan(plan, load_facts(job)).tasks["actor.update"]
+    kept = task_memory(placed).resident["actor optimizer states"] * job.gpus
+    whole = num_parameters(placed.model) * placed.formats.optimizer_bytes
+    copied = 2 * tp * num_parameters(replace(placed.model, num_experts=1)) * 12
+    assert whole * 0.999 <= kept <= whole + copied  # norms and routers are on every rank
+
+
+def test_hybrid_sharding_keeps_what_a_group_of_its_size_does_and_reduces_among_groups():
+    job = grpo("qwen2.5-7b", 4, prompts=64, samples_per_prompt=8, updates=1)
+    job = replace(job, engines=replace(job.engines, train="fsdp2"))
+    train = {"dp": 32, "zero": 3, "recompute": "full"}
+    tasks = [
+        PlacedPlan(colocated(job, train | more, {"tp": 2, "dp": 16}), load_facts(job)).tasks
+        for more in ({}, {"shard_ranks": 8})
+    ]
+    whole, grouped = (task_memory(each["actor.update"]) for each in tasks)
+    states = "actor optimizer states"
+    assert grouped.resident[states] == pytest.approx(4 * whole.resident[states], rel=1e-6)
+    gathers = [dict(task_cost(each["actor.update"]).parts)["weight gathers"] for each in tasks]
+    assert gathers[1].seconds < gathers[0].seconds
+
+
+def test_ulysses_exchanges_heads_where_a_gather_exchanges_keys_and_values():
+    model, batch = (
+        load_model("llama-2-7b"),
+        Batch(sequences=1, tokens=65536, sequence_tokens=65536, head_tokens=65536),
+    )
+    found = {}
+    for way in ("gather", "ulysses"):
+        shard = Shard(cp=8, context_exchange=way)
+        operators = layer_operators(model, shard, batch)
+        exchange = [
+            each for each in operators if isinstance(each, Collective) and each.group == "cp"
+        ]
+        (attention,) = (each for each in operators if isinstance(each, Attention))
+        found[way] = sum(each.num_bytes for each in exchange), attention
+    bytes_of_heads = 65536 * 4096 * 2
+    assert found["gather"][0] == 2 * bytes_of_heads
+    assert found["ulysses"][0] == 4 * bytes_of_heads / 8
+    assert found["ulysses"][1].q_heads == 4
+    assert found["ulysses"][1].query_tokens == 65536

@@ -128,6 +128,23 @@ WRONG = {
             expert_tp=2,
         )
     ),
+    "tasks.critic.update.shard_ranks: does not divide dp 2 x cp 1 = 2 ranks; found 4; allowed: 1, 2": (
+        lambda p: with_task(p, "critic.update", shard_ranks=4)
+    ),
+    "tasks.critic.compute_values.cp: x tp 4 = 8 does not divide the 4 heads and 4 KV heads of "
+    "llama-2-7b, which engine fsdp2 exchanges; found 2": lambda p: with_task(
+        with_task(
+            with_models(p, num_heads=4, num_kv_heads=4),
+            "critic.compute_values",
+            engine="fsdp2",
+            cp=2,
+            dp=1,
+        ),
+        "critic.update",
+        engine="fsdp2",
+        cp=2,
+        dp=1,
+    ),
     "tasks.actor.update.ep: x expert_tp 1 = 16 does not divide tp 4 x cp 1 x dp 2 = 8; found 16": (
         lambda p: with_task(
             with_models(p, **(EXPERTS | {"num_experts": 16})), "actor.update", ep=16, expert_tp=1

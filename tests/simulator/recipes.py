@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role, Workload
 from rlplan.lengths import Lognormal
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.precision import Precision
 
 TABLE = Path(__file__).parent / "nemo_rl_recipes.csv"
 PROMPT_TOKENS = 256
@@ -69,7 +70,7 @@ def read_value(text):
 def job_of(row):
     """Return the resolved job of a recipe."""
     response_tokens = row.total_tokens - PROMPT_TOKENS
-    narrow = {"fp8": "fp8" if row.gpus_per_node == 8 else "mxfp8"}
+    narrow: Precision = "fp8" if row.gpus_per_node == 8 else "mxfp8"
     job = Job(
         name=row.recipe,
         algorithm="grpo",
@@ -91,7 +92,7 @@ def job_of(row):
         rewards=Rewards(function="exact_match", function_seconds_per_sample=0.002),
         hyperparameters=Hyperparameters(kl_coefficient=row.kl),
         precision="fp8" if row.fp8 else "bf16",
-        rollout_precision=narrow.get(row.rollout_precision, "bf16"),
+        rollout_precision=narrow if row.rollout_precision == "fp8" else "bf16",
     )
     return resolve_job(job, TABLE.parent)
 
@@ -115,7 +116,7 @@ def plan_of(row):
         # NeMo-RL's default of expert_tensor_parallel_size.
         "expert_tp": 1 if row.ep > 1 else None,
     }
-    roles = ("actor", "reference") if row.kl else ("actor",)
+    roles: tuple[Role, ...] = ("actor", "reference") if row.kl else ("actor",)
     pools = [ResourcePool(name="train", device=device, gpus=gpus, roles=roles)]
     if apart:
         pools.append(ResourcePool(name="rollout", device=device, gpus=own, roles=("actor",)))
