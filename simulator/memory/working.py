@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 
 from rlplan.model import layer_kinds
-from rlplan.operators import Shard
+from rlplan.operators import Batch, Shard
 from simulator.memory.states import StageStates
 from simulator.model.activations import (
     OFFLOADED,
@@ -16,6 +16,8 @@ from simulator.model.activations import (
     layer_peak_bytes,
     logits_bytes,
 )
+from simulator.model.adapters import sums_bytes
+from simulator.model.operators import layer_operators
 from simulator.placed.columns import Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.workload.shared_prompts import least_shared_tokens
@@ -109,6 +111,7 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
         kept = [layer_activation_bytes(kind, recompute=layout.recompute, **told) for kind in kinds]
         peaks = [layer_peak_bytes(kind, **told) for kind in kinds]
         layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
+        layer += _adapter_sums(placed, sequences, sequences * longest - shared)
         if layout.recompute == OFFLOADED:
             layer += engine.memory.layers_under_way * row
     else:
@@ -120,3 +123,15 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
             model, layout.tp, tokens, shard.value_bytes, engine.memory, backward=placed.trains
         )
     return layer, rows, logits, *kept
+
+
+def _adapter_sums(placed: PlacedTask, sequences: int, tokens: int) -> int:
+    """Return the bytes of what adapters add in the layer where that is most; 0 without any."""
+    if placed.adapter is None:
+        return 0
+    longest, shard = placed.statistics.longest_tokens, placed.shard
+    batch = Batch(sequences=sequences, tokens=tokens, sequence_tokens=longest, head_tokens=0)
+    return max(
+        sums_bytes(layer_operators(kind, shard, batch, placed.adapter), shard.value_bytes)
+        for kind in layer_kinds(placed.model).models
+    )

@@ -1,12 +1,15 @@
 """What low-rank adapters add to a model's layers, and what freezing the model takes out of them."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from rlplan.adapter import Adapter
 from rlplan.operators import Elementwise, Gemm, Operators
 
 # Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
 UNTOUCHED = ("router",)
+
+SUMMED_TENSORS = 2  # an adapter's product, and the same scaled
 
 
 def with_adapters(operators: Operators, adapter: Adapter, value_bytes: int) -> Operators:
@@ -31,6 +34,22 @@ def with_adapters(operators: Operators, adapter: Adapter, value_bytes: int) -> O
                 )
             )
     return tuple(operator for some in found for operator in some)
+
+
+def sums_bytes(operators: Operators, value_bytes: int) -> int:
+    """Return the bytes of what adapters add where a layer with them is widest: products and scaled copies.
+
+    Both lie beside a matrix's own output until they are added to it (PEFT, `peft/tuners/lora/layer.py`,
+    `Linear.forward`).
+
+    Args:
+        operators: Of a layer, as `with_adapters` has them.
+    """
+    widest = 0
+    for own, next_one in pairwise(each for each in operators if isinstance(each, Gemm)):
+        if own.frozen and not next_one.frozen:
+            widest = max(widest, own.m * own.n // own.matrices * own.count)
+    return SUMMED_TENSORS * widest * value_bytes
 
 
 def frozen(operators: Operators) -> Operators:

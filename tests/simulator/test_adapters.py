@@ -165,3 +165,12 @@ def test_an_engine_that_is_cut_otherwise_keeps_frozen_weights_of_its_own():
     whole = moved(job, 2).generate.weight_bytes
     assert extra_weight_bytes(moved(job, 2)) == whole > extra_weight_bytes(moved(FULL, 2))
     assert "weights from host" in dict(transition_cost(moved(job, 2)).parts)
+
+
+def test_a_layer_holds_the_widest_matrixs_product_and_its_scaled_copy_beside_what_it_holds_else():
+    sizes = {"engine": "prime-rl", "zero": 3, "recompute": "full"}
+    job = job_of(algorithm="grpo", prompt_tokens=4096, response_tokens=4096, samples_per_prompt=4)
+    adapted = replace(job, adapters=FrozenDict({"actor": Adapter(targets="feed-forward")}))
+    ours, theirs = (task_memory(placed(each, **sizes)).transient for each in (adapted, job))
+    wider = 2 * 8192 * job.architecture("actor").ffn_size * 2
+    assert ours["activations"] == theirs["activations"] + wider
