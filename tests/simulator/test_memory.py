@@ -84,7 +84,8 @@ def test_mixed_precision_adam_takes_eighteen_bytes_a_parameter():
 def test_zero_stages_shard_states_then_gradients_then_weights():
     parameters = 6_738_415_616
     shares = {
-        zero: memory_of("actor.update", layout("fsdp2", dp=8, zero=zero)) for zero in (0, 1, 2, 3)
+        zero: memory_of("actor.update", layout("torch-3d", dp=8, zero=zero))
+        for zero in (0, 1, 2, 3)
     }
     both = {zero: memory.resident | memory.transient for zero, memory in shares.items()}
     states = [both[zero]["actor optimizer states"] for zero in (0, 1, 2, 3)]
