@@ -37,6 +37,7 @@ class PlugIns(Generic[T]):
         self.package, self.kind = package, kind
         self._path, self._attribute, self._dashes = path, attribute, dashes
         self._loaded: dict[str, T] = {}
+        self._listed: dict[tuple[str, ...], dict[str, str]] = {}
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all files, sorted; none is loaded."""
@@ -64,9 +65,12 @@ class PlugIns(Generic[T]):
         return tuple(self.load(name) for name in self.names())
 
     def _modules(self) -> dict[str, str]:
-        """Return the module of every name."""
-        found = (module.name for module in pkgutil.iter_modules(self._path) if not module.ispkg)
-        return {self._name(module): module for module in found}
+        """Return the module of every name; a folder is listed once."""
+        folders = tuple(self._path)
+        if folders not in self._listed:
+            found = (module.name for module in pkgutil.iter_modules(folders) if not module.ispkg)
+            self._listed[folders] = {self._name(module): module for module in found}
+        return self._listed[folders]
 
     def _name(self, module: str) -> str:
         if not self._dashes:

@@ -142,24 +142,27 @@ class CandidateTable:
     def _promising(
         self, rows: PoolRows, site: Site, cutoff: float
     ) -> Iterator[tuple[Replicas, int, Ints]]:
-        """Yield layouts of generation with rows of one sharding, the lowest bound first."""
-        whole = rows.prepare + rows.train
-        shardings = [
-            (int(sharding), np.flatnonzero(rows.sharding == sharding))
-            for sharding in np.unique(rows.sharding)
-        ]
-        pairs = [
-            (each.bound_seconds + float(whole[places].min()), number, sharding)
-            for number, each in enumerate(self.space.generations.replicas(site))
-            for sharding, places in shardings
-        ]
-        known = dict(shardings)
-        for bound, number, sharding in sorted(pairs):
-            if bound >= cutoff:
-                return
-            replicas = self.space.generations.replicas(site)[number]
-            places = known[sharding]
-            yield replicas, sharding, places[whole[places] + replicas.bound_seconds < cutoff]
+        """Yield layouts of generation with rows of one sharding, the lowest bound first.
+
+        A pair's bound has the cache that the row of the sharding with the fewest residents leaves.
+        """
+        whole, generations = rows.prepare + rows.train, self.space.generations
+        numbers = np.unique(rows.sharding)
+        places = {int(each): np.flatnonzero(rows.sharding == each) for each in numbers}
+        least = np.array([whole[each].min() for each in places.values()])
+        resident = np.array([rows.resident[each].min() for each in places.values()], dtype=float)
+        pairs: list[tuple[float, int, int]] = []
+        for number, each in enumerate(generations.replicas(site)):
+            if each.bound_seconds + least.min(initial=np.inf) >= cutoff:
+                continue
+            bounds = least + generations.bounds_beside(each, resident)
+            chosen = np.flatnonzero(bounds < min(cutoff, np.finfo(float).max))
+            some = zip(bounds[chosen].tolist(), numbers[chosen].tolist(), strict=True)
+            pairs += [(bound, number, sharding) for bound, sharding in some]
+        for _, number, sharding in sorted(pairs):
+            replicas = generations.replicas(site)[number]
+            own = places[sharding]
+            yield replicas, sharding, own[whole[own] + replicas.bound_seconds < cutoff]
 
     def _moves(self, sharding: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
         if self.apart:

@@ -157,6 +157,15 @@ class GenerationTable:
         transition = self._transition("two-copies", train, generate, train_site, site)
         return transition_cost(transition).total.seconds
 
+    def bounds_beside(self, replicas: Replicas, resident_bytes: Floats) -> Floats:
+        """Return bounds on generation beside so many residents; infinite where it cannot run.
+
+        Shape as `resident_bytes`.
+        """
+        cache = self.cache_bytes(replicas, resident_bytes, 0)
+        runs = cache >= replicas.least_bytes
+        return np.where(runs, self.bounds(replicas, cache), np.inf)
+
     def cache_bytes(self, replicas: Replicas, resident_bytes: Floats, extra_bytes: int) -> Floats:
         """Return the cache that residents leave on each GPU, in bytes, as far as it is of use.
 
