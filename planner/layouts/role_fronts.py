@@ -9,7 +9,14 @@ from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.pareto import Rows, front_of_groups
 from planner.layouts.role_options import RoleOption, Tally, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
-from planner.layouts.sizes import Sizes, infer_cut, infer_sizes, lists_copies, train_sizes
+from planner.layouts.sizes import (
+    ExpertPins,
+    Sizes,
+    infer_cut,
+    infer_sizes,
+    lists_copies,
+    train_sizes,
+)
 from rlplan.dataflow import Task
 from rlplan.job import Role
 from rlplan.plan import TaskDraft
@@ -87,10 +94,10 @@ class RoleFront:
         trained = [task for task in self.tasks if task.kind == "train"]
         engine = self.space.facts.engine(self.space.engine_of((trained or self.tasks)[0]))
         if not trained:
-            yield from infer_sizes(self.model, engine, job, *place, self._pinned("expert_tp"))
+            yield from infer_sizes(self.model, engine, job, *place, self._experts)
             return
         infers = len(trained) < len(self.tasks)
-        for sizes in train_sizes(self.model, engine, job, *place, self._pinned("expert_tp")):
+        for sizes in train_sizes(self.model, engine, job, *place, self._experts):
             if not infers or lists_copies(sizes.dp, engine, job, self.site.gpus, trains=False):
                 yield sizes
 
@@ -179,6 +186,11 @@ class RoleFront:
         kept = np.flatnonzero(_kept_rows(columns, draft))
         self.tally.prune("pinned by the user", len(columns) - len(kept))
         return columns.rows(kept), cut[kept]
+
+    @property
+    def _experts(self) -> ExpertPins:
+        """Return what the user says of how experts are cut."""
+        return ExpertPins(self._pinned("ep"), self._pinned("expert_tp"))
 
     def _pinned(self, name: str) -> int | None:
         """Return what is pinned of a number of the role's cut for any of its tasks."""

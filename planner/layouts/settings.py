@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.layouts.sizes import Sizes, infer_cut, lists_copies, powers_of_two, splits
+from planner.layouts.sizes import (
+    ExpertPins,
+    Sizes,
+    infer_cut,
+    lists_copies,
+    powers_of_two,
+    splits,
+)
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
@@ -199,7 +206,9 @@ def generate_layouts(
     if tokens > model.max_positions:
         return
     draft = draft or TaskDraft()
-    for sizes in splits(model, engine, job, gpus, gpus_per_node, draft.expert_tp):
+    for sizes in splits(
+        model, engine, job, gpus, gpus_per_node, ExpertPins(draft.ep, draft.expert_tp)
+    ):
         if not lists_copies(sizes.dp, engine, job, gpus, trains=False):
             continue
         local = rank_sequences(sizes.dp, job.workload, trains=False)

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from planner.placements.allocations import gpus_of
+from profiles.catalog import load_device
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
+from rlplan.parts import num_parameters
+from rlplan.precision import PRECISIONS
 from rlplan.rules.batches import batch_sequences, shares_batch
 from rlplan.rules.engines import engine_runs, largest_size
 from rlplan.rules.layouts import (
@@ -102,15 +106,51 @@ def cp_sizes(engine: EngineSheet, job: Job, gpus: int) -> tuple[int, ...]:
     return (1, *(size for size in powers_of_two(limit)[1:] if gpus % size == 0))
 
 
-def ep_sizes(model: ModelArchitecture, engine: EngineSheet, dp: int) -> tuple[int, ...]:
-    """Return the expert-parallel sizes that divide the experts and the data-parallel ranks."""
+class ExpertPins(NamedTuple):
+    """Hold what the user says of how experts are cut; None leaves it open."""
+
+    ep: int | None = None
+    expert_tp: int | None = None
+
+
+NO_PINS = ExpertPins()
+
+
+def ep_sizes(
+    model: ModelArchitecture, engine: EngineSheet, dp: int, widest: int
+) -> tuple[int, ...]:
+    """Return the expert-parallel sizes that divide the experts and the data-parallel ranks.
+
+    Args:
+        widest: GPUs over which they are spread at most.
+    """
     if not model.num_experts:
         return (1,)
     return tuple(
         size
         for size in divisors(dp)
-        if divides_experts(size, model) and engine_runs(engine, "ep", size)
+        if size <= widest and divides_experts(size, model) and engine_runs(engine, "ep", size)
     )
+
+
+def widest_experts(model: ModelArchitecture, engine: EngineSheet, job: Job) -> int:
+    """Return the GPUs over which a search spreads experts at most.
+
+    A node's where a node holds the model with all its states by itself, since exchanges of tokens across
+    nodes only cost more then; else all that there are.
+    """
+    assert job.precision is not None, "job was not resolved: no precision"
+    sizes = PRECISIONS[job.precision]
+    each = sizes.weight_bytes
+    if engine.role == "train":
+        each += sizes.gradient_bytes + sizes.optimizer_bytes
+    needed = num_parameters(model) * each
+    holding = [
+        group.gpus_per_node
+        for group in job.cluster
+        if needed <= group.gpus_per_node * load_device(group.gpu).memory_bytes
+    ]
+    return max(holding) if len(holding) == len(job.cluster) else job.gpus
 
 
 def expert_sizes(
@@ -143,10 +183,10 @@ def train_sizes(
     job: Job,
     gpus: int,
     gpus_per_node: int,
-    expert_tp: int | None = None,
+    pinned: ExpertPins = NO_PINS,
 ) -> Iterator[Sizes]:
     """Yield the cuts of a trained model of which each copy gets sequences of an update."""
-    for sizes in splits(model, engine, job, gpus, gpus_per_node, expert_tp):
+    for sizes in splits(model, engine, job, gpus, gpus_per_node, pinned):
         if lists_copies(sizes.dp, engine, job, gpus, trains=True):
             sharded = sizes.dp * sizes.cp > 1
             for zero in engine.zero_stages if sharded else engine.zero_stages[:1]:
@@ -159,10 +199,10 @@ def infer_sizes(
     job: Job,
     gpus: int,
     gpus_per_node: int,
-    expert_tp: int | None = None,
+    pinned: ExpertPins = NO_PINS,
 ) -> Iterator[Sizes]:
     """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
-    for sizes in splits(model, engine, job, gpus, gpus_per_node, expert_tp):
+    for sizes in splits(model, engine, job, gpus, gpus_per_node, pinned):
         if lists_copies(sizes.dp, engine, job, gpus, trains=False):
             yield sizes
             if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in engine.zero_stages:
@@ -188,13 +228,14 @@ def splits(
     job: Job,
     gpus: int,
     gpus_per_node: int,
-    expert_tp: int | None = None,
+    pinned: ExpertPins = NO_PINS,
 ) -> Iterator[Sizes]:
     """Yield all cuts of a model over a pool that its heads, layers and experts allow.
 
     Args:
-        expert_tp: The only one that experts may be cut over apart from all else, if the user says it.
+        pinned: What the user says of how experts are cut.
     """
+    widest = job.gpus if pinned.ep or not model.num_experts else widest_experts(model, engine, job)
     for tp in tp_sizes(model, engine, gpus, gpus_per_node):
         for cp in cp_sizes(engine, job, gpus // tp):
             heads = divides_heads(tp * cp, model, replicated=True)
@@ -204,9 +245,9 @@ def splits(
             stages = pp_sizes(model, engine, gpus // (tp * cp)) if tp <= gpus_per_node else (1,)
             for pp in stages:
                 dp = gpus // (tp * cp * pp)
-                for ep in ep_sizes(model, engine, dp):
+                for ep in ep_sizes(model, engine, dp, widest):
                     yield Sizes(tp, pp, dp, cp=cp, ep=ep)
-                for ep, width in expert_sizes(model, engine, tp, cp * dp, expert_tp):
+                for ep, width in expert_sizes(model, engine, tp, cp * dp, pinned.expert_tp):
                     yield Sizes(tp, pp, dp, cp=cp, ep=ep, expert_tp=width)
 
 
