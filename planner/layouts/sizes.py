@@ -91,8 +91,8 @@ def pp_sizes(model: ModelArchitecture, engine: EngineSheet, gpus: int) -> tuple[
 
 
 def nearly_equal(stages: int, layers: int) -> bool:
-    """Tell whether the fullest of so many stages has hardly more layers than the mean."""
-    return -(-layers // stages) * stages <= LARGEST_STAGE * layers
+    """Tell whether each of so many stages has a layer, and the fullest hardly more than the mean."""
+    return stages <= layers and -(-layers // stages) * stages <= LARGEST_STAGE * layers
 
 
 def _is_power(size: int) -> bool:

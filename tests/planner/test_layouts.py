@@ -1,10 +1,17 @@
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import LARGEST_STAGE, infer_sizes, powers_of_two, train_sizes
+from planner.layouts.sizes import (
+    LARGEST_STAGE,
+    infer_sizes,
+    nearly_equal,
+    powers_of_two,
+    train_sizes,
+)
 from profiles.catalog import load_engine
 from rlplan.algorithms import load_algorithm
 from rlplan.rules.layouts import divisors
@@ -85,3 +92,8 @@ def test_divisors_and_powers_of_two():
     assert divisors(12) == (1, 2, 3, 4, 6, 12)
     assert powers_of_two(12) == (1, 2, 4, 8, 12)
     assert powers_of_two(1) == (1,)
+
+
+@pytest.mark.parametrize(("stages", "near"), [(8, True), (32, True), (64, False), (128, False)])
+def test_no_stage_of_61_layers_is_without_one(stages, near):
+    assert nearly_equal(stages, 61) is near
