@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pool_rows import roles_of
+from planner.layouts.sizes import why_no_cut
 from planner.placements.allocations import Share, devices_of, gpus_of
 from planner.placements.partitions import ColocatedSet, Placement
+from rlplan.job import Role
 from rlplan.units import show_bytes
 from simulator.placed.site import Site
 
@@ -53,6 +55,10 @@ def infeasibility_reason(placement: Placement, space: Space) -> str:
             shares = zip(choices, found, strict=True)
             return max((some[share] for some, share in shares), key=_overflow).words
     gpus = space.job.gpus
+    for members, some in zip(placement, choices, strict=True):
+        open_shares = space.open_shares(members)
+        if not some and open_shares:
+            return pool_infeasibility_reason(members, space.site(open_shares[-1]), space)
     if gpus < len(placement):
         return f"{len(placement)} pools are more than the cluster's {gpus} GPUs"
     return f"the cluster's {gpus} GPUs cannot be divided so that every batch and head divides"
@@ -64,8 +70,25 @@ def pool_infeasibility_reason(members: ColocatedSet, site: Site, space: Space) -
     if shortage is None:
         options = space.options
         stuck = [role for role in roles_of(members) if options.least_bytes(role, site) is None]
-        return f"{', '.join(stuck)} cannot be laid out on {site.gpus} x {site.device}"
+        words = f"{', '.join(stuck)} cannot be laid out on {site.gpus} x {site.device}"
+        return f"{words}: {_why_no_cut(stuck[0], site, space)}" if stuck else words
     return shortage.words
+
+
+def _why_no_cut(role: Role, site: Site, space: Space) -> str:
+    layouts = space.options.space
+    own = [task for task in layouts.tasks if task.role == role and not task.generates]
+    trains = any(task.trains for task in own)
+    task = next(task for task in own if task.trains == trains)
+    return why_no_cut(
+        layouts.job.architecture(role),
+        layouts.facts.engine(layouts.engine_of(task)),
+        layouts.job,
+        site.gpus,
+        site.gpus_per_node,
+        layouts.asked(own),
+        trains=trains,
+    )
 
 
 def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShortage | None:

@@ -90,10 +90,13 @@ class Space:
         """Return the tables of costs, which searches of one job share whatever they minimise."""
         usable = usable_fraction(self.specs)
         job = replace(self.job, objective="throughput", specs=NO_SPECS)
-        key = (id(self.facts), job, FrozenDict(self.drafts), usable, self.transition)
+        asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus)
+        key = (id(self.facts), job, usable, asked)
         if key not in _remembered:
             algorithm = load_algorithm(job.algorithm)
-            layouts = LayoutSpace(job, algorithm, self.tasks, self.facts, self.drafts, usable)
+            layouts = LayoutSpace(
+                job, algorithm, self.tasks, self.facts, self.drafts, usable, self.pinned.pool_gpus
+            )
             options = OptionTable(layouts)
             generations = GenerationTable(options, self.transition)
             _remembered[key] = Tables(self.facts, options, PoolTable(options), generations)

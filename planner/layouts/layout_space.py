@@ -1,9 +1,10 @@
 """The layouts that a job's tasks may have: its engines, what the user pinned, the memory that plans may fill."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from planner.layouts.settings import generate_layouts
+from planner.layouts.sizes import Asked
 from profiles.facts import Facts
 from rlplan.dataflow import Algorithm, Task
 from rlplan.job import Job, Role
@@ -18,6 +19,7 @@ class LayoutSpace:
     Attributes:
         drafts: Parts of tasks' layouts that the user pinned.
         usable_fraction: Share of every GPU's memory that plans may fill.
+        pinned_pools: GPUs of pools that the user pinned.
     """
 
     job: Job
@@ -26,6 +28,7 @@ class LayoutSpace:
     facts: Facts
     drafts: Mapping[str, TaskDraft]
     usable_fraction: float = 1.0
+    pinned_pools: frozenset[int] = frozenset()
 
     def capacity_bytes(self, site: Site) -> int:
         """Return the bytes of one GPU of a site that a plan may fill."""
@@ -41,6 +44,15 @@ class LayoutSpace:
         assert name is not None, "a resolved job names its engines"
         return name
 
+    def asked(self, tasks: Sequence[Task]) -> Asked:
+        """Return what is pinned of the cut of tasks that share one: the first that says a size."""
+        drafts = [self.drafts[task.name] for task in tasks if task.name in self.drafts]
+        sizes = TaskDraft()
+        for draft in reversed(drafts):
+            said = ((name, getattr(draft, name)) for name in TaskDraft.__dataclass_fields__)
+            sizes = replace(sizes, **{name: value for name, value in said if value is not None})
+        return Asked(sizes, self.pinned_pools)
+
     def generate_task(self, role: Role = "actor") -> Task:
         """Return the task in which a role generates."""
         return next(task for task in self.tasks if task.kind == "generate" and task.role == role)
@@ -52,7 +64,9 @@ class LayoutSpace:
         engine = self.facts.engine(self.engine_of(task))
         draft = self.drafts.get(task.name)
         every = list(
-            generate_layouts(model, engine, self.job, site.gpus, site.gpus_per_node, draft)
+            generate_layouts(
+                model, engine, self.job, site.gpus, site.gpus_per_node, self.asked([task])
+            )
         )
         kept = [layout for layout in every if _keeps(layout, draft)]
         return kept, len(every) - len(kept)

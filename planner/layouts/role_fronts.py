@@ -10,7 +10,6 @@ from planner.layouts.pareto import Rows, front_of_groups
 from planner.layouts.role_options import RoleOption, Tally, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
 from planner.layouts.sizes import (
-    ExpertPins,
     Sizes,
     infer_cut,
     infer_sizes,
@@ -70,6 +69,7 @@ class RoleFront:
         self.generates = any(task.kind == "generate" for task in own)
         self.trains = any(task.kind == "train" for task in own)
         self.model = space.job.architecture(role)
+        self.asked = space.asked(self.tasks)
         self.cuts = list(self._cuts()) if self.tasks else []
 
     def options(self) -> list[RoleOption]:
@@ -94,11 +94,13 @@ class RoleFront:
         trained = [task for task in self.tasks if task.kind == "train"]
         engine = self.space.facts.engine(self.space.engine_of((trained or self.tasks)[0]))
         if not trained:
-            yield from infer_sizes(self.model, engine, job, *place, self._experts)
+            yield from infer_sizes(self.model, engine, job, *place, self.asked)
             return
         infers = len(trained) < len(self.tasks)
-        for sizes in train_sizes(self.model, engine, job, *place, self._experts):
-            if not infers or lists_copies(sizes.dp, engine, job, self.site.gpus, trains=False):
+        for sizes in train_sizes(self.model, engine, job, *place, self.asked):
+            if not infers or lists_copies(
+                sizes.dp, engine, job, self.site.gpus, self.asked, trains=False
+            ):
                 yield sizes
 
     def _joined(
@@ -166,6 +168,7 @@ class RoleFront:
         """Return a task's layouts in every cut, with the place of the cut."""
         space, draft = self.space, self.space.drafts.get(task.name)
         engine = space.facts.engine(space.engine_of(task))
+        pinned = self.asked.sizes
         groups: list[tuple[Sizes, tuple[Setting, ...]]] = []
         for sizes in self.cuts:
             if task.kind == "train":
@@ -177,8 +180,8 @@ class RoleFront:
         columns = columns_for(
             engine,
             groups,
-            (self._pinned("first_stage_layers") or 0, self._pinned("last_stage_layers") or 0),
-            self._pinned("shard_ranks") or 0,
+            (pinned.first_stage_layers or 0, pinned.last_stage_layers or 0),
+            pinned.shard_ranks or 0,
         )
         cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
         if draft is None:
@@ -186,17 +189,6 @@ class RoleFront:
         kept = np.flatnonzero(_kept_rows(columns, draft))
         self.tally.prune("pinned by the user", len(columns) - len(kept))
         return columns.rows(kept), cut[kept]
-
-    @property
-    def _experts(self) -> ExpertPins:
-        """Return what the user says of how experts are cut."""
-        return ExpertPins(self._pinned("ep"), self._pinned("expert_tp"))
-
-    def _pinned(self, name: str) -> int | None:
-        """Return what is pinned of a number of the role's cut for any of its tasks."""
-        drafts = (self.space.drafts.get(task.name) for task in self.tasks)
-        values = (getattr(draft, name) for draft in drafts if draft is not None)
-        return next((value for value in values if value is not None), None)
 
     def _sharding_numbers(self, chosen: Joint) -> Ints:
         """Return equal numbers for options of one sharding; one number for roles that do not generate."""

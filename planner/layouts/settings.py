@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.layouts.sizes import (
-    ExpertPins,
+    NOTHING_ASKED,
+    Asked,
     Sizes,
     infer_cut,
     lists_copies,
@@ -199,17 +200,15 @@ def generate_layouts(
     job: Job,
     gpus: int,
     gpus_per_node: int,
-    draft: TaskDraft | None = None,
+    asked: Asked = NOTHING_ASKED,
 ) -> Iterator[TaskPlan]:
     """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
     tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
     if tokens > model.max_positions:
         return
-    draft = draft or TaskDraft()
-    for sizes in splits(
-        model, engine, job, gpus, gpus_per_node, ExpertPins(draft.ep, draft.expert_tp)
-    ):
-        if not lists_copies(sizes.dp, engine, job, gpus, trains=False):
+    draft = asked.sizes
+    for sizes in splits(model, engine, job, gpus, gpus_per_node, asked):
+        if not lists_copies(sizes.dp, engine, job, gpus, asked, trains=False):
             continue
         local = rank_sequences(sizes.dp, job.workload, trains=False)
         for running in (

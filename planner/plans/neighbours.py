@@ -5,7 +5,7 @@ from random import Random
 from typing import Final
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import Sizes, infer_sizes, lists_copies, train_sizes
+from planner.layouts.sizes import NOTHING_ASKED, Sizes, infer_sizes, lists_copies, train_sizes
 from planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
 from planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
 from planner.plans.assembly import assemble
@@ -241,7 +241,7 @@ class Walk:
             cut
             for cut in cuts
             if "infer" not in kinds
-            or lists_copies(cut.dp, engine, self.job, site.gpus, trains=False)
+            or lists_copies(cut.dp, engine, self.job, site.gpus, NOTHING_ASKED, trains=False)
         ]
 
 

@@ -44,6 +44,11 @@ class Pinned:
     mode: Mode | None = None
     transition: TransitionName | None = None
 
+    @property
+    def pool_gpus(self) -> frozenset[int]:
+        """Return the numbers of GPUs that are pinned of any pool."""
+        return frozenset(pool.gpus for pool in self.pools if pool.gpus is not None)
+
     def allows(self, placement: Placement) -> bool:
         """Tell whether a placement has the pinned sets, and generates where it is pinned to."""
         if any(pool.members not in placement for pool in self.pools):

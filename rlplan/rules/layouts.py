@@ -215,7 +215,7 @@ def sizes_cover_the_pool(sizes: dict[str, int], pool: Pool) -> Problem | None:
     if len(sizes) == len(SIZES):
         problem = f"{words} covers {covered} GPUs, but pool {pool.name} has {pool.gpus}"
     else:
-        problem = f"{words} does not divide the {pool.gpus} GPUs of pool {pool.name}"
+        problem = f"{words} = {covered} does not divide the {pool.gpus} GPUs of pool {pool.name}"
     return Problem("", problem)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import infer_sizes, lists_copies, train_sizes
+from planner.layouts.sizes import NOTHING_ASKED, infer_sizes, lists_copies, train_sizes
 from planner.placements.allocations import allocations, sites_for
 from planner.placements.partitions import GENERATION, all_placements
 from planner.plans.assembly import Choice, plan_of
@@ -104,7 +104,9 @@ def _unit_layouts(own, site, job, facts):
     else:
         sizes = infer_sizes(model, train, job, *place)
     for size in sizes:
-        if "infer" in kinds and not lists_copies(size.dp, train, job, site.gpus, trains=False):
+        if "infer" in kinds and not lists_copies(
+            size.dp, train, job, site.gpus, NOTHING_ASKED, trains=False
+        ):
             continue
         of_task = {
             "train": lambda size=size: train_layouts(size, train, job, model),

@@ -7,14 +7,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from planner.requests.drafts import pinned_parts
 from planner.search import search
 from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import load_facts
+from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan.layout import layers_of_stages
 from rlplan.operators import Attention, Batch, Collective, Shard
 from rlplan.parts import expert_parameters, layer_parameters, num_parameters
+from rlplan.plan import PlanDraft, PoolDraft, TaskDraft
 from rlplan.rules import check_plan, refusals
 from simulator.model.operators import layer_operators
 from simulator.placed.plan import PlacedPlan
@@ -202,3 +205,22 @@ def test_ulysses_exchanges_heads_where_a_gather_exchanges_keys_and_values():
     assert found["ulysses"][0] == 4 * bytes_of_heads / 8
     assert found["ulysses"][1].q_heads == 4
     assert found["ulysses"][1].query_tokens == 65536
+
+
+def test_what_is_pinned_is_searched_whatever_a_search_lists():
+    job = grpo("qwen2.5-0.5b", 4, prompts=64, samples_per_prompt=8, updates=1)
+    pool = PoolDraft(roles=("actor", "reference"), gpus=24)
+    cut = TaskDraft(pp=3, last_stage_layers=6)
+    draft = PlanDraft(job="", pools=(pool,), tasks=FrozenDict({"actor.update": cut}))
+    best = search(job, load_facts(job), pinned=pinned_parts(draft, job)).plans[0]
+    update = best.plan.tasks["actor.update"]
+    assert (update.gpus, update.pp, update.last_stage_layers) == (24, 3, 6)
+
+
+def test_a_pool_of_more_gpus_than_sequences_says_both_numbers():
+    job = grpo("qwen2.5-7b", 4, prompts=1, samples_per_prompt=2, updates=1)
+    job = replace(job, engines=replace(job.engines, train="fsdp2"))
+    draft = PlanDraft(job="", pools=(PoolDraft(roles=("actor", "reference"), gpus=24),))
+    words = "actor, reference cannot be laid out on 24 x h100-80gb-sxm: dp is at least 6, and it has 2 sequences"
+    with pytest.raises(InfeasibleError, match=words):
+        search(job, load_facts(job), pinned=pinned_parts(draft, job))
