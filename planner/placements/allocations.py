@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
+from rlplan.rules.layouts import divisors
 from simulator.placed.site import Site, site_at
 
 
@@ -36,10 +37,15 @@ def gpus_of(job: Job) -> tuple[int, ...]:
 
 
 def pool_sizes(group: NodeGroup) -> tuple[int, ...]:
-    """Return the sizes that a pool may have: divisors of a node, and whole nodes."""
-    inside = [size for size in range(1, group.gpus_per_node + 1) if group.gpus_per_node % size == 0]
-    whole = range(2, group.nodes + 1)
-    return tuple(sorted({*inside, *(nodes * group.gpus_per_node for nodes in whole)}))
+    """Return the sizes that a pool may have: divisors of a node, and whole nodes.
+
+    Where a link joins several nodes, a pool of more nodes than it joins has whole domains of it.
+    """
+    inside = divisors(group.gpus_per_node)
+    joined = range(group.gpus_per_node, group.linked_gpus + 1, group.gpus_per_node)
+    domains = range(2 * group.linked_gpus, group.gpus + 1, group.linked_gpus)
+    sizes = {*inside, *joined, *domains, group.gpus}
+    return tuple(sorted(size for size in sizes if size <= group.gpus))
 
 
 def shares_of(job: Job) -> tuple[Share, ...]:

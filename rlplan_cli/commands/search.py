@@ -177,6 +177,8 @@ def _print_front(found: Frontier) -> None:
         f"{len(found.points)} plans of the front, from {found.searches} searches in "
         f"{show_seconds(found.search_seconds)}"
     )
+    for assumption in found.points[0].candidate.forecast.assumptions:
+        say(f"assumed: {assumption}")
 
 
 def _shown_as(found: Frontier) -> dict[str, ShownAs]:
