@@ -125,6 +125,7 @@ class GenerationTable:
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
         self._moves: dict[tuple[WeightSharding, tuple[int | None, ...], Site], list[Move]] = {}
+        self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
         self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
 
@@ -141,7 +142,10 @@ class GenerationTable:
         cut = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp)
         key = (sharding_of(train), cut, replicas.site)
         if key not in self._moves:
-            names = transitions(train, layout)
+            cuts = (train.tp, train.pp, layout.tp, layout.pp)
+            if cuts not in self._transitions:  # found by looking into a folder
+                self._transitions[cuts] = transitions(train, layout)
+            names = self._transitions[cuts]
             if self.transition is not None:
                 names = tuple(name for name in names if name == self.transition)
             found = [self._move(name, train, layout, replicas.site) for name in names]

@@ -4,6 +4,7 @@ A model's layer is one part that attends and one feed-forward part between norms
 its architecture name the files. A part knows no price and no layout beyond its shard.
 """
 
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from rlplan.model import NO_PART, Head, ModelArchitecture, layer_kinds
@@ -105,6 +106,7 @@ def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     return sum(part.expert_parameters(model, tp, ep) for part in parts_of(model))
 
 
+@lru_cache(maxsize=1024)
 def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:
     """Return all parameters of a model with a language-model or a scalar head."""
     kinds = layer_kinds(model)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,12 @@ def test_pools_are_divisors_of_a_node_or_whole_nodes():
         24,
         32,
     )
+
+
+def test_pools_are_nodes_of_one_nvlink_domain_or_whole_domains():
+    group = NodeGroup(gpu="gb200", gpus_per_node=4, nodes=12, nvlink_domain_gpus=16)
+    assert pool_sizes(group) == (1, 2, 4, 8, 12, 16, 32, 48)
+    assert pool_sizes(replace(group, nodes=11)) == (1, 2, 4, 8, 12, 16, 32, 44)
 
 
 def test_two_sets_on_two_devices_get_one_each():
