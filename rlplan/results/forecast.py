@@ -17,6 +17,8 @@ class MemoryForecast:
         gpu_peak_bytes: The peak; the sum of `terms`.
         terms: Bytes by term at the moment of the peak, such as `actor weights`, `activations`.
         peak_task: The task during which the peak occurs.
+        host_terms: Bytes of host memory that the pool keeps for one GPU, by term.
+        host_capacity_bytes: A GPU's share of its node's host memory; 0 where it is not known.
     """
 
     pool: str
@@ -24,11 +26,28 @@ class MemoryForecast:
     capacity_bytes: int
     terms: FrozenDict[str, int]
     peak_task: str
+    host_terms: FrozenDict[str, int] = FrozenDict()
+    host_capacity_bytes: int = 0
 
     @property
     def fits(self) -> bool:
+        """Tell whether the peaks are within the capacities of device and host."""
+        return self.fits_device and self.fits_host
+
+    @property
+    def fits_device(self) -> bool:
         """Tell whether the peak is within the device's capacity."""
         return self.gpu_peak_bytes <= self.capacity_bytes
+
+    @property
+    def host_peak_bytes(self) -> int:
+        """Return the bytes of host memory that the pool keeps for one GPU."""
+        return sum(self.host_terms.values())
+
+    @property
+    def fits_host(self) -> bool:
+        """Tell whether a GPU's share of host memory is large enough, as far as it is known."""
+        return not self.host_capacity_bytes or self.host_peak_bytes <= self.host_capacity_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

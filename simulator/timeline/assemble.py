@@ -135,7 +135,16 @@ def pool_loads(
 
 
 def memory_shortage(pool: ResourcePool, memory: MemoryForecast) -> str:
-    """Say which GPU of a pool is short of memory, in which task, by how much, and the largest term."""
+    """Say which GPU, or which host, of a pool is short of memory, by how much, and the largest term."""
+    if memory.fits_device:
+        term, term_bytes = max(memory.host_terms.items(), key=lambda item: (item[1], item[0]))
+        over = memory.host_peak_bytes - memory.host_capacity_bytes
+        return (
+            f"pool {pool.name} ({pool.gpus} x {pool.device}): what it off-loads takes "
+            f"{show_bytes(memory.host_peak_bytes)} of the {show_bytes(memory.host_capacity_bytes)} of "
+            f"host memory that a GPU's share of its node is, {show_bytes(over)} too many; largest "
+            f"term: {term}, {show_bytes(term_bytes)}"
+        )
     term, term_bytes = max(memory.terms.items(), key=lambda item: (item[1], item[0]))
     return (
         f"pool {pool.name} ({pool.gpus} x {pool.device}): its fullest GPU needs "

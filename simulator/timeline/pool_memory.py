@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
+from simulator.memory.host_memory import host_capacity_bytes, host_terms
 from simulator.memory.task_memory import (
     KV_CACHE,
     Terms,
@@ -52,12 +53,18 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
         moments |= _generation_moments(placed, task, resident)
     name = max(moments, key=lambda moment: sum(moments[moment].values())) if moments else ""
     terms = {term: size for term, size in (resident | moments.get(name, {})).items() if size}
+    sheet = placed.facts.device(pool.device).sheet
+    away = residents(FrozenDict(host_terms(task, memory)) for task, memory in memories)
     return MemoryForecast(
         pool=pool.name,
         gpu_peak_bytes=sum(terms.values()),
-        capacity_bytes=placed.facts.device(pool.device).sheet.memory_bytes,
+        capacity_bytes=sheet.memory_bytes,
         terms=FrozenDict(terms),
         peak_task=name,
+        host_terms=FrozenDict({term: size for term, size in away.items() if size}),
+        host_capacity_bytes=(
+            0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device)
+        ),
     )
 
 
