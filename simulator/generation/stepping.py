@@ -7,14 +7,14 @@ the device's operators into its own kernels.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
-from rlplan.model import ModelArchitecture, layer_kinds
+from rlplan.model import NO_PART, ModelArchitecture, layer_kinds
 from rlplan.operators import Attention, Batch, Collective, Operator, Operators, Scan
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from simulator.costs.pricing import Setting, in_wide_format, price
@@ -140,11 +140,16 @@ class EngineSteps:
     @cached_property
     def dense_layers(self) -> tuple[tuple[ModelArchitecture, int], ...]:
         """Return the kinds that differ in more than how far they attend, with their layers of that stage."""
-        found: dict[ModelArchitecture, int] = {}
-        for kind, count in self.stage_layers:
-            whole = kind if kind.window is None else replace(kind, window=None)
-            found[whole] = found.get(whole, 0) + count
-        return tuple(found.items())
+        return _merged(
+            (kind, replace(kind, window=None), count) for kind, count in self.stage_layers
+        )
+
+    @cached_property
+    def attending_layers(self) -> tuple[tuple[ModelArchitecture, int], ...]:
+        """Return the kinds that differ in how they attend, with their layers of that stage."""
+        return _merged(
+            (kind, replace(kind, feed_forward=NO_PART), count) for kind, count in self.stage_layers
+        )
 
     def dense(self, tokens: int) -> Estimate:
         """Return what everything but attention and output head takes for so many tokens."""
@@ -196,8 +201,8 @@ class EngineSteps:
         return self._layers(lambda kind: self._attention(kind, count, tokens, seen))
 
     def _layers(self, cost: Callable[[ModelArchitecture], Estimate]) -> Estimate:
-        """Return what all layers of a stage take, told what one of each kind does."""
-        return total(cost(kind) * count for kind, count in self.stage_layers if count)
+        """Return what attention takes in all layers of a stage, told what it does in one of each kind."""
+        return total(cost(kind) * count for kind, count in self.attending_layers if count)
 
     @cached_property
     def launch_seconds(self) -> float:
@@ -257,6 +262,22 @@ class EngineSteps:
         least = self.setting.collective("all_reduce", NEXT_TO_NO_BYTES, shard.tp, 1)
         moving = max(0.0, whole.seconds - least.seconds)
         return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
+
+
+def _merged(
+    layers: Iterable[tuple[ModelArchitecture, ModelArchitecture, int]],
+) -> tuple[tuple[ModelArchitecture, int], ...]:
+    """Return one kind for all that are alike in what matters, with the layers of all of them.
+
+    Args:
+        layers: A kind, what matters of it, and how many layers are of it.
+    """
+    first: dict[ModelArchitecture, ModelArchitecture] = {}
+    counts: dict[ModelArchitecture, int] = {}
+    for kind, matters, count in layers:
+        first.setdefault(matters, kind)
+        counts[matters] = counts.get(matters, 0) + count
+    return tuple((first[matters], count) for matters, count in counts.items())
 
 
 def engine_steps(replica: ReplicaSetting) -> EngineSteps:
