@@ -176,7 +176,7 @@ DRAFTS = [
     draft("tasks", "actor.update", to={"tp": 3}, name="impossible TP in a partial plan", said=("tasks.actor.update.tp", "found 3")),
     draft("tasks", "actor.update", to={"pool": "p9"}, name="unknown pool in a partial plan", said=("tasks.actor.update.pool", "'p9'", "p0")),
     draft("tasks", "actor.update", to={"engine": "vllm"}, name="engine of another kind in a partial plan", said=("tasks.actor.update.engine", "'vllm'")),
-    draft("tasks", "actor.update", to={"micro_batch": 5}, name="micro-batch that no layout has", said=("tasks.actor.update.micro_batch", "found 5", "divisor of 8")),
+    draft("tasks", "actor.update", to={"first_stage_layers": 2, "pp": 1}, name="first stage without a pipeline", said=("tasks.actor.update.first_stage_layers", "pipeline", "found 2")),
     draft("pools", 0, "roles", to=["actor", "critic", "reward"], name="partial plan without a role", said=("pools", "reference")),
     draft("pools", 0, "gpus", to=5, name="partial plan with too many GPUs", said=("pools.0.gpus", "at most 2")),
 ]  # fmt: skip
