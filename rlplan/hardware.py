@@ -146,6 +146,8 @@ class TrainerMemory:
     Attributes:
         fp32_weights: Whether weights are kept and stepped in fp32, without another master copy, and
             gathered in the format of the products.
+        root_stays_whole: Whether embedding and head, in the module that wraps the layers, stay gathered
+            until its backward pass is done, and so do their gradients.
         logit_copies: Tensors of the logits' size, in the format of the products, that are alive at a
             time in the loss and its gradient.
         fp32_logit_copies: The same in fp32.
@@ -157,6 +159,7 @@ class TrainerMemory:
     """
 
     fp32_weights: bool = False
+    root_stays_whole: bool = False
     logit_copies: AtLeastOne = 1
     fp32_logit_copies: AtLeastOne = 2
     head_entries: NonNegativeInt = 0

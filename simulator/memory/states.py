@@ -59,12 +59,13 @@ class StageStates:
         return np.where(columns.zero == FULLY_SHARDED, sharded, whole_bytes)
 
     def gathered(self, table: PlacedTasks) -> Ints:
-        """Return the bytes of what lies there whole for a while: some layers, embedding and head.
+        """Return the bytes of what lies there whole for a while: some layers, and FSDP's embedding and head.
 
         The module that wraps the layers holds embedding and head, which stay gathered until its own
         backward pass is done (PyTorch, torch.distributed.fsdp, `fully_shard` of a root module).
         """
-        held = GATHERED_LAYERS * self.layer + self.ends
+        ends = self.ends if table.any.engine.memory.root_stays_whole else 0
+        held = GATHERED_LAYERS * self.layer + ends
         return np.where(gathers_weights(table), held * table.any.formats.weight_bytes, 0)
 
     def quantised(self, table: PlacedTasks) -> Ints:
@@ -86,8 +87,10 @@ class StageStates:
         they are reduced.
         """
         formats, columns = table.any.formats, table.columns
-        copy = self.trained_layer * table.any.stored.gradient_bytes
-        held = (self.trained_layer + self.trained_ends) * formats.weight_bytes + copy
+        wire_bytes = table.any.engine.kernels.gradient_wire_bytes
+        copy = self.trained_layer * (wire_bytes or table.any.stored.gradient_bytes)
+        ends = self.trained_ends if table.any.engine.memory.root_stays_whole else 0
+        held = (self.trained_layer + ends) * formats.weight_bytes + copy
         reduces = (columns.zero >= GRADIENTS_SHARDED) & (
             (columns.state_ranks > 1) | table.any.engine.memory.fp32_weights
         )
