@@ -30,7 +30,7 @@ def starter_job(algorithm: str, model: str, gpu: str, gpus: int, folder: Path) -
     small = sheet.kind == "cpu"
     group = chosen.groups
     job = Job(
-        name=f"{algorithm}-{Path(model).stem}",
+        name=f"{algorithm}-{Path(model).name.removesuffix('.json')}",
         algorithm=algorithm,
         models=FrozenDict(dict.fromkeys(roles, model)),
         workload=Workload(
