@@ -130,12 +130,15 @@ def kept_bytes(
     own = q_heads(model, shard.tp)
     heads = 2 * own + 2 * kv_heads(model, shard.tp)  # q, k, v and the output
     kept = spread_tokens * heads * model.head_dim * shard.value_bytes
-    if fused_attention:
-        return kept + spread_tokens * own * FP32_BYTES
-    if keeps_products:
-        seen = min(sequence_tokens, model.window or sequence_tokens)
-        return kept + spread_tokens * seen * own * shard.value_bytes
+    seen = min(sequence_tokens, model.window or sequence_tokens)
+    if fused_attention or keeps_products:
+        kept += spread_tokens * own * score_bytes(shard, seen, fused=fused_attention)
     return kept
+
+
+def score_bytes(shard: Shard, seen_tokens: int, *, fused: bool) -> int:
+    """Return the bytes that a query and head keep: one fp32 statistic of a fused kernel, or all scores."""
+    return FP32_BYTES if fused else seen_tokens * shard.value_bytes
 
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:

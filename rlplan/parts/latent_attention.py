@@ -7,7 +7,6 @@ queries and to the outputs and attends over the compressed vectors themselves (s
 
 from rlplan.model import LatentAttention, ModelArchitecture
 from rlplan.operators import (
-    FP32_BYTES,
     Attention,
     Batch,
     Collective,
@@ -17,6 +16,7 @@ from rlplan.operators import (
     Operators,
     Shard,
 )
+from rlplan.parts.grouped_attention import q_heads, score_bytes
 
 
 def sizes_of(model: ModelArchitecture) -> LatentAttention:
@@ -25,15 +25,10 @@ def sizes_of(model: ModelArchitecture) -> LatentAttention:
     return model.latent
 
 
-def heads_of(model: ModelArchitecture, tp: int) -> int:
-    """Return the heads on one device."""
-    return max(1, model.num_heads // tp)
-
-
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters on one device: what is made for heads is split, what compresses is copied."""
     del ep
-    sizes, heads, hidden = sizes_of(model), heads_of(model, tp), model.hidden_size
+    sizes, heads, hidden = sizes_of(model), q_heads(model, tp), model.hidden_size
     queries = heads * (sizes.nope_dim + sizes.rope_dim)
     count = hidden * queries
     if sizes.query_rank:
@@ -51,7 +46,7 @@ def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return compression, projections, rotary embedding, attention and output."""
-    sizes, heads = sizes_of(model), heads_of(model, shard.tp)
+    sizes, heads = sizes_of(model), q_heads(model, shard.tp)
     compressed, turned = sizes.kv_rank + sizes.rope_dim, heads * sizes.rope_dim + sizes.rope_dim
     queries = heads * (sizes.nope_dim + sizes.rope_dim)
     query = -(-batch.sequence_tokens // shard.cp)
@@ -91,7 +86,7 @@ def core(
 
     An `Attention` has as many multiplications for keys as for values: its head size is the mean of both.
     """
-    sizes, heads = sizes_of(model), heads_of(model, tp)
+    sizes, heads = sizes_of(model), q_heads(model, tp)
     if query_tokens == 1:
         # All heads read one vector of kv_rank + rope_dim values once, as key and, without the last, as value:
         # one KV head of half its size, and so many query heads that the multiplications are those of all heads.
@@ -115,14 +110,12 @@ def kept_bytes(
     keeps_products: bool,
 ) -> int:
     """Return the bytes of compressed vectors, queries, keys, values, output, and a statistic or the scores."""
-    sizes, own = sizes_of(model), heads_of(model, shard.tp)
+    sizes, own = sizes_of(model), q_heads(model, shard.tp)
     compressed = tokens * ((sizes.query_rank or 0) + sizes.kv_rank + sizes.rope_dim)
     each = 2 * (sizes.nope_dim + sizes.rope_dim) + 2 * sizes.value_dim
     kept = (compressed + spread_tokens * own * each) * shard.value_bytes
-    if fused_attention:
-        return kept + spread_tokens * own * FP32_BYTES
-    if keeps_products:
-        return kept + spread_tokens * sequence_tokens * own * shard.value_bytes
+    if fused_attention or keeps_products:
+        kept += spread_tokens * own * score_bytes(shard, sequence_tokens, fused=fused_attention)
     return kept
 
 

@@ -5,7 +5,7 @@ A GPU's share of its node's memory is what the node has, divided by its GPUs.
 
 from rlplan.job import Job
 from simulator.memory.task_memory import TaskMemory, Terms, weights_term
-from simulator.model.activations import OFFLOADED
+from simulator.model.activations import OFFLOADED, layer_activation_bytes
 from simulator.placed.task import PlacedTask
 
 
@@ -24,12 +24,15 @@ def host_terms(placed: PlacedTask, memory: TaskMemory) -> Terms:
 def _inputs_bytes(placed: PlacedTask) -> int:
     """Return the bytes of the inputs of a stage's layers of one micro-batch."""
     layout, model = placed.layout, placed.model
-    sequences = min(layout.micro_batch, placed.local)
-    tokens = -(-sequences * placed.statistics.longest_tokens // layout.cp)
-    row = tokens * model.hidden_size * placed.shard.value_bytes
-    if placed.shard.splits_sequence:
-        row //= layout.tp
-    return row * -(-model.num_layers // layout.pp)
+    inputs = layer_activation_bytes(
+        model,
+        placed.shard,
+        min(layout.micro_batch, placed.local),
+        placed.statistics.longest_tokens,
+        "full",
+        fused_attention=placed.engine.fused_attention,
+    )
+    return inputs * -(-model.num_layers // layout.pp)
 
 
 def host_capacity_bytes(job: Job, device: str) -> int:
