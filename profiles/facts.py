@@ -14,13 +14,14 @@ from profiles.analytic.roofline import AttentionShape, CollectiveKind, CopyDirec
 from profiles.catalog import load_engine
 from profiles.kernels.constants import RowKind
 from profiles.kernels.row_time import row_bytes
-from profiles.sheets import load_transition, sheet_names, sheet_of
+from profiles.sheets import load_framework, load_transition, sheet_names, sheet_of
 from profiles.tables.measurements import Measurements
 from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile, read_profile
 from rlplan.errors import FileError, UnknownNameError, nearest_name
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.files.frozen import FrozenDict
+from rlplan.framework import FrameworkSheet
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
@@ -240,6 +241,14 @@ class Facts:
             UnknownNameError: There is no such engine.
         """
         return load_engine(name)
+
+    def framework(self, name: str) -> FrameworkSheet:
+        """Return the sheet of a framework.
+
+        Raises:
+            UnknownNameError: There is no such framework.
+        """
+        return load_framework(name)
 
     def transition(self, name: str, device: str) -> TransitionSheet:
         """Return what software adds to a transition on a device; nothing where no sheet says it."""

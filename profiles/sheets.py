@@ -10,12 +10,13 @@ from typing import Final, Literal, TypeVar
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.framework import FrameworkSheet
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
 from rlplan.model import ModelArchitecture
 
 T = TypeVar("T")
-Folder = Literal["models", "devices", "engines", "transitions", "families"]
+Folder = Literal["models", "devices", "engines", "transitions", "families", "frameworks"]
 
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -153,6 +154,16 @@ def load_transition(name: str) -> TransitionSheet:
         UnknownNameError: No transition of that name has a sheet.
     """
     return _load_sheet(TransitionSheet, "transitions", name)
+
+
+@cache
+def load_framework(name: str) -> FrameworkSheet:
+    """Return the sheet of a framework; aliases are understood.
+
+    Raises:
+        UnknownNameError: No framework has that name.
+    """
+    return _load_sheet(FrameworkSheet, "frameworks", name)
 
 
 class EngineSheets(Mapping[str, EngineSheet]):

@@ -1,5 +1,6 @@
 """An RL algorithm as a graph of tasks tied by the data that they pass on."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -73,6 +74,15 @@ GENERATE = Task(
     kind="generate",
     inputs=("prompts",),
     outputs=("sequences", "log_probs"),
+)
+
+# Where the trainer computes again what the engine said of its samples.
+OLD_LOG_PROB = Task(
+    name="actor.compute_log_prob",
+    role="actor",
+    kind="infer",
+    inputs=("sequences",),
+    outputs=("log_probs",),
 )
 
 REFERENCE_LOG_PROB = Task(
@@ -212,7 +222,8 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
     """Return the tasks that a job has: those of its models, and the rule's if it has one.
 
     Inputs that nobody makes (scores without a reward model, say) are left out, and so is the pass of
-    a reference model that nothing is compared with. Generation and preparation are expected to run as
+    a reference model that nothing is compared with. Where the trainer computes the old log-probabilities,
+    a pass of the actor stands behind its generation. Generation and preparation are expected to run as
     often as the job samples groups again.
     """
     rewards = job.rewards
@@ -224,6 +235,7 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
         job.pretrain is not None,
         expected_rounds(algorithm, job),
         shares_reference=algorithm.shares_reference(job),
+        recomputes=job.old_log_prob == "trainer",
     )
 
 
@@ -243,6 +255,7 @@ def _tasks_of(
     rounds: float,
     *,
     shares_reference: bool,
+    recomputes: bool,
 ) -> tuple[Task, ...]:
     functions = {
         "rule_scores": has_rule,
@@ -254,7 +267,7 @@ def _tasks_of(
         replace(task, role="actor", without_adapter=True)
         if shares_reference and task.role == "reference"
         else task
-        for task in algorithm.tasks
+        for task in (_recomputing(algorithm.tasks) if recomputes else algorithm.tasks)
     )
     kept = [
         replace(task, outputs=tuple(key for key in task.outputs if functions.get(key, True)))
@@ -272,6 +285,17 @@ def _tasks_of(
         )
         for task in kept
     )
+
+
+def _recomputing(tasks: tuple[Task, ...]) -> Iterator[Task]:
+    """Yield the tasks of an algorithm whose trainer computes the old log-probabilities."""
+    made = OLD_LOG_PROB.outputs
+    for task in tasks:
+        if task != GENERATE:
+            yield task
+            continue
+        yield replace(task, outputs=tuple(key for key in task.outputs if key not in made))
+        yield OLD_LOG_PROB
 
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:

@@ -14,6 +14,7 @@ from rlplan.lengths import Lengths, longest
 from rlplan.model import ModelArchitecture
 from rlplan.precision import Precision, TrainingPrecision
 from rlplan.specs import NO_SPECS, Specs
+from rlplan.transfers import TransitionName
 from rlplan.units import bytes_per_second_from_gbps
 
 JOB_VERSION = 1
@@ -21,6 +22,7 @@ JOB_VERSION = 1
 Role = Literal["actor", "critic", "reference", "reward", "cost", "cost_critic", "rule"]
 KlPlace = Literal["reward", "loss", "none"]
 LossMean = Literal["token", "sequence"]
+OldLogProb = Literal["engine", "trainer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +237,22 @@ class Engines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSync:
+    """Name the transitions that bring trained weights to generation; None takes the usual one.
+
+    Attributes:
+        shared_pool: Where both share GPUs.
+        between_pools: Where generation has GPUs of its own.
+    """
+
+    shared_pool: TransitionName | None = None
+    between_pools: TransitionName | None = None
+
+
+USUAL_WEIGHT_SYNC = WeightSync()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Describe an RL training job before anything is decided about GPUs.
 
@@ -244,6 +262,11 @@ class Job:
             architectures, and no trace files.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
+        framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
+            those of `rlplan`.
+        old_log_prob: Where the log-probabilities of the policy that generated come from: its `engine`, or a
+            pass of the `trainer` over what was generated; None takes the framework's way.
+        weight_sync: How trained weights reach generation; None takes the framework's way.
         adapters: By role of a model that is trained, the adapters that are trained in its place.
         precision: Number format of the weights; None takes the device's usual one. In a narrow one
             linear layers' products are computed, and states kept as in bf16.
@@ -272,6 +295,9 @@ class Job:
     cluster: tuple[NodeGroup, ...]
     devices: FrozenDict[str, DeviceSheet] | None = None
     engines: Engines = Engines()
+    framework: str = "rlplan"
+    old_log_prob: OldLogProb | None = None
+    weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     adapters: FrozenDict[Role, Adapter] | None = None
     precision: Precision | None = None
     rollout_precision: Precision | None = None

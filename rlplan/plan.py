@@ -5,13 +5,12 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegativeInt
-from rlplan.files.tags import OneOf
 from rlplan.job import Job, Role
-from rlplan.transfers import transfer_names
+from rlplan.transfers import TransitionName
 from rlplan.units import MIB
 
 PLAN_VERSION = 1
@@ -21,7 +20,6 @@ HOST_DEVICE = "host"
 BUCKET_BYTES = 64 * MIB
 
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
-TransitionName = Annotated[str, OneOf(transfer_names)]
 Mode = Literal["sync", "one-step-off", "streaming"]
 
 
@@ -63,6 +61,9 @@ class TaskPlan:
         last_stage_layers: Layers of the last pipeline stage; None shares layers out evenly.
         engine: Engine sheet's name.
         micro_batch: Sequences of one micro-batch on one data-parallel rank (infer, train).
+        token_budget: Tokens that sequences are packed up to in a micro-batch of one data-parallel rank, its
+            context-parallel ranks together; it then decides how many sequences that has. None counts
+            sequences: `micro_batch`.
         chunks: Chunks of layers of each pipeline stage, which interleave its schedule (train).
         recompute: What the backward pass computes again (train); `alternate` is every other layer,
             `full-offload` keeps the inputs of layers in host memory until then.
@@ -85,6 +86,7 @@ class TaskPlan:
     last_stage_layers: AtLeastOne | None = None
     engine: str = ""
     micro_batch: AtLeastOne = 1
+    token_budget: AtLeastOne | None = None
     chunks: AtLeastOne = 1
     recompute: Recompute = "none"
     zero: Literal[0, 1, 2, 3] = 0
@@ -168,6 +170,7 @@ class TaskDraft:
     last_stage_layers: AtLeastOne | None = None
     engine: str | None = None
     micro_batch: AtLeastOne | None = None
+    token_budget: AtLeastOne | None = None
     chunks: AtLeastOne | None = None
     recompute: Recompute | None = None
     zero: Literal[0, 1, 2, 3] | None = None

@@ -37,7 +37,11 @@ SILENT = (
 )
 PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
+OWN = "rlplan"
 
+FRAMEWORK = Capability("steps of another framework")
+OLD_LOG_PROB = Capability("a trainer's own pass for old log-probabilities")
+TOKEN_BUDGET = Capability("micro-batches of so many tokens")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
@@ -75,6 +79,12 @@ def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
 
 
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
+    if plan.job.framework != OWN:
+        instead = f"plan with `framework: {OWN}`, or run the plan with {plan.job.framework} itself"
+        yield FRAMEWORK.lacked_by(HERE, "job.framework", plan.job.framework, instead)
+    if plan.job.old_log_prob == "trainer":
+        instead = "it keeps those of the engine: `old_log_prob: engine`"
+        yield OLD_LOG_PROB.lacked_by(HERE, "job.old_log_prob", "trainer", instead)
     precision = plan.job.precision
     if precision not in (None, *PRECISIONS):
         runs = f"it runs {listed(PRECISIONS)}"
@@ -124,6 +134,9 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     if layout.dp % layout.ep or layout.expert_tp not in (None, layout.tp):
         instead = f"it runs divisors of the {layout.dp} data-parallel ranks, with expert_tp as tp"
         yield EXPERT_GROUPS.lacked_by(HERE, f"{field}.ep", layout.ep, instead)
+    if layout.token_budget is not None:
+        instead = "it counts sequences: micro_batch"
+        yield TOKEN_BUDGET.lacked_by(HERE, f"{field}.token_budget", layout.token_budget, instead)
     if layout.shard_ranks not in (None, layout.dp * layout.cp):
         copies = layout.dp * layout.cp
         instead = f"it shards over all {copies} copies"

@@ -134,8 +134,7 @@ def _setting_changes(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPla
         return
     if not layout.offload:
         yield "offload true", replace(layout, offload=True)
-    for size in divisors(layout.micro_batch)[:-1]:
-        yield f"micro_batch {size}", replace(layout, micro_batch=size)
+    yield from _smaller_micro_batches(layout)
     if name.endswith(".update"):
         for recompute in engine.recompute_modes:
             if recompute != layout.recompute:
@@ -143,6 +142,15 @@ def _setting_changes(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPla
         for zero in engine.zero_stages:
             if zero > layout.zero and layout.dp > 1:
                 yield f"zero {zero}", replace(layout, zero=zero)
+
+
+def _smaller_micro_batches(layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
+    if layout.token_budget is not None:
+        half = -(-layout.token_budget // 2)
+        yield f"token_budget {half}", replace(layout, token_budget=half)
+        return
+    for size in divisors(layout.micro_batch)[:-1]:
+        yield f"micro_batch {size}", replace(layout, micro_batch=size)
 
 
 def _size_changes(plan: Plan, role: str, names: Sequence[str]) -> Iterator[tuple[str, Plan]]:

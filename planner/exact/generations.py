@@ -16,9 +16,10 @@ from planner.layouts.pareto import front_rows
 from planner.layouts.pool_rows import PoolRows
 from planner.layouts.role_options import WeightSharding, sharding_of
 from planner.placements.allocations import Share
-from rlplan.plan import TaskPlan, TransitionName
+from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
+from rlplan.transfers import TransitionName
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits

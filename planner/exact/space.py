@@ -24,8 +24,9 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskDraft, TransitionName
+from rlplan.plan import ResourcePool, TaskDraft
 from rlplan.specs import NO_SPECS, Specs
+from rlplan.transfers import TransitionName
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.placed.site import Site, host_site
 from simulator.placed.task import PlacedTask

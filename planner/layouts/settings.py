@@ -28,6 +28,7 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
 from rlplan.rules.batches import fills_rounds, rank_sequences
 from simulator.placed.columns import RECOMPUTES, LayoutColumns
+from simulator.workload.packing import packed_sequences
 
 # vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
 # preemptions where the KV cache is small, and larger ones are worth a try where it is not.
@@ -62,7 +63,7 @@ def train_settings(
     draft = draft or TaskDraft()
     most = _most_chunks(sizes, model, engine, draft)
     return _train_settings(
-        micro_batches(local) if draft.micro_batch is None else (draft.micro_batch,),
+        _micro_batches(draft, local, job),
         local,
         sizes.pp,
         most,
@@ -116,9 +117,16 @@ def infer_settings(
     local = rank_sequences(sizes.dp, job.workload, trains=False)
     offloads = (0, 1) if "weights" in engine.offloads and not trains else (0,)
     draft = draft or TaskDraft()
-    sizes_tried = micro_batches(local) if draft.micro_batch is None else (draft.micro_batch,)
+    sizes_tried = _micro_batches(draft, local, job)
     kept = offloads if draft.offload is None else (int(draft.offload),)
     return tuple(Setting(size, offload=offload) for size in sizes_tried for offload in kept)
+
+
+def _micro_batches(draft: TaskDraft, local: int, job: Job) -> tuple[int, ...]:
+    """Return the micro-batches that a draft leaves to a rank's sequences."""
+    if draft.token_budget is not None:
+        return (packed_sequences(draft.token_budget, job.workload),)
+    return micro_batches(local) if draft.micro_batch is None else (draft.micro_batch,)
 
 
 @lru_cache(maxsize=4096)
@@ -132,12 +140,14 @@ def columns_for(
     groups: Sequence[tuple[Sizes, tuple[Setting, ...]]],
     ends: tuple[int, int] = (0, 0),
     shard_ranks: int = 0,
+    token_budget: int = 0,
 ) -> LayoutColumns:
     """Return the layouts of all groups of one size, each with its settings, as columns.
 
     Args:
         ends: Layers of the first and of the last pipeline stage; 0 shares layers out evenly.
         shard_ranks: Ranks that shard states among themselves; 0 is all copies.
+        token_budget: Of all micro-batches; 0 counts their sequences.
     """
     counts = [len(settings) for _, settings in groups]
     cuts = np.array(
@@ -166,6 +176,7 @@ def columns_for(
         zero=zero,
         shard_ranks=np.where((zero > 0) & (dp * cp % max(1, shard_ranks) == 0), shard_ranks, 0),
         micro_batch=micro_batch,
+        token_budget=np.full_like(tp, token_budget),
         chunks=chunks,
         recompute=recompute,
         offload=offload,

@@ -11,9 +11,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
-from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskPlan, TransitionName
+from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskPlan
 from rlplan.rules.order import STALENESS
 from rlplan.rules.transition import transition_for
+from rlplan.transfers import TransitionName
 
 HOST_POOL = "host"
 RULE_ENGINE = "python"
@@ -34,7 +35,7 @@ def assemble(
 
     Args:
         layouts: By task name, pools included; the reward function's may be left out.
-        transition: None takes the usual one.
+        transition: None takes that of the job, or the usual one.
         order: By pool, its tasks in the order in which they get it; None, and pools that it leaves out,
             take the dataflow's order.
         host: The pool of a reward function that has no layout yet; None takes the usual one.
@@ -53,8 +54,11 @@ def assemble(
     }
     if transition is None:
         train, generate = ordered["actor.update"], ordered["actor.generate"]
-        same = train.pool == generate.pool
-        transition = transition_for(train, generate) if same else "two-copies"
+        sync = job.weight_sync
+        if train.pool == generate.pool:
+            transition = sync.shared_pool or transition_for(train, generate)
+        else:
+            transition = sync.between_pools or "two-copies"
     return Plan(
         job=job,
         pools=tuple(held),

@@ -7,7 +7,8 @@ from planner.placements.allocations import Share
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import Mode, ResourcePool, TaskDraft, TransitionName
+from rlplan.plan import Mode, ResourcePool, TaskDraft
+from rlplan.transfers import TransitionName
 
 POOL_NAME = "p{}"
 

@@ -10,9 +10,10 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, NodeGroup
 from rlplan.model import ModelArchitecture
 from rlplan.parts import num_parameters
-from rlplan.plan import ResourcePool, TaskPlan, TransitionName
+from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.rules.batches import divides_prompts, divides_update
 from rlplan.rules.layouts import fits_model
+from rlplan.transfers import TransitionName
 
 # What scripts of the field give batches for: Llama-2-7B's parameters and hidden size.
 SCRIPTED_PARAMETERS, SCRIPTED_WIDTH = 6.74e9, 4096

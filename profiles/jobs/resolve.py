@@ -22,15 +22,17 @@ from profiles.sheets import (
     device_names,
     engine_names,
     load_engine,
+    load_framework,
     load_model,
     model_names,
+    sheet_names,
     sheet_of,
 )
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.hardware import DeviceSheet
-from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, Workload
+from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync, Workload
 from rlplan.lengths import Lengths, TraceFile
 from rlplan.model import ModelArchitecture
 
@@ -82,6 +84,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     job = replace(job, models=FrozenDict(architectures))
     check_architectures(job, place)
     check_adapters(job, place)
+    job = _as_its_framework_does(job, place)
     job = _on_devices(job, folder, place)
     return replace(
         job,
@@ -89,6 +92,28 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
         tokenizer=_local(job.tokenizer, folder),
         rewards=_rewards(job.rewards, folder, place),
         pretrain=_pretrain(job.pretrain, folder, place),
+    )
+
+
+def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
+    """Return the job with what it leaves open taken from its framework's sheet."""
+    name, known = canonical_name("frameworks", job.framework), sheet_names("frameworks")
+    if name not in known:
+        raise place.unknown("framework", "framework", job.framework, known)
+    sheet = load_framework(name)
+    engines, sync = job.engines, job.weight_sync
+    return replace(
+        job,
+        framework=name,
+        engines=Engines(
+            train=engines.train or sheet.engines.train,
+            generate=engines.generate or sheet.engines.generate,
+        ),
+        old_log_prob=job.old_log_prob or sheet.old_log_prob,
+        weight_sync=WeightSync(
+            shared_pool=sync.shared_pool or sheet.weight_sync.shared_pool,
+            between_pools=sync.between_pools or sheet.weight_sync.between_pools,
+        ),
     )
 
 

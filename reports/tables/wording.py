@@ -191,7 +191,7 @@ def layout_words(layout: TaskPlan, kind: str) -> str:
         words = [_replicas(layout), f"at most {layout.max_running:,} sequences at a time each"]
         words.append(f"up to {layout.memory_fraction * 100:.0f} % of the memory")
     else:
-        words = [_sizes(layout), f"micro-batches of {layout.micro_batch:,}"]
+        words = [_sizes(layout), _micro_batch(layout)]
     if kind == "train":
         words.append(_RECOMPUTE[layout.recompute])
         words.append(f"ZeRO stage {layout.zero}" if layout.zero else "no ZeRO")
@@ -208,6 +208,12 @@ def transition_words(plan: Plan) -> str:
     name = "" if plan.transition == "none" else f" ({plan.transition})"
     words = TRANSFERS.load(plan.transition).words
     return f"Weights from training to generation{name}: {words}."
+
+
+def _micro_batch(layout: TaskPlan) -> str:
+    if layout.token_budget is not None:
+        return f"micro-batches of up to {layout.token_budget:,} tokens"
+    return f"micro-batches of {layout.micro_batch:,}"
 
 
 def _replicas(layout: TaskPlan) -> str:

@@ -1,8 +1,8 @@
 """The transition: it brings the actor's weights from where they train to where they generate."""
 
-from rlplan.plan import TaskPlan, TransitionName
+from rlplan.plan import TaskPlan
 from rlplan.rules.rule import Problem, rule
-from rlplan.transfers import TRANSFERS, Cut, transfer_names, transitions_on_a_pool
+from rlplan.transfers import TRANSFERS, Cut, TransitionName, transfer_names, transitions_on_a_pool
 
 
 def transitions(train: TaskPlan, generate: TaskPlan) -> tuple[TransitionName, ...]:

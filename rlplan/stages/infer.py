@@ -5,5 +5,7 @@ from rlplan.stages import MODEL_SIZES, STAGE_SIZES, StageKind
 KIND = StageKind(
     stage="preparation",
     engine="train",
-    layout_fields=MODEL_SIZES | STAGE_SIZES | {"micro_batch", "zero", "shard_ranks", "offload"},
+    layout_fields=MODEL_SIZES
+    | STAGE_SIZES
+    | {"micro_batch", "token_budget", "zero", "shard_ranks", "offload"},
 )

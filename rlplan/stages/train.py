@@ -8,5 +8,5 @@ KIND = StageKind(
     has_gradients=True,
     layout_fields=MODEL_SIZES
     | STAGE_SIZES
-    | {"micro_batch", "chunks", "recompute", "zero", "shard_ranks", "offload"},
+    | {"micro_batch", "token_budget", "chunks", "recompute", "zero", "shard_ranks", "offload"},
 )

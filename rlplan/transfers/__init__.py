@@ -6,7 +6,9 @@ The name that a plan uses is the file's name with dashes for underscores. Every 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
+from rlplan.files.tags import OneOf
 from rlplan.plug_ins import PlugIns
 
 # Tensor- and pipeline-parallel sizes.
@@ -77,6 +79,7 @@ class Transition:
 
 TRANSFERS = PlugIns[Transition](__name__, __path__, kind="transition", attribute="TRANSITION")
 transfer_names = TRANSFERS.names
+TransitionName = Annotated[str, OneOf(transfer_names)]
 
 
 def divides(train: Cut, generate: Cut) -> bool:

@@ -25,8 +25,10 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
     """
     if placed.device.profile is None or not is_plain(placed.layout):
         return None
-    if placed.adapter is not None:
-        return None  # no probe has adapters
+    if placed.adapter is not None or placed.layout.token_budget is not None:
+        return None  # no probe has adapters, or packs up to a budget
+    if not placed.framework.runs:
+        return None  # passes are measured as `rlplan execute` makes them
     work = _passes(placed, "train" if placed.trains else "infer")
     if work is None:
         return None

@@ -18,8 +18,10 @@ from simulator.costs.sharding import (
     gradient_exchanges,
     weight_gathers,
 )
-from simulator.costs.traffic import call_of
+from simulator.costs.traffic import call_of, driver_of
 from simulator.placed.task import PlacedTask, PlacedTasks
+
+DRIVER = "host work of a step"
 
 
 def infer_parts(table: PlacedTasks) -> Parts:
@@ -39,7 +41,8 @@ def train_parts(table: PlacedTasks) -> Parts:
     updates = workload.updates * workload.epochs
     whole = {name: part * updates for name, part in update_parts(table).items()}
     whole["optimizer states from and to host"] = _copied(table, _states_from_and_to_host)
-    return whole | {"call overhead": estimates_by(table, ("dp",), call_of)}
+    whole["call overhead"] = estimates_by(table, ("dp",), call_of)
+    return whole | {DRIVER: estimates_by(table, (), driver_of)}
 
 
 def update_parts(table: PlacedTasks) -> Parts:
@@ -116,5 +119,10 @@ def _weights_from_host(placed: PlacedTask) -> Estimate:
 
 def _states_from_and_to_host(placed: PlacedTask) -> Estimate:
     states = placed.kept_states(_stepping_ranks(placed), placed.formats.optimizer_bytes)
+    if "weights" in placed.framework.offloads:
+        sharded = placed.layout.zero == FULLY_SHARDED
+        states += placed.kept_states(
+            placed.state_ranks if sharded else 1, placed.stored.weight_bytes
+        )
     device = placed.device
     return device.copy(states, "host_to_device") + device.copy(states, "device_to_host")

@@ -294,6 +294,8 @@ def send_counts(stages: Ints, chunks: Ints, ways: int) -> tuple[Ints, Ints]:
 
 def _waiting(placed: PlacedTask) -> tuple[float]:
     """Return how much longer than the mean the rank with the longest sequences works."""
+    if placed.framework.balances_tokens:
+        return (0.0,)
     layout = placed.layout
     sizes = (placed.local, layout.micro_batch, layout.dp)
     return (waiting_fraction(placed.engine, placed.statistics, *sizes),)

@@ -41,9 +41,22 @@ def call_seconds(
 
 
 def call_of(placed: PlacedTask) -> Estimate:
-    """Return seconds of the call that passes a task its inputs."""
+    """Return seconds of the call that passes a task its inputs and collects what it returns."""
+    framework = placed.framework
+    if not framework.runs:
+        seconds = framework.call(placed.task.kind).of(placed.workload.sequences)
+        return Estimate(seconds, seconds * framework.spread_fraction, Source.FITTED)
     num_bytes = data_bytes(placed.task.inputs, placed.workload) // placed.layout.dp
     return call_seconds(placed.device, placed.model, placed.precision, num_bytes)
+
+
+def driver_of(placed: PlacedTask) -> Estimate:
+    """Return seconds of a step's host work that belongs to no stage: it follows the actor's update."""
+    framework = placed.framework
+    if placed.task.role != "actor":
+        return ZERO
+    seconds = framework.driver.of(placed.workload.sequences)
+    return Estimate(seconds, seconds * framework.spread_fraction, Source.FITTED)
 
 
 def transfer_cost(

@@ -13,9 +13,12 @@ def host_terms(placed: PlacedTask, memory: TaskMemory) -> Terms:
     """Return the bytes of host memory that a task keeps for one GPU, by term."""
     found: Terms = {}
     role = placed.task.role
-    if placed.layout.offload:
-        name = f"{role} optimizer states" if placed.trains else weights_term(role)
-        found[name] = memory.transient.get(name, 0)
+    if placed.layout.offload and not placed.trains_role:
+        found[weights_term(role)] = memory.transient.get(weights_term(role), 0)
+    if placed.trains and placed.layout.offload:
+        names = {"optimizer": f"{role} optimizer states", "weights": weights_term(role)}
+        kept = (names[state] for state in placed.leaves if state in names)  # gradients are dropped
+        found |= {name: memory.transient.get(name, 0) for name in kept}
     if placed.trains and placed.layout.recompute == OFFLOADED:
         found[f"{role} inputs of layers"] = _inputs_bytes(placed)
     return found
@@ -27,8 +30,7 @@ def _inputs_bytes(placed: PlacedTask) -> int:
     inputs = layer_activation_bytes(
         model,
         placed.shard,
-        min(layout.micro_batch, placed.local),
-        placed.statistics.longest_tokens,
+        *placed.fullest_micro_batch,
         "full",
         fused_attention=placed.engine.fused_attention,
     )

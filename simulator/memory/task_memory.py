@@ -144,7 +144,11 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     term = weights_term(any_.task.role)
     away = columns.offload > 0
     weights = states.weights(table)
-    stays = np.ones_like(away) if any_.trains else ~away
+    leaves = any_.framework.offloads if any_.trains_role else ("weights",)
+    stays = ~away if "weights" in leaves else np.ones_like(away)
+    if any_.trains_role and not any_.trains and "weights" in leaves:
+        # Whether they are away is said by the layout in which they train: there they are resident, if not.
+        stays = np.zeros_like(away)
     resident: ManyTerms = {term: np.where(stays, weights, 0)}
     transient: ManyTerms = {
         term: np.where(stays, 0, weights),
@@ -160,8 +164,10 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
             held = np.where(columns.zero == FULLY_SHARDED, stepped, states.trained)
             resident[f"{role} adapters"] = held * sizes.weight_bytes
         sharded = np.where(columns.zero >= GRADIENTS_SHARDED, stepped, states.trained)
-        gradients = resident if any_.engine.keeps_gradients else transient
-        gradients[f"{role} gradients"] = sharded * sizes.gradient_bytes
+        gradients = sharded * sizes.gradient_bytes
+        kept = any_.engine.keeps_gradients & ~(away & ("gradients" in leaves))
+        resident[f"{role} gradients"] = np.where(kept, gradients, 0)
+        transient[f"{role} gradients"] = np.where(kept, 0, gradients)
         transient["gradients before they are reduced"] = states.unreduced(table)
         if not sizes.master_bytes:
             resident[f"{role} weights that are stepped"] = states.copied(table)

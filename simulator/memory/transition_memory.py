@@ -9,6 +9,7 @@ from simulator.memory.task_memory import (
     Terms,
     generation_terms,
     generation_weight_bytes,
+    passes_memory,
     weights_term,
 )
 from simulator.model.weights import largest_shard, layer_parameters
@@ -79,10 +80,14 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     elif train.layout.zero == FULLY_SHARDED:
         # The published formula has the whole model at the peak; software gathers it piece by piece.
         peak = min(peak, extra + _piece_bytes(train))
-    return {
+    terms = {
         weights_term(train.task.role, generating=True): max(extra, peak),
         CONTEXT: generate.device.context_bytes,
     }
+    if transition.train_is_away:
+        own = weights_term(train.task.role)
+        terms[own] = passes_memory(train).transient[own]  # they are there once more, to be sent
+    return terms
 
 
 def _bucketed_peak(transition: PlacedTransition) -> int:

@@ -31,7 +31,7 @@ STEP = "optimizer step"
 # the gradients of both.
 HEAD_ROWS = 4
 # Columns of layouts that decide what a micro-batch works on.
-WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "micro_batch", "recompute")
+WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "micro_batch", "token_budget", "recompute")
 
 ManyTerms = dict[str, Ints]
 
@@ -93,8 +93,7 @@ def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
 def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     """Return what a layer holds beside what it keeps, the loss's rows, the logits, and what each kind keeps."""
     model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
-    longest = placed.statistics.longest_tokens
-    sequences = min(layout.micro_batch, placed.local)
+    sequences, longest = placed.fullest_micro_batch
     shared = least_shared_tokens(engine, placed.workload, sequences)
     told: Batched = {
         "shard": shard,

@@ -34,7 +34,8 @@ class LayoutColumns:
     """Hold layouts that infer or train with one engine, one row each.
 
     Attributes:
-        expert_tp, first_stage_layers, last_stage_layers, shard_ranks: 0 where a layout leaves them open.
+        expert_tp, first_stage_layers, last_stage_layers, shard_ranks, token_budget: 0 where a layout leaves
+            them open.
         recompute: Places in `RECOMPUTES`.
         offload: 0 or 1.
     """
@@ -51,6 +52,7 @@ class LayoutColumns:
     zero: Ints
     shard_ranks: Ints
     micro_batch: Ints
+    token_budget: Ints
     chunks: Ints
     recompute: Ints
     offload: Ints
@@ -93,7 +95,13 @@ class LayoutColumns:
 
 
 # Numbers that a layout may leave open.
-OPEN_COLUMNS: Final = ("expert_tp", "first_stage_layers", "last_stage_layers", "shard_ranks")
+OPEN_COLUMNS: Final = (
+    "expert_tp",
+    "first_stage_layers",
+    "last_stage_layers",
+    "shard_ranks",
+    "token_budget",
+)
 COLUMNS: Final = tuple(item.name for item in fields(LayoutColumns) if item.name != "engine")
 
 

@@ -6,11 +6,13 @@ from functools import cached_property
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.plan import Plan, ResourcePool, TransitionName
+from rlplan.plan import Plan, ResourcePool
 from rlplan.precision import WIDE
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.transfers import TransitionName
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask
+from simulator.workload.packing import packed_layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +34,13 @@ class PlacedTransition:
         """Tell whether generation reads the very weights that are trained: whole ones, cut alike."""
         train, generate = self.train.layout, self.generate.layout
         alike = (train.tp, train.pp) == (generate.tp, generate.pp) and self.expert_shares <= 1
-        return self.same_pool and alike and train.zero < FULLY_SHARDED and not self._differ
+        stays = train.zero < FULLY_SHARDED and not self.train_is_away
+        return self.same_pool and alike and stays and not self._differ
+
+    @property
+    def train_is_away(self) -> bool:
+        """Tell whether the weights that are trained are in host memory while the model generates."""
+        return "weights" in self.train.leaves
 
     @property
     def expert_shares(self) -> int:
@@ -44,10 +52,12 @@ class PlacedTransition:
     def keeps_own_weights(self) -> bool:
         """Tell whether the weights that generate are no part of those that are trained.
 
-        They are quantised, have adapters merged into them, or are frozen and stay with the engine, which puts
+        Those are in host memory then; or they are quantised, have adapters merged into them, or are frozen and stay with the engine, which puts
         them into host memory while others work (vLLM's sleep level 1, as verl has it with adapters).
         """
-        return self._differ or (self.moves_adapter and not self.shares_weights)
+        return (
+            self.train_is_away or self._differ or (self.moves_adapter and not self.shares_weights)
+        )
 
     @property
     def moves_adapter(self) -> bool:
@@ -88,7 +98,7 @@ class PlacedPlan:
         return {
             task.name: PlacedTask(
                 task,
-                plan.tasks[task.name],
+                packed_layout(plan.tasks[task.name], plan.job.workload),
                 self.sites[plan.tasks[task.name].pool],
                 plan.job,
                 self.facts,

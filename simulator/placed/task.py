@@ -12,7 +12,9 @@ import numpy as np
 
 from profiles.facts import DeviceFacts, Facts
 from rlplan.adapter import Adapter
-from rlplan.dataflow import Task
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.framework import FrameworkSheet
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
 from rlplan.model import ModelArchitecture
@@ -64,6 +66,11 @@ class PlacedTask:
         """Return the sheet of the layout's engine."""
         return self.facts.engine(self.layout.engine)
 
+    @property
+    def framework(self) -> FrameworkSheet:
+        """Return the sheet of the framework whose step the task is a part of."""
+        return self.facts.framework(self.job.framework)
+
     @cached_property
     def device(self) -> DeviceFacts:
         """Return the facts of the site's device."""
@@ -104,9 +111,28 @@ class PlacedTask:
         return self.task.kind == "train"
 
     @cached_property
+    def trains_role(self) -> bool:
+        """Tell whether the model of the task's role is trained, by this task or another one."""
+        tasks = tasks_of(load_algorithm(self.job.algorithm), self.job)
+        return self.trains or any(task.trains and task.role == self.task.role for task in tasks)
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Return which states of a model that is trained leave the GPUs where its layout off-loads them."""
+        return self.framework.offloads if self.layout.offload else ()
+
+    @cached_property
     def local(self) -> int:
         """Return the sequences of the fullest data-parallel rank; of one update where it trains."""
         return rank_sequences(self.layout.dp, self.workload, trains=self.trains)
+
+    @property
+    def fullest_micro_batch(self) -> tuple[int, int]:
+        """Return the sequences of the micro-batch that has most tokens, and the tokens of each."""
+        longest, layout = self.statistics.longest_tokens, self.layout
+        if layout.token_budget is not None:
+            return 1, max(longest, layout.token_budget)
+        return min(layout.micro_batch, self.local), longest
 
     @property
     def state_ranks(self) -> int:

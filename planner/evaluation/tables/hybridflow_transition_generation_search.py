@@ -26,9 +26,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
 from rlplan.parts import num_parameters
-from rlplan.plan import TaskPlan, TransitionName
+from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS
 from rlplan.results.accuracy import Row
+from rlplan.transfers import TransitionName
 from simulator.costs.transition import transition_cost, volume_of
 from simulator.placed.plan import PlacedPlan, PlacedTransition
 from simulator.placed.site import Site

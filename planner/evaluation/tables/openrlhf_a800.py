@@ -19,9 +19,10 @@ from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
 from rlplan.lengths import Lengths
-from rlplan.plan import Plan, ResourcePool, TaskPlan, TransitionName
+from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
+from rlplan.transfers import TransitionName
 from simulator.simulate import simulate
 
 DEVICE, GPUS = "a800-80gb", 8

@@ -1,0 +1,73 @@
+"""A framework: what its step has beside the passes that every trainer makes. The sheets `profiles/frameworks/`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import NonNegative
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, WeightSync
+from rlplan.plan import Recompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTime:
+    """Hold what the host does alone while GPUs wait: so many seconds, and more for every sequence.
+
+    Attributes:
+        seconds: Every time.
+        seconds_per_sequence: For every sequence of the global batch.
+    """
+
+    seconds: NonNegative = 0.0
+    seconds_per_sequence: NonNegative = 0.0
+
+    def of(self, sequences: float) -> float:
+        """Return the seconds for so many sequences."""
+        return self.seconds + self.seconds_per_sequence * sequences
+
+
+NO_HOST_TIME = HostTime()
+USUAL_ENGINES = Engines()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkSheet:
+    """Say what a framework does in a step, as far as frameworks differ in it.
+
+    Attributes:
+        title: Its name for people, with the trainer where it has several.
+        aliases: Other names that a job may use.
+        runs: Whether `rlplan execute` carries its steps out.
+        engines: Those that its jobs get when they name none; None is the device's usual one.
+        old_log_prob: Where the log-probabilities of the policy that generated come from, if a job leaves
+            it open.
+        weight_sync: How its trained weights reach the engine, if a job leaves it open.
+        offloads: What leaves the GPUs where a plan off-loads a model that is trained, until it is used again.
+        recompute: What its trainer computes again in the backward pass, if nobody says it.
+        balances_tokens: Whether sequences are dealt to data-parallel ranks by their tokens.
+        streams_rewards: Whether the rewards of finished responses are computed while others generate.
+        calls: Host time of handing a stage its data and collecting what it returns, by kind of task.
+        driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
+        spread_fraction: Relative error (one sigma) of its stages' forecasts on rows held back.
+        sources: Origin of every figure and every choice.
+    """
+
+    name: str
+    title: str
+    aliases: tuple[str, ...] = ()
+    runs: bool = False
+    engines: Engines = USUAL_ENGINES
+    old_log_prob: OldLogProb = "engine"
+    weight_sync: WeightSync = USUAL_WEIGHT_SYNC
+    offloads: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)
+    recompute: Recompute = "none"
+    balances_tokens: bool = False
+    streams_rewards: bool = False
+    calls: FrozenDict[str, HostTime] = FrozenDict()
+    driver: HostTime = NO_HOST_TIME
+    spread_fraction: NonNegative = 0.0
+    sources: FrozenDict[str, str]
+
+    def call(self, kind: str) -> HostTime:
+        """Return the host time of a stage of one kind."""
+        return self.calls.get(kind, NO_HOST_TIME)

@@ -1,0 +1,85 @@
+"""Framework sheets: every choice has a source, and jobs take from them what they leave open."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles.jobs.resolve import resolve_job
+from profiles.sheets import engine_names, load_framework, sheet_names
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.framework import FrameworkSheet, HostTime
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+
+USUAL = FrameworkSheet(name="", title="", sources=FrozenDict())
+NOT_CHOICES = {"name", "title", "aliases", "runs", "sources"}
+NAMES = sheet_names("frameworks")
+
+
+def job(**changes):
+    """Return a job of GRPO without a reference model, resolved."""
+    fields: dict[str, Any] = {
+        "algorithm": "grpo",
+        "models": FrozenDict({"actor": "qwen3-4b", "reference": "qwen3-4b"}),
+        "workload": Workload(prompts=8, samples_per_prompt=4, prompt_tokens=64, response_tokens=64),
+        "cluster": (NodeGroup(gpu="h100", gpus_per_node=8),),
+        "rewards": Rewards(function="digits"),
+    }
+    return resolve_job(Job(**(fields | changes)), Path())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_choice_of_a_framework_has_a_source(name):
+    sheet = load_framework(name)
+    chosen = {
+        field.name
+        for field in dataclasses.fields(sheet)
+        if field.name not in NOT_CHOICES
+        and getattr(sheet, field.name) != getattr(USUAL, field.name)
+    }
+    assert chosen <= set(sheet.sources)
+    assert all(len(source) > 10 for source in sheet.sources.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_frameworks_engines_are_known(name):
+    engines = load_framework(name).engines
+    assert {engines.train, engines.generate} <= {None, *engine_names()}
+
+
+def test_one_framework_is_run_by_rlplan_itself():
+    assert [name for name in NAMES if load_framework(name).runs] == ["rlplan"]
+
+
+def test_a_job_takes_from_its_framework_what_it_leaves_open():
+    usual, verl = job(), job(framework="verl-FSDP")
+    assert (usual.framework, usual.old_log_prob) == ("rlplan", "engine")
+    assert usual.engines == Engines(train="megatron-core", generate="vllm")
+    assert (verl.framework, verl.old_log_prob) == ("verl-fsdp", "trainer")
+    assert verl.engines.train == load_framework("verl-fsdp").engines.train
+    assert job(framework="verl", engines=Engines(train="fsdp2-hopper")).engines.train == (
+        "fsdp2-hopper"
+    )
+    assert job(framework="nemo-rl", old_log_prob="engine").old_log_prob == "engine"
+
+
+def test_an_unknown_framework_is_one_message():
+    with pytest.raises(FileError, match=r"framework: unknown framework.*verl-megatron"):
+        job(framework="verl-megatro")
+
+
+def test_the_trainers_own_pass_stands_behind_generation_and_before_the_update():
+    found = job(framework="verl")
+    tasks = {task.name: task for task in tasks_of(load_algorithm("grpo"), found)}
+    assert list(tasks)[:2] == ["actor.generate", "actor.compute_log_prob"]
+    assert tasks["actor.generate"].outputs == ("sequences",)
+    assert tasks["actor.compute_log_prob"].outputs == ("log_probs",)
+    assert "log_probs" in tasks["actor.update"].inputs
+
+
+def test_host_time_grows_with_sequences():
+    assert HostTime(seconds=2.0, seconds_per_sequence=1e-3).of(500) == 2.5

@@ -1,0 +1,122 @@
+"""What a framework adds to a step: passes, host time, states that leave the GPUs, packing by tokens."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.facts import load_facts
+from profiles.jobs.resolve import resolve_job
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.lengths import Lognormal
+from rlplan.plan import Plan, ResourcePool, TaskPlan
+from simulator.costs.passes import DRIVER
+from simulator.simulate import simulate
+from simulator.workload.packing import packed_sequences
+
+POOL = ResourcePool(name="all", device="h100-80gb-sxm", gpus=8, roles=("actor",))
+HOST = ResourcePool(name="host", device="host", gpus=8, roles=("rule",))
+WORK = Workload(
+    prompts=64,
+    samples_per_prompt=8,
+    prompt_tokens=128,
+    response_tokens=Lognormal(mean=800, std=500, max=3000),
+)
+
+
+def plan_of(framework, *, offload=False, old_log_prob=None, **batch):
+    """Return a GRPO step of Qwen3-8B on eight H100 without a reference."""
+    job = resolve_job(
+        Job(
+            algorithm="grpo",
+            framework=framework,
+            old_log_prob=old_log_prob,
+            models=FrozenDict({"actor": "qwen3-8b", "reference": "qwen3-8b"}),
+            workload=WORK,
+            cluster=(NodeGroup(gpu="h100", gpus_per_node=8),),
+            rewards=Rewards(function="digits"),
+        ),
+        Path(),
+    )
+    job = replace(job, hyperparameters=replace(job.hyperparameters, kl_coefficient=0.0))
+    cut = TaskPlan(pool="all", engine="megatron-core", tp=2, dp=4, **batch)
+    tasks = {
+        "actor.generate": TaskPlan(pool="all", engine="vllm", dp=8, max_running=64),
+        "actor.compute_log_prob": cut,
+        "rule.compute_reward": TaskPlan(pool="host", dp=8, engine="python"),
+        "actor.update": replace(cut, zero=1, offload=offload),
+    }
+    if job.old_log_prob == "engine":
+        del tasks["actor.compute_log_prob"]
+    order = tuple(name for name in tasks if not name.startswith("rule"))
+    return Plan(
+        job=job,
+        pools=(POOL, HOST),
+        tasks=FrozenDict(tasks),
+        order=FrozenDict({"all": order, "host": ("rule.compute_reward",)}),
+        transition="hybridflow",
+    )
+
+
+def forecast(framework, **changes):
+    """Return the forecast of such a step."""
+    plan = plan_of(framework, **changes)
+    return simulate(plan, load_facts(plan.job))
+
+
+def seconds(found, task):
+    """Return what a task of a forecast takes."""
+    return next(cost.seconds for cost in found.costs if cost.name == task)
+
+
+def test_a_framework_that_computes_old_log_probabilities_takes_their_pass_longer():
+    without, nemo = forecast("nemo-rl", old_log_prob="engine"), forecast("nemo-rl")
+    extra = seconds(nemo, "actor.compute_log_prob")
+    assert extra > 0.15 * seconds(nemo, "actor.update")
+    assert nemo.iteration_seconds == pytest.approx(without.iteration_seconds + extra, rel=0.01)
+
+
+def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
+    plan = plan_of("nemo-rl")
+    facts = load_facts(plan.job)
+    sheet = facts.framework("nemo-rl-megatron")
+    before = simulate(plan, facts)
+    longer = replace(sheet, driver=replace(sheet.driver, seconds=sheet.driver.seconds + 3.0))
+    monkeypatch.setattr(facts, "framework", lambda _: longer)
+    after = simulate(plan, facts)
+    assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0)
+    (update,) = (cost for cost in after.costs if cost.name == "actor.update")
+    assert update.parts[DRIVER] == pytest.approx(longer.driver.of(WORK.sequences))
+
+
+def test_states_that_leave_the_gpus_make_room_for_the_cache_and_lie_in_host_memory():
+    stays, leaves = forecast("nemo-rl"), forecast("nemo-rl", offload=True)
+    (kept,), (left,) = (
+        [each for each in found.memory if each.pool == "all"] for found in (stays, leaves)
+    )
+    assert "actor optimizer states" in left.host_terms
+    assert "actor weights" in left.host_terms
+    assert not kept.host_terms
+    assert seconds(leaves, "actor.generate") <= seconds(stays, "actor.generate")
+    assert seconds(leaves, "actor.update") > seconds(stays, "actor.update")
+
+
+def test_a_budget_of_tokens_is_a_micro_batch_of_as_many_sequences_as_it_holds():
+    mean = 128 + 795  # of the cut lengths
+    assert packed_sequences(4096, WORK) == 4096 // mean
+    assert packed_sequences(100, WORK) == 1
+    packed, counted = (
+        forecast("nemo-rl", **batch) for batch in ({"token_budget": 8192}, {"micro_batch": 8})
+    )
+    assert packed.iteration_seconds == counted.iteration_seconds
+    # Eight sequences may all be the longest one; a budget is never exceeded by more than one.
+    assert packed.memory[0].gpu_peak_bytes <= counted.memory[0].gpu_peak_bytes
+
+
+@given(st.integers(1, 100_000), st.integers(1, 100_000))
+def test_a_larger_budget_never_holds_fewer_sequences(one, other):
+    least, most = sorted((one, other))
+    assert packed_sequences(least, WORK) <= packed_sequences(most, WORK)
