@@ -34,6 +34,8 @@ class Workload:
         samples_per_prompt: Responses generated for each prompt.
         prompt_tokens: Lengths of the prompts.
         response_tokens: Lengths of the responses.
+        max_total_tokens: Most tokens of a prompt and its response together, which the engine cuts off at;
+            None where each has a limit of its own.
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
     """
@@ -42,6 +44,7 @@ class Workload:
     samples_per_prompt: AtLeastOne = 1
     prompt_tokens: Lengths
     response_tokens: Lengths
+    max_total_tokens: AtLeastOne | None = None
     updates: AtLeastOne = 1
     epochs: AtLeastOne = 1
 
@@ -52,8 +55,9 @@ class Workload:
 
     @property
     def longest_sequence_tokens(self) -> int:
-        """Return the longest prompt plus the longest response."""
-        return longest(self.prompt_tokens) + longest(self.response_tokens)
+        """Return the longest prompt plus the longest response, or what limits both together."""
+        both = longest(self.prompt_tokens) + longest(self.response_tokens)
+        return min(both, self.max_total_tokens or both)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,8 @@ class Rewards:
         cost_function: A rule like `function` whose number is a cost, for algorithms that keep costs
             under a limit.
         function_seconds_per_sample: What one call takes, when it was not profiled.
+        streamed: Whether a function is called for each response as soon as it has ended, while others
+            are still generated; else for all of them after generation.
     """
 
     function: str | None = None
@@ -119,6 +125,7 @@ class Rewards:
     model_weight: Number = 1.0
     cost_function: str | None = None
     function_seconds_per_sample: NonNegative | None = None
+    streamed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

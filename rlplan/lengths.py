@@ -1,11 +1,11 @@
-"""Lengths of prompts and responses, in tokens: a number, a distribution, or a trace file."""
+"""Lengths of prompts and responses, in tokens: a number, a distribution, a log's figures, or a trace file."""
 
 import math
 import random
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from rlplan.files.limits import AtLeastOne, Positive
+from rlplan.files.limits import AtLeastOne, Positive, Share
 from rlplan.files.tags import Tag
 
 
@@ -17,12 +17,17 @@ class Lognormal:
         mean: Mean of the lengths before the cut.
         std: Standard deviation of the lengths before the cut.
         max: Longest length; longer draws become this long, as `max_new_tokens` makes them.
+        at_max: Share of lengths that are `max` whatever else is drawn, as those of responses that never
+            end; None for none.
+        assumed: What of it the job did not say, and where that is from; None where all was said.
     """
 
     distribution: Literal["lognormal"] = "lognormal"
     mean: Positive
     std: Positive
     max: AtLeastOne
+    at_max: Share | None = None
+    assumed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +62,31 @@ class TraceFile:
     max: AtLeastOne | None = None
 
 
-Distribution = Annotated[Lognormal | Uniform | Empirical | TraceFile, Tag("distribution")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """Give lengths as a framework's log prints them; they become `Lognormal` when a job is resolved.
+
+    Attributes:
+        mean: Mean as it is printed, of lengths that were cut at `max`.
+        max: Longest length that the engine allows; None takes what the job's `max_total_tokens` leaves.
+        clip_ratio: Share of the lengths that reach `max`, as verl prints it; None where it is not known.
+        std: Standard deviation as it would be printed, of lengths that were cut; None where it is not
+            known. Without either the spread is that of published runs.
+        mean_at_end: Mean at the end of training where lengths grow, evenly, from `mean`.
+        training_share: Of a training whose lengths grow, how much is done at the step that is meant;
+            None means a step of the mean length over training.
+    """
+
+    distribution: Literal["logged"] = "logged"
+    mean: Positive
+    max: AtLeastOne | None = None
+    clip_ratio: Share | None = None
+    std: Positive | None = None
+    mean_at_end: Positive | None = None
+    training_share: Share | None = None
+
+
+Distribution = Annotated[Lognormal | Uniform | Empirical | Logged | TraceFile, Tag("distribution")]
 Lengths = AtLeastOne | Distribution
 
 
@@ -76,9 +105,11 @@ def sample_lengths(lengths: Lengths, count: int, seed: int) -> tuple[int, ...]:
     if isinstance(lengths, Lognormal):
         variance = math.log1p((lengths.std / lengths.mean) ** 2)
         centre, width = math.log(lengths.mean) - variance / 2, math.sqrt(variance)
-        draws = (generator.lognormvariate(centre, width) for _ in range(count))
-        return tuple(min(max(round(draw), 1), lengths.max) for draw in draws)
-    raise AssertionError(f"trace {lengths.trace} was not resolved before sampling")
+        draws = [generator.lognormvariate(centre, width) for _ in range(count)]
+        if lengths.at_max:
+            draws = [math.inf if generator.random() < lengths.at_max else draw for draw in draws]
+        return tuple(max(round(min(draw, lengths.max)), 1) for draw in draws)
+    raise _unresolved(lengths)
 
 
 def longest(lengths: Lengths) -> int:
@@ -91,7 +122,7 @@ def longest(lengths: Lengths) -> int:
         return max(lengths.values)
     if isinstance(lengths, Lognormal):
         return lengths.max
-    raise AssertionError(f"trace {lengths.trace} was not resolved before use")
+    raise _unresolved(lengths)
 
 
 def mean_length(lengths: Lengths) -> float:
@@ -104,7 +135,11 @@ def mean_length(lengths: Lengths) -> float:
         return sum(lengths.values) / len(lengths.values)
     if isinstance(lengths, Lognormal):
         return _mean_of_cut_lognormal(lengths)
-    raise AssertionError(f"trace {lengths.trace} was not resolved before use")
+    raise _unresolved(lengths)
+
+
+def _unresolved(lengths: Logged | TraceFile) -> AssertionError:
+    return AssertionError(f"the job was not resolved: {lengths}")
 
 
 def _mean_of_cut_lognormal(lengths: Lognormal) -> float:
@@ -114,7 +149,8 @@ def _mean_of_cut_lognormal(lengths: Lognormal) -> float:
     centre = math.log(lengths.mean) - variance / 2
     cut = (math.log(lengths.max) - centre) / width
     below = lengths.mean * _normal_below(cut - width)
-    return below + lengths.max * (1 - _normal_below(cut))
+    others = below + lengths.max * (1 - _normal_below(cut))
+    return others + (lengths.at_max or 0.0) * (lengths.max - others)
 
 
 def _normal_below(quantile: float) -> float:

@@ -1,7 +1,8 @@
 """The share of a datasheet's rates that real operations reach, per device architecture.
 
 `profiles/fits/<architecture>.yaml` holds them, each with its source and reason; costs that belong
-to the host and not to the device stand in `profiles/fits/host.yaml`.
+to the host and not to the device stand in `profiles/fits/host.yaml`, the spread of lengths of prompts and
+responses in `profiles/fits/lengths.yaml`.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from rlplan.files.limits import NonNegative
 
 FITS_FOLDER: Final = Path(__file__).parents[1] / "fits"
 HOST_FILE: Final = "host"
+LENGTHS_FILE: Final = "lengths"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ class HostCosts:
 def architecture_names() -> tuple[str, ...]:
     """Return the architectures that have a file in `profiles/fits/`, sorted."""
     names = (path.stem for path in FITS_FOLDER.glob("*.yaml"))
-    return tuple(sorted(name for name in names if name != HOST_FILE))
+    return tuple(sorted(name for name in names if name not in (HOST_FILE, LENGTHS_FILE)))
 
 
 @cache

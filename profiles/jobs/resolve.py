@@ -14,6 +14,7 @@ from profiles.jobs.checks import (
     check_workload,
 )
 from profiles.jobs.hf_config import CONFIG_NAME, read_hf_config
+from profiles.jobs.logged_lengths import with_logged_lengths
 from profiles.jobs.nodes import on_usual_nodes
 from profiles.jobs.place import JobPlace
 from profiles.jobs.trace_lengths import read_trace
@@ -61,7 +62,7 @@ def load_job(path: Path) -> Job:
 
 
 def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str = "") -> Job:
-    """Return the job with architectures for names, lengths for traces, and nothing left to default.
+    """Return the job with architectures for names, distributions for traces and logs, and nothing left to default.
 
     A relative `prompts_file`, tokenizer or reward file becomes absolute, so that a plan runs from
     any folder. A resolved job resolves to itself.
@@ -76,7 +77,8 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     """
     place = JobPlace(file=file or f"job {job.name!r}", prefix=prefix)
     check_roles(job, place)
-    job = replace(job, workload=_with_traces_read(job, folder, place))
+    work = with_logged_lengths(_with_traces_read(job, folder, place), place)
+    job = replace(job, workload=work)
     check_workload(job, place)
     architectures = {
         role: _architecture(role, model, folder, place) for role, model in job.models.items()

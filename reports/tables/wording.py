@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Job
-from rlplan.lengths import Empirical, Lengths, Lognormal, TraceFile, Uniform
+from rlplan.lengths import Empirical, Lengths, Logged, Lognormal, TraceFile, Uniform
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast
@@ -159,11 +159,14 @@ def lengths(of: Lengths) -> str:
     if isinstance(of, Uniform):
         return f"{of.low:,} to {of.high:,}"
     if isinstance(of, Lognormal):
-        return f"lognormal {of.mean:,.0f} ± {of.std:,.0f} (at most {of.max:,})"
+        never = f", {of.at_max:.0%} of them so long" if of.at_max else ""
+        return f"lognormal {of.mean:,.0f} ± {of.std:,.0f} (at most {of.max:,}{never})"
     if isinstance(of, Empirical):
         return f"{min(of.values):,} to {max(of.values):,} (as observed)"
     if isinstance(of, TraceFile):
         return f"those of {of.trace}"
+    if isinstance(of, Logged):
+        return f"{of.mean:,.0f} on average, as logged"
     return f"{of:,}"
 
 

@@ -219,7 +219,7 @@ def _is_union_tag(part: int | str) -> bool:
 
 
 _SCALARS = frozenset({"int", "str", "float", "bool", "constrained-int", "constrained-float"})
-_TAGS = frozenset({"lognormal", "uniform", "empirical", "trace"})
+_TAGS = frozenset({"lognormal", "uniform", "empirical", "logged", "trace"})
 
 
 def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:

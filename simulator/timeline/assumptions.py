@@ -1,4 +1,4 @@
-"""What a forecast rests on that the job does not say: figures of device sheets, times of reward rules."""
+"""What a forecast rests on that the job does not say: figures of sheets, spreads of lengths, times of rules."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,14 @@ from profiles.facts import Facts
 from profiles.jobs.nodes import taken_from_sheet
 from rlplan.hardware import DeviceSheet
 from rlplan.job import Job, NodeGroup
+from rlplan.lengths import Lognormal
 from rlplan.units import show_seconds
 
 
 def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
-    """Return one sentence for each group of nodes, each borrowed architecture and each guessed rule."""
-    return tuple(
-        dict.fromkeys((*_of_nodes(job, facts), *_of_kernels(job, facts), *_of_rules(job, facts)))
-    )
+    """Return a sentence for each group of nodes, each borrowed architecture, each guessed spread and rule."""
+    kernels, rules = _of_kernels(job, facts), _of_rules(job, facts)
+    return tuple(dict.fromkeys((*_of_nodes(job, facts), *kernels, *_of_lengths(job), *rules)))
 
 
 def _of_nodes(job: Job, facts: Facts) -> Iterator[str]:
@@ -46,6 +46,13 @@ def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
                 f"no operator of {device.sheet.architecture} ({group.gpu}) was measured: the efficiencies "
                 f"of {device.borrowed_kernels} stand in"
             )
+
+
+def _of_lengths(job: Job) -> Iterator[str]:
+    work = job.workload
+    for what, lengths in (("prompt", work.prompt_tokens), ("response", work.response_tokens)):
+        if isinstance(lengths, Lognormal) and lengths.assumed is not None:
+            yield f"{what} lengths: {lengths.assumed}"
 
 
 def _of_rules(job: Job, facts: Facts) -> Iterator[str]:

@@ -44,7 +44,8 @@ def evenly(lengths: Lengths, count: int) -> Floats:
     if isinstance(lengths, Lognormal):
         variance = math.log1p((lengths.std / lengths.mean) ** 2)
         centre = math.log(lengths.mean) - variance / 2
-        found = np.exp(centre + math.sqrt(variance) * ndtri(shares))
+        drawn = np.minimum(shares / (1 - (lengths.at_max or 0.0)), 1.0)  # what is left is `max`
+        found = np.exp(centre + math.sqrt(variance) * ndtri(drawn))
         return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
     assert isinstance(lengths, Empirical), "a trace is resolved before use"
     values = np.sort(np.asarray(lengths.values, dtype=np.float64))
@@ -72,7 +73,7 @@ class LengthStatistics:
         prompts = evenly(workload.prompt_tokens, DESCRIBED_SEQUENCES)
         responses = evenly(workload.response_tokens, DESCRIBED_SEQUENCES)
         pairs = np.random.default_rng(PAIR_SEED).permutation(DESCRIBED_SEQUENCES)
-        whole = prompts + responses[pairs]
+        whole = np.minimum(prompts + responses[pairs], workload.longest_sequence_tokens)
         self.prompt_tokens = float(prompts.mean())
         self.response_tokens = float(responses.mean())
         self.mean_tokens = float(whole.mean())

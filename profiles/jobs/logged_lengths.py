@@ -1,0 +1,261 @@
+"""Lengths as a log prints them, after the cut at the maximum, as the distribution that they are cut from.
+
+Lengths are lognormal. Of a lognormal X with log mean m and log standard deviation s, cut at M, a log prints
+
+    mean         E[min(X, M)]   = exp(m + s^2/2) F(c - s) + M (1 - F(c)),    c = (ln M - m) / s
+    std          E[min(X, M)^2] = exp(2m + 2s^2) F(c - 2s) + M^2 (1 - F(c))
+    clip ratio   P(X >= M)      = 1 - F(c)
+
+with F the normal distribution function. Where only the mean is printed, s is that of published runs
+(`profiles/fits/lengths.yaml`). A clip ratio below what it gives narrows s; one above means that some responses
+never end: they are a share of their own at M, and the others are spread as published.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
+
+from profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
+from profiles.jobs.place import JobPlace
+from rlplan.files.decoding import read_yaml
+from rlplan.job import Workload
+from rlplan.lengths import Empirical, Lengths, Logged, Lognormal, mean_length
+
+Field = Literal["prompt_tokens", "response_tokens"]
+
+# Log standard deviations between which a spread is looked for: equal lengths, and tokens by the factor of 400.
+LEAST_LOG_STD, MOST_LOG_STD = 1e-3, 6.0
+# Beyond so many standard deviations nothing of a normal distribution is left.
+ALL_STDS = 40.0
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthSpreads:
+    """Hold the spread of published lengths: the standard deviation of their logarithms.
+
+    Attributes:
+        prompt_log_std: Of the prompts of a data set.
+        response_log_std: Of the responses of a step, before they are cut (`benchmarks/fit_lengths.py`).
+    """
+
+    prompt_log_std: Constant
+    response_log_std: Constant
+
+
+@cache
+def load_length_spreads() -> LengthSpreads:
+    """Return the spread of lengths where a job gives only their mean."""
+    return read_yaml(LengthSpreads, FITS_FOLDER / f"{LENGTHS_FILE}.yaml")
+
+
+def with_logged_lengths(work: Workload, place: JobPlace) -> Workload:
+    """Return the workload with distributions for what logs print, cut where `max_total_tokens` cuts.
+
+    Raises:
+        FileError: There are no lengths of which a log prints such figures; the field is named.
+    """
+    prompts = _resolved("prompt_tokens", work.prompt_tokens, None, work, place)
+    room = None
+    if work.max_total_tokens is not None:
+        room = work.max_total_tokens - math.ceil(mean_length(prompts))
+        if room < 1:
+            raise place.error(
+                "workload.max_total_tokens",
+                "leaves no room for a response beside the mean prompt",
+                value=work.max_total_tokens,
+                allowed=f"more than {mean_length(prompts):,.0f}",
+            )
+    responses = _resolved("response_tokens", work.response_tokens, room, work, place)
+    return replace(work, prompt_tokens=prompts, response_tokens=responses)
+
+
+def _resolved(
+    field: Field, lengths: Lengths, room: int | None, work: Workload, place: JobPlace
+) -> Lengths:
+    if isinstance(lengths, Logged):
+        return _of_log(field, lengths, room, work, place)
+    if room is None:
+        return lengths
+    if isinstance(lengths, Lognormal):
+        return replace(lengths, max=min(lengths.max, room))
+    if isinstance(lengths, Empirical):
+        return Empirical(values=tuple(min(value, room) for value in lengths.values))
+    return min(lengths, room) if isinstance(lengths, int) else lengths
+
+
+def _of_log(
+    field: Field, logged: Logged, room: int | None, work: Workload, place: JobPlace
+) -> Lognormal:
+    """Return the distribution of lengths whose log would print the same.
+
+    Raises:
+        FileError: There is none.
+    """
+    at = f"workload.{field}"
+    if logged.max is None and room is None:
+        both = " or give workload.max_total_tokens" if field == "response_tokens" else ""
+        raise place.error(f"{at}.max", f"is missing: say where lengths are cut off{both}")
+    most = min(most for most in (logged.max, room) if most is not None)
+    mean, assumed = _mean(logged, at, place)
+    if not 1 <= mean < most:
+        raise place.error(
+            f"{at}.mean",
+            f"is no mean of lengths from 1 to {most:,}",
+            value=logged.mean,
+            allowed=f"from 1 to below {most:,}",
+        )
+    if logged.clip_ratio is not None and logged.std is not None:
+        raise place.error(
+            f"{at}.std", "the spread follows from clip_ratio already", value=logged.std,
+            allowed="one of clip_ratio and std",
+        )  # fmt: skip
+    count = work.prompts if field == "prompt_tokens" else work.sequences
+    spreads = load_length_spreads()
+    known = spreads.prompt_log_std if field == "prompt_tokens" else spreads.response_log_std
+    at_max = 0.0
+    if logged.std is not None:
+        log_std = _of_std(logged.std, mean, most, at, place)
+    elif logged.clip_ratio is None:
+        log_std = known.value
+    else:
+        log_std, at_max = _of_clip_ratio(
+            logged.clip_ratio, count, known.value, (mean, most), at, place
+        )
+    if log_std == known.value:
+        source = f"log standard deviation {known.value:g} of published runs"
+        assumed = ", ".join(filter(None, (source, assumed)))
+    others = (mean - at_max * most) / (1 - at_max)
+    before = log_mean_of(others, log_std, most) + log_std**2 / 2
+    return Lognormal(
+        mean=math.exp(before),
+        std=math.exp(before) * math.sqrt(math.expm1(log_std**2)),
+        max=most,
+        at_max=at_max or None,
+        assumed=assumed or None,
+    )
+
+
+def _mean(logged: Logged, at: str, place: JobPlace) -> tuple[float, str]:
+    """Return the mean at the step that is meant, and what is assumed about it."""
+    if logged.mean_at_end is None:
+        if logged.training_share is not None:
+            raise place.error(f"{at}.mean_at_end", "is missing: lengths of one mean do not grow")
+        return logged.mean, ""
+    share = 0.5 if logged.training_share is None else logged.training_share
+    mean = logged.mean + share * (logged.mean_at_end - logged.mean)
+    grown = f"{mean:,.0f} tokens, the mean over a training that leads from {logged.mean:,g} to {logged.mean_at_end:,g}"
+    return mean, grown if logged.training_share is None else ""
+
+
+def _of_clip_ratio(
+    ratio: float, count: int, usual: float, known: tuple[float, int], at: str, place: JobPlace
+) -> tuple[float, float]:
+    """Return the log standard deviation and the share that never ends of lengths cut in this share.
+
+    Where the log says that none of `count` was cut, less than one in twice as many is.
+
+    Args:
+        usual: Log standard deviation of published runs.
+        known: Mean after the cut, and maximum.
+    """
+    mean, most = known
+    if ratio >= 1 or ratio * most >= mean:
+        raise place.error(
+            f"{at}.clip_ratio",
+            f"does not go with a mean of {mean:,.0f} and a maximum of {most:,}: those that are cut alone "
+            f"are {ratio * most:,.0f} tokens of it",
+            value=ratio,
+            allowed=f"below {mean / most:.3g}",
+        )
+    if clip_ratio_of(log_mean_of(mean, usual, most), usual, most) > max(ratio, 0.5 / count):
+        return log_std_of_clip_ratio(max(ratio, 0.5 / count), mean, most, usual), 0.0
+    return usual, _share_at_max(ratio, usual, mean, most) if ratio else 0.0
+
+
+def _share_at_max(ratio: float, log_std: float, mean: float, most: int) -> float:
+    """Return the share of lengths that are `most` beside those that lognormal ones are cut to it."""
+
+    def share(log_mean: float) -> float:
+        cut = clip_ratio_of(log_mean, log_std, most)
+        return max(0.0, (ratio - cut) / (1 - cut))
+
+    def beyond(log_mean: float) -> float:
+        never = share(log_mean)
+        return (1 - never) * _cut_mean(log_mean, log_std, most) + never * most - mean
+
+    highest = log_mean_of(mean, log_std, most)
+    lowest = highest
+    while beyond(lowest) > 0:
+        lowest -= log_std
+    return share(
+        highest if lowest == highest else float(brentq(beyond, lowest, highest, xtol=1e-14))
+    )
+
+
+def log_std_of_clip_ratio(
+    ratio: float, mean: float, most: int, widest: float = MOST_LOG_STD
+) -> float:
+    """Return the log standard deviation with which lengths of a mean in tokens are cut in this share.
+
+    Args:
+        widest: It is below.
+
+    Raises:
+        ValueError: There is none.
+    """
+    place_of_cut = float(ndtri(1 - ratio))
+
+    def beyond(log_std: float) -> float:
+        return _cut_mean(math.log(most) - place_of_cut * log_std, log_std, most) - mean
+
+    return float(brentq(beyond, LEAST_LOG_STD, widest))
+
+
+def clip_ratio_of(log_mean: float, log_std: float, most: int) -> float:
+    """Return the share of lengths with this log mean that reach `most` tokens."""
+    return float(ndtr((log_mean - math.log(most)) / log_std))
+
+
+def _of_std(std: float, mean: float, most: int, at: str, place: JobPlace) -> float:
+    """Return the log standard deviation whose lengths have this standard deviation once cut."""
+
+    def cut_std(log_std: float) -> float:
+        return _cut_std(log_mean_of(mean, log_std, most), log_std, most)
+
+    least, largest = cut_std(LEAST_LOG_STD), cut_std(MOST_LOG_STD)
+    if not least < std < largest:
+        raise place.error(
+            f"{at}.std",
+            f"no lengths up to {most:,} with a mean of {mean:,.0f} are spread so",
+            value=std,
+            allowed=f"above {least:.2g}, below {largest:,.0f}",
+        )
+    return float(brentq(lambda log_std: cut_std(log_std) - std, LEAST_LOG_STD, MOST_LOG_STD))
+
+
+def log_mean_of(mean: float, log_std: float, most: int) -> float:
+    """Return the mean of the logarithms of lengths that have a mean in tokens once cut at `most`."""
+    # Next to nothing below what lengths that are not cut have, so that rounding has no say.
+    lowest = math.log(mean) - log_std**2 / 2 - ROUNDING
+    highest = math.log(most) + ALL_STDS * log_std
+    return float(
+        brentq(lambda at: _cut_mean(at, log_std, most) - mean, lowest, highest, xtol=1e-14)
+    )
+
+
+def _cut_mean(log_mean: float, log_std: float, most: int) -> float:
+    cut = (math.log(most) - log_mean) / log_std
+    below = math.exp(log_mean + log_std**2 / 2) * ndtr(cut - log_std)
+    return float(below + most * ndtr(-cut))
+
+
+def _cut_std(log_mean: float, log_std: float, most: int) -> float:
+    cut = (math.log(most) - log_mean) / log_std
+    square = math.exp(2 * (log_mean + log_std**2)) * ndtr(cut - 2 * log_std)
+    mean = _cut_mean(log_mean, log_std, most)
+    return math.sqrt(max(0.0, float(square + most**2 * ndtr(-cut)) - mean**2))

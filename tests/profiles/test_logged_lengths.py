@@ -1,0 +1,167 @@
+"""Lengths as logs print them become distributions whose log would print the same."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiles.facts import load_facts
+from profiles.jobs.logged_lengths import load_length_spreads, with_logged_lengths
+from profiles.jobs.place import JobPlace
+from profiles.jobs.resolve import resolve_job
+from rlplan.errors import FileError
+from rlplan.files.decoding import decode
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.lengths import Lengths, Logged, Lognormal, longest, mean_length, sample_lengths
+from simulator.timeline.assumptions import assumptions_of
+from simulator.workload.sequences import LengthStatistics, evenly
+
+PLACE = JobPlace(file="job.yaml")
+
+
+def work(responses: Lengths, prompts: Lengths = 127, total: int | None = None) -> Workload:
+    return Workload(
+        prompts=64,
+        samples_per_prompt=16,
+        prompt_tokens=prompts,
+        response_tokens=responses,
+        max_total_tokens=total,
+    )
+
+
+def resolved(responses: Lengths, prompts: Lengths = 127, total: int | None = None) -> Lognormal:
+    found = with_logged_lengths(work(responses, prompts, total), PLACE).response_tokens
+    assert isinstance(found, Lognormal)
+    return found
+
+
+@settings(max_examples=60)
+@given(st.floats(0.02, 0.98), st.integers(64, 40_000))
+def test_the_mean_after_the_cut_is_the_logged_one(share, most):
+    mean = max(1.0, share * most)
+    lengths = resolved(Logged(mean=mean, max=most))
+    assert mean_length(lengths) == pytest.approx(mean, rel=1e-9)
+    assert longest(lengths) == most
+
+
+@settings(max_examples=60)
+@given(st.floats(0.001, 0.9), st.floats(0.02, 0.98))
+def test_mean_and_share_that_is_cut_are_the_logged_ones(ratio, place):
+    mean = 4096 * (ratio + place * (1 - ratio))
+    lengths = resolved(Logged(mean=mean, max=4096, clip_ratio=ratio))
+    assert mean_length(lengths) == pytest.approx(mean, rel=1e-9)
+    cut = evenly(lengths, 10_000) == 4096
+    assert float(cut.mean()) == pytest.approx(ratio, abs=0.002)
+
+
+def test_more_cut_than_usual_is_a_share_that_never_ends():
+    """As on-policy distillation of Qwen3-1.7B-Base logged it: 4,120 tokens of 16,384, 13.6 % cut."""
+    lengths = resolved(Logged(mean=4119.75, max=16_384, clip_ratio=0.13625))
+    assert lengths.at_max == pytest.approx(0.136, abs=0.001)
+    assert lengths.mean == pytest.approx((4119.75 - 0.13625 * 16_384) / (1 - 0.13625), rel=0.01)
+    drawn = np.array(sample_lengths(lengths, 50_000, 1))
+    assert drawn.mean() == pytest.approx(4119.75, rel=0.01)
+    assert float(np.mean(drawn == 16_384)) == pytest.approx(0.13625, abs=0.005)
+
+
+def test_the_deviation_after_the_cut_is_the_logged_one():
+    lengths = resolved(Logged(mean=1500, max=4096, std=900))
+    drawn = np.array(sample_lengths(lengths, 50_000, 1))
+    assert drawn.mean() == pytest.approx(1500, rel=0.01)
+    assert drawn.std() == pytest.approx(900, rel=0.01)
+    assert lengths.assumed is None
+
+
+def test_statistics_have_the_logged_mean():
+    known = LengthStatistics(with_logged_lengths(work(Logged(mean=3196, max=3969)), PLACE))
+    assert known.response_tokens == pytest.approx(3196, rel=1e-3)
+    assert known.longest_of(1024, "responses")[0] == pytest.approx(3969)
+
+
+def test_a_limit_of_both_together_leaves_responses_what_prompts_leave():
+    whole = with_logged_lengths(work(Logged(mean=1019), total=4096), PLACE)
+    assert longest(whole.response_tokens) == 4096 - 127
+    assert whole.longest_sequence_tokens == 4096
+    wide = with_logged_lengths(work(Logged(mean=1019), Logged(mean=127, max=512), 4096), PLACE)
+    assert wide.longest_sequence_tokens == 4096
+    assert LengthStatistics(wide).ordered("whole").max() == 4096
+    assert with_logged_lengths(work(8192, total=4096), PLACE).response_tokens == 4096 - 127
+
+
+def test_fewer_cut_than_usual_narrow_the_spread():
+    usual = load_length_spreads().response_log_std.value
+    lengths = resolved(Logged(mean=167.27, max=256, clip_ratio=0.082))
+    assert lengths.at_max is None
+    assert lengths.assumed is None
+    assert 0 < np.log1p((lengths.std / lengths.mean) ** 2) < usual**2
+
+
+def test_none_cut_narrows_the_spread_until_the_longest_of_a_batch_is_not_cut():
+    usual = load_length_spreads().response_log_std.value
+    lengths = resolved(Logged(mean=1000, max=2000, clip_ratio=0))
+    cut = sum(length == 2000 for length in sample_lengths(lengths, 100_000, 1))
+    assert cut < 200
+    free = resolved(Logged(mean=100, max=20_000, clip_ratio=0))
+    assert free.assumed == f"log standard deviation {usual:g} of published runs"
+
+
+def test_lengths_that_grow_are_taken_at_a_share_of_training():
+    grown = Logged(mean=1000, mean_at_end=4000, max=16_384)
+    mean_of = lambda **more: mean_length(resolved(replace(grown, **more)))  # noqa: E731
+    assert mean_of() == pytest.approx(2500)
+    assert mean_of(training_share=0.0) == pytest.approx(1000)
+    assert mean_of(training_share=1.0) == pytest.approx(4000)
+    assert "2,500 tokens, the mean over a training" in str(resolved(grown).assumed)
+
+
+@pytest.mark.parametrize(
+    ("logged", "words"),
+    [
+        (Logged(mean=4096, max=4096), r"response_tokens\.mean: is no mean of lengths from 1 to 4,096"),
+        (Logged(mean=0.5, max=4096), "found 0.5; allowed: from 1 to below 4,096"),
+        (Logged(mean=1000), "max: is missing: .*max_total_tokens"),
+        (Logged(mean=1000, max=4096, clip_ratio=0.5), "clip_ratio: does not go with a mean of 1,000.*below 0.244"),
+        (Logged(mean=1000, max=4096, clip_ratio=1.0), "clip_ratio"),
+        (Logged(mean=1000, max=4096, std=5000), "are spread so; found 5000.*below 1,625"),
+        (Logged(mean=1000, max=4096, std=0.5, clip_ratio=0.1), "one of clip_ratio and std"),
+        (Logged(mean=1000, max=4096, training_share=0.5), "mean_at_end: is missing"),
+    ],
+)  # fmt: skip
+def test_figures_that_no_lengths_have_are_refused_by_field(logged, words):
+    with pytest.raises(FileError, match=words):
+        resolved(logged)
+
+
+def test_a_limit_that_prompts_fill_is_refused():
+    with pytest.raises(FileError, match=r"max_total_tokens: leaves no room.*more than 127"):
+        resolved(Logged(mean=10), total=127)
+
+
+def test_a_forecast_says_where_the_spread_is_from():
+    data = {"distribution": "logged", "mean": 1019, "max": 3969}
+    job = resolve_job(
+        Job(
+            algorithm="grpo",
+            models=FrozenDict(actor="qwen2.5-0.5b", reference="qwen2.5-0.5b"),
+            workload=decode(
+                Workload,
+                {
+                    "prompts": 8,
+                    "samples_per_prompt": 4,
+                    "prompt_tokens": 127,
+                    "response_tokens": data,
+                },
+                "job.yaml",
+            ),
+            cluster=(NodeGroup(gpu="a100", gpus_per_node=8),),
+            rewards=Rewards(function="digits"),
+        ),
+        Path(),
+    )
+    said = assumptions_of(job, load_facts(job))
+    assert any(line.startswith("response lengths: log standard deviation") for line in said)
+    assert resolve_job(job, Path()) == job
