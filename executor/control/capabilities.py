@@ -59,6 +59,7 @@ FAMILY = Capability("models of this family")
 EXPERTS = Capability("experts in some families and none in others")
 PLAIN_MLP = Capability("MLPs without a gate")
 PARTS = Capability("layers of other parts than the family's own")
+STREAMED = Capability("rewards while responses are still generated")
 RETOKENIZING = Capability("models of different vocabularies")
 
 
@@ -98,6 +99,9 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         yield ADAPTERS.lacked_by(
             HERE, f"job.adapters.{role}.rank", adapter.rank, "it trains all weights of a model"
         )
+    if plan.job.rewards and plan.job.rewards.streamed:
+        instead = "it calls functions when all responses are there"
+        yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)
     for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job):
         if task.has_model:
             yield from _lacks_for_model(plan, task)

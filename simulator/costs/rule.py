@@ -1,25 +1,74 @@
-"""Rule tasks: a reward function on CPU workers."""
+"""Rule tasks: a reward function on CPU workers, after generation or streamed behind it."""
 
 import math
 
-from rlplan.estimate import ZERO
+import numpy as np
+import numpy.typing as npt
+
+from profiles.facts import DeviceFacts
+from rlplan.estimate import ZERO, Estimate
 from rlplan.plan import HOST_DEVICE
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import data_bytes
 from simulator.placed.task import PlacedTask
+
+Floats = npt.NDArray[np.float64]
 
 
 def rule_cost(placed: PlacedTask) -> TaskCost:
     """Return what the job's functions cost: seconds per sample, samples spread over the workers.
 
     A function sees one response at a time, so that the samples of a prompt may be on several workers.
+    Streamed ones cost at least the call of the response that ends last; what others are still waiting
+    for is `with_backlog`'s.
     """
-    job, site = placed.job, placed.site
+    job, workers = placed.job, placed.site.gpus
     assert job.rewards is not None, "a rule task comes with rewards"
-    # What a call costs is known of the cluster's devices; the host's cores have no sheet.
-    device = placed.facts.device(job.cluster[0].gpu if site.device == HOST_DEVICE else site.device)
-    functions = (job.rewards.function, job.rewards.cost_function)
-    each = sum((device.call(kind=f"rule:{name}") for name in functions if name), ZERO)
-    samples = math.ceil(job.workload.sequences / site.gpus)
-    num_bytes = data_bytes(placed.task.inputs, job.workload) // site.gpus
-    return cost_of({"reward function": each * samples, "call overhead": device.call(num_bytes)})
+    samples = 1 if job.rewards.streamed else math.ceil(job.workload.sequences / workers)
+    num_bytes = data_bytes(placed.task.inputs, job.workload) // workers
+    overhead = _device(placed).call(num_bytes)
+    return cost_of({"reward function": _call(placed) * samples, "call overhead": overhead})
+
+
+def with_backlog(cost: TaskCost, placed: PlacedTask, finish_seconds: Floats) -> TaskCost:
+    """Return the cost of streamed rewards with the calls that still wait when generation ends.
+
+    Args:
+        cost: What `rule_cost` said of the task's batches.
+        finish_seconds: When each response of a batch ends. Shape (sequences,).
+    """
+    call = _call(placed)
+    waiting = streamed_seconds(call.seconds, finish_seconds, placed.site.gpus) - call.seconds
+    if waiting <= 0:
+        return cost
+    backlog = call * (placed.task.batches * waiting / call.seconds)
+    return TaskCost((*cost.parts, ("backlog of calls", backlog)))
+
+
+def _device(placed: PlacedTask) -> DeviceFacts:
+    """Return what calls cost: it is known of the cluster's devices, the host's cores have no sheet."""
+    name = placed.site.device
+    return placed.facts.device(placed.job.cluster[0].gpu if name == HOST_DEVICE else name)
+
+
+def _call(placed: PlacedTask) -> Estimate:
+    """Return what the job's functions take for one response."""
+    rewards, device = placed.job.rewards, _device(placed)
+    assert rewards is not None, "a rule task comes with rewards"
+    functions = (rewards.function, rewards.cost_function)
+    return sum((device.call(kind=f"rule:{name}") for name in functions if name), ZERO)
+
+
+def streamed_seconds(call_seconds: float, finish_seconds: Floats, workers: int) -> float:
+    """Return how long after the last response the last call ends, in seconds; at least one call.
+
+    Calls take equally long and begin in the order in which responses end, each on the first free
+    worker: call i begins when call i - workers has ended, or its response. So the last one ends at
+    the largest, over i, of the end of response i and the calls of its worker from then on.
+
+    Args:
+        finish_seconds: When each response ends. Shape (sequences,).
+    """
+    ends = np.sort(finish_seconds)
+    behind = np.ceil((len(ends) - np.arange(len(ends))) / workers)
+    return float((ends - ends[-1] + call_seconds * behind).max())

@@ -4,6 +4,8 @@ import math
 from dataclasses import fields, replace
 from functools import lru_cache
 
+import numpy as np
+
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
 from simulator.costs.taskcost import TaskCost, cost_of
@@ -17,6 +19,7 @@ from simulator.generation.setting import ReplicaSetting, replica_setting_of
 from simulator.generation.shares import Share, longest_shares, waits
 from simulator.generation.stepping import EngineSteps, engine_steps
 from simulator.placed.task import PlacedTask
+from simulator.workload.sequences import Floats
 
 REMEMBERED_REPLICAS = 4096
 
@@ -41,6 +44,21 @@ def generate_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost
         key=lambda outcome: outcome[0].seconds + outcome[1].seconds,
     )
     return cost_of({"prefill": prefill, "decode": decode, "call overhead": call_of(placed)})
+
+
+def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
+    """Return when each response of a usual batch ends, as if all replicas were as the slowest.
+
+    Shape (sequences of the slowest replica * replicas,).
+    """
+    steps, limits = _replica(placed, kv_bytes)
+    samples = placed.workload.samples_per_prompt
+    wave = limits.max_running if waits(limits.batching) else 0
+    shares = longest_shares(placed.statistics, placed.layout.dp, samples, wave)
+    replica = replica_of(clock_of(steps), limits)
+    outcomes = (generate(replica, *share) for share in shares)
+    ends = max(outcomes, key=lambda outcome: outcome.seconds).finish_seconds
+    return np.repeat(np.asarray(ends, dtype=np.float64), placed.layout.dp)
 
 
 def with_length_spread(

@@ -3,16 +3,18 @@
 from dataclasses import dataclass, replace
 
 from rlplan.dataflow import Task, parents_of
+from simulator.costs.rule import with_backlog
 from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.costs.transition import transition_cost
-from simulator.generation.generating import with_length_spread
+from simulator.generation.generating import finish_seconds, with_length_spread
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
 from simulator.timeline.engine import Work
 from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
 from simulator.timeline.steady import one_step_off
+from simulator.workload.sequences import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +113,13 @@ def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) ->
     cost = task_cost(task, kv_bytes)
     if task.task.kind == "generate":
         cost = with_length_spread(cost, task, kv_bytes)
+    if task.task.kind == "rule" and task.job.rewards and task.job.rewards.streamed:
+        cost = with_backlog(cost, task, _finish_seconds(placed))
     work = Work(key=name, name=name, pool=pool, holds=(pool,), after=after)
     return Entry(work, task.task.stage, cost)
+
+
+def _finish_seconds(placed: PlacedPlan) -> Floats:
+    """Return when each response ends, from the start of the generation that rewards are streamed behind."""
+    generate = next(task for task in placed.tasks.values() if task.task.kind == "generate")
+    return finish_seconds(generate, max(0.0, kv_bytes_left(placed)))
