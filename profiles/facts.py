@@ -7,7 +7,7 @@ device's sheet. Every answer names its source; nothing that is unknown costs zer
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Final, Unpack
 
 from profiles.analytic.host_calls import unmeasured_call
 from profiles.analytic.roofline import AttentionShape, CollectiveKind, CopyDirection, Roofline
@@ -18,8 +18,10 @@ from profiles.sheets import load_framework, load_transition, sheet_names, sheet_
 from profiles.tables.measurements import Measurements
 from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile, read_profile
+from rlplan.calibration import CALIBRATION_VERSION, NO_CALIBRATION, Calibration
 from rlplan.errors import FileError, UnknownNameError, nearest_name
 from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
@@ -27,6 +29,9 @@ from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
 from rlplan.precision import PRECISIONS, Precision
 from rlplan.probing import ModelPass
+
+# The label of facts without a profile.
+DATASHEET: Final = "datasheet"
 
 
 class DeviceFacts:
@@ -203,12 +208,19 @@ class Facts:
 
     Attributes:
         label: What the answers rest on, for reports.
+        calibration: What work takes at a site beside what the answers say.
     """
 
-    def __init__(self, devices: Mapping[str, DeviceFacts], label: str) -> None:
+    def __init__(
+        self,
+        devices: Mapping[str, DeviceFacts],
+        label: str,
+        calibration: Calibration = NO_CALIBRATION,
+    ) -> None:
         assert devices
         self._devices = dict(devices)
         self.label = label
+        self.calibration = calibration
 
     def device(self, name: str) -> DeviceFacts:
         """Return the facts of a device of the cluster.
@@ -232,7 +244,11 @@ class Facts:
             name: each.with_memory(round(each.sheet.memory_bytes * factor))
             for name, each in self._devices.items()
         }
-        return Facts(devices, self.label)
+        return Facts(devices, self.label, self.calibration)
+
+    def with_calibration(self, calibration: Calibration) -> "Facts":
+        """Return these facts with the factors of a site."""
+        return Facts(self._devices, self.label, calibration)
 
     def engine(self, name: str) -> EngineSheet:
         """Return the sheet of a training or generation engine.
@@ -260,11 +276,15 @@ class Facts:
 NO_SOFTWARE = TransitionSheet(name="none", sources=FrozenDict())
 
 
-def load_facts(job: Job, profile: Path | None = None) -> Facts:
-    """Return the facts about a job's cluster, from its device sheets and a profile, if given.
+def load_facts(job: Job, profile: Path | None = None, site: Path | None = None) -> Facts:
+    """Return the facts about a job's cluster, from its device sheets, a profile and a site, if given.
+
+    Args:
+        site: Factors of `rlplan calibrate`.
 
     Raises:
-        FileError: The profile is broken, or of a device that the cluster does not have.
+        FileError: The profile is broken, or of a device that the cluster does not have; or the site's
+            file is broken, or its factors correct forecasts that rest on something else.
         UnknownNameError: A device of the cluster has no sheet.
     """
     names = list(dict.fromkeys(group.gpu for group in job.cluster))
@@ -284,11 +304,35 @@ def load_facts(job: Job, profile: Path | None = None) -> Facts:
     for name in names:
         own = measured_points if measured_points and measured_points.header.device == name else None
         devices[name] = DeviceFacts(sheet_of(job, name), own, rule_seconds=rule_seconds)
-    return Facts(devices, _label(measured_points))
+    label = _label(measured_points)
+    return Facts(devices, label, read_calibration(site, label) if site else NO_CALIBRATION)
+
+
+def read_calibration(path: Path, rests_on: str) -> Calibration:
+    """Return the factors of a site.
+
+    Args:
+        rests_on: Label of the facts that they are to be used with.
+
+    Raises:
+        FileError: The file is missing or broken, or its factors correct forecasts of another label.
+    """
+    data = load_yaml(path)
+    check_version(data, CALIBRATION_VERSION, str(path), "site")
+    found = decode(Calibration, data, str(path))
+    if found.rests_on != rests_on:
+        raise FileError(
+            str(path),
+            "corrects forecasts that rest on something else",
+            field="rests_on",
+            value=found.rests_on,
+            allowed=f"{rests_on}, or a site calibrated with the same --profile",
+        )
+    return found
 
 
 def _label(profile: Profile | None) -> str:
     if profile is None:
-        return "datasheet"
+        return DATASHEET
     unfinished = "" if profile.complete else ", incomplete"
     return f"profile {profile.header.name} ({profile.header.device}{unfinished})"

@@ -2,7 +2,8 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Literal
 
 from rlplan.files.limits import AtLeastOne, Positive, Share
@@ -140,6 +141,40 @@ def mean_length(lengths: Lengths) -> float:
 
 def _unresolved(lengths: Logged | TraceFile) -> AssertionError:
     return AssertionError(f"the job was not resolved: {lengths}")
+
+
+def with_mean(lengths: Lengths, mean: float) -> Lengths:
+    """Return lengths of the same kind whose mean, after the cut at the maximum, is that many tokens.
+
+    A mean beyond the maximum takes the maximum along.
+    """
+    if isinstance(lengths, int):
+        return max(1, round(mean))
+    factor = mean / mean_length(lengths)
+    if isinstance(lengths, Uniform):
+        low, high = max(1, round(lengths.low * factor)), max(1, round(lengths.high * factor))
+        return replace(lengths, low=low, high=high)
+    if isinstance(lengths, Empirical):
+        values = tuple(max(1, round(each * factor)) for each in lengths.values)
+        return replace(lengths, values=values)
+    assert isinstance(lengths, Lognormal), "traces are resolved before"
+    highest = max(lengths.max, math.ceil(mean))
+    low_factor, high_factor = 0.0, 2.0
+    scaled = partial(_scaled_lognormal, lengths, highest)
+    while mean_length(scaled(high_factor)) < mean and high_factor < LARGEST_FACTOR:
+        high_factor *= 2
+    for _ in range(HALVINGS):
+        middle = (low_factor + high_factor) / 2
+        short = mean_length(scaled(middle)) < mean
+        low_factor, high_factor = (middle, high_factor) if short else (low_factor, middle)
+    return scaled(high_factor)
+
+
+LARGEST_FACTOR, HALVINGS = 1e3, 60
+
+
+def _scaled_lognormal(lengths: Lognormal, highest: int, factor: float) -> Lognormal:
+    return replace(lengths, mean=lengths.mean * factor, std=lengths.std * factor, max=highest)
 
 
 def _mean_of_cut_lognormal(lengths: Lognormal) -> float:

@@ -14,7 +14,18 @@ from rlplan.errors import UserError
 from rlplan_cli.commands import COMMANDS
 
 # The order of a user's day, which `--help` shows; commands that are not named here come after.
-ORDER = ("init", "profile", "search", "simulate", "execute", "validate", "report", "demo", "schema")
+ORDER = (
+    "init",
+    "profile",
+    "search",
+    "simulate",
+    "execute",
+    "validate",
+    "calibrate",
+    "report",
+    "demo",
+    "schema",
+)
 
 # What a wrong option raises; typer keeps the class in different places from release to release.
 _UsageError: Any = typer.BadParameter.__base__

@@ -28,6 +28,15 @@ ProfileOption = Annotated[
     ),
 ]
 
+SiteOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--site",
+        help="Factors of your site (a file made by `rlplan calibrate`) on what sheets or profile say.",
+        show_default=False,
+    ),
+]
+
 # Progress bars come for what takes longer than a person waits without asking.
 QUIET_SECONDS = 2.0
 

@@ -30,11 +30,16 @@ from simulator.placed.site import sites_of
 
 
 def load_plan(
-    path: Path, profile: Path | None = None, *, misfits: bool = False
+    path: Path,
+    profile: Path | None = None,
+    *,
+    site: Path | None = None,
+    misfits: bool = False,
 ) -> tuple[Plan, Facts]:
     """Return a plan file's plan, completed and checked, with the facts for its devices.
 
     Args:
+        site: Factors of `rlplan calibrate`, for the facts.
         misfits: As `complete` has it.
 
     Raises:
@@ -42,7 +47,7 @@ def load_plan(
         InfeasibleError: Nothing that keeps what is pinned fits.
     """
     draft, job = read_draft(load_yaml(path), path)
-    facts = load_facts(job, profile)
+    facts = load_facts(job, profile, site)
     return complete(draft, job, facts, str(path), misfits=misfits), facts
 
 

@@ -4,14 +4,18 @@ import csv
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
-from planner.evaluation.rows import Record
+from planner.evaluation.rows import Record, TableReader
 from planner.evaluation.tables import READERS
 from profiles.catalog import device_names, load_device
 from rlplan.errors import FileError
 from rlplan.results.accuracy import Row
+from simulator.calibration import calibrate, observations_of
 
+# So many other rows are calibrated on, one at a time: more of a large group say the same.
+MOST_PARTNERS = 8
 HELD = Path(__file__).parent / "held"
 
 
@@ -78,9 +82,87 @@ def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
     filled = [{"device": device, **record} for record in records]
     table = name or path.stem
     try:
-        return [dataclasses.replace(row, table=table, schema=schema) for row in reader.rows(filled)]
+        rows = [dataclasses.replace(row, table=table, schema=schema) for row in reader.rows(filled)]
     except (ValueError, KeyError, ZeroDivisionError):
         raise _cell_error(path, schema, filled) from None
+    known = _known(reader, schema, columns, filled)
+    rows = with_partners(reader, filled, rows)
+    return [
+        row if known[row.index] else dataclasses.replace(row, fitted=False, unseen=True)
+        for row in rows
+    ]
+
+
+def with_partners(reader: TableReader, records: Sequence[Record], rows: Sequence[Row]) -> list[Row]:
+    """Return rows with their errors after calibration on each of their partners, one at a time.
+
+    Partners are the other rows of a row's group; of many, so many that lie evenly over the group.
+    """
+    if reader.calibrated_rows_of is None:
+        return list(rows)
+    groups: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        if row.group and row.error_fraction is not None:
+            groups.setdefault(row.group, []).append(place)
+    found = list(rows)
+    for members in groups.values():
+        for place in members:
+            others = [other for other in members if other != place]
+            chosen = others[:: -(-len(others) // MOST_PARTNERS)] if others else []
+            errors = tuple(
+                _error_after(reader, records, rows, place, partner) for partner in chosen
+            )
+            found[place] = dataclasses.replace(rows[place], calibrated_errors=errors)
+    return found
+
+
+def _error_after(
+    reader: TableReader, records: Sequence[Record], rows: Sequence[Row], place: int, partner: int
+) -> float:
+    """Return the signed error of a row that is forecast after calibration on another."""
+    assert reader.calibrated_rows_of is not None
+    row = rows[place]
+    site = calibrate(observations_of(rows[partner])).calibration
+    first = next(i for i, each in enumerate(rows) if each.index == row.index)
+    again = list(reader.calibrated_rows_of(records[row.index], site))[place - first]
+    error = again.error_fraction
+    assert error is not None, "a row is forecast with factors as without"
+    return error
+
+
+def _known(
+    reader: TableReader, schema: str, columns: Sequence[str], records: Sequence[Record]
+) -> list[bool]:
+    """Tell which records stand in a table that the project holds, or say that it was fitted on."""
+    known = [reader.is_known is not None and reader.is_known(record) for record in records]
+    for held_columns, held_records in _held_records(schema):
+        shared = [column for column in held_columns if column in columns]
+        held = {_cells(record, shared) for record in held_records}
+        known = [
+            each or _cells(record, shared) in held
+            for each, record in zip(known, records, strict=True)
+        ]
+    return known
+
+
+@cache
+def _held_records(schema: str) -> tuple[tuple[list[str], list[Record]], ...]:
+    """Return the columns and records of the tables of a schema that the project holds."""
+    tables = [_load(path) for path in held_tables()]
+    reader = READERS.load(schema)
+    return tuple(table for table in tables if reader.matches(frozenset(table[0])))
+
+
+def _cells(record: Record, columns: Sequence[str]) -> tuple[str | float, ...]:
+    """Return a record's values in these columns; numbers are the same however they are written."""
+    return tuple(_number_or_text(record[column]) for column in columns)
+
+
+def _number_or_text(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _load(path: Path) -> tuple[list[str], list[Record]]:

@@ -9,8 +9,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rlplan.calibration import Calibration
 from rlplan.estimate import Estimate, interval_seconds
-from rlplan.results.accuracy import Row
+from rlplan.files.frozen import FrozenDict
+from rlplan.results.accuracy import Row, StageSeconds
 
 Record = Mapping[str, str]
 
@@ -29,6 +31,11 @@ class TableReader:
         rows_of: Yields the measurements of a record, each forecast or skipped. A cell that is no number
             where one is needed raises ValueError or KeyError, which `read_table` turns into a message
             with file, row and column.
+        calibrated_rows_of: Yields the same measurements, in the same order, as they are forecast with a
+            site's factors; None where rows do not calibrate each other. What `rows_of` yields is what
+            it yields without any factors.
+        is_known: Tells whether a record stands in a published table that the project fits on and does
+            not hold; where it holds tables of the schema, these are looked into.
     """
 
     about: str
@@ -36,6 +43,8 @@ class TableReader:
     any_of: frozenset[str] = frozenset()
     none_of: frozenset[str] = frozenset()
     rows_of: Callable[[Record], Iterable[Row]]
+    calibrated_rows_of: Callable[[Record, Calibration], Iterable[Row]] | None = None
+    is_known: Callable[[Record], bool] | None = None
 
     def matches(self, columns: frozenset[str]) -> bool:
         """Tell whether a table with these columns is of this schema."""
@@ -61,6 +70,8 @@ def forecast_row(
     kind: str = "",
     fitted: bool = False,
     note: str = "",
+    group: str = "",
+    stages: FrozenDict[str, StageSeconds] = FrozenDict(),
 ) -> Row:
     """Return a row with a forecast and the interval that its spread gives."""
     return Row(
@@ -70,6 +81,8 @@ def forecast_row(
         forecast=forecast,
         fitted=fitted,
         note=note,
+        group=group,
+        stages=stages,
         interval_seconds=interval_seconds(forecast),
     )
 

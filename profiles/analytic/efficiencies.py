@@ -17,6 +17,8 @@ from rlplan.files.limits import NonNegative
 FITS_FOLDER: Final = Path(__file__).parents[1] / "fits"
 HOST_FILE: Final = "host"
 LENGTHS_FILE: Final = "lengths"
+CALIBRATION_FILE: Final = "calibration"
+OTHER_FILES: Final = (HOST_FILE, LENGTHS_FILE, CALIBRATION_FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ class HostCosts:
 def architecture_names() -> tuple[str, ...]:
     """Return the architectures that have a file in `profiles/fits/`, sorted."""
     names = (path.stem for path in FITS_FOLDER.glob("*.yaml"))
-    return tuple(sorted(name for name in names if name not in (HOST_FILE, LENGTHS_FILE)))
+    return tuple(sorted(name for name in names if name not in OTHER_FILES))
 
 
 @cache

@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.pictures.accuracy import accuracy_picture
-from reports.tables.accuracy import error_summary_table, miss_table, skipped_table
+from reports.tables.accuracy import (
+    error_summary_table,
+    errors_table,
+    miss_table,
+    skipped_table,
+)
 from reports.tables.plans import markdown_lines
 from rlplan.files.writing import write_text
-from rlplan.results.accuracy import TableFindings
+from rlplan.results.accuracy import Summary, TableFindings
 
 PAGE = "accuracy.md"
 PICTURES = "accuracy"
@@ -35,12 +40,12 @@ def _head(findings: Sequence[TableFindings], command: str) -> list[str]:
     return [
         "# Forecasts against published measurements",
         "",
-        f"Made by `{command}`. Errors are fractions of the measured values. Every table has two",
-        "lines: rows that a constant of rlplan was fitted on, and rows held back from every fit;",
-        "judge by the second. Where constants were fitted, a row's settings decide on which side of",
-        "the split it stands, never its value; its reader in `planner/evaluation/` says how. Where a",
-        "split or a constant was chosen with all rows in view, the table's own section says so:",
-        "those held-back errors are no clean test.",
+        f"Made by `{command}`. Errors are fractions of the measured values. A row of a table is one",
+        "that a constant of rlplan was fitted on, one held back from every fit, or unseen: in no",
+        "table that rlplan holds or was fitted on. Judge by the last two. Where constants were",
+        "fitted, a row's settings decide on which side of the split it stands, never its value; its",
+        "reader in `planner/evaluation/` says how. Where a split or a constant was chosen with all",
+        "rows in view, the table's own section says so: those held-back errors are no clean test.",
         "",
         f"Of the rows held back, {coverage} lie between the p10 and the p90 of their forecast",
         "(80 % would be perfect calibration).",
@@ -49,11 +54,38 @@ def _head(findings: Sequence[TableFindings], command: str) -> list[str]:
         "",
         *markdown_lines(error_summary_table([found.held for found in findings])),
         "",
+        *_unseen([found.unseen for found in findings if found.unseen.rows]),
+        *_calibrated([found.whole for found in findings]),
         "## Rows fitted on",
         "",
         *markdown_lines(
             error_summary_table([found.fitted for found in findings if found.fitted.rows])
         ),
+        "",
+    ]
+
+
+def _unseen(summaries: Sequence[Summary]) -> list[str]:
+    if not summaries:
+        return []
+    return ["## Rows unseen", "", *markdown_lines(error_summary_table(summaries)), ""]
+
+
+def _calibrated(summaries: Sequence[Summary]) -> list[str]:
+    """Return the errors of rows that were forecast after a calibration on one other row."""
+    found = {
+        each.table: each.after_calibration for each in summaries if each.after_calibration.rows
+    }
+    if not found:
+        return []
+    return [
+        "## Rows after calibration",
+        "",
+        "Each row was forecast after `rlplan calibrate` on one other row of its framework and GPU,",
+        "never on itself. With several such rows, its error is the median over them; rows without one",
+        "are left out.",
+        "",
+        *markdown_lines(errors_table("Table", found)),
         "",
     ]
 
@@ -70,11 +102,14 @@ def _section(folder: Path, found: TableFindings) -> list[str]:
         lines += [f"![{drawn.title}]({PICTURES}/{drawn.file_name})", ""]
     if len(found.kinds) > 1:
         lines += [
-            "Rows held back, by kind:",
+            "Rows that nothing was fitted on, by kind:",
             "",
             *markdown_lines(error_summary_table(found.kinds)),
             "",
         ]
+    if found.whole.stages:
+        table = errors_table("Stage", found.whole.stages)
+        lines += ["Stages of the step, before calibration:", "", *markdown_lines(table), ""]
     if found.misses:
         title = f"Misses (errors above {found.miss_fraction:.0%}), fitted rows among them:"
         lines += [title, "", *markdown_lines(miss_table(found)), ""]

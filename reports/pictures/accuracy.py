@@ -35,7 +35,7 @@ _DECADE = 10.0
 
 
 def accuracy_picture(name: str, rows: Sequence[Row]) -> Picture:
-    """Return the picture of a table: fitted rows hollow, rows held back filled, one colour a kind."""
+    """Return the picture of a table: fitted rows hollow, all others filled, one colour a kind."""
     known = [row for row in rows if row.error_fraction is not None]
     every = -(-len(known) // MOST_POINTS)
     return picture(
@@ -79,10 +79,10 @@ def _figure(name: str, rows: Sequence[Row], count: int) -> Figure:
 
 
 def _counted(rows: Sequence[Row], kind: str) -> str:
-    """Say how many rows of a kind are drawn filled (held back) and hollow (fitted on)."""
+    """Say how many rows of a kind are drawn filled (not fitted on) and hollow (fitted on)."""
     fitted = sum(row.fitted for row in rows if row.kind == kind)
     held = sum(row.kind == kind for row in rows) - fitted
-    return f"{held} held back (filled), {fitted} fitted on (hollow)"
+    return f"{held} not fitted on (filled), {fitted} fitted on (hollow)"
 
 
 def _draw_band(axes: Axes, rows: Sequence[Row]) -> None:

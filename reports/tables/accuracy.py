@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from reports.tables.plans import Table, columns
 from reports.tables.wording import percent, signed_percent
-from rlplan.results.accuracy import Row, Summary, TableFindings
+from rlplan.results.accuracy import Errors, Row, Summary, TableFindings
 
 UNKNOWN = "-"
 ROW_COLUMNS = (
     "table", "index", "label", "kind", "measured_seconds", "forecast_seconds", "error_fraction",
     "p10_seconds", "p90_seconds", "source", "outside_range", "fitted", "skipped", "note",
-    "measured_bytes", "forecast_bytes", "measured_fits", "forecast_fits",
+    "measured_bytes", "forecast_bytes", "measured_fits", "forecast_fits", "unseen", "group",
+    "calibrated_error_fraction", "partners",
 )  # fmt: skip
 
 
@@ -28,15 +29,31 @@ def error_summary_table(summaries: Sequence[Summary]) -> Table:
 
 
 def _summary_row(summary: Summary) -> tuple[str, ...]:
-    errors = (summary.median_error, summary.mean_error, summary.p90_error, summary.worst_error)
     return (
         summary.table,
         str(summary.rows),
         str(summary.skipped),
-        *(UNKNOWN if each is None else percent(each) for each in errors),
+        *_percents(summary),
         UNKNOWN if summary.bias is None else signed_percent(summary.bias),
         UNKNOWN if summary.coverage is None else f"{summary.coverage:.0%}",
     )
+
+
+def errors_table(title: str, found: Mapping[str, Errors]) -> Table:
+    """Return errors by name, one row each.
+
+    Args:
+        title: What the names are of.
+    """
+    return Table(
+        columns=columns(title, "#Rows", "#Median", "#Mean", "#p90", "#Worst"),
+        rows=tuple((name, str(each.rows), *_percents(each)) for name, each in found.items()),
+    )
+
+
+def _percents(found: Errors | Summary) -> tuple[str, ...]:
+    errors = (found.median_error, found.mean_error, found.p90_error, found.worst_error)
+    return tuple(UNKNOWN if each is None else percent(each) for each in errors)
 
 
 def skipped_table(summaries: Sequence[Summary]) -> Table:
@@ -71,17 +88,28 @@ def miss_table(found: TableFindings) -> Table:
 
 
 def rows_csv(rows: Sequence[Row]) -> str:
-    """Return every row with its forecast as CSV."""
+    """Return every row with its forecast as CSV; two columns more for each stage of a step."""
+    stages = dict.fromkeys(name for row in rows for name in row.stages)
+    own = tuple(column for name in stages for column in _stage_columns(name))
     text = io.StringIO()
-    writer = csv.DictWriter(text, ROW_COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, (*ROW_COLUMNS, *own), lineterminator="\n")
     writer.writeheader()
     writer.writerows(_cells(row) for row in rows)
     return text.getvalue()
 
 
+def _stage_columns(stage: str) -> tuple[str, str]:
+    return f"{stage}_measured_seconds", f"{stage}_forecast_seconds"
+
+
 def _cells(row: Row) -> Mapping[str, object]:
     forecast, interval = row.forecast, row.interval_seconds
+    stages: dict[str, float | None] = {}
+    for name, seconds in row.stages.items():
+        measured, predicted = _stage_columns(name)
+        stages[measured], stages[predicted] = seconds.measured_seconds, seconds.forecast_seconds
     return {
+        **stages,
         "table": row.table,
         "index": row.index,
         "label": row.label,
@@ -100,4 +128,8 @@ def _cells(row: Row) -> Mapping[str, object]:
         "forecast_bytes": row.forecast_bytes,
         "measured_fits": row.measured_fits,
         "forecast_fits": row.forecast_fits,
+        "unseen": row.unseen,
+        "group": row.group,
+        "calibrated_error_fraction": row.calibrated_error,
+        "partners": len(row.calibrated_errors),
     }

@@ -54,7 +54,8 @@ def plain(value: Any, *, drop_none: bool = True) -> Any:
     """Return a value as dicts, lists, strings and numbers; fields that are None are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         items = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {key: plain(item) for key, item in items if item is not None or not drop_none}
+        kept = ((key, item) for key, item in items if item is not None or not drop_none)
+        return {key: plain(item, drop_none=drop_none) for key, item in kept}
     if isinstance(value, Mapping):
         return {str(key): plain(item, drop_none=drop_none) for key, item in value.items()}
     if isinstance(value, Enum):

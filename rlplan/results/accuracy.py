@@ -1,9 +1,32 @@
 """Forecasts against measurements that others published, row by row and summed up."""
 
 from dataclasses import dataclass
+from statistics import median
 
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSeconds:
+    """Hold the seconds of one stage of a step, such as `generation` or `update_actor`.
+
+    Attributes:
+        measured_seconds: None where the stage was not published.
+        forecast_seconds: What is forecast of it.
+        engine: Engine that does the work; empty where it matters to nobody.
+    """
+
+    measured_seconds: float | None = None
+    forecast_seconds: float
+    engine: str = ""
+
+    @property
+    def error_fraction(self) -> float | None:
+        """Return (forecast - measured) / measured; None where nothing was measured."""
+        if not self.measured_seconds:
+            return None
+        return (self.forecast_seconds - self.measured_seconds) / self.measured_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +47,12 @@ class Row:
         forecast: None for a skipped row.
         skipped: Why there is no forecast.
         fitted: Whether a constant of ours was fitted on this row.
+        unseen: Whether the row stands in no table that the project knows.
+        group: Framework and GPU, for rows that calibrate each other; empty for rows that do not.
+        stages: Seconds by stage of the step (names of `rlplan.calibration.STEP_STAGES`), measured and
+            forecast; of a stage that was forecast and not published the forecast only.
+        calibrated_errors: Signed errors after the forecast was calibrated on one other row of the
+            group, for each of these rows.
         note: What was searched or assumed where the table does not say it.
         interval_seconds: (p10, p90) of the forecast; None for a skipped row.
     """
@@ -41,6 +70,10 @@ class Row:
     forecast: Estimate | None = None
     skipped: str | None = None
     fitted: bool = False
+    unseen: bool = False
+    group: str = ""
+    stages: FrozenDict[str, StageSeconds] = FrozenDict()
+    calibrated_errors: tuple[float, ...] = ()
     note: str = ""
     interval_seconds: tuple[float, float] | None = None
 
@@ -69,6 +102,16 @@ class Row:
         return (self.predicted - self.measured) / self.measured
 
     @property
+    def calibrated_error(self) -> float | None:
+        """Return the absolute error after calibration on one other row: the median over such rows.
+
+        None where the group has no other row.
+        """
+        if not self.calibrated_errors:
+            return None
+        return median(abs(error) for error in self.calibrated_errors)
+
+    @property
     def wrong_verdict(self) -> bool:
         """Tell whether what fitted is forecast not to fit, or the other way round."""
         known = self.measured_fits is not None and self.forecast_fits is not None
@@ -83,6 +126,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Hold absolute errors of some rows, as fractions of the measured values.
+
+    Attributes:
+        rows: How many have an error; all errors are None where none has.
+    """
+
+    rows: int = 0
+    median_error: float | None = None
+    mean_error: float | None = None
+    p90_error: float | None = None
+    worst_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Hold the errors of a table, as fractions of the measured values.
 
@@ -94,6 +152,9 @@ class Summary:
         verdicts: Rows that say whether what was run fitted into memory.
         wrong_verdicts: Those of them that are forecast otherwise.
         coverage: Share of the rows that lie inside their p10 to p90 interval.
+        unseen_rows: Rows with a forecast that stand in no table that the project knows.
+        after_calibration: Errors of rows after one other row of their group was calibrated on.
+        stages: Errors by stage of the step; empty for tables without stages.
         skipped_reasons: Skipped rows by reason.
         notes: What was searched or assumed, and for how many rows.
     """
@@ -108,8 +169,11 @@ class Summary:
     bias: float | None
     coverage: float | None
     fitted_rows: int
+    unseen_rows: int
     verdicts: int
     wrong_verdicts: int
+    after_calibration: Errors
+    stages: FrozenDict[str, Errors]
     skipped_reasons: FrozenDict[str, int]
     notes: FrozenDict[str, int]
 
@@ -135,8 +199,9 @@ class TableFindings:
         about: What the table measures and what the forecasts take as given.
         whole: Errors of all rows.
         fitted: Errors of the rows that constants of ours were fitted on.
-        held: Errors of the rows held back from every fit.
-        kinds: Errors of the rows held back, by kind.
+        held: Errors of the rows of known tables that were held back from every fit.
+        unseen: Errors of rows that stand in no table that the project knows.
+        kinds: Errors of the rows that no constant was fitted on, by kind.
         miss_fraction: A row whose error is larger is a miss.
         causes: Why rows miss; the first that fits a row is its cause.
     """
@@ -146,6 +211,7 @@ class TableFindings:
     whole: Summary
     fitted: Summary
     held: Summary
+    unseen: Summary
     kinds: tuple[Summary, ...]
     miss_fraction: float
     causes: tuple[Cause, ...]

@@ -92,6 +92,8 @@ class Forecast:
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
+        profile: What costs rest on: data sheets, or a profile.
+        site: Whose factors are in the costs; None without any.
     """
 
     version: Literal[1] = FORECAST_VERSION
@@ -111,6 +113,7 @@ class Forecast:
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str
+    site: str | None = None
 
     @property
     def free_fraction(self) -> float:

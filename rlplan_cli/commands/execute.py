@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, say
+from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, say
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -16,6 +16,7 @@ EXAMPLE = (
 def command(  # noqa: PLR0917 -- one parameter an option
     plan: Annotated[Path, typer.Argument(help="The plan's file.", show_default=False)],
     profile: ProfileOption = None,
+    site: SiteOption = None,
     out: Annotated[
         Path,
         typer.Option("--out", help="Folder of the run; must not hold another one than --resume."),
@@ -71,7 +72,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_folder("--out", out)
     check_folder("--export", export)
     _check_new_run(out, resume)
-    complete, facts = load_plan(plan, profile)
+    complete, facts = load_plan(plan, profile, site=site)
     require_execution()
     check_rule_names(complete.job, plan)
     rule_functions(complete.job, plan.parent)

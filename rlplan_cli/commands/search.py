@@ -20,7 +20,15 @@ from rlplan_cli.search_options import (
     objectives_of,
     requested_job,
 )
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
+from rlplan_cli.terminal import (
+    JsonOption,
+    ProfileOption,
+    SiteOption,
+    echo_json,
+    print_table,
+    progress_bar,
+    say,
+)
 
 if TYPE_CHECKING:
     from planner.requests.pinned import Pinned
@@ -45,6 +53,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         ),
     ],
     profile: ProfileOption = None,
+    site: SiteOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write the best plan to this file.", show_default=False),
@@ -91,7 +100,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     _check_plot(plot, names)
-    facts = load_facts(resolved, profile)
+    facts = load_facts(resolved, profile, site)
     if names is None:
         _search(resolved, facts, pinned, seconds, files, as_json=as_json)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
     from rlplan.results.forecast import Forecast
@@ -20,6 +20,7 @@ def command(
         Path, typer.Argument(help="A plan's file, or a run's folder.", show_default=False)
     ],
     profile: ProfileOption = None,
+    site: SiteOption = None,
     iterations: Annotated[int, typer.Option(min=1, max=1000, help="Iterations to play.")] = 1,
     trace: Annotated[
         Path | None,
@@ -55,7 +56,7 @@ def command(
     from simulator.timeline.perfetto import trace_events
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
-    complete, facts = load_plan(file, profile, misfits=True)
+    complete, facts = load_plan(file, profile, site=site, misfits=True)
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     forecast = simulate(complete, facts, iterations=iterations)

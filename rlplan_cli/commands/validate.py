@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, say
+from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, say
 
 EXAMPLE = "Example: rlplan validate runs/first --profile profiles/mine"
 
@@ -13,19 +13,20 @@ EXAMPLE = "Example: rlplan validate runs/first --profile profiles/mine"
 def command(
     run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
     profile: ProfileOption = None,
+    site: SiteOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a run with the forecast stored in it, or with a new one from --profile."""
+    """Compare a run with the forecast stored in it, or with a new one from --profile or --site."""
     from planner.answers.completion import load_plan
     from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_run
     from rlplan_cli.running import compare_run, print_errors
     from simulator.simulate import simulate
 
     measured = read_run(run)
-    if profile is None and (run / FORECAST_FILE).exists():
+    if profile is site is None and (run / FORECAST_FILE).exists():
         forecast = read_forecast(run / FORECAST_FILE)
     else:
-        forecast = simulate(*load_plan(run / PLAN_FILE, profile))
+        forecast = simulate(*load_plan(run / PLAN_FILE, profile, site=site))
     comparison = compare_run(run, forecast, measured)
     if as_json:
         echo_json(comparison)

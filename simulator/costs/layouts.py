@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from simulator.costs.calibrated import site_factor
 from simulator.costs.measured import measured_cost
 from simulator.costs.passes import infer_parts, train_parts
 from simulator.costs.pipeline import Parts
@@ -21,20 +22,20 @@ def passes_cost(placed: PlacedTask) -> TaskCost:
 
 
 def layout_seconds(table: PlacedTasks) -> Floats:
-    """Return the seconds of a task in each layout. Shape (layouts,).
+    """Return the seconds of a task in each layout, with the factors of its site. Shape (layouts,).
 
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    batches = 1.0 if table.any.trains else table.any.task.batches
+    times = site_factor(table.any) * (1.0 if table.any.trains else table.any.task.batches)
     if table.any.trains:
         table = table.of_task(table.any.batched)
     if table.any.device.profile is not None:
         # Measured passes are few, and each layout is looked up by itself.
         rows = (table.row(row) for row in range(len(table)))
-        return np.array([passes_cost(placed).total.seconds for placed in rows]) * batches
+        return np.array([passes_cost(placed).total.seconds for placed in rows]) * times
     seconds = np.sum([part.seconds for part in _parts(table).values()], axis=0)
-    return np.asarray(seconds * batches)
+    return np.asarray(seconds * times)
 
 
 def _parts(table: PlacedTasks) -> Parts:

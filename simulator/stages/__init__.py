@@ -6,6 +6,7 @@ How parts are priced stands in `simulator.costs`, `simulator.generation` and `si
 from typing import Final, Protocol
 
 from rlplan.plug_ins import PlugIns
+from simulator.costs.calibrated import task_at_site
 from simulator.costs.taskcost import TaskCost
 from simulator.memory.task_memory import TaskMemory
 from simulator.placed.task import PlacedTask
@@ -25,7 +26,7 @@ STAGES: Final = PlugIns[StageKind](__name__, __path__, kind="kind of task", dash
 
 
 def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
-    """Return what a task costs on its pool, in seconds by cause.
+    """Return what a task costs on its pool, in seconds by cause, with the factors of its site.
 
     Batches of a task that generates or infers pass through it one after another; those of an update
     are one larger batch.
@@ -36,7 +37,7 @@ def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    return STAGES.load(placed.task.kind).cost(placed, kv_bytes)
+    return task_at_site(STAGES.load(placed.task.kind).cost(placed, kv_bytes), placed)
 
 
 def task_memory(placed: PlacedTask) -> TaskMemory:

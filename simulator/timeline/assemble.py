@@ -74,6 +74,7 @@ def assemble(
         warnings=warnings_of(plan, agenda, memory),
         assumptions=assumptions_of(plan.job, facts),
         profile=facts.label,
+        site=facts.calibration.label,
     )
 
 

@@ -1,10 +1,12 @@
 """What a forecast rests on that the job does not say: figures of sheets, spreads of lengths, times of rules."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from profiles.analytic.efficiencies import load_host_costs
 from profiles.facts import Facts
 from profiles.jobs.nodes import taken_from_sheet
+from rlplan.calibration import Calibration, Factor
 from rlplan.hardware import DeviceSheet
 from rlplan.job import Job, NodeGroup
 from rlplan.lengths import Lognormal
@@ -12,9 +14,26 @@ from rlplan.units import show_seconds
 
 
 def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
-    """Return a sentence for each group of nodes, each borrowed architecture, each guessed spread and rule."""
-    kernels, rules = _of_kernels(job, facts), _of_rules(job, facts)
-    return tuple(dict.fromkeys((*_of_nodes(job, facts), *kernels, *_of_lengths(job), *rules)))
+    """Return one sentence for each group of nodes, borrowed architecture, guessed spread or rule and site's factor."""
+    found = (
+        *_of_nodes(job, facts),
+        *_of_kernels(job, facts),
+        *_of_lengths(job),
+        *_of_rules(job, facts),
+        *_of_site(facts.calibration),
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _of_site(calibration: Calibration) -> Iterator[str]:
+    """Yield what the site's factors are, those of one value together."""
+    factors: dict[Factor, list[str]] = {}
+    for name, factor in calibration.named():
+        factors.setdefault(replace(factor, tied_to=()), []).append(name)
+    site = f"site {calibration.site}".strip()
+    for factor, names in factors.items():
+        rows = "1 measured time" if factor.rows == 1 else f"{factor.rows} measured times"
+        yield f"{site}: {', '.join(names)} x {factor.value:.2f}, fitted on {rows}"
 
 
 def _of_nodes(job: Job, facts: Facts) -> Iterator[str]:

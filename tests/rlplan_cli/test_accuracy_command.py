@@ -38,6 +38,10 @@ def test_json_holds_every_table_with_errors_as_fractions(rlplan, table):
     assert (summary["table"], summary["rows"], summary["skipped"]) == ("mine", 1, 1)
     assert summary["median_error"] == summary["worst_error"] == abs(summary["bias"])
     assert 0 <= summary["median_error"] < 0.2
+    assert summary["stages"] == {}
+    assert summary["after_calibration"] == {
+        "rows": 0, "median_error": None, "mean_error": None, "p90_error": None, "worst_error": None,
+    }  # fmt: skip
 
 
 def test_two_tables_of_one_name_are_told_apart(rlplan, table, tmp_path):
@@ -56,6 +60,17 @@ def test_rows_are_written_with_their_forecasts_and_reasons(rlplan, table, tmp_pa
     assert float(forecast["p10_seconds"]) < float(forecast["forecast_seconds"])
     assert skipped["forecast_seconds"] == ""
     assert skipped["skipped"] == "its parallel sizes are not published"
+
+
+def test_rows_that_no_table_of_the_project_has_are_unseen_and_never_fitted_on(rlplan, tmp_path):
+    fitted = "scale_actor,128,512,13,7,13,7,16,ReaL-Heuristic,1.0412,30.09,128"
+    path = tmp_path / "mine.csv"
+    found = []
+    for seconds in ("30.09", "30.090", "30.1"):
+        path.write_text(f"{REAL}\n{fitted.replace('30.09', seconds)}\n")
+        (summary,) = rlplan("accuracy", path, "--json").json["tables"]
+        found.append((summary["fitted_rows"], summary["unseen_rows"]))
+    assert found == [(1, 0), (1, 0), (0, 1)]
 
 
 def test_the_page_shows_rows_held_back_and_a_picture(rlplan, table, tmp_path):

@@ -20,6 +20,9 @@ from rlplan.units import seconds_from_ms
 
 PRECISION: Final = "fp16"
 
+# The table that `benchmarks/fit_kernels.py` fits on: its device, query heads, KV heads and hidden size.
+FITTED_TABLE: Final = ("a100-80gb-sxm", 64, 8, 8192)
+
 SETTINGS = ("n_q_head", "n_kv_head", "num_tensor_parallel_workers", "batch_size",
             "prefill_chunk_size", "kv_cache_size", "is_prefill")  # fmt: skip
 
@@ -50,6 +53,12 @@ def is_fitted_on(record: Record) -> bool:
     return fitted_on(row_key(record, SETTINGS))
 
 
+def is_known(record: Record) -> bool:
+    """Tell whether a record is of the table that the fit had."""
+    sizes = (int(record["n_q_head"]), int(record["n_kv_head"]), int(record["n_embd"]))
+    return (record["device"], *sizes) == FITTED_TABLE
+
+
 def forecast_of(device: DeviceFacts, record: Record) -> Estimate:
     """Return what the attention of a record takes on a device."""
     tp = int(record["num_tensor_parallel_workers"])
@@ -73,4 +82,5 @@ READER = TableReader(
     ),
     columns=frozenset({"time_stats.attn_decode.median", "prefill_chunk_size", "kv_cache_size"}),
     rows_of=rows_of,
+    is_known=is_known,
 )

@@ -22,6 +22,7 @@ KINDS: Final[dict[str, CollectiveKind]] = {"all_reduce": "all_reduce", "send_rec
 
 # The all-reduces that `benchmarks/fit_kernels.py` fits on.
 FITTED_RANKS: Final = (2, 4, 8)
+FITTED_DEVICES: Final = ("a100-80gb-sxm", "h100-80gb-sxm")
 
 
 def rows_of(record: Record) -> Iterator[Row]:
@@ -65,6 +66,11 @@ def is_fitted_on(record: Record) -> bool:
     return fitted_on(row_key(record, ("num_workers", "size")))
 
 
+def is_known(record: Record) -> bool:
+    """Tell whether a record is of a device whose table the fit had."""
+    return record["device"] in FITTED_DEVICES
+
+
 READER = TableReader(
     about=(
         "Times of single collectives. Given: ranks and bytes. All-reduces of 2, 4 and 8 ranks and "
@@ -72,4 +78,5 @@ READER = TableReader(
     ),
     columns=frozenset({"collective", "num_workers", "devices_per_node", "size"}),
     rows_of=rows_of,
+    is_known=is_known,
 )

@@ -10,6 +10,17 @@ from rlplan.units import seconds_from_ms
 
 ENGINE = "vllm-0.3"
 PARTS = ("schedule", "prepare_inputs_e2e", "sampler_e2e", "process_model_outputs")
+# The models of the table that the engine's constants were fitted on.
+FITTED_MODELS = frozenset(
+    {
+        "meta-llama/Llama-2-7b-hf",
+        "meta-llama/Llama-2-70b-hf",
+        "codellama/CodeLlama-34b-Instruct-hf",
+        "internlm/internlm-20b",
+        "microsoft/phi-2",
+        "Qwen/Qwen-72B",
+    }
+)
 SPREAD = 0.10  # of host times over models, whose numbers of sequences are the same
 
 
@@ -29,6 +40,11 @@ def rows_of(record: Record) -> Iterator[Row]:
     )
 
 
+def is_known(record: Record) -> bool:
+    """Tell whether a record is of a model of that table."""
+    return record["model_name"] in FITTED_MODELS
+
+
 READER = TableReader(
     about=(
         "Host seconds of a decode step of vLLM of 2024 by running sequences and tensor-parallel "
@@ -38,4 +54,5 @@ READER = TableReader(
         {*(f"{part}_median" for part in PARTS), "batch_size", "tensor_parallel_degree"}
     ),
     rows_of=rows_of,
+    is_known=is_known,
 )

@@ -100,9 +100,14 @@ def rows_of(record: Record) -> Iterator[Row]:
 
 def is_fitted_on(record: Record) -> bool:
     """Tell whether the kernels' constants were fitted on a record."""
-    model = (int(record["n_embd"]), int(record["n_expanded_embd"]))
     held_out = int(record["num_tensor_parallel_workers"]) == HELD_OUT_TP
-    return model in FITTED_MODELS.get(record["device"], ()) and not held_out
+    return is_known(record) and not held_out
+
+
+def is_known(record: Record) -> bool:
+    """Tell whether a record is of a model whose table the fit had, on the same device."""
+    model = (int(record["n_embd"]), int(record["n_expanded_embd"]))
+    return model in FITTED_MODELS.get(record["device"], ())
 
 
 def forecast_of(device: DeviceFacts, work: Product | RowWork) -> Estimate:
@@ -119,4 +124,5 @@ READER = TableReader(
     ),
     columns=frozenset({"time_stats.mlp_up_proj.median", "num_tokens", "n_expanded_embd"}),
     rows_of=rows_of,
+    is_known=is_known,
 )

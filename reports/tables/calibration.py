@@ -1,0 +1,22 @@
+"""Factors of a site, as text."""
+
+from reports.tables.plans import Table, columns
+from reports.tables.wording import percent
+from rlplan.calibration import Calibration
+
+
+def factors_table(calibration: Calibration) -> Table:
+    """Return a site's factors, one row each."""
+    return Table(
+        columns=columns("Factor", "#Times the sheet", "#Spread", "#Fitted on", "#Drawn to 1 by"),
+        rows=tuple(
+            (
+                name,
+                f"{each.value:.2f}",
+                percent(each.spread),
+                str(each.rows),
+                percent(each.shrinkage),
+            )
+            for name, each in calibration.named()
+        ),
+    )

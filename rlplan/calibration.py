@@ -1,0 +1,112 @@
+"""What a site takes beside what sheets say: named factors, fitted on its own steps. The file `site.yaml`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import NonNegative, NonNegativeInt, Positive, Share
+
+CALIBRATION_VERSION: Literal[1] = 1
+
+# Kinds of work in a step: passes that infer are log-probabilities, values and rewards; a transition is
+# the weight sync from the trainer to the engine that generates.
+StageKind = Literal["generation", "inference", "training", "transition"]
+STAGE_KINDS: Final[tuple[StageKind, ...]] = get_args(StageKind)
+# Kinds of work whose engines have factors of their own where a site ran several of them. Passes that infer
+# are the training engine's too, and stay with their kind.
+ENGINE_KINDS: Final[tuple[StageKind, ...]] = ("generation", "training")
+Link = Literal["intra-node", "inter-node"]
+LINKS: Final[tuple[Link, ...]] = get_args(Link)
+
+# Stages of a step as tables and logs name them, by what they are; `log_probs` and `training` are all passes
+# that infer, or train, where they are timed together.
+STEP_STAGES: Final[FrozenDict[str, StageKind]] = FrozenDict(
+    {
+        "generation": "generation",
+        "log_probs": "inference",
+        "old_log_prob": "inference",
+        "reference": "inference",
+        "values": "inference",
+        "rewards": "inference",
+        "update_critic": "training",
+        "update_actor": "training",
+        "training": "training",
+        "weight_sync": "transition",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """Hold how many times as long something takes at a site as its sheets say.
+
+    Attributes:
+        value: 1 is what the sheets say.
+        spread: Relative error of a forecast that has the factor in it, one sigma.
+        rows: Measurements that it was fitted on.
+        shrinkage: Share of the way from what they say alone back to 1, in logarithms.
+        tied_to: Other factors from which the rows could not tell it, fitted as one with them.
+    """
+
+    value: Positive = 1.0
+    spread: NonNegative = 0.0
+    rows: NonNegativeInt = 0
+    shrinkage: Share = 0.0
+    tied_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Hold the factors of a site; what has none takes what the sheets say.
+
+    Attributes:
+        site: Name of the site, for reports.
+        rests_on: What the forecasts rested on that the factors correct: `datasheet`, or a profile's label.
+        stages: By kind of work.
+        engines: By engine, beside the factor of its kind of work.
+        links: Of collectives inside nodes and between them, beside the factor of the work they are part of.
+        overhead: Of the host's own seconds in a step.
+        sources: Files that the factors were fitted on.
+    """
+
+    version: Literal[1] = CALIBRATION_VERSION
+    site: str = ""
+    rests_on: str = "datasheet"
+    stages: FrozenDict[StageKind, Factor] = FrozenDict()
+    engines: FrozenDict[str, Factor] = FrozenDict()
+    links: FrozenDict[Link, Factor] = FrozenDict()
+    overhead: Factor | None = None
+    sources: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str | None:
+        """Return what to call the site in a forecast; None if it has no factor."""
+        return (self.site or "a site") if any(self.named()) else None
+
+    def factor(self, kind: StageKind, engine: str = "") -> Factor | None:
+        """Return the factor of work by an engine: its own, or that of all such work; None without one."""
+        own = self.engines.get(engine) if kind in ENGINE_KINDS else None
+        return own or self.stages.get(kind)
+
+    def named(self) -> Iterator[tuple[str, Factor]]:
+        """Yield every factor by its name in words ("engine vllm-0.8")."""
+        yield from self.stages.items()
+        yield from ((engine_factor(name), factor) for name, factor in self.engines.items())
+        yield from ((link_factor(link), factor) for link, factor in self.links.items())
+        if self.overhead is not None:
+            yield OVERHEAD, self.overhead
+
+
+OVERHEAD: Final = "host overhead"
+NO_CALIBRATION: Final = Calibration()
+
+
+def engine_factor(engine: str) -> str:
+    """Return the name of an engine's factor."""
+    return f"engine {engine}"
+
+
+def link_factor(link: Link) -> str:
+    """Return the name of a link's factor."""
+    return f"{link} link"

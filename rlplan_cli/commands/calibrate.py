@@ -1,0 +1,78 @@
+"""`rlplan calibrate RUN|ROWS...`: what a site takes beside what its sheets say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
+
+EXAMPLE = "Example: rlplan calibrate runs/first --out site.yaml; then: rlplan search job.yaml --site site.yaml"
+
+
+def command(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders of runs (`rlplan execute`), and tables (CSV) of steps as `rlplan accuracy` "
+            "reads them, all of one site.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Write the site's factors to this file.")] = Path(
+        "site.yaml"
+    ),
+    profile: ProfileOption = None,
+    group: Annotated[
+        str,
+        typer.Option(
+            help="Framework and GPU whose rows of tables are taken; needed where there are several.",
+            show_default=False,
+        ),
+    ] = "",
+    factor: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Refuse unless this factor is told apart from all others (`generation`, `training`, "
+            "...); may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="Name of the site, for reports; the file's by default.")
+    ] = "",
+    device: Annotated[
+        str,
+        typer.Option(help="Device of tables that do not name theirs.", show_default=False),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Fit the factors of a site on its own steps, drawn to what its sheets say.
+
+    What the steps cannot tell apart gets one factor. Judge the factors on other steps than these.
+    """
+    from planner.evaluation.calibrating import measured_at
+    from reports.tables.calibration import factors_table
+    from rlplan.files.writing import write_yaml
+    from rlplan_cli.outputs import check_files
+    from simulator.calibration import calibrate
+
+    check_files({"--out": out}, inputs=sources)
+    measured = measured_at(sources, profile=profile, device=device, group=group)
+    fitted = calibrate(
+        measured.observations,
+        site=name or out.stem,
+        rests_on=measured.rests_on,
+        sources=[path.name for path in sources],
+        wanted=factor or (),
+    )
+    write_yaml(out, fitted.calibration)
+    if as_json:
+        echo_json(fitted.calibration)
+    else:
+        print_table("Factors of the site", factors_table(fitted.calibration))
+        for note in fitted.notes:
+            say(note)
+    say(f"written: {out}")

@@ -1,0 +1,109 @@
+"""`rlplan calibrate`: factors of runs and tables, used with `--site`, and what it says of wrong files."""
+
+import pytest
+import yaml
+
+from planner.answers.completion import load_plan
+from rlplan.calibration import Calibration, Factor
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_yaml
+from simulator.simulate import simulate
+from tests.rlplan_cli.conftest import change, write_run
+
+KINDS = ("generation", "inference", "training")
+
+
+def site_of(**values):
+    return Calibration(
+        site="mine",
+        stages=FrozenDict({kind: Factor(value=value, rows=1) for kind, value in values.items()}),
+    )
+
+
+def run_of_a_slower_site(project, factor):
+    """Write a run whose tasks took so many times as long as the forecast stored in it."""
+    plan, facts = load_plan(project / "plan.yaml")
+    slower = facts.with_calibration(site_of(**dict.fromkeys(KINDS, factor)))
+    write_run(project / "slow", plan, simulate(plan, slower, iterations=5))
+    write_run(project / "usual", plan, simulate(plan, facts, iterations=5))
+    (project / "usual" / "forecast.json").rename(project / "slow" / "forecast.json")
+
+
+def test_a_run_as_forecast_has_factors_of_1_that_leave_forecasts_as_they_are(project, rlplan):
+    assert rlplan("calibrate", "run", "--out", "site.yaml").code == 0
+    written = yaml.safe_load((project / "site.yaml").read_text())
+    assert (written["site"], written["rests_on"], written["sources"]) == (
+        "site",
+        "datasheet",
+        ["run"],
+    )
+    values = [each["value"] for each in written["stages"].values()]
+    assert values == pytest.approx([1.0] * len(values))
+    usual = rlplan("simulate", "plan.yaml", "--json").json
+    answer = rlplan("simulate", "plan.yaml", "--site", "site.yaml", "--json").json
+    assert answer["iteration_seconds"] == pytest.approx(usual["iteration_seconds"])
+    assert "site" not in usual
+    assert answer["site"] == "site"
+    assert any(each.startswith("site site: generation") for each in answer["assumptions"])
+
+
+def test_the_factors_of_a_slower_site_are_found_up_to_the_shrinkage(project, rlplan):
+    run_of_a_slower_site(project, 1.5)
+    found = rlplan("calibrate", "slow", "--out", "slow.yaml", "--json").json
+    for kind in KINDS:
+        factor = found["stages"][kind]
+        expected = 1.5 ** (1 - factor["shrinkage"])
+        assert factor["value"] == pytest.approx(expected)
+        assert factor["value"] > 1.3
+    assert rlplan("validate", "slow", "--site", "slow.yaml", "--json").code == 0
+
+
+def test_search_and_simulate_agree_under_a_site(project, rlplan):
+    write_yaml(project / "site.yaml", site_of(generation=0.5, inference=0.8, training=1.7))
+    asked = ("search", "job.yaml", "--site", "site.yaml", "--json", "--out", "best.yaml")
+    found = rlplan(*asked).json
+    again = rlplan("simulate", "best.yaml", "--site", "site.yaml", "--json").json
+    best = found["plans"][0]["forecast"]
+    assert again["iteration_seconds"] == pytest.approx(best["iteration_seconds"])
+    assert found["bound_seconds"] <= best["iteration_seconds"]
+
+
+def test_a_table_that_holds_no_steps_of_frameworks_is_refused(project, rlplan):
+    (project / "table.csv").write_text("a,b\n1,2\n")
+    answer = rlplan("calibrate", "table.csv")
+    assert answer.code == 2
+    assert "has the columns of no table that rlplan knows" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "said"),
+    [
+        (("stages", "trainig"), {"value": 1.0}, "did you mean 'training'"),
+        (("stages", "training", "value"), -1, "stages.training.value"),
+        (("version",), 2, "version"),
+        (("rests_on",), "profile mine (cpu)", "corrects forecasts that rest on something else"),
+        (("stages", "training", "valeu"), 1.0, "did you mean 'value'"),
+    ],
+)
+def test_a_wrong_site_is_one_message(project, rlplan, keys, value, said):
+    write_yaml(project / "site.yaml", site_of(training=1.1))
+    change(project / "site.yaml", *keys, to=value)
+    answer = rlplan("simulate", "plan.yaml", "--site", "site.yaml")
+    assert answer.code == 2
+    assert len(answer.lines) == 1
+    assert "site.yaml" in answer.err
+    assert said in answer.err
+
+
+def test_a_run_that_was_forecast_with_a_site_is_not_calibrated_on_again(project, rlplan):
+    change(project / "run" / "forecast.json", "site", to="mine")
+    answer = rlplan("calibrate", "run")
+    assert answer.code == 2
+    assert "has the factors of a site in it already" in answer.err
+
+
+def test_a_factor_that_was_asked_for_and_not_measured_is_refused(project, rlplan):
+    answer = rlplan("calibrate", "run", "--factor", "engine sglang")
+    assert answer.code == 2
+    assert "engine sglang was not measured" in answer.err
+    assert not (project / "site.yaml").exists()

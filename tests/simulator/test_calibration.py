@@ -1,0 +1,153 @@
+"""Factors of a site: recovered up to the shrinkage, tied where rows cannot tell them apart, robust."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.analytic.calibration import load_spreads
+from rlplan.calibration import Calibration, Factor
+from rlplan.errors import UserError
+from rlplan.estimate import Estimate
+from rlplan.files.frozen import FrozenDict
+from rlplan.results.accuracy import Row, StageSeconds
+from simulator.calibration import calibrate, observations_of
+
+FORECAST = {"generation": 46.0, "old_log_prob": 7.0, "update_actor": 24.0, "weight_sync": 2.0}
+KIND = {
+    "generation": "generation",
+    "old_log_prob": "inference",
+    "update_actor": "training",
+    "weight_sync": "transition",
+}
+
+
+def row(measured, *, step=None, forecast=FORECAST, beyond=0.0, engine=""):
+    """Return a row whose stages took `measured`, by their names; `step` is the whole step."""
+    stages = {
+        name: StageSeconds(
+            measured_seconds=measured.get(name), forecast_seconds=seconds, engine=engine
+        )
+        for name, seconds in forecast.items()
+    }
+    return Row(
+        label="a step",
+        measured_seconds=step,
+        forecast=Estimate(sum(forecast.values()) + beyond),
+        stages=FrozenDict(stages),
+    )
+
+
+def factors(*rows, **more):
+    observations = [each for one in rows for each in observations_of(one)]
+    return calibrate(observations, **more).calibration
+
+
+@given(st.sampled_from(sorted(FORECAST)), st.floats(0.2, 5.0), st.integers(1, 6))
+def test_exact_multiples_are_recovered_up_to_the_shrinkage(stage, factor, rows):
+    measured = row({stage: FORECAST[stage] * factor})
+    found = factors(*[measured] * rows).stages[KIND[stage]]
+    spreads = load_spreads()
+    prior = spreads.between_sites[KIND[stage]].value ** 2
+    shrinkage = 1 / (1 + rows * prior / spreads.within_site.value**2)
+    assert found.rows == rows
+    if (
+        abs(math.log(factor)) * shrinkage < spreads.within_site.value
+    ):  # no outlier of its own factor
+        assert found.shrinkage == pytest.approx(shrinkage)
+        assert math.log(found.value) == pytest.approx((1 - shrinkage) * math.log(factor), abs=1e-9)
+
+
+@given(st.floats(0.5, 2.0), st.floats(0.5, 2.0))
+def test_stages_that_were_published_have_factors_of_their_own(generation, training):
+    one = row(
+        {
+            "generation": FORECAST["generation"] * generation,
+            "update_actor": FORECAST["update_actor"] * training,
+        }
+    )
+    found = factors(one)
+    assert set(found.stages) == {"generation", "training"}
+    assert (found.stages["generation"].value > 1) == (generation > 1)
+    assert (found.stages["training"].value > 1) == (training > 1)
+    assert not any(factor.tied_to for factor in found.stages.values())
+
+
+def test_a_step_alone_gives_all_its_stages_one_factor():
+    fitted = calibrate(observations_of(row({}, step=1.4 * sum(FORECAST.values()))))
+    found = fitted.calibration.stages
+    assert set(found) == {"generation", "inference", "training", "transition"}
+    (value,) = {factor.value for factor in found.values()}
+    assert 1.25 < value < 1.4
+    assert "not told apart" in fitted.notes[0]
+
+
+def test_what_is_left_of_a_step_is_one_factor_of_the_stages_that_were_not_published():
+    found = factors(row({"generation": 46.0}, step=46.0 + 2 * 33.0)).stages
+    assert found["generation"].value == pytest.approx(1.0)
+    assert set(found["training"].tied_to) == {"inference", "transition"}
+    assert found["training"].value > 1.5
+
+
+def test_steps_of_unlike_shares_tell_stages_apart():
+    long = {"generation": 90.0, "update_actor": 4.0}
+    short = {"generation": 4.0, "update_actor": 90.0}
+    found = factors(
+        row({}, step=2 * 90.0 + 4.0, forecast=long), row({}, step=2 * 4.0 + 90.0, forecast=short)
+    ).stages
+    assert not any(factor.tied_to for factor in found.values())
+    assert found["generation"].value > 1.6
+    assert found["training"].value < 1.1
+
+
+def test_one_odd_row_does_not_move_a_site():
+    usual = [row({"generation": 1.2 * 46.0})] * 6
+    odd = row({"generation": 20 * 46.0})
+    found = factors(*usual, odd).stages["generation"].value
+    assert factors(*usual).stages["generation"].value < found < 1.35
+
+
+def test_engines_have_factors_of_their_own_where_a_site_ran_several():
+    one = row({"generation": 46.0}, engine="vllm-0.8")
+    other = row({"generation": 92.0}, engine="sglang")
+    assert not factors(one).engines
+    found = factors(one, other)
+    assert found.engines["vllm-0.8"].value == pytest.approx(1.0)
+    assert found.engines["sglang"].value > 1.6
+    assert found.factor("generation", "sglang") == found.engines["sglang"]
+    assert found.factor("generation", "another") == found.stages["generation"]
+
+
+def test_what_was_asked_for_and_cannot_be_told_apart_is_refused_with_what_to_measure():
+    step = observations_of(row({}, step=100.0))
+    with pytest.raises(UserError, match=r"training cannot be told apart from generation.*stage"):
+        calibrate(step, wanted=["training"])
+    with pytest.raises(UserError, match="training was not measured"):
+        calibrate(observations_of(row({"generation": 50.0})), wanted=["training"])
+    with pytest.raises(UserError, match="nothing to calibrate on"):
+        calibrate([])
+
+
+def test_stages_that_overlap_are_not_taken_for_parts_of_the_step():
+    hidden = row({"generation": 60.0}, step=50.0, beyond=-30.0)
+    assert [each.label for each in observations_of(hidden)] == ["a step, generation"]
+    alone = row({}, step=98.0, beyond=-30.0)
+    (step,) = observations_of(alone)
+    assert sum(part.seconds for part in step.parts) == pytest.approx(49.0)
+
+
+def test_more_rows_are_drawn_to_1_less_and_known_better():
+    once, often = (factors(*[row({"generation": 60.0})] * rows) for rows in (1, 8))
+    assert often.stages["generation"].shrinkage < once.stages["generation"].shrinkage
+    assert often.stages["generation"].spread < once.stages["generation"].spread
+    assert often.stages["generation"].spread >= load_spreads().within_site.value
+
+
+def test_a_factor_is_named_as_it_is_asked_for():
+    found = Calibration(
+        stages=FrozenDict({"generation": Factor()}),
+        engines=FrozenDict({"sglang": Factor()}),
+        overhead=Factor(),
+    )
+    assert [name for name, _ in found.named()] == ["generation", "engine sglang", "host overhead"]
