@@ -284,7 +284,9 @@ def _groups(
     shown = np.zeros(len(names), dtype=bool)
     shown[: len(values)] = values >= 1
     loose = np.sum(directions[~shown] ** 2, axis=0)
-    alone = [(name,) for name, share in zip(names, loose, strict=True) if share <= LOOSE_FRACTION]
+    alone: list[tuple[str, ...]] = [
+        (name,) for name, share in zip(names, loose, strict=True) if share <= LOOSE_FRACTION
+    ]
     together = tuple(
         name for name, share in zip(names, loose, strict=True) if share > LOOSE_FRACTION
     )
@@ -303,27 +305,33 @@ def _solved(
 ) -> tuple[Floats, Floats]:
     """Return the logarithms of the groups' factors and their covariance, by reweighted Gauss-Newton."""
     logs, precision = np.zeros(len(groups)), np.diag(priors**-2.0)
-    spread = np.array([each.spread for each in sums])
     for _ in range(MOST_ROUNDS):
-        factors = {
-            name: float(np.exp(log))
-            for group, log in zip(groups, logs, strict=True)
-            for name in group
-        }
-        forecast = [
-            each.known_seconds + sum(s * factors[name] for name, s in each.seconds.items())
-            for each in sums
-        ]
-        residual = np.log([each.measured_seconds for each in sums]) - np.log(forecast)
-        residual = residual / spread
-        slope = np.array([_shares(each, factors, groups) for each in sums]) / spread[:, None]
-        weight = np.minimum(1.0, outlier / np.maximum(np.abs(residual), outlier))
-        curvature = slope.T @ (weight[:, None] * slope) + precision
-        step = np.linalg.solve(curvature, slope.T @ (weight * residual) - precision @ logs)
+        curvature, pull = _normal_equations(sums, groups, logs, outlier)
+        step = np.linalg.solve(curvature + precision, pull - precision @ logs)
         logs = logs + np.clip(step, -LARGEST_STEP, LARGEST_STEP)
         if np.max(np.abs(step)) < SMALLEST_STEP:
             break
-    return logs, np.linalg.inv(curvature)
+    curvature, _ = _normal_equations(sums, groups, logs, outlier)
+    return logs, np.linalg.inv(curvature + precision)
+
+
+def _normal_equations(
+    sums: Sequence[_Sum], groups: Sequence[tuple[str, ...]], logs: Floats, outlier: float
+) -> tuple[Floats, Floats]:
+    """Return the curvature of the rows' misfit at these logarithms and its pull on each of them."""
+    factors = {
+        name: float(np.exp(log)) for group, log in zip(groups, logs, strict=True) for name in group
+    }
+    spread = np.array([each.spread for each in sums])
+    seconds = [
+        each.known_seconds + sum(own * factors[name] for name, own in each.seconds.items())
+        for each in sums
+    ]
+    residual = np.log([each.measured_seconds / s for each, s in zip(sums, seconds, strict=True)])
+    residual = residual / spread
+    slope = np.array([_shares(each, factors, groups) for each in sums]) / spread[:, None]
+    weight = np.minimum(1.0, outlier / np.maximum(np.abs(residual), outlier))
+    return slope.T @ (weight[:, None] * slope), slope.T @ (weight * residual)
 
 
 def _check_wanted(found: Calibration, wanted: Sequence[str]) -> None:
