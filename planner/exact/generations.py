@@ -20,7 +20,7 @@ from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
 from rlplan.transfers import TransitionName
-from simulator.costs.calibrated import site_factor
+from simulator.costs.calibrated import times_of
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
@@ -206,7 +206,7 @@ class GenerationTable:
         loads = self._loads_of(replicas.layout.dp, running)
         held = replicas.state_blocks
         each = [least_seconds(steps, load, running, blocks, state_blocks=held) for load in loads]
-        times = self.task.batches * site_factor(self._placed(replicas.layout, replicas.site))
+        times = self.task.batches * times_of(self._placed(replicas.layout, replicas.site))
         return np.asarray(np.max(each, axis=0) * times)
 
     def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulator.costs.calibrated import site_factor
+from simulator.costs.calibrated import task_at_site, times_of
 from simulator.costs.measured import measured_cost
 from simulator.costs.passes import infer_parts, train_parts
 from simulator.costs.pipeline import Parts
@@ -27,15 +27,17 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    times = site_factor(table.any) * (1.0 if table.any.trains else table.any.task.batches)
+    batches = 1.0 if table.any.trains else table.any.task.batches
     if table.any.trains:
         table = table.of_task(table.any.batched)
     if table.any.device.profile is not None:
         # Measured passes are few, and each layout is looked up by itself.
         rows = (table.row(row) for row in range(len(table)))
-        return np.array([passes_cost(placed).total.seconds for placed in rows]) * times
-    seconds = np.sum([part.seconds for part in _parts(table).values()], axis=0)
-    return np.asarray(seconds * times)
+        costs = (task_at_site(passes_cost(placed), placed) for placed in rows)
+        return np.array([cost.total.seconds for cost in costs]) * batches
+    parts = _parts(table)
+    seconds = [part.seconds * times_of(table.any, name) for name, part in parts.items()]
+    return np.asarray(np.sum(seconds, axis=0) * batches)
 
 
 def _parts(table: PlacedTasks) -> Parts:

@@ -13,7 +13,7 @@ from rlplan.precision import PRECISIONS, is_narrow
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
-from simulator.costs.calibrated import at_site
+from simulator.costs.calibrated import transition_at_site
 from simulator.costs.taskcost import TaskCost, cost_of, times
 from simulator.model.weights import adapter_shard, expert_parameters, largest_shard_bytes
 from simulator.placed.plan import PlacedTransition
@@ -61,8 +61,8 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
     sampled again, a pool that also trains comes back to the generate layout in each round.
     """
     job = transition.train.job
-    generate = transition.generate
-    once = at_site(_once(transition), "transition", generate.layout.engine, generate.facts)
+    spread = transition.train.framework.spread_fraction
+    once = transition_at_site(_once(transition), transition.train.facts, spread)
     rounds = expected_rounds(load_algorithm(job.algorithm), job) if transition.same_pool else 1.0
     return once if rounds == 1 else times(once, rounds)
 
