@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from rlplan.dataflow import Task, parents_of
+from simulator.costs.calibrated import times_of
 from simulator.costs.rule import with_backlog
 from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
@@ -122,4 +123,4 @@ def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) ->
 def _finish_seconds(placed: PlacedPlan) -> Floats:
     """Return when each response ends, from the start of the generation that rewards are streamed behind."""
     generate = next(task for task in placed.tasks.values() if task.task.kind == "generate")
-    return finish_seconds(generate, max(0.0, kv_bytes_left(placed)))
+    return finish_seconds(generate, max(0.0, kv_bytes_left(placed))) * times_of(generate)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from profiles.analytic.efficiencies import (
     FITS_FOLDER,
-    HOST_FILE,
+    OTHER_FILES,
     architecture_names,
     load_efficiencies,
     load_host_costs,
@@ -83,7 +83,7 @@ def measured_cpu():
 
 
 def test_every_device_has_the_constants_of_its_architecture():
-    architectures = {path.stem for path in FITS_FOLDER.glob("*.yaml")} - {HOST_FILE}
+    architectures = {path.stem for path in FITS_FOLDER.glob("*.yaml")} - set(OTHER_FILES)
     assert {load_device(name).architecture for name in device_names()} == architectures
     for architecture in architectures:
         assert load_efficiencies(architecture).architecture == architecture
