@@ -312,7 +312,7 @@ def _solved(
         if np.max(np.abs(step)) < SMALLEST_STEP:
             break
     curvature, _ = _normal_equations(sums, groups, logs, outlier)
-    return logs, np.linalg.inv(curvature + precision)
+    return logs, np.asarray(np.linalg.inv(curvature + precision), dtype=np.float64)
 
 
 def _normal_equations(
