@@ -117,7 +117,7 @@ class Rewards:
             under a limit.
         function_seconds_per_sample: What one call takes, when it was not profiled.
         streamed: Whether a function is called for each response as soon as it has ended, while others
-            are still generated; else for all of them after generation.
+            are still generated, or for all of them after generation; None takes the framework's way.
     """
 
     function: str | None = None

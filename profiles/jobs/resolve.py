@@ -103,10 +103,13 @@ def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
     if name not in known:
         raise place.unknown("framework", "framework", job.framework, known)
     sheet = load_framework(name)
-    engines, sync = job.engines, job.weight_sync
+    engines, sync, rewards = job.engines, job.weight_sync, job.rewards
+    if rewards is not None and rewards.streamed is None and sheet.streams_rewards:
+        rewards = replace(rewards, streamed=True)
     return replace(
         job,
         framework=name,
+        rewards=rewards,
         engines=Engines(
             train=engines.train or sheet.engines.train,
             generate=engines.generate or sheet.engines.generate,
