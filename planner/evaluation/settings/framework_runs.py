@@ -1,0 +1,241 @@
+"""Published runs of RL frameworks as jobs and plans: one record of settings, whatever table it stands in."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from planner.plans.assembly import assemble
+from profiles.catalog import device_names, load_engine, model_names, resolve_job
+from profiles.sheets import canonical_name, load_framework
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.errors import nearest_name
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
+from rlplan.lengths import Lengths
+from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
+from rlplan.rules.layouts import FULLY_SHARDED
+
+TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
+NODE_GPUS = 8
+# Words of published names that say how a model was tuned, or how large it is where its own name does not.
+TUNED = ("instruct", "chat", "base", "it", "hf", "671b")
+# Devices by words of a cell that is no name of a sheet.
+DEVICE_WORDS = {"a100/a800": "a100-80gb-sxm", "h20-96gb": "h20", "a800": "a800-80gb"}
+# Sequences that an engine decodes at a time at most: verl's `max_num_seqs`, and vLLM's own default for offline
+# use on cards of 70 GiB and more (EngineArgs, usage context LLM_CLASS).
+MAX_RUNNING = 1024
+# verl's and NeMo-RL's examples where a row does not say it.
+MEMORY_FRACTION = 0.6
+# NeMo-RL's own default of `reference_policy_kl_penalty`; only whether it is 0 matters to a step's time.
+KL_COEFFICIENT = 0.01
+
+
+class UnknownSettingError(Exception):
+    """Say what of a published run is not known, in words for a skipped row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRun:
+    """Hold the settings of a run as frameworks name them; None is not published.
+
+    Attributes:
+        framework: A framework sheet's name.
+        train_gpus, rollout_gpus: Where generation has GPUs of its own; 0 where all share them.
+        sequences_per_update: The optimizer's batch.
+        micro_batch, log_prob_micro_batch: Sequences of a micro-batch; where sequences are packed, as many of
+            the longest ones as its tokens make.
+        token_budget: Tokens of a micro-batch on a GPU.
+        packs: Whether micro-batches are packed up to so many tokens where no budget is published.
+        compares_reference: Whether a reference model is passed over.
+        offloads: Whose states live in host memory between uses.
+    """
+
+    framework: str
+    algorithm: str
+    model: str
+    gpu: str
+    gpus: int
+    gpus_per_node: int | None = None
+    mode: Mode = "sync"
+    train_gpus: int = 0
+    rollout_gpus: int = 0
+    prompts: int
+    samples: int
+    sequences_per_update: int
+    prompt_tokens: Lengths
+    response_tokens: Lengths
+    longest_tokens: int
+    max_total_tokens: int | None = None
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    shard_ranks: int | None = None
+    rollout_tp: int = 1
+    rollout_pp: int = 1
+    rollout_memory_fraction: float | None = None
+    micro_batch: int | None = None
+    log_prob_micro_batch: int | None = None
+    token_budget: int | None = None
+    packs: bool = True
+    recomputes: bool | None = None
+    old_log_prob: OldLogProb | None = None
+    compares_reference: bool = False
+    has_critic: bool = False
+    offloads: frozenset[Role] = frozenset()
+    last_stage_layers: int | None = None
+
+
+def model_sheet(published: str) -> str:
+    """Return the sheet of a model as a table names it.
+
+    Raises:
+        UnknownSettingError: No sheet is of that model.
+    """
+    name = published.partition("(")[0].strip().lower()
+    words = [word for word in re.split(r"[\s-]+", name) if word not in TUNED]
+    tries = [name, "-".join(words), re.sub(r"^([a-z]+)(\d)", r"\1-\2", "-".join(words))]
+    for each in tries:
+        known = canonical_name("models", each)
+        if known in model_names():
+            return known
+    longer = [sheet for sheet in model_names() for each in tries if sheet.startswith(f"{each}-")]
+    if longer:
+        return min(longer, key=len)  # the plain one of a series, such as qwen3-235b-a22b
+    raise UnknownSettingError(f"no sheet is of the model {published}")
+
+
+def device_sheet(published: str) -> str:
+    """Return the sheet of a device as a table names it.
+
+    Raises:
+        UnknownSettingError: No sheet is of that device.
+    """
+    words = published.lower()
+    for part, sheet in DEVICE_WORDS.items():
+        if part in words:
+            return sheet
+    known = canonical_name("devices", words)
+    if known in device_names():
+        return known
+    nearest = nearest_name(words, device_names())
+    hint = f" (nearest: {nearest})" if nearest else ""
+    raise UnknownSettingError(f"no sheet is of the device {published}{hint}")
+
+
+def job_of(run: PublishedRun) -> Job:
+    """Return a run's job, resolved."""
+    return _job(run, model_sheet(run.model), device_sheet(run.gpu))
+
+
+@lru_cache(maxsize=256)
+def _job(run: PublishedRun, model: str, device: str) -> Job:
+    roles: list[Role] = ["actor"]
+    if run.compares_reference:
+        roles.append("reference")
+    if run.has_critic:
+        roles.append("critic")
+    per_node = min(run.gpus_per_node or NODE_GPUS, run.gpus)
+    job = Job(
+        name="published run",
+        algorithm=run.algorithm,
+        framework=run.framework,
+        old_log_prob=run.old_log_prob,
+        models=FrozenDict(dict.fromkeys(roles, model)),
+        workload=Workload(
+            prompts=run.prompts,
+            samples_per_prompt=run.samples,
+            prompt_tokens=run.prompt_tokens,
+            response_tokens=run.response_tokens,
+            max_total_tokens=run.max_total_tokens,
+            updates=max(1, round(run.prompts * run.samples / run.sequences_per_update)),
+        ),
+        cluster=(
+            NodeGroup(gpu=device, gpus_per_node=per_node, nodes=max(1, run.gpus // per_node)),
+        ),
+        rewards=Rewards(function="exact_match"),
+        hyperparameters=Hyperparameters(kl_coefficient=KL_COEFFICIENT if run.compares_reference else 0.0),
+        precision="bf16",
+    )
+    return resolve_job(job, Path())
+
+
+def plan_of(run: PublishedRun, job: Job) -> Plan:
+    """Return a run's plan: the published layouts, and the framework's usual settings elsewhere.
+
+    Raises:
+        UnknownSettingError: Published sizes do not make up the GPUs.
+    """
+    apart = bool(run.rollout_gpus)
+    device = job.cluster[0].gpu
+    trains = run.train_gpus or run.gpus
+    roles = tuple(job.models)
+    pools = [ResourcePool(name=TRAIN_POOL, device=device, gpus=trains, roles=roles)]
+    if apart:
+        pools.append(
+            ResourcePool(name=ROLLOUT_POOL, device=device, gpus=run.rollout_gpus, roles=("actor",))
+        )
+    assert job.engines.generate
+    engine = load_engine(job.engines.generate)
+    generate = TaskPlan(
+        pool=pools[-1].name,
+        engine=engine.name,
+        tp=run.rollout_tp,
+        pp=run.rollout_pp,
+        dp=_copies(pools[-1].gpus, run.rollout_tp * run.rollout_pp, "rollout"),
+        max_running=MAX_RUNNING,
+        memory_fraction=run.rollout_memory_fraction or MEMORY_FRACTION,
+    )
+    tasks = {"actor.generate": generate} | dict(_trained(run, job, trains))
+    mode: Mode = run.mode if apart else "sync"
+    return assemble(job, pools, tasks, made_by=run.framework, mode=mode)
+
+
+def _trained(run: PublishedRun, job: Job, gpus: int) -> Iterator[tuple[str, TaskPlan]]:
+    """Yield the layouts of all tasks that the trainer's engine computes."""
+    assert job.engines.train
+    engine = load_engine(job.engines.train)
+    sharded = FULLY_SHARDED in engine.zero_stages
+    cut = TaskPlan(
+        pool=TRAIN_POOL,
+        engine=engine.name,
+        tp=run.tp,
+        pp=run.pp,
+        cp=run.cp,
+        dp=_copies(gpus, run.tp * run.pp * run.cp, "trainer"),
+        ep=run.ep,
+        expert_tp=1 if run.ep > 1 and engine.whole_experts else None,
+        last_stage_layers=run.last_stage_layers,
+        zero=FULLY_SHARDED if sharded else max(engine.zero_stages),
+        shard_ranks=run.shard_ranks,
+    )
+    for task in tasks_of(load_algorithm(job.algorithm), job):
+        if task.stage_kind.engine == "train":
+            away = task.role in run.offloads
+            yield task.name, _batched(cut, run, trains=task.trains, offload=away)
+
+
+def _batched(cut: TaskPlan, run: PublishedRun, *, trains: bool, offload: bool) -> TaskPlan:
+    """Return a layout with its micro-batches and what only training has."""
+    size = (None if trains else run.log_prob_micro_batch) or run.micro_batch or 1
+    budget = run.token_budget * run.cp if run.token_budget else None
+    if budget is None and run.packs:
+        budget = size * run.longest_tokens
+    layout = replace(cut, micro_batch=1 if budget else size, token_budget=budget, offload=offload)
+    if not trains:
+        sharded = cut.zero == FULLY_SHARDED
+        return layout if sharded else replace(layout, zero=0, shard_ranks=None)
+    again = run.recomputes
+    usual = load_framework(run.framework).recompute
+    return replace(layout, recompute=usual if again is None else ("full" if again else "none"))
+
+
+def _copies(gpus: int, model_gpus: int, what: str) -> int:
+    if model_gpus > gpus or gpus % model_gpus:
+        raise UnknownSettingError(
+            f"the {what}'s sizes take {model_gpus} GPUs each, which do not divide its {gpus}"
+        )
+    return gpus // model_gpus

@@ -1,0 +1,258 @@
+"""Measured steps of RL frameworks, with their stages where they are published.
+
+Nothing is calibrated: settings and lengths are the published ones, all else is the framework's sheet.
+Steps of asynchronous modes are played as ones that run one step ahead.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
+from planner.evaluation.settings.framework_runs import (
+    PublishedRun,
+    UnknownSettingError,
+    device_sheet,
+    job_of,
+    plan_of,
+)
+from profiles.facts import load_facts
+from rlplan.calibration import NO_CALIBRATION, Calibration
+from rlplan.errors import FileError
+from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Role
+from rlplan.lengths import Lengths, Logged
+from rlplan.plan import Mode, Plan
+from rlplan.results.accuracy import Row, StageSeconds
+from rlplan.results.forecast import Forecast
+from simulator.costs.passes import DRIVER
+from simulator.simulate import simulate
+from simulator.timeline.pool_memory import TRANSITION
+
+COLUMNS = ("id", "grade", "framework", "step_s", "on_policy_ratio_forced", "staleness_fraction")
+# Sheets by the names of framework and trainer in the table, and by the first words of its version.
+FRAMEWORKS = {
+    ("verl", "fsdp"): "verl-fsdp",
+    ("verl", "fsdp2"): "verl-fsdp",
+    ("verl", "megatron"): "verl-megatron",
+    ("nemo-rl", "megatron"): "nemo-rl-megatron",
+    ("nemo-rl", "fsdp2"): "nemo-rl-dtensor",
+    ("openrlhf", "deepspeed"): "openrlhf",
+    ("skyrl", "fsdp2"): "skyrl-fsdp",
+    ("skyrl", "megatron"): "skyrl-megatron",
+    ("slime", "megatron"): "slime",
+    ("areal", "fsdp2"): "areal",
+    ("prime-rl", "fsdp2"): "prime-rl",
+}
+MODES: Mapping[str, Mode] = {"sync": "sync", "one-step-off": "one-step-off", "async": "one-step-off"}
+NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
+# Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
+MEAN_PROMPT = 128.0
+NEMO = "nemo-rl"
+# verl times the weight sync as a part of `gen` where both share GPUs (README of the table).
+GEN_HAS_SYNC = "verl"
+
+
+def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]:
+    """Yield the step of a record, or why it has no forecast."""
+    label, kind = _label(record), f"{record['framework']}, {record['mode']}"
+    measured = float(record["step_s"]) if record["step_s"] else None
+    try:
+        run = run_of(record)
+        job = job_of(run)
+        plan = plan_of(run, job)
+        forecast = simulate(plan, load_facts(job).with_calibration(site))
+    except (UnknownSettingError, FileError) as error:
+        yield skipped_row(label, str(error), kind=kind, measured_seconds=measured)
+        return
+    if measured is None:
+        yield skipped_row(label, "the step is not published", kind=kind)
+        return
+    yield forecast_row(
+        label,
+        measured,
+        _step_of(forecast),
+        kind=kind,
+        group=f"{record['framework'].lower()}, {device_sheet(record['gpu'])}",
+        stages=_stages(record, plan, forecast),
+    )
+
+
+def _label(record: Record) -> str:
+    version = f" {record['version']}" if record["version"] else ""
+    where = f"{record['gpus']} {record['gpu']}"
+    return f"{record['framework']}{version} {record['model']} on {where}, {record['mode']}"
+
+
+def _step_of(forecast: Forecast) -> Estimate:
+    low, high = forecast.iteration_seconds_interval
+    spread = (high - low) / 2 / P90_DEVIATIONS
+    return Estimate(forecast.iteration_seconds, spread, Source.FITTED)
+
+
+def run_of(record: Record) -> PublishedRun:
+    """Return the settings of a record.
+
+    Raises:
+        UnknownSettingError: Something that a step depends on was not published.
+    """
+    for name in NEEDED:
+        if not record[name]:
+            raise UnknownSettingError(f"{name.replace('_', ' ')}: not published")
+    if record["mode"] not in MODES:
+        raise UnknownSettingError(f"the mode {record['mode']} is no step")
+    framework = _framework(record)
+    prompts, samples = int(record["prompts"]), int(record["samples_per_prompt"])
+    forced, again = record["on_policy_ratio_forced"], record["recompute"]
+    return PublishedRun(
+        framework=framework,
+        algorithm="ppo" if record["algorithm"].upper() == "PPO" else "grpo",
+        model=record["model"],
+        gpu=record["gpu"],
+        gpus=int(record["gpus"]),
+        gpus_per_node=_whole(record["gpus_per_node"]),
+        mode=MODES[record["mode"]],
+        train_gpus=_whole(record["train_gpus"]) or 0,
+        rollout_gpus=_whole(record["rollout_gpus"]) or 0,
+        prompts=prompts,
+        samples=samples,
+        sequences_per_update=_whole(record["sequences_per_update"]) or prompts * samples,
+        prompt_tokens=_prompts(record),
+        response_tokens=_responses(record),
+        longest_tokens=_longest(record),
+        max_total_tokens=_whole(record["max_total"]),
+        tp=_whole(record["train_tp"]) or 1,
+        pp=_whole(record["train_pp"]) or 1,
+        cp=_whole(record["train_cp"]) or _whole(record["train_ulysses"]) or 1,
+        ep=_whole(record["train_ep"]) or 1,
+        shard_ranks=_shard_ranks(record),
+        rollout_tp=_whole(record["rollout_tp"]) or 1,
+        rollout_pp=_whole(record["rollout_pp"]) or 1,
+        rollout_memory_fraction=float(record["rollout_memory_fraction"] or 0) or None,
+        micro_batch=_noted(record, "micro_batch", r"micro_batch: (?:train )?(\d+)"),
+        log_prob_micro_batch=_noted(record, "log_prob_micro_batch", r"logprob (\d+)|(\d+) logprob"),
+        token_budget=_whole(record["token_budget"]),
+        packs=record["packing"] == "True" or framework.startswith(NEMO),
+        recomputes=again == "True" if again in ("True", "False") else None,
+        old_log_prob="engine" if forced == "True" else None,
+        compares_reference=bool(record["ref_s"]) or framework.startswith(NEMO),
+        has_critic=record["algorithm"].upper() == "PPO",
+        offloads=_offloads(record, framework),
+        last_stage_layers=_last_stage(record),
+    )
+
+
+def _framework(record: Record) -> str:
+    key = (record["framework"].lower(), record["trainer"].lower())
+    if not key[1]:
+        raise UnknownSettingError("trainer: not published")
+    if key not in FRAMEWORKS:
+        raise UnknownSettingError(f"no sheet is of {key[0]} with {key[1]}")
+    return FRAMEWORKS[key]
+
+
+def _whole(cell: str) -> int | None:
+    return int(cell) if cell else None
+
+
+def _noted(record: Record, column: str, pattern: str) -> int | None:
+    """Return a number of a column, or else of the row's notes."""
+    found = None if record[column] else re.search(pattern, record["notes"])
+    if found is None:
+        return _whole(record[column])
+    return int(next(group for group in found.groups() if group))
+
+
+def _shard_ranks(record: Record) -> int | None:
+    """Return the ranks of a group of FSDP's hybrid sharding; None where all ranks are one."""
+    size = _whole(record["fsdp_size"])
+    gpus = int(record["train_gpus"] or record["gpus"])
+    return size if size is not None and size < gpus else None
+
+
+def _last_stage(record: Record) -> int | None:
+    found = re.search(r"last stage (\d+) layers", record["train_text"])
+    return int(found[1]) if found else None
+
+
+def _prompts(record: Record) -> Lengths:
+    mean = float(record["mean_prompt"] or MEAN_PROMPT)
+    most = _whole(record["max_prompt"])
+    return round(mean) if most is None or most <= mean else Logged(mean=mean, max=most)
+
+
+def _responses(record: Record) -> Lengths:
+    mean, most = float(record["mean_response"]), _whole(record["max_response"])
+    if most is None and not record["max_total"]:
+        return round(mean)
+    return Logged(mean=mean, max=most)
+
+
+def _longest(record: Record) -> int:
+    if record["max_total"]:
+        return int(record["max_total"])
+    most = int(record["max_prompt"] or MEAN_PROMPT), int(record["max_response"] or 0)
+    return sum(most) if most[1] else round(float(record["mean_response"]))
+
+
+def _offloads(record: Record, framework: str) -> frozenset[Role]:
+    """Return whose states leave the GPUs between uses; NeMo-RL's do while the same GPUs generate."""
+    text = record["offload"].lower()
+    found: set[Role] = set()
+    if "ref yes" in text or text == "ref":
+        found.add("reference")
+    if text == "yes" or "actor yes" in text or "optimizer" in text:
+        found |= {"actor", "critic", "reference"}
+    if framework.startswith(NEMO):
+        found |= {"reference"} if record["rollout_gpus"] else {"actor", "reference"}
+    return frozenset(found)
+
+
+# Columns of stages: the name of the stage, and the tasks whose seconds it has.
+STAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "gen_s": ("generation", ("actor.generate",)),
+    "old_log_prob_s": ("old_log_prob", ("actor.compute_log_prob",)),
+    "ref_s": ("reference", ("reference.compute_log_prob",)),
+    "values_s": ("values", ("critic.compute_values",)),
+    "update_critic_s": ("update_critic", ("critic.update",)),
+    "update_actor_s": ("update_actor", ("actor.update",)),
+    "weight_sync_s": ("weight_sync", (TRANSITION,)),
+}
+# What NeMo-RL times together.
+BOTH_LOG_PROBS = ("log_probs", ("actor.compute_log_prob", "reference.compute_log_prob"))
+
+
+def _stages(record: Record, plan: Plan, forecast: Forecast) -> FrozenDict[str, StageSeconds]:
+    """Return what each stage took and was forecast to take; what trainers waited for is no stage."""
+    seconds = {each.name: each.seconds - each.parts.get(DRIVER, 0.0) for each in forecast.costs}
+    found: dict[str, StageSeconds] = {}
+    for column, (name, tasks) in STAGES.items():
+        if column in ("old_log_prob_s", "ref_s") and record["framework"].lower() == NEMO:
+            name, tasks = BOTH_LOG_PROBS
+        if name == "generation" and plan.mode == "sync" and _gen_has_sync(record):
+            tasks = (*tasks, TRANSITION)
+        predicted = sum(seconds.get(task, 0.0) for task in tasks)
+        waited = name == "generation" and plan.mode != "sync"
+        if not predicted or waited or (name in found and not record[column]):
+            continue
+        measured = float(record[column]) if record[column] else None
+        engine = next((plan.tasks[task].engine for task in tasks if task in plan.tasks), "")
+        found[name] = StageSeconds(
+            measured_seconds=measured, forecast_seconds=predicted, engine=engine
+        )
+    return FrozenDict(found)
+
+
+def _gen_has_sync(record: Record) -> bool:
+    return record["framework"].lower() == GEN_HAS_SYNC and bool(record["gen_s"])
+
+
+READER = TableReader(
+    about=(
+        "Seconds of whole steps of verl, NeMo-RL and others, and of their stages. Given: the published "
+        "layouts, batches and mean lengths; the spread of lengths, host times and engines are the sheets'."
+    ),
+    columns=frozenset(COLUMNS),
+    rows_of=rows_of,
+    calibrated_rows_of=rows_of,
+)
