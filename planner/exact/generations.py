@@ -142,7 +142,8 @@ class GenerationTable:
         """Return the transitions on one pool that no other beats in time and memory."""
         layout = replicas.layout
         cut = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp)
-        key = (sharding_of(train), cut, replicas.site)
+        leaves = self.options.space.weights_leave
+        key = (sharding_of(train, leaves=leaves), cut, replicas.site)
         if key not in self._moves:
             cuts = (train.tp, train.pp, layout.tp, layout.pp)
             if cuts not in self._transitions:  # found by looking into a folder

@@ -34,6 +34,11 @@ class LayoutSpace:
         """Return the bytes of one GPU of a site that a plan may fill."""
         return int(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
 
+    @property
+    def weights_leave(self) -> bool:
+        """Tell whether weights that are trained leave the GPUs where a layout off-loads their states."""
+        return "weights" in self.facts.framework(self.job.framework).offloads
+
     def engine_of(self, task: Task) -> str:
         """Return the engine that runs a task."""
         draft = self.drafts.get(task.name)

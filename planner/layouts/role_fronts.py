@@ -37,13 +37,19 @@ from simulator.placed.task import PlacedTask, PlacedTasks
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TaskRows:
-    """Hold one task's layouts that fit, a front for each cut of its role, with what they cost."""
+    """Hold one task's layouts that fit, a front for each cut of its role, with what they cost.
+
+    Attributes:
+        weights: Those that are resident.
+        passing: Those that are there while the task runs, a part of what is transient.
+    """
 
     task: Task
     columns: LayoutColumns
     cut: Ints
     seconds: Floats
     weights: Ints
+    passing: Ints
     resident: Ints
     transient: Ints
 
@@ -119,7 +125,15 @@ class RoleFront:
         prepare, train = self._stage(chosen, "preparation"), self._stage(chosen, "training")
         weights = np.max([rows.weights[places] for rows, places in chosen], axis=0)
         beside = sum(rows.resident[places] - rows.weights[places] for rows, places in chosen)
-        transient = np.max([rows.transient[places] for rows, places in chosen], axis=0)
+        # Weights that one task leaves resident need not come for another.
+        there = weights > 0
+        transient = np.max(
+            [
+                rows.transient[places] - np.where(there, rows.passing[places], 0)
+                for rows, places in chosen
+            ],
+            axis=0,
+        )
         return chosen, (prepare, train, weights + beside, transient)
 
     def _stage(self, chosen: Joint, stage: Stage) -> Floats:
@@ -136,7 +150,7 @@ class RoleFront:
         tally.consider("layouts of tasks", len(columns))
         if not len(columns):
             nothing = np.zeros(0, dtype=np.int64)
-            return _TaskRows(task, columns, cut, np.zeros(0), nothing, nothing, nothing)
+            return _TaskRows(task, columns, cut, np.zeros(0), *[nothing] * 4)
         placed = PlacedTasks(
             columns,
             PlacedTask(task, columns.layout(0), self.site, space.job, space.facts),
@@ -160,6 +174,7 @@ class RoleFront:
             cut[kept],
             seconds[kept],
             memory.weights_bytes[places][kept],
+            memory.passing_weights_bytes[places][kept],
             resident[kept],
             transient[kept],
         )
@@ -198,7 +213,8 @@ class RoleFront:
             return np.zeros(len(chosen[0][1]), dtype=np.int64)
         columns, places = trained[0].columns, trained[1]
         sharded = columns.zero == FULLY_SHARDED
-        cut = (columns.tp, columns.pp, columns.cp, columns.ep, columns.expert_tp, sharded)
+        away = columns.offload * self.space.weights_leave
+        cut = (columns.tp, columns.pp, columns.cp, columns.ep, columns.expert_tp, sharded, away)
         _, number = np.unique(np.stack(cut, axis=1), axis=0, return_inverse=True)
         return np.asarray(number.reshape(-1)[places])
 
@@ -209,7 +225,7 @@ class RoleFront:
         sharding = None
         if self.generates and self.trains:
             update = next(layout for name, layout in layouts if name == f"{self.role}.update")
-            sharding = sharding_of(update)
+            sharding = sharding_of(update, leaves=self.space.weights_leave)
         prepare, train, resident, transient = keys[row]
         return RoleOption(
             layouts, float(prepare), float(train), int(resident), int(transient), sharding

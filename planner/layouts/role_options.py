@@ -13,6 +13,9 @@ class WeightSharding(NamedTuple):
 
     It decides what bringing them to generation costs and keeps, so that only options of one sharding
     compare.
+
+    Attributes:
+        away: Whether they are in host memory while the model generates.
     """
 
     tp: int
@@ -21,6 +24,7 @@ class WeightSharding(NamedTuple):
     ep: int
     expert_tp: int
     sharded: Zero
+    away: bool = False
 
 
 Chosen = tuple[tuple[str, TaskPlan], ...]
@@ -64,8 +68,20 @@ class Tally:
             self.pruned[rule] = self.pruned.get(rule, 0) + count
 
 
-def sharding_of(train: TaskPlan) -> WeightSharding:
-    """Return how weights are sharded that train in a layout."""
+def sharding_of(train: TaskPlan, *, leaves: bool = False) -> WeightSharding:
+    """Return how weights are sharded that train in a layout.
+
+    Args:
+        leaves: Whether weights leave the GPUs where the layout off-loads states.
+    """
     # Optimizer states do not move; gradients that are sharded leave weights in shards as well.
     sharded = train.zero if train.zero >= GRADIENTS_SHARDED else 0
-    return WeightSharding(train.tp, train.pp, train.cp, train.ep, train.expert_tp or 0, sharded)
+    return WeightSharding(
+        train.tp,
+        train.pp,
+        train.cp,
+        train.ep,
+        train.expert_tp or 0,
+        sharded,
+        leaves and train.offload,
+    )

@@ -82,6 +82,11 @@ class LayoutMemory:
         return self.resident[self.weights_term]
 
     @property
+    def passing_weights_bytes(self) -> Ints:
+        """Return the weights that are there while the task runs, where they are not resident. Shape (layouts,)."""
+        return self.transient[self.weights_term]
+
+    @property
     def resident_bytes(self) -> Ints:
         """Return the bytes that stay while other tasks run. Shape (layouts,)."""
         return np.asarray(np.sum(list(self.resident.values()), axis=0, dtype=np.int64))

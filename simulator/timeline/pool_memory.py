@@ -51,7 +51,8 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
     for task in generating:
         resident |= _copy_terms(placed, task)
         moments |= _generation_moments(placed, task, resident)
-    name = max(moments, key=lambda moment: sum(moments[moment].values())) if moments else ""
+    # Weights that come for a task take nothing more where another one leaves them there.
+    name = max(moments, key=lambda moment: sum((resident | moments[moment]).values()), default="")
     terms = {term: size for term, size in (resident | moments.get(name, {})).items() if size}
     sheet = placed.facts.device(pool.device).sheet
     away = residents(FrozenDict(host_terms(task, memory)) for task, memory in memories)

@@ -14,6 +14,7 @@ from planner.placements.strategies import place, strategy_names
 from planner.search import search
 from profiles.catalog import ENGINES, load_job
 from profiles.facts import load_facts
+from profiles.sheets import load_framework
 from rlplan.adapter import Adapter
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.frozen import FrozenDict
@@ -88,6 +89,14 @@ def test_the_best_plan_is_the_best_of_all_plans_by_every_objective_with_adapters
     kinds = (Adapter(), Adapter(sync="merged"), Adapter(shares_reference=False))
     for adapter in kinds:
         check_space(generator, adapters=FrozenDict({"actor": adapter}))
+
+
+@pytest.mark.parametrize("framework", first(1, ["nemo-rl-megatron", "verl-fsdp"]))
+def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework):
+    generator = random.Random(framework)
+    engines = load_framework(framework).engines
+    for _ in range(2):
+        check_space(generator, framework=framework, old_log_prob="trainer", engines=engines)
 
 
 @pytest.mark.parametrize("kind", first(2, HYBRIDS))

@@ -157,7 +157,9 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
             NodeGroup(gpu=device, gpus_per_node=per_node, nodes=max(1, run.gpus // per_node)),
         ),
         rewards=Rewards(function="exact_match"),
-        hyperparameters=Hyperparameters(kl_coefficient=KL_COEFFICIENT if run.compares_reference else 0.0),
+        hyperparameters=Hyperparameters(
+            kl_coefficient=KL_COEFFICIENT if run.compares_reference else 0.0
+        ),
         precision="bf16",
     )
     return resolve_job(job, Path())

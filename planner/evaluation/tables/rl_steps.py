@@ -44,7 +44,11 @@ FRAMEWORKS = {
     ("areal", "fsdp2"): "areal",
     ("prime-rl", "fsdp2"): "prime-rl",
 }
-MODES: Mapping[str, Mode] = {"sync": "sync", "one-step-off": "one-step-off", "async": "one-step-off"}
+MODES: Mapping[str, Mode] = {
+    "sync": "sync",
+    "one-step-off": "one-step-off",
+    "async": "one-step-off",
+}
 NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
 MEAN_PROMPT = 128.0
