@@ -115,7 +115,6 @@ def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
             generate=engines.generate or sheet.engines.generate,
         ),
         old_log_prob=job.old_log_prob or sheet.old_log_prob,
-        rewards=rewards,
         weight_sync=WeightSync(
             shared_pool=sync.shared_pool or sheet.weight_sync.shared_pool,
             between_pools=sync.between_pools or sheet.weight_sync.between_pools,
