@@ -8,6 +8,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
 from rlplan.operators import ContextExchange
 from rlplan.precision import Precision, TrainingPrecision
+from rlplan.weight_sync import SyncMethod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +296,8 @@ class TransitionSheet:
             gathers of all tensors.
         crossing_bytes_per_second: Rate of the one stream of weights to the other pool's nodes.
         spread_fraction: Relative error of the rows that the constants were fitted on, one sigma.
+        method: A framework's way to sync weights, which the constants above are not about; None where
+            the transition's own formula says what moves.
         sources: Origin of every constant.
     """
 
@@ -306,6 +309,7 @@ class TransitionSheet:
     pair_bytes_per_second: NonNegative = 0.0
     crossing_bytes_per_second: NonNegative = 0.0
     spread_fraction: NonNegative = 0.0
+    method: SyncMethod | None = None
     sources: FrozenDict[str, str]
 
     def software_seconds(self, model_bytes: float, received_bytes: float, nodes: int) -> float:

@@ -15,6 +15,7 @@ from rlplan.rules.batches import unequal_parts
 from rlplan.rules.capability import Capability
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
 from rlplan.rules.rule import listed
+from rlplan.transfers import TRANSFERS, transfer_names
 
 HERE = "this executor"
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
@@ -61,6 +62,7 @@ PLAIN_MLP = Capability("MLPs without a gate")
 PARTS = Capability("layers of other parts than the family's own")
 STREAMED = Capability("rewards while responses are still generated")
 RETOKENIZING = Capability("models of different vocabularies")
+WEIGHT_SYNC = Capability("a framework's way to bring weights to the engine")
 
 
 def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
@@ -102,11 +104,19 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.rewards and plan.job.rewards.streamed:
         instead = "it calls functions when all responses are there"
         yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)
+    yield from _lacks_for_transition(plan)
     for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job):
         if task.has_model:
             yield from _lacks_for_model(plan, task)
             yield from _lacks_for_layout(plan, task)
     yield from lacks_of_vllm(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
+
+
+def _lacks_for_transition(plan: Plan) -> Iterator[CapabilityError]:
+    if TRANSFERS.load(plan.transition).method:
+        own = (name for name in transfer_names() if not TRANSFERS.load(name).method)
+        runs = f"it runs {listed(own)}"
+        yield WEIGHT_SYNC.lacked_by(HERE, "transition", plan.transition, runs)
 
 
 def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:

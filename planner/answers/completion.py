@@ -146,8 +146,7 @@ def _chosen(
     """Choose the layouts of the fewest seconds for the draft's own pools, where they stand."""
     gpu_pools = [pool for pool in pools if not pool.is_host]
     placement = tuple(pool.members for pool in pinned.pools)
-    own = draft.transition if draft.transition != "two-copies" else None
-    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, own, pinned)
+    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, draft.transition, pinned)
     skeleton = Plan(job=job, pools=pools, tasks=FrozenDict(), order=FrozenDict())
     sites = sites_of(skeleton, facts)
     places = []

@@ -20,6 +20,7 @@ from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
 from rlplan.rules.transition import transition_for
 from rlplan.specs import Specs
+from rlplan.transfers import TRANSFERS
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import pool_memory
@@ -166,7 +167,8 @@ def _size_changes(plan: Plan, role: str, names: Sequence[str]) -> Iterator[tuple
                 layout = replace(tasks[name], **{field: size, "dp": tasks[name].dp // factor})
                 tasks = tasks.with_item(name, layout)
             changed = replace(plan, tasks=tasks)
-            if role == "actor" and plan.transition != "two-copies":
+            chosen = TRANSFERS.load(plan.transition)
+            if role == "actor" and chosen.on_one_pool and not chosen.method:
                 move = transition_for(tasks["actor.update"], tasks["actor.generate"])
                 changed = replace(changed, transition=move)
             yield f"{field} {size} with dp {first.dp // factor}", changed

@@ -167,7 +167,8 @@ class CandidateTable:
     def _moves(self, sharding: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
         if self.apart:
             copy = replicas.weight_bytes
-            return [Move("two-copies", self._sync_seconds(replicas, site), copy, copy)]
+            name = self.space.generations.copied
+            return [Move(name, self._sync_seconds(replicas, site), copy, copy)]
         where = rows.shardings[sharding]
         train = TaskPlan(
             pool="",

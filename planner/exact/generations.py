@@ -19,7 +19,7 @@ from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
-from rlplan.transfers import TransitionName
+from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
 from simulator.costs.calibrated import times_of
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import steps_of
@@ -114,11 +114,22 @@ class GenerationTable:
     """Cost generation on sites, each layout and size of cache once.
 
     Args:
-        transition: The only one on one pool, if the user pinned it.
+        transition: The only one where it serves, on one pool or between two, if the user pinned it; else
+            the job's framework says it.
+
+    Attributes:
+        transition: The only one on one pool; None tries all that are nobody's own.
+        copied: How weights get to a copy on another pool.
     """
 
     def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
-        self.options, self.transition = options, transition
+        self.options, sync = options, options.space.job.weight_sync
+        self.transition: TransitionName | None = sync.shared_pool
+        self.copied: TransitionName = sync.between_pools or TWO_COPIES
+        if transition is not None and TRANSFERS.load(transition).on_one_pool:
+            self.transition = transition
+        if transition is not None and TRANSFERS.load(transition).between_pools:
+            self.copied = transition
         self.job, self.facts = options.space.job, options.space.facts
         self.task = options.space.generate_task()
         self.engine = self.facts.engine(options.space.engine_of(self.task))
@@ -147,7 +158,8 @@ class GenerationTable:
         if key not in self._moves:
             cuts = (train.tp, train.pp, layout.tp, layout.pp)
             if cuts not in self._transitions:  # found by looking into a folder
-                self._transitions[cuts] = transitions(train, layout)
+                named = () if self.transition is None else (self.transition,)
+                self._transitions[cuts] = transitions(train, layout, named)
             names = self._transitions[cuts]
             if self.transition is not None:
                 names = tuple(name for name in names if name == self.transition)
@@ -161,7 +173,9 @@ class GenerationTable:
         self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
     ) -> float:
         """Return the seconds of bringing weights to a copy on another pool."""
-        transition = self._transition("two-copies", train, generate, train_site, site)
+        transition = self._transition(
+            self.copied, train, generate, train_site, site, same_pool=False
+        )
         return transition_cost(transition).total.seconds
 
     def bounds_beside(self, replicas: Replicas, resident_bytes: Floats) -> Floats:
@@ -274,7 +288,7 @@ class GenerationTable:
         return replace(found, bound_seconds=float(self.bounds(found, np.array([useful]))[0]))
 
     def _move(self, name: TransitionName, train: TaskPlan, layout: TaskPlan, site: Site) -> Move:
-        transition = self._transition(name, train, layout, site, site)
+        transition = self._transition(name, train, layout, site, site, same_pool=True)
         return Move(
             transition=name,
             seconds=transition_cost(transition).total.seconds,
@@ -289,6 +303,8 @@ class GenerationTable:
         generate: TaskPlan,
         train_site: Site,
         site: Site,
+        *,
+        same_pool: bool,
     ) -> PlacedTransition:
         update = next(
             task for task in self.options.space.tasks if task.kind == "train" and task.role == ACTOR
@@ -297,7 +313,7 @@ class GenerationTable:
             name,
             PlacedTask(update, train, train_site, self.job, self.facts),
             self._placed(generate, site),
-            same_pool=name != "two-copies",
+            same_pool=same_pool,
         )
 
     def _placed(self, layout: TaskPlan, site: Site) -> PlacedTask:

@@ -55,7 +55,7 @@ class Space:
     Attributes:
         drafts: Parts of tasks' layouts that the user pinned.
         specs: Limits that plans must keep.
-        transition: The only one on one pool, if the user pinned it.
+        transition: The only one where it serves, on one pool or between two, if the user pinned it.
         pinned: What else the user pinned: pools.
         syncs: What is remembered of bringing weights to copies, by sizes and site.
         least_generations: The least seconds of generation known, by where weights train.

@@ -14,7 +14,7 @@ from rlplan.job import Job, Role
 from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskPlan
 from rlplan.rules.order import STALENESS
 from rlplan.rules.transition import transition_for
-from rlplan.transfers import TransitionName
+from rlplan.transfers import TWO_COPIES, TransitionName
 
 HOST_POOL = "host"
 RULE_ENGINE = "python"
@@ -58,7 +58,7 @@ def assemble(
         if train.pool == generate.pool:
             transition = sync.shared_pool or transition_for(train, generate)
         else:
-            transition = sync.between_pools or "two-copies"
+            transition = sync.between_pools or TWO_COPIES
     return Plan(
         job=job,
         pools=tuple(held),

@@ -8,7 +8,7 @@ from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Mode, ResourcePool, TaskDraft
-from rlplan.transfers import TransitionName
+from rlplan.transfers import TRANSFERS, TransitionName
 
 POOL_NAME = "p{}"
 
@@ -59,7 +59,10 @@ class Pinned:
         copies = [pool for pool in self.pools if GENERATION in pool.members]
         if apart and trained and not copies:
             return False
-        return self.transition is None or apart == (self.transition == "two-copies")
+        if self.transition is None:
+            return True
+        chosen = TRANSFERS.load(self.transition)
+        return chosen.between_pools if apart else chosen.on_one_pool
 
     def allows_mode(self, mode: Mode) -> bool:
         """Tell whether plans may run in a mode."""

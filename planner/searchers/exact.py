@@ -66,8 +66,8 @@ def search(
     started = time.perf_counter()
     deadline = math.inf if seconds is None else started + seconds
     limits = job.specs if specs is None else specs
-    own = pinned.transition if pinned.transition != "two-copies" else None
-    space = Space(job, facts, pinned.tasks, objective or job.objective, limits, own, pinned)
+    wanted = objective or job.objective
+    space = Space(job, facts, pinned.tasks, wanted, limits, pinned.transition, pinned)
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
         raise InfeasibleError(

@@ -1,13 +1,28 @@
 """The transition: it brings the actor's weights from where they train to where they generate."""
 
+from collections.abc import Collection
+
 from rlplan.plan import TaskPlan
 from rlplan.rules.rule import Problem, rule
-from rlplan.transfers import TRANSFERS, Cut, TransitionName, transfer_names, transitions_on_a_pool
+from rlplan.transfers import (
+    TRANSFERS,
+    Cut,
+    TransitionName,
+    transfer_names,
+    transitions_between_pools,
+    transitions_on_a_pool,
+)
 
 
-def transitions(train: TaskPlan, generate: TaskPlan) -> tuple[TransitionName, ...]:
-    """Return the transitions that bring one layout of a pool to another, the usual one first."""
-    return transitions_on_a_pool((train.tp, train.pp), (generate.tp, generate.pp))
+def transitions(
+    train: TaskPlan, generate: TaskPlan, named: Collection[TransitionName] = ()
+) -> tuple[TransitionName, ...]:
+    """Return the transitions that bring one layout of a pool to another, the usual one first.
+
+    Args:
+        named: Methods of frameworks that may be taken too.
+    """
+    return transitions_on_a_pool((train.tp, train.pp), (generate.tp, generate.pp), named)
 
 
 def transition_for(train: TaskPlan, generate: TaskPlan) -> TransitionName:
@@ -20,12 +35,20 @@ def two_copies_are_on_two_pools(
     transition: TransitionName, train_pool: str, generate_pool: str
 ) -> Problem | None:
     """Copy weights to GPUs that do not have them, and gather them where they are."""
-    apart = train_pool != generate_pool
-    if TRANSFERS.load(transition).between_pools == apart:
+    apart, chosen = train_pool != generate_pool, TRANSFERS.load(transition)
+    if chosen.between_pools if apart else chosen.on_one_pool:
         return None
     words = "two copies are for an actor that generates on another pool than it trains on"
-    allowed = (name for name in transfer_names() if TRANSFERS.load(name).between_pools == apart)
+    if chosen.method:
+        where = "one pool" if chosen.on_one_pool else "two pools"
+        words = f"this method brings weights to an engine on {where}"
+    allowed = transitions_between_pools() if apart else _on_one_pool()
     return Problem("transition", words, transition, ", ".join(allowed))
+
+
+def _on_one_pool() -> tuple[TransitionName, ...]:
+    found = ((TRANSFERS.load(name), name) for name in transfer_names())
+    return tuple(name for each, name in found if each.on_one_pool and not each.method)
 
 
 @rule("plan")
@@ -37,13 +60,14 @@ def transition_reaches_the_layout(
     generate_pool: str,
 ) -> Problem | None:
     """Form generation's groups inside those of training, or gather the whole model."""
-    fits = transitions_on_a_pool(train_cut, generate_cut)
+    chosen = TRANSFERS.load(transition)
     if (
         train_pool != generate_pool
-        or transition in fits
-        or TRANSFERS.load(transition).between_pools
+        or not chosen.on_one_pool
+        or chosen.reaches(train_cut, generate_cut)
     ):
         return None
+    fits = transitions_on_a_pool(train_cut, generate_cut)
     (tp, pp), (tp_gen, pp_gen) = train_cut, generate_cut
     words = f"cannot bring tp {tp}, pp {pp} to tp {tp_gen}, pp {pp_gen} of generation"
     return Problem("transition", words, transition, fits[0])

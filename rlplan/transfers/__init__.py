@@ -4,13 +4,17 @@ The name that a plan uses is the file's name with dashes for underscores. Every 
 `TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated
 
 from rlplan.files.tags import OneOf
 from rlplan.plug_ins import PlugIns
 
+# The usual way to a copy on another pool.
+TWO_COPIES = "two-copies"
+# Methods of frameworks come behind all others.
+METHOD_PLACE = 10
 # Tensor- and pipeline-parallel sizes.
 Cut = tuple[int, int]
 
@@ -39,7 +43,7 @@ class TransitionVolume:
 
     Attributes:
         collective: `all_gather` inside groups of `group_ranks`, `broadcast` from the train to the
-            generate pool, or `none`.
+            generate pool, `stream` of tensors or buckets as a framework's sheet says, or `none`.
         received_bytes: Bytes that each GPU receives.
         peak_weight_bytes: Weight bytes on a GPU of the generate layout at the peak.
         redundant_bytes: Weight bytes held twice during generation.
@@ -59,8 +63,10 @@ class Transition:
     Attributes:
         words: What it does, for people, as the end of a sentence.
         volume: From the model's bytes and the sizes of both layouts to what it moves and keeps.
-        between_pools: Whether generation has a copy of its own on another pool; else both layouts
-            share the GPUs of one.
+        between_pools: Whether generation can have a copy of its own on another pool.
+        on_one_pool: Whether both layouts can share the GPUs of one.
+        method: Whether it is a framework's way, described by a method in its sheet. Nothing tries it
+            unless a plan, or the job's framework, names it.
         reaches: Whether it brings one cut (tp, pp) of training to another of generation.
         nests: Whether generation's groups lie inside training's, so that every train shard is a part of
             the generate shard and stays in memory as such.
@@ -71,6 +77,8 @@ class Transition:
     words: str
     volume: Callable[[float, TransitionShape], TransitionVolume]
     between_pools: bool = False
+    on_one_pool: bool = True
+    method: bool = False
     reaches: Callable[[Cut, Cut], bool]
     nests: bool = False
     gathers_shards: bool = False
@@ -87,14 +95,61 @@ def divides(train: Cut, generate: Cut) -> bool:
     return train[0] % generate[0] == 0 and train[1] % generate[1] == 0
 
 
-def transitions_on_a_pool(train: Cut, generate: Cut) -> tuple[str, ...]:
-    """Return the transitions that bring one cut of a pool to another, the usual one first."""
+def method(words: str, *, on_one_pool: bool = False, between_pools: bool = False) -> Transition:
+    """Return a framework's way to sync weights: it reaches every cut and is tried only where it is named."""
+    return Transition(
+        words=words,
+        volume=_own_copy,
+        on_one_pool=on_one_pool,
+        between_pools=between_pools,
+        method=True,
+        reaches=lambda *_: True,
+        place=METHOD_PLACE,
+    )
+
+
+def _own_copy(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
+    """Return bytes per GPU: the engine keeps a shard of its own, M / (t_g p_g), and receives it whole."""
+    shard = model_bytes / (shape.tp_gen * shape.pp_gen)
+    return TransitionVolume(
+        collective="stream",
+        group_ranks=1,
+        received_bytes=shard,
+        peak_weight_bytes=shard,
+        redundant_bytes=shard,
+    )
+
+
+def transitions_on_a_pool(
+    train: Cut, generate: Cut, named: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the transitions that bring one cut of a pool to another, the usual one first.
+
+    Args:
+        named: Those that a plan, or the job's framework, names; methods of frameworks are left out else.
+    """
+    found = ((TRANSFERS.load(name), name) for name in transfer_names())
     reaching = (
-        (TRANSFERS.load(name).place, name)
-        for name in transfer_names()
-        if not TRANSFERS.load(name).between_pools and TRANSFERS.load(name).reaches(train, generate)
+        (each.place, name)
+        for each, name in found
+        if each.on_one_pool and (name in named or not each.method) and each.reaches(train, generate)
     )
     return tuple(name for _, name in sorted(reaching))
+
+
+def transitions_between_pools(named: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the transitions to a copy on another pool, the usual one first.
+
+    Args:
+        named: Those that a plan, or the job's framework, names; methods of frameworks are left out else.
+    """
+    found = ((TRANSFERS.load(name), name) for name in transfer_names())
+    usable = (
+        (each.place, name)
+        for each, name in found
+        if each.between_pools and (name in named or not each.method)
+    )
+    return tuple(name for _, name in sorted(usable))
 
 
 def transition_volume(name: str, model_bytes: float, shape: TransitionShape) -> TransitionVolume:

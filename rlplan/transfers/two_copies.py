@@ -19,6 +19,7 @@ TRANSITION = Transition(
     words="sent from the training pool to a second copy on the generating pool",
     volume=volume,
     between_pools=True,
+    on_one_pool=False,
     reaches=lambda *_: True,
     place=4,
 )

@@ -15,10 +15,20 @@ from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
 from simulator.costs.calibrated import transition_at_site
 from simulator.costs.taskcost import TaskCost, cost_of, times
-from simulator.model.weights import adapter_shard, expert_parameters, largest_shard_bytes
+from simulator.costs.weight_sync import SyncCase, sync_parts
+from simulator.model.weights import (
+    adapter_shard,
+    expert_parameters,
+    largest_shard,
+    largest_shard_bytes,
+    num_tensors,
+)
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
+
+# Both factors of the adapters of a layer's seven matrices.
+ADAPTER_TENSORS = 14
 
 
 def volume_of(transition: PlacedTransition) -> TransitionVolume:
@@ -72,6 +82,10 @@ def _once(transition: PlacedTransition) -> TaskCost:
     train, generate = transition.train, transition.generate
     if transition.shares_weights:
         return cost_of({})
+    switch = Estimate(generate.engine.transition_seconds, 0.0, Source.DATASHEET)
+    if transition.sheet.method is not None:
+        synced = sync_parts(transition.sheet, sync_case(transition))
+        return cost_of({**_own_weights(transition), **synced, "engine switch": switch})
     measured = _measured(transition)
     if measured is not None:
         return cost_of({"weight sync": measured})
@@ -90,11 +104,62 @@ def _once(transition: PlacedTransition) -> TaskCost:
         parts["weight gather"] = _gather(volume, transition)
     parts["weight writes"] = generate.device.memory_bound(2 * received) if received else ZERO
     if received:
-        sheet = generate.facts.transition(transition.name, generate.site.device)
         nodes = _nodes(train.site, generate.site, transition.same_pool)
-        parts["software"] = _software(sheet, model_bytes, received, nodes, total(parts.values()))
-    parts["engine switch"] = Estimate(generate.engine.transition_seconds, 0.0, Source.DATASHEET)
+        sheet, wire = transition.sheet, total(parts.values())
+        parts["software"] = _software(sheet, model_bytes, received, nodes, wire)
+    parts["engine switch"] = switch
     return cost_of(parts)
+
+
+def sync_seconds(transition: PlacedTransition, bucket_bytes: int | None = None) -> Estimate:
+    """Return the seconds of a framework's weight sync alone, without the engine's switch.
+
+    Args:
+        bucket_bytes: Weights that are sent at a time; None takes the method's.
+    """
+    return total(sync_parts(transition.sheet, sync_case(transition, bucket_bytes)).values())
+
+
+def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> SyncCase:
+    """Return what the seconds of a framework's weight sync follow from.
+
+    Args:
+        bucket_bytes: Weights that are sent at a time; None takes the method's.
+    """
+    train, generate = transition.train, transition.generate
+    source, target, layout = train.site, generate.site, generate.layout
+    model, sheet = train.model, generate.device.sheet
+    kept = largest_shard(model, "lm", layout.tp, layout.pp, layout.ep, generate.details)
+    apart = 0 if transition.same_pool else source.gpus
+    num_bytes, tensors = moved_bytes(transition), num_tensors(model)
+    experts = expert_parameters(model, 1, 1, 1)
+    idle = experts * (1 - model.experts_per_token / model.num_experts) if experts else 0
+    cut = train.layout.tp > 1 or train.layout.ep > 1
+    whole = num_parameters(model) * train.formats.weight_bytes
+    if transition.moves_adapter:
+        tensors = ADAPTER_TENSORS * model.num_layers
+    elif is_narrow(generate.precision) and train.job.quantised_at == "sender":
+        tensors *= 2  # scales are tensors of their own
+    return SyncCase(
+        num_bytes=num_bytes,
+        trained_bytes=max(num_bytes, whole if not transition.moves_adapter else 0),
+        tensors=tensors,
+        active_fraction=1 - idle / num_parameters(model),
+        shard_fraction=min(1.0, kept / num_parameters(model)),
+        cuts=max(1, int(train.layout.zero == FULLY_SHARDED) + int(cut)),
+        stages=train.layout.pp,
+        senders=source.gpus,
+        receivers=target.gpus,
+        receiver_nodes=-(-target.gpus // target.gpus_per_node),
+        across=apart + target.gpus > target.gpus_per_node,
+        node_gpus=min(source.gpus, source.gpus_per_node),
+        network_bytes_per_second=min(
+            source.inter_node_bytes_per_second, target.inter_node_bytes_per_second
+        ),
+        node_bytes_per_second=sheet.intra_node_bytes_per_second,
+        host_bytes_per_second=sheet.host_bytes_per_second,
+        bucket_bytes=bucket_bytes,
+    )
 
 
 def _nodes(train: Site, generate: Site, same_pool: bool) -> int:

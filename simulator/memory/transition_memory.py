@@ -3,6 +3,7 @@
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS
+from rlplan.weight_sync import SyncMethod
 from simulator.costs.transition import volume_of
 from simulator.memory.task_memory import (
     CONTEXT,
@@ -72,6 +73,8 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     peak = round(volume.peak_weight_bytes) - _train_shard_bytes(train)
     if generate.engine.gathers_weights or transition.moves_adapter:
         peak = extra
+    elif transition.sheet.method is not None:
+        peak = extra + _bucket_bytes(transition.sheet.method, train)
     elif transition.keeps_own_weights:
         peak = extra + _piece_bytes(train)
     elif train.engine.reshards_in_buckets:
@@ -88,6 +91,16 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
         own = weights_term(train.task.role)
         terms[own] = passes_memory(train).transient[own]  # they are there once more, to be sent
     return terms
+
+
+def _bucket_bytes(method: SyncMethod, train: PlacedTask) -> int:
+    """Return what a framework's method has on a GPU beside both shards: buckets, or a tensor at a time.
+
+    A tensor is gathered whole before it goes into a bucket; the largest is the embedding.
+    """
+    model, value_bytes = train.model, train.formats.weight_bytes
+    largest = model.embedding_parameters * value_bytes
+    return max(method.buckets_held * method.bucket_bytes, largest)
 
 
 def _bucketed_peak(transition: PlacedTransition) -> int:

@@ -14,6 +14,8 @@ from rlplan.parts import CachedSequence
 from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision, is_narrow
 from simulator.model.operators import layer_operators
 
+# Four projections and two norms; mixers of other kinds have about as many.
+ATTENTION_TENSORS: Final = 6
 # Enough tokens that all experts of a rank are reached.
 MANY_TOKENS = Batch(sequences=1, tokens=1 << 24, sequence_tokens=1, head_tokens=0)
 
@@ -217,3 +219,24 @@ def cached_sequence(
         for counts in kinds_of_stages(model, pp)
     )
     return max(stages, key=lambda held: held.token_bytes * longest_tokens + held.fixed_bytes)
+
+
+@lru_cache(maxsize=1024)
+def num_tensors(model: ModelArchitecture) -> int:
+    """Return the tensors of a model as a checkpoint names them: every expert's matrices are their own."""
+    kinds = layer_kinds(model)
+    counts = kinds.counts(0, model.num_layers)
+    layers = sum(n * _layer_tensors(kind) for n, kind in zip(counts, kinds.models, strict=True))
+    return layers + (2 if model.tied_embeddings else 3)
+
+
+def _layer_tensors(model: ModelArchitecture) -> int:
+    """Return the tensors of a layer: projections with their biases, norms, matrices of each network."""
+    each = 3 if model.gated_mlp else 2
+    attention = ATTENTION_TENSORS + (3 if model.qkv_bias else 0) + (2 if model.qk_norm else 0)
+    if model.feed_forward_part != "experts":
+        return attention + each
+    details = model.expert_details
+    shared = each if details is not None and details.shared_ffn_size else 0
+    biases = 1 if details is not None and details.router_bias else 0
+    return attention + model.num_experts * each + shared + 1 + biases

@@ -6,10 +6,11 @@ from functools import cached_property
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
+from rlplan.hardware import TransitionSheet
 from rlplan.plan import Plan, ResourcePool
 from rlplan.precision import WIDE
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.transfers import TransitionName
+from rlplan.transfers import TRANSFERS, TransitionName
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask
 from simulator.workload.packing import packed_layout
@@ -35,12 +36,22 @@ class PlacedTransition:
         train, generate = self.train.layout, self.generate.layout
         alike = (train.tp, train.pp) == (generate.tp, generate.pp) and self.expert_shares <= 1
         stays = train.zero < FULLY_SHARDED and not self.train_is_away
-        return self.same_pool and alike and stays and not self._differ
+        return self.same_pool and alike and stays and not self._differ and not self.streams
 
     @property
     def train_is_away(self) -> bool:
         """Tell whether the weights that are trained are in host memory while the model generates."""
         return "weights" in self.train.leaves
+
+    @property
+    def sheet(self) -> TransitionSheet:
+        """Return what is known of the transition's software on the generating device."""
+        return self.generate.facts.transition(self.name, self.generate.site.device)
+
+    @property
+    def streams(self) -> bool:
+        """Tell whether a framework's method writes weights into an engine that has its own."""
+        return TRANSFERS.load(self.name).method
 
     @property
     def expert_shares(self) -> int:
@@ -52,12 +63,12 @@ class PlacedTransition:
     def keeps_own_weights(self) -> bool:
         """Tell whether the weights that generate are no part of those that are trained.
 
-        Those are in host memory then; or they are quantised, have adapters merged into them, or are frozen and stay with the engine, which puts
-        them into host memory while others work (vLLM's sleep level 1, as verl has it with adapters).
+        Those are in host memory then; or they are quantised, have adapters merged into them, are written by a
+        framework's method, or are frozen and stay with the engine, which puts them into host memory while
+        others work (vLLM's sleep level 1, as verl has it with adapters).
         """
-        return (
-            self.train_is_away or self._differ or (self.moves_adapter and not self.shares_weights)
-        )
+        own = self.train_is_away or self._differ or self.streams
+        return own or (self.moves_adapter and not self.shares_weights)
 
     @property
     def moves_adapter(self) -> bool:

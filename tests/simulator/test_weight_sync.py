@@ -1,0 +1,131 @@
+"""Methods of frameworks to sync weights: stages, links and layouts say how long they take."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.sheets import load_transition, sheet_names
+from rlplan.plan import TaskPlan
+from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
+from rlplan.weight_sync import SyncMethod
+from simulator.costs.transition import sync_case, sync_seconds, transition_cost
+from simulator.costs.weight_sync import CARRYING, GATHER, LOADING, SyncCase, method_seconds
+from simulator.memory.transition_memory import extra_weight_bytes, transition_terms
+from simulator.model.weights import num_tensors
+from simulator.placed.site import Site
+from tests.simulator.cost_jobs import A100, facts_of, job_of
+from tests.simulator.placing import transition
+
+METHODS = [name for name in transfer_names() if TRANSFERS.load(name).method]
+JOB = job_of()
+FACTS = facts_of(JOB)
+NODE = Site(A100, 8, 8, 25e9)
+BEFORE = TaskPlan(pool="p0", engine="megatron-core", tp=8)
+AFTER = TaskPlan(pool="p0", engine="vllm", tp=2, dp=4)
+
+CASE = SyncCase(
+    num_bytes=100e9, trained_bytes=100e9, tensors=1000, active_fraction=1.0, shard_fraction=1 / 8,
+    cuts=1, stages=4, senders=32, receivers=16, receiver_nodes=2, across=True, node_gpus=8,
+    network_bytes_per_second=50e9, node_bytes_per_second=400e9, host_bytes_per_second=50e9,
+)  # fmt: skip
+ONE_RANK = SyncMethod(
+    sender="one rank", transport="broadcast", bucket_bytes=10**9, gather_bytes_per_second=10e9
+)
+
+
+def placed(name):
+    together = TRANSFERS.load(name).on_one_pool
+    target = None if together else NODE
+    return transition(name, BEFORE, AFTER, NODE, JOB, FACTS, target=target)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_sheet_with_the_source_of_each_of_its_numbers(name):
+    assert name in sheet_names("transitions")
+    sheet = load_transition(name)
+    assert sheet.method is not None
+    usual = SyncMethod(sender="one rank", transport="process")
+    numbers = [
+        field
+        for field in SyncMethod.__slots__
+        if isinstance(getattr(sheet.method, field), float)
+        and getattr(sheet.method, field) != getattr(usual, field)
+    ]
+    assert set(numbers) <= set(sheet.sources)
+    assert 0 < sync_seconds(placed(name)).seconds < 60
+
+
+def test_nobody_tries_a_method_that_nobody_names():
+    cuts = ((8, 1), (2, 1))
+    assert not set(METHODS) & set(transitions_on_a_pool(*cuts))
+    assert transitions_on_a_pool(*cuts, named=("verl-naive",))[-1] == "verl-naive"
+    assert "verl-nccl" not in transitions_on_a_pool(*cuts, named=("verl-nccl",))
+
+
+def test_one_rank_gathers_all_and_broadcasts_over_its_own_card():
+    seconds = method_seconds(ONE_RANK, CASE)
+    assert seconds[GATHER] == pytest.approx(100 / 10)
+    assert seconds[CARRYING] == pytest.approx(100 / 50)
+
+
+def test_relays_use_the_cards_of_the_whole_node_and_never_more_than_its_links():
+    seconds = method_seconds(replace(ONE_RANK, relays=True), CASE)
+    assert seconds[CARRYING] == pytest.approx(100 / 400)
+
+
+def test_heads_of_stages_gather_at_once_and_send_in_turn():
+    seconds = method_seconds(replace(ONE_RANK, sender="stage heads"), CASE)
+    # Gathering, 10 s of it shared by four stages, is the longer: sending shows for one bucket of 100.
+    assert seconds[GATHER] == pytest.approx(10 / 4)
+    assert seconds[CARRYING] == pytest.approx(2 / 100)
+
+
+def test_point_to_point_brings_a_rank_what_it_keeps():
+    method = SyncMethod(
+        sender="every rank", transport="point to point", gathers=False, load_bytes_per_second=25e9
+    )
+    seconds = method_seconds(method, CASE)
+    assert seconds[CARRYING] == pytest.approx(100 / 8 / 50)
+    assert seconds[LOADING] == pytest.approx(100 / 8 / 25)
+
+
+@given(
+    bucket=st.integers(10**8, 10**10),
+    transport=st.sampled_from(["process", "broadcast", "point to point"]),
+    sender=st.sampled_from(["one rank", "stage heads", "every rank", "receivers"]),
+    factor=st.floats(1, 10),
+)
+def test_more_bytes_never_take_less_and_overlap_never_takes_more(bucket, transport, sender, factor):
+    method = replace(
+        ONE_RANK, bucket_bytes=bucket, transport=transport, sender=sender, load_bytes_per_second=3e9
+    )
+    more = replace(CASE, num_bytes=CASE.num_bytes * factor, trained_bytes=CASE.num_bytes * factor)
+    whole, overlapped = (
+        sum(method_seconds(each, CASE).values())
+        for each in (method, replace(method, pipelined=True))
+    )
+    assert overlapped <= whole * (1 + 1e-9)
+    assert sum(method_seconds(method, more).values()) >= whole * (1 - 1e-9)
+
+
+def test_a_checkpoint_of_a_mixture_has_three_tensors_for_every_expert():
+    # 48 layers of 8 of attention and norms, a router and 3 x 128, beside embedding, norm and head.
+    assert num_tensors(job_of("qwen3-30b-a3b").architecture("actor")) == 48 * (8 + 1 + 3 * 128) + 3
+
+
+def test_a_method_on_one_pool_holds_both_shards_and_its_buckets():
+    moved = placed("verl-naive")
+    shard = 6_738_415_616 * 2 // 2
+    assert extra_weight_bytes(moved) == pytest.approx(shard, rel=0.01)
+    (weights, _) = transition_terms(moved).values()
+    assert weights == extra_weight_bytes(moved) + 2048 * 2**20
+
+
+def test_a_plan_that_names_a_method_pays_for_its_stages_even_where_layouts_are_equal():
+    same = replace(AFTER, tp=8, dp=1)
+    found = transition_cost(transition("verl-naive", BEFORE, same, NODE, JOB, FACTS))
+    causes = dict(found.parts)
+    assert {GATHER, LOADING} <= set(causes)
+    assert sync_case(transition("verl-naive", BEFORE, same, NODE, JOB, FACTS)).tensors == 291
