@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from profiles.facts import DeviceFacts, Facts
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN
 from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.framework import HostTime
 from rlplan.job import Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import HOST_DEVICE
@@ -44,8 +45,7 @@ def call_of(placed: PlacedTask) -> Estimate:
     """Return seconds of the call that passes a task its inputs and collects what it returns."""
     framework = placed.framework
     if not framework.runs:
-        seconds = framework.call(placed.task.kind).of(placed.workload.sequences)
-        return Estimate(seconds, seconds * framework.spread_fraction, Source.FITTED)
+        return _host_seconds(framework.call(placed.task.kind), placed)
     num_bytes = data_bytes(placed.task.inputs, placed.workload) // placed.layout.dp
     return call_seconds(placed.device, placed.model, placed.precision, num_bytes)
 
@@ -55,8 +55,13 @@ def driver_of(placed: PlacedTask) -> Estimate:
     framework = placed.framework
     if placed.task.role != "actor":
         return ZERO
-    seconds = framework.driver.of(placed.workload.sequences)
-    return Estimate(seconds, seconds * framework.spread_fraction, Source.FITTED)
+    return _host_seconds(framework.driver, placed)
+
+
+def _host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
+    sequences = placed.workload.sequences
+    seconds = time.of(sequences, sequences * placed.statistics.mean_tokens)
+    return Estimate(seconds, seconds * placed.framework.spread_fraction, Source.FITTED)
 
 
 def transfer_cost(

@@ -81,5 +81,6 @@ def test_the_trainers_own_pass_stands_behind_generation_and_before_the_update():
     assert "log_probs" in tasks["actor.update"].inputs
 
 
-def test_host_time_grows_with_sequences():
-    assert HostTime(seconds=2.0, seconds_per_sequence=1e-3).of(500) == 2.5
+def test_host_time_grows_with_sequences_and_tokens():
+    time = HostTime(seconds=2.0, seconds_per_sequence=1e-3, seconds_per_token=1e-6)
+    assert time.of(500, 250_000) == 2.75

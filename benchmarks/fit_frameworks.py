@@ -1,0 +1,54 @@
+"""Fit the host times of frameworks' sheets to published steps: what a step takes beyond its stages, a token.
+
+    python benchmarks/fit_frameworks.py PATH_TO_TRUTH
+
+Prints, for each framework, the median over rows of (step - stages) / tokens, and where a row's notes give the
+engine's own time, of (generation - that - weight sync) / tokens. Rows need all stages, and mean lengths.
+"""
+
+import csv
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+STAGES = ("gen_s", "old_log_prob_s", "ref_s", "values_s", "update_critic_s", "update_actor_s")
+ALWAYS = ("step_s", "gen_s", "update_actor_s", "mean_response", "prompts", "samples_per_prompt")
+# Frameworks that time the weight sync apart from generation.
+SYNC_APART = ("NeMo-RL",)
+ENGINE = re.compile(r"generate_sequences ([\d.]+)")
+USUAL_PROMPT = 128.0
+
+
+def main(truth: Path) -> None:
+    """Print the medians by framework."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with (truth / "rl" / "rl_steps.csv").open(encoding="utf-8") as file:
+        for record in csv.DictReader(file):
+            if record["mode"] == "sync" and all(record[column] for column in ALWAYS):
+                for what, seconds in _per_token(record):
+                    found[record["framework"], what].append(seconds)
+                    print(f"{record['id']}: {what} {seconds * 1e6:.2f} us a token")
+    for (framework, what), each in found.items():
+        print(
+            f"{framework}: {what}: median {median(each) * 1e6:.2f} us a token of {len(each)} rows"
+        )
+
+
+def _per_token(record: dict[str, str]) -> Iterator[tuple[str, float]]:
+    each = float(record["mean_prompt"] or USUAL_PROMPT) + float(record["mean_response"])
+    tokens = int(record["prompts"]) * int(record["samples_per_prompt"]) * each
+    sync = float(record["weight_sync_s"] or 0)
+    stages = sum(float(record[column] or 0) for column in STAGES)
+    if record["framework"] in SYNC_APART:
+        stages += sync
+    yield "driver", (float(record["step_s"]) - stages) / tokens
+    engine = ENGINE.search(record["notes"])
+    if engine is not None:
+        yield "call of generation", (float(record["gen_s"]) - float(engine[1]) - sync) / tokens
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
