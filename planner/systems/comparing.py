@@ -1,12 +1,20 @@
-"""Our plan of a job beside what systems of the field make of it, all forecast by one simulator."""
+"""Our plan of a job beside what systems of the field make of it, all forecast by one simulator.
+
+A system is a way to plan, found in `planner/systems/baselines/`, or a framework that a job can name: the
+best plan of the same job with the framework's own step.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from planner.search import search
 from planner.systems.baselines import baseline_names, load_baseline
 from profiles.facts import Facts
-from rlplan.errors import InfeasibleError
-from rlplan.job import Job
+from profiles.jobs.resolve import resolve_job
+from profiles.sheets import canonical_name, load_framework, sheet_names
+from rlplan.errors import InfeasibleError, UnknownNameError
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.results.systems import SystemForecast, SystemsComparison
 
 OURS = "rlplan"
@@ -25,33 +33,66 @@ def compare_systems(
     """Return the best plan of each system for a resolved job, and ours.
 
     Args:
-        names: Systems in the order wanted; None is all of them.
+        names: Systems and frameworks in the order wanted; None is all systems.
         progress: Called with (done, total, system) before each.
 
     Raises:
-        UnknownNameError: There is no system of a name.
+        UnknownNameError: There is no system or framework of a name.
     """
-    wanted = list(dict.fromkeys(baseline_names() if names is None else names))
-    systems = [load_baseline(name) for name in wanted]
+    wanted = list(dict.fromkeys(baseline_names() if names is None else map(known_system, names)))
     found: list[SystemForecast] = []
-    for done, (name, system) in enumerate(zip(wanted, systems, strict=True)):
+    for done, name in enumerate(wanted):
         if progress:
             progress(done, len(wanted) + 1, name)
-        found.append(system.best_plan(job, facts))
+        if name in baseline_names():
+            found.append(load_baseline(name).best_plan(job, facts))
+        else:
+            found.append(_searched(_under(name, job), facts, name, load_framework(name).title))
     if progress:
         progress(len(wanted), len(wanted) + 1, OURS)
     return SystemsComparison(job=job.name, ours=_ours(job, facts), systems=tuple(found))
 
 
+def known_system(name: str) -> str:
+    """Return the name of a system or of a framework; other names of frameworks are understood.
+
+    Raises:
+        UnknownNameError: There is none of that name.
+    """
+    frameworks = sheet_names("frameworks")
+    known = name if name in baseline_names() else canonical_name("frameworks", name)
+    if known not in (*baseline_names(), *frameworks):
+        raise UnknownNameError("system", name, (*baseline_names(), *frameworks))
+    return known
+
+
+def _under(framework: str, job: Job) -> Job:
+    """Return a job as if it had named a framework, whose own choices it takes."""
+    rewards = job.rewards and replace(job.rewards, streamed=None)
+    changed = replace(
+        job,
+        framework=framework,
+        engines=Engines(),
+        old_log_prob=None,
+        weight_sync=USUAL_WEIGHT_SYNC,
+        rewards=rewards,
+    )
+    return resolve_job(changed, Path())
+
+
 def _ours(job: Job, facts: Facts) -> SystemForecast:
+    return _searched(job, facts, OURS, ABOUT)
+
+
+def _searched(job: Job, facts: Facts, name: str, about: str) -> SystemForecast:
     try:
         result = search(job, facts)
     except InfeasibleError as error:
-        return SystemForecast(name=OURS, about=ABOUT, reason=str(error))
+        return SystemForecast(name=name, about=about, reason=str(error))
     best = result.plans[0]
     return SystemForecast(
-        name=OURS,
-        about=ABOUT,
+        name=name,
+        about=about,
         plan=best.plan,
         forecast=best.forecast,
         considered=sum(result.considered.values()),

@@ -23,7 +23,8 @@ def command(
         str,
         typer.Option(
             help="Systems, with commas between them: deepspeed-chat, openrlhf-0.2, "
-            "nemo-aligner-0.2, verl, openrlhf, megatron-heuristic; all of them by default.",
+            "nemo-aligner-0.2, verl, openrlhf, megatron-heuristic (all of them by default), or frameworks "
+            "whose steps are forecast: verl-fsdp, verl-megatron, nemo-rl-megatron, skyrl-fsdp, slime, ...",
             show_default=False,
         ),
     ] = "",
@@ -84,7 +85,7 @@ def _wanted(text: str) -> list[str] | None:
         UnknownNameError: There is no system of a name.
         UserError: The option names nothing.
     """
-    from planner.systems.baselines import load_baseline
+    from planner.systems.comparing import known_system
     from rlplan.errors import UserError
 
     if not text:
@@ -92,6 +93,4 @@ def _wanted(text: str) -> list[str] | None:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UserError(f"--systems: names no system; found {text!r}; see: rlplan compare --help")
-    for name in names:
-        load_baseline(name)
-    return names
+    return [known_system(name) for name in names]
