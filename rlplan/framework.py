@@ -49,7 +49,8 @@ class FrameworkSheet:
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are dealt to data-parallel ranks by their tokens.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
-        calls: Host time of handing a stage its data and collecting what it returns, by kind of task.
+        calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
+            `transition` on one pool is what it takes to put the trainer away and wake the engine.
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
         spread_fraction: Relative error (one sigma) of its stages' forecasts on rows held back.
         sources: Origin of every figure and every choice.

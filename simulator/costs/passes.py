@@ -22,6 +22,7 @@ from simulator.costs.traffic import call_of, driver_of
 from simulator.placed.task import PlacedTask, PlacedTasks
 
 DRIVER = "host work of a step"
+STATES_COPIED = "optimizer states from and to host"
 
 
 def infer_parts(table: PlacedTasks) -> Parts:
@@ -40,7 +41,7 @@ def train_parts(table: PlacedTasks) -> Parts:
     workload = table.any.workload
     updates = workload.updates * workload.epochs
     whole = {name: part * updates for name, part in update_parts(table).items()}
-    whole["optimizer states from and to host"] = _copied(table, _states_from_and_to_host)
+    whole[STATES_COPIED] = _copied(table, _states_from_and_to_host)
     whole["call overhead"] = estimates_by(table, ("dp",), call_of)
     return whole | {DRIVER: estimates_by(table, (), driver_of)}
 

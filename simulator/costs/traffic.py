@@ -45,7 +45,7 @@ def call_of(placed: PlacedTask) -> Estimate:
     """Return seconds of the call that passes a task its inputs and collects what it returns."""
     framework = placed.framework
     if not framework.runs:
-        return _host_seconds(framework.call(placed.task.kind), placed)
+        return host_seconds(framework.call(placed.task.kind), placed)
     num_bytes = data_bytes(placed.task.inputs, placed.workload) // placed.layout.dp
     return call_seconds(placed.device, placed.model, placed.precision, num_bytes)
 
@@ -55,10 +55,11 @@ def driver_of(placed: PlacedTask) -> Estimate:
     framework = placed.framework
     if placed.task.role != "actor":
         return ZERO
-    return _host_seconds(framework.driver, placed)
+    return host_seconds(framework.driver, placed)
 
 
-def _host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
+def host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
+    """Return the seconds of a framework's own work on the batch of a task."""
     sequences = placed.workload.sequences
     seconds = time.of(sequences, sequences * placed.statistics.mean_tokens)
     return Estimate(seconds, seconds * placed.framework.spread_fraction, Source.FITTED)

@@ -15,6 +15,7 @@ from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
 from simulator.costs.calibrated import transition_at_site
 from simulator.costs.taskcost import TaskCost, cost_of, times
+from simulator.costs.traffic import host_seconds
 from simulator.costs.weight_sync import SyncCase, sync_parts
 from simulator.model.weights import (
     adapter_shard,
@@ -83,6 +84,8 @@ def _once(transition: PlacedTransition) -> TaskCost:
     if transition.shares_weights:
         return cost_of({})
     switch = Estimate(generate.engine.transition_seconds, 0.0, Source.DATASHEET)
+    if transition.same_pool and not train.framework.runs:
+        switch = switch + host_seconds(train.framework.call("transition"), generate)
     if transition.sheet.method is not None:
         synced = sync_parts(transition.sheet, sync_case(transition))
         return cost_of({**_own_weights(transition), **synced, "engine switch": switch})

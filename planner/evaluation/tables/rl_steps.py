@@ -25,7 +25,7 @@ from rlplan.lengths import Lengths, Logged
 from rlplan.plan import Mode, Plan
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from simulator.costs.passes import DRIVER
+from simulator.costs.passes import DRIVER, STATES_COPIED
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION
 
@@ -229,6 +229,11 @@ BOTH_LOG_PROBS = ("log_probs", ("actor.compute_log_prob", "reference.compute_log
 def _stages(record: Record, plan: Plan, forecast: Forecast) -> FrozenDict[str, StageSeconds]:
     """Return what each stage took and was forecast to take; what trainers waited for is no stage."""
     seconds = {each.name: each.seconds - each.parts.get(DRIVER, 0.0) for each in forecast.costs}
+    if record["framework"].lower() == NEMO:
+        # Its timer of the weight sync has the trainer's states on their way to the host and back.
+        copied = sum(each.parts.get(STATES_COPIED, 0.0) for each in forecast.costs)
+        seconds["actor.update"] -= copied
+        seconds[TRANSITION] = seconds.get(TRANSITION, 0.0) + copied
     found: dict[str, StageSeconds] = {}
     for column, (name, tasks) in STAGES.items():
         if column in ("old_log_prob_s", "ref_s") and record["framework"].lower() == NEMO:
