@@ -82,6 +82,7 @@ def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
     filled = [{"device": device, **record} for record in records]
     table = name or path.stem
     try:
+        filled = list(reader.merged(filled)) if reader.merged else filled
         rows = [dataclasses.replace(row, table=table, schema=schema) for row in reader.rows(filled)]
     except (ValueError, KeyError, ZeroDivisionError):
         raise _cell_error(path, schema, filled) from None
@@ -150,7 +151,11 @@ def _held_records(schema: str) -> tuple[tuple[list[str], list[Record]], ...]:
     """Return the columns and records of the tables of a schema that the project holds."""
     tables = [_load(path) for path in held_tables()]
     reader = READERS.load(schema)
-    return tuple(table for table in tables if reader.matches(frozenset(table[0])))
+    return tuple(
+        (columns, list(reader.merged(records)) if reader.merged else records)
+        for columns, records in tables
+        if reader.matches(frozenset(columns))
+    )
 
 
 def _cells(record: Record, columns: Sequence[str]) -> tuple[str | float, ...]:

@@ -34,6 +34,8 @@ class TableReader:
         calibrated_rows_of: Yields the same measurements, in the same order, as they are forecast with a
             site's factors; None where rows do not calibrate each other. What `rows_of` yields is what
             it yields without any factors.
+        merged: Returns one record for all that are of one measurement, such as the steps of a run; None
+            where each record is one.
         is_known: Tells whether a record stands in a published table that the project fits on and does
             not hold; where it holds tables of the schema, these are looked into.
     """
@@ -44,6 +46,7 @@ class TableReader:
     none_of: frozenset[str] = frozenset()
     rows_of: Callable[[Record], Iterable[Row]]
     calibrated_rows_of: Callable[[Record, Calibration], Iterable[Row]] | None = None
+    merged: Callable[[Sequence[Record]], Sequence[Record]] | None = None
     is_known: Callable[[Record], bool] | None = None
 
     def matches(self, columns: frozenset[str]) -> bool:
