@@ -131,13 +131,15 @@ def _step_of(row: Row, spreads: Spreads) -> Observation | None:
     known = [
         Part(stage.measured_seconds) for stage in row.stages.values() if stage.measured_seconds
     ]
+    if row.given_seconds:
+        known.append(Part(row.given_seconds))
     rest = [
         _part(name, stage.forecast_seconds, stage.engine)
         for name, stage in row.stages.items()
         if not stage.measured_seconds and stage.forecast_seconds > 0
     ]
     stages_seconds = sum(stage.forecast_seconds for stage in row.stages.values())
-    beyond = forecast_seconds - stages_seconds
+    beyond = forecast_seconds - stages_seconds - row.given_seconds
     if beyond < -OVERLAP_FRACTION * forecast_seconds:
         if known:
             return None

@@ -24,11 +24,15 @@ from profiles.facts import load_facts
 from rlplan.calibration import NO_CALIBRATION, Calibration
 from rlplan.errors import FileError
 from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.lengths import Logged
 from rlplan.plan import Plan
-from rlplan.results.accuracy import Row
+from rlplan.results.accuracy import Row, StageSeconds
+from rlplan.results.forecast import Forecast
+from simulator.costs.passes import DRIVER
 from simulator.simulate import simulate
+from simulator.timeline.pool_memory import TRANSITION
 
 SETTINGS = (
     "model", "gpu", "gpus", "system", "mode", "prompts_per_step", "samples_per_prompt", "max_response",
@@ -60,6 +64,13 @@ PROMPT_TOKENS = 128
 # Table 2: rewards behind generation take a step of Qwen2.5-7B from 1 / 1.30 to 1 / 2.01 of veRL's 233 s. The
 # same 1,024 responses are judged whatever the model.
 REWARD_SECONDS = 233 * (1 / 1.30 - 1 / 2.01)
+STAGES = {
+    "generation": "actor.generate",
+    "old_log_prob": "actor.compute_log_prob",
+    "reference": "reference.compute_log_prob",
+    "update_actor": "actor.update",
+    "weight_sync": TRANSITION,
+}
 NOTE = "lengths by figure 2a, rewards by table 2 of arXiv:2509.21009"
 
 
@@ -91,13 +102,34 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
         return
     low, high = forecast.iteration_seconds_interval
     spread = (high - low) / 2 / P90_DEVIATIONS
-    yield forecast_row(
+    row = forecast_row(
         label,
         measured,
         Estimate(forecast.iteration_seconds, spread, Source.FITTED),
         kind=system,
         note=NOTE,
         group=f"{SYSTEM.lower()}, {device_sheet(record['gpu'])}",
+        stages=_stages(plan, forecast),
+    )
+    # What of the rewards no pass hides: verl would compute log-probabilities after them.
+    exposed = forecast.iteration_seconds - sum(
+        each.forecast_seconds for each in row.stages.values()
+    )
+    yield replace(row, given_seconds=max(0.0, min(exposed, REWARD_SECONDS)))
+
+
+def _stages(plan: Plan, forecast: Forecast) -> FrozenDict[str, StageSeconds]:
+    """Return what each stage is forecast to take; none was published."""
+    seconds = {each.name: each.seconds - each.parts.get(DRIVER, 0.0) for each in forecast.costs}
+    return FrozenDict(
+        {
+            stage: StageSeconds(
+                forecast_seconds=seconds[task],
+                engine=plan.tasks[task].engine if task in plan.tasks else "",
+            )
+            for stage, task in STAGES.items()
+            if task in seconds
+        }
     )
 
 
