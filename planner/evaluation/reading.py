@@ -79,7 +79,7 @@ def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
     schema = _schema_of(path, columns)
     reader = READERS.load(schema)
     device = device or _device_in(path)
-    filled = [{"device": device, **record} for record in records]
+    filled: list[Record] = [{"device": device, **record} for record in records]
     table = name or path.stem
     try:
         filled = list(reader.merged(filled)) if reader.merged else filled
