@@ -13,13 +13,15 @@ steeper line holds for those. Preemption only adds: prompts are computed again. 
 gives the bound. Decision 7 has the argument in full.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
+from planner.exact.concave_bounds import ConcaveBound, floors_under
+from planner.exact.generation_loads import Load, steps_in_turn
 from rlplan.estimate import Estimate
 from rlplan.model import layer_kinds
 from simulator.generation.grids import NODES, Known
@@ -31,42 +33,6 @@ Line = tuple[float, float]  # seconds at no tokens, seconds for each
 
 # Where the rate of reading the cache is probed; it is the same everywhere.
 PROBED_SEQUENCES, PROBED_TOKENS = 64, 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """Hold what the sequences of one replica ask for, all together.
-
-    Attributes:
-        steps: Steps that the longest response takes.
-        decoded_tokens: Tokens that decode steps give.
-        cached_tokens: Cached tokens that these read, summed over steps.
-    """
-
-    sequences: int
-    prompt_tokens: int
-    longest_prompt_tokens: int
-    longest_tokens: int
-    steps: int
-    decoded_tokens: int
-    cached_tokens: float
-
-
-def load_of(prompts: tuple[int, ...], responses: tuple[int, ...]) -> Load:
-    """Return the load of a replica's sequences."""
-    prompt, response = np.array(prompts), np.array(responses)
-    decoded = response - 1
-    # A sequence's k-th decode step reads its prompt and k - 1 tokens more.
-    cached = decoded * prompt + decoded * (decoded - 1) / 2
-    return Load(
-        sequences=len(prompts),
-        prompt_tokens=int(prompt.sum()),
-        longest_prompt_tokens=int(prompt.max()),
-        longest_tokens=int((prompt + response).max()),
-        steps=int(response.max()),
-        decoded_tokens=int(decoded.sum()),
-        cached_tokens=float(cached.sum()),
-    )
 
 
 def least_seconds(
@@ -85,7 +51,7 @@ def least_seconds(
     preempts = kv_blocks < running * (blocks_of(load.longest_tokens, block) + state_blocks)
     waits = preempts | (running < load.sequences)
     by_cache = load.cached_tokens / (block * np.maximum(kv_blocks, 1.0))
-    num_steps = np.maximum(by_cache, max(load.steps, load.decoded_tokens / running))
+    num_steps = np.maximum(by_cache, steps_in_turn(load.contexts, running))
     tokens = (load.prompt_tokens + load.decoded_tokens) / stages
     heads = (load.sequences + load.decoded_tokens) / stages
     read = _cache_seconds(steps)
@@ -93,9 +59,11 @@ def least_seconds(
     # A preempted sequence's next token reads no cache, but as many tokens pass once more.
     reading = np.where(preempts, np.minimum(read, slope), read) * load.cached_tokens / stages
     dense = base * num_steps + slope * tokens + reading + np.where(waits, 0.0, steeper)
+    concave = _concave_bound(steps, load, running)
+    bent = concave.seconds(block * np.maximum(kv_blocks, 1.0), preempts)
     base, slope = _head_lines(steps, load.sequences // stages + 1)[:, :, None]
     head = base * num_steps + slope * heads
-    device = (dense.max(axis=0) + head.max(axis=0)) * stages
+    device = (np.maximum(dense.max(axis=0), bent) + head.max(axis=0)) * stages
     first = steps.host_seconds(0)
     each = steps.host_seconds(1) - first
     host = first * num_steps + each * (load.sequences + load.decoded_tokens)
@@ -154,6 +122,18 @@ def _cache_seconds(steps: EngineSteps) -> float:
     return (most - least) / (PROBED_SEQUENCES * PROBED_TOKENS)
 
 
+@lru_cache(maxsize=16384)
+def _concave_bound(steps: EngineSteps, load: Load, running: int) -> ConcaveBound:
+    """Return the bound by concave functions under the seconds of a step's matrix products."""
+    engine, stages = steps.engine, steps.setting.pp
+    batched = engine.max_batched_tokens
+    if engine.batching != "mixed" or not engine.chunked_prefill:
+        batched = max(batched, load.longest_tokens)  # a prompt may be computed whole
+    tokens, seconds = _nodes(steps, "dense", max(batched, 2 * running) // stages + 1)
+    floors = floors_under(tokens[1:], seconds[1:], running / stages)
+    return ConcaveBound(floors, load, running, stages, _cache_seconds(steps), batched)
+
+
 def _lines(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
     """Return lines that a part's seconds lie above for 0 to `most` tokens of a stage."""
     return _hull(steps, part, 1 << (most - 1).bit_length())
@@ -162,12 +142,7 @@ def _lines(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
 @lru_cache(maxsize=16384)
 def _hull(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
     """Return the rising sides of the convex hull under a part's nodes, and its lowest point's level."""
-    known, cost = (
-        (steps.dense_known, steps.dense) if part == "dense" else (steps.head_known, steps.head)
-    )
-    last = next(place for place, node in enumerate(NODES) if node >= most)
-    tokens = NODES[: last + 1]
-    seconds = [_priced(known, cost, node) for node in tokens]
+    tokens, seconds = (column.tolist() for column in _nodes(steps, part, most))
     corners: list[tuple[int, float]] = []
     for point in zip(tokens, seconds, strict=True):
         while len(corners) > 1 and _slope(corners[-2], corners[-1]) >= _slope(corners[-1], point):
@@ -179,6 +154,17 @@ def _hull(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
         if slope > 0:
             lines.append((left[1] - slope * left[0], slope))
     return tuple(lines)
+
+
+@lru_cache(maxsize=16384)
+def _nodes(steps: EngineSteps, part: str, most: int) -> tuple[Floats, Floats]:
+    """Return the nodes from 0 to `most` tokens of a stage, and a part's seconds there."""
+    known, cost = (
+        (steps.dense_known, steps.dense) if part == "dense" else (steps.head_known, steps.head)
+    )
+    tokens = NODES[: bisect_left(NODES, most) + 1]
+    seconds = [_priced(known, cost, node) for node in tokens]
+    return np.array(tokens, dtype=np.float64), np.array(seconds)
 
 
 def _priced(known: Known, cost: Callable[[int], Estimate], node: int) -> float:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.exact.generation_bounds import Load, least_seconds, load_of
+from planner.exact.generation_bounds import least_seconds
+from planner.exact.generation_loads import Load, load_of
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
 from planner.layouts.pool_rows import PoolRows

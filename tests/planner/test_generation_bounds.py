@@ -1,10 +1,15 @@
 import random
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.exact.generation_bounds import least_seconds, load_of
+from planner.exact.concave_bounds import floors_under
+from planner.exact.generation_bounds import least_seconds
+from planner.exact.generation_loads import Contexts, load_of, steps_in_turn
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
@@ -23,12 +28,16 @@ A100 = "a100-80gb-sxm"
 CASES = 40
 
 
-def drawn_case(generator, engine):
+DENSE = ("llama-2-7b", "qwen2.5-7b", "llama-2-13b")
+EXPERTS = ("qwen3-30b-a3b", "mixtral-8x7b", "moonlight-16b-a3b")
+
+
+def drawn_case(generator, engine, models=DENSE):
     mean = generator.choice([100, 400, 1000])
     lengths = generator.choice(
         [mean, Lognormal(mean=mean, std=mean, max=4 * mean), Uniform(low=1, high=2 * mean)]
     )
-    model = load_model(generator.choice(["llama-2-7b", "qwen2.5-7b", "llama-2-13b"]))
+    model = load_model(generator.choice(models))
     job = Job(
         algorithm="ppo",
         models=FrozenDict(dict.fromkeys(("actor", "critic", "reference"), model)),
@@ -44,33 +53,91 @@ def drawn_case(generator, engine):
     sizes = (generator.choice([1, 2, 4]), generator.choice([1, 1, 2, 4]), generator.choice([1, 2]))
     tp, pp, dp = sizes
     running = generator.choice([8, 64, 256])
-    layout = TaskPlan(pool="", tp=tp, pp=pp, dp=dp, engine=engine, max_running=running)
+    ep = generator.choice([1, dp]) if model.num_experts else 1
+    layout = TaskPlan(pool="", tp=tp, pp=pp, dp=dp, ep=ep, engine=engine, max_running=running)
     return job, layout, site_at(job, A100, 0, layout.gpus)
+
+
+def ratio_of(generator, engine, models):
+    """Return the largest bound of a drawn generation over what it takes."""
+    job, layout, site = drawn_case(generator, engine, models)
+    facts = load_facts(job)
+    sheet = facts.engine(engine)
+    placed = generating(layout, site, job, facts)
+    least, useful = least_kv_bytes(placed), useful_kv_bytes(placed)
+    cache = least * (useful / least) ** generator.choice([0.3, 0.6, 0.9, 1.0])
+    cost = task_cost(placed, cache)
+    steps: Any = steps_of(placed)
+    running = min(layout.max_running, job.workload.sequences // layout.dp)
+    blocks = cache // (least / -(-job.workload.longest_sequence_tokens // sheet.kv_block_tokens))
+    wave = running if waits(sheet.batching) else 0
+    shares = longest_shares(statistics_of(job.workload), layout.dp, 1, wave)
+    bounds = [
+        least_seconds(steps, load_of(*share), running, np.array([blocks]))[0] for share in shares
+    ]
+    return max(bounds) / cost.total.seconds
 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-0.3", "tensorrt-llm", "lmdeploy-turbomind"])
 def test_no_generation_is_faster_than_its_bound_with_any_cache(engine):
     generator = random.Random(engine)
-    ratios = []
-    for _ in range(CASES):
-        job, layout, site = drawn_case(generator, engine)
-        facts = load_facts(job)
-        sheet = facts.engine(engine)
-        placed = generating(layout, site, job, facts)
-        least, useful = least_kv_bytes(placed), useful_kv_bytes(placed)
-        cache = least * (useful / least) ** generator.choice([0.3, 0.6, 0.9, 1.0])
-        cost = task_cost(placed, cache)
-        steps: Any = steps_of(placed)
-        running = min(layout.max_running, job.workload.sequences // layout.dp)
-        blocks = cache // (
-            least / -(-job.workload.longest_sequence_tokens // sheet.kv_block_tokens)
-        )
-        wave = running if waits(sheet.batching) else 0
-        shares = longest_shares(statistics_of(job.workload), layout.dp, 1, wave)
-        bounds = [
-            least_seconds(steps, load_of(*share), running, np.array([blocks]))[0]
-            for share in shares
-        ]
-        ratios.append(max(bounds) / cost.total.seconds)
+    ratios = [ratio_of(generator, engine, DENSE) for _ in range(CASES)]
     assert max(ratios) <= 1
     assert max(ratios) > 0.5
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.3"])
+def test_bounds_are_near_where_few_tokens_reach_few_experts(engine):
+    generator = random.Random(engine)
+    ratios = [ratio_of(generator, engine, EXPERTS) for _ in range(CASES // 2)]
+    assert max(ratios) <= 1
+    assert median(ratios) > 0.7
+
+
+@given(
+    st.lists(st.floats(min_value=0.01, max_value=100), min_size=4, max_size=12),
+    st.floats(min_value=0.01, max_value=0.99),
+    st.floats(min_value=0, max_value=1),
+    st.floats(min_value=0, max_value=1),
+)
+def test_floors_lie_below_any_step_whatever_it_computes_of_prompts(seconds, most, own, more):
+    tokens = np.array([1, 2, 3, 4, 6, 9, 13, 20, 30, 45, 70, 100][: len(seconds)], dtype=float)
+    most *= tokens[-2]
+    floors = floors_under(tokens, np.array(seconds), most)
+    sequences = own * most
+    others = more * (tokens[-1] - sequences)
+    below = floors.base + floors.slope * sequences
+    below = below + floors.weights @ np.minimum(sequences, floors.corners)
+    step = np.interp(sequences + others, tokens, seconds)
+    rounding = 1e-9 * max(seconds)
+    assert (floors.base >= -rounding).all()
+    assert (floors.weights >= -rounding).all()
+    assert (below + floors.beyond * others <= step + rounding).all()
+    assert (below[:, None] + floors.steeper * others - floors.less <= step + rounding).all()
+
+
+@given(
+    st.lists(st.integers(min_value=1, max_value=30), min_size=1, max_size=20),
+    st.integers(min_value=1, max_value=8),
+    st.randoms(use_true_random=False),
+)
+def test_steps_give_many_sequences_tokens_as_often_as_contexts_say(responses, running, generator):
+    prompts = [generator.randint(1, 20) for _ in responses]
+    contexts: Contexts = load_of(tuple(prompts), tuple(responses)).contexts
+    # In turn, now and then later than they might, whoever runs is given a token in most steps.
+    waiting, ends, steps = list(range(len(responses))), {}, []
+    while waiting or ends:
+        while waiting and len(ends) < running and generator.random() < 0.8:
+            ends[waiting[0]] = prompts[waiting.pop(0)]
+        given_to = [each for each in ends if generator.random() < 0.9]
+        steps.append([ends[each] for each in given_to])
+        for each in given_to:
+            ends[each] += 1
+            if ends[each] == prompts[each] + responses[each]:
+                del ends[each]
+    assert len(steps) >= steps_in_turn(contexts, running)
+    numbers = np.arange(1.0, running + 1)
+    together = np.array([sum(min(len(each), k) for each in steps) for k in numbers])
+    cache = np.array([float(max(map(sum, steps)) or 1)])
+    assert (contexts.side_by_side(numbers) <= together + 1e-9).all()
+    assert (contexts.in_cache(numbers, cache)[0] <= together + 1e-9).all()
