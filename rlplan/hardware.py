@@ -1,6 +1,5 @@
 """What a device, an engine and the software of a transition are, as their sheets in `profiles/` say it."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -284,16 +283,19 @@ class TransitionSheet:
     """Hold the named constants of a transition's software on GPUs; 0 adds nothing.
 
     A transition moves tensor by tensor through Python: its rates are far below the links'. It takes
-    fixed + doubling log2(n) + received / received rate + M / walked rate + M n (n - 1) / pair rate
-    + M (1 - 1/n) / crossing rate seconds on n nodes, M being the bytes of the whole model.
+    fixed + node (n - 1) + received / received rate + written / written rate + M / walked rate
+    + M g (g - 1) / pair rate + M (1 - 1/n) / crossing rate seconds on n nodes where g groups gather,
+    M being the bytes of the whole model.
 
     Attributes:
         fixed_seconds: Every call: rebuilding buffers, emptying caches, meeting of all ranks.
-        doubling_seconds: For every doubling of the nodes: a meeting of all ranks by a tree.
+        node_seconds: For every node beyond the first: all of its ranks meet the others.
         received_bytes_per_second: Rate at which a GPU takes in what it receives.
+        written_bytes_per_second: Rate at which a GPU writes all that it generates with: its own part moves
+            to its place among what it receives.
         walked_bytes_per_second: Rate at which every rank walks through all tensors of the model.
-        pair_bytes_per_second: Rate of what every pair of nodes, which share the fabric, adds to the
-            gathers of all tensors.
+        pair_bytes_per_second: Rate of what every pair of groups, which gather at once, adds to the gathers of
+            all tensors; groups of one node count once, and one that is all there is as its nodes.
         crossing_bytes_per_second: Rate of the one stream of weights to the other pool's nodes.
         spread_fraction: Relative error of the rows that the constants were fitted on, one sigma.
         method: A framework's way to sync weights, which the constants above are not about; None where
@@ -303,8 +305,9 @@ class TransitionSheet:
 
     name: str
     fixed_seconds: NonNegative = 0.0
-    doubling_seconds: NonNegative = 0.0
+    node_seconds: NonNegative = 0.0
     received_bytes_per_second: NonNegative = 0.0
+    written_bytes_per_second: NonNegative = 0.0
     walked_bytes_per_second: NonNegative = 0.0
     pair_bytes_per_second: NonNegative = 0.0
     crossing_bytes_per_second: NonNegative = 0.0
@@ -312,18 +315,28 @@ class TransitionSheet:
     method: SyncMethod | None = None
     sources: FrozenDict[str, str]
 
-    def software_seconds(self, model_bytes: float, received_bytes: float, nodes: int) -> float:
+    def software_seconds(
+        self,
+        model_bytes: float,
+        received_bytes: float,
+        written_bytes: float,
+        nodes: int,
+        groups: int,
+    ) -> float:
         """Return the seconds that the software needs for a model on so many nodes.
 
         Args:
             received_bytes: What each GPU receives.
+            written_bytes: What each GPU generates with.
+            groups: Groups of ranks that gather at once.
         """
-        pairs, away = nodes * (nodes - 1), 1 - 1 / nodes
-        seconds = self.fixed_seconds + self.doubling_seconds * math.log2(nodes)
+        apart = nodes if groups == 1 else min(groups, nodes)
+        seconds = self.fixed_seconds + self.node_seconds * (nodes - 1)
         terms = (
             (received_bytes, self.received_bytes_per_second),
+            (written_bytes, self.written_bytes_per_second),
             (model_bytes, self.walked_bytes_per_second),
-            (model_bytes * pairs, self.pair_bytes_per_second),
-            (model_bytes * away, self.crossing_bytes_per_second),
+            (model_bytes * apart * (apart - 1), self.pair_bytes_per_second),
+            (model_bytes * (1 - 1 / nodes), self.crossing_bytes_per_second),
         )
         return seconds + sum(num_bytes / rate for num_bytes, rate in terms if rate)

@@ -6,7 +6,6 @@ from functools import lru_cache
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import expected_rounds
 from rlplan.estimate import ZERO, Estimate, Source, total
-from rlplan.hardware import TransitionSheet
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.parts import num_parameters
 from rlplan.precision import PRECISIONS, is_narrow
@@ -108,8 +107,8 @@ def _once(transition: PlacedTransition) -> TaskCost:
     parts["weight writes"] = generate.device.memory_bound(2 * received) if received else ZERO
     if received:
         nodes = _nodes(train.site, generate.site, transition.same_pool)
-        sheet, wire = transition.sheet, total(parts.values())
-        parts["software"] = _software(sheet, model_bytes, received, nodes, wire)
+        wire = total(parts.values())
+        parts["software"] = _software(transition, model_bytes, received, nodes, wire)
     parts["engine switch"] = switch
     return cost_of(parts)
 
@@ -172,10 +171,13 @@ def _nodes(train: Site, generate: Site, same_pool: bool) -> int:
 
 
 def _software(
-    sheet: TransitionSheet, model_bytes: float, received: float, nodes: int, wire: Estimate
+    transition: PlacedTransition, model_bytes: float, received: float, nodes: int, wire: Estimate
 ) -> Estimate:
     """Return the seconds that software needs beyond the wire's: bytes move while it works."""
-    seconds = sheet.software_seconds(model_bytes, received, nodes)
+    sheet, layout = transition.sheet, transition.generate.layout
+    written = model_bytes / (layout.tp * layout.pp)
+    groups = max(1, transition.train.site.gpus // volume_of(transition).group_ranks)
+    seconds = sheet.software_seconds(model_bytes, received, written, nodes, groups)
     return Estimate(
         max(0.0, seconds - wire.seconds), seconds * sheet.spread_fraction, Source.FITTED
     )

@@ -80,8 +80,9 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     elif train.engine.reshards_in_buckets:
         under_way = min(bucket_bytes, round(max(0.0, volume.received_bytes)))
         peak = _bucketed_peak(transition) + max(under_way, _second_copy_bytes(train))
-    elif train.layout.zero == FULLY_SHARDED:
-        # The published formula has the whole model at the peak; software gathers it piece by piece.
+    elif train.layout.zero == FULLY_SHARDED or TRANSFERS.load(transition.name).gathers_shards:
+        # The published formula has the whole model at the peak; software gathers it piece by piece, "layer
+        # by layer ... to prevent OOM" (Sheng et al. 2025, HybridFlow, section 8.4).
         peak = min(peak, extra + _piece_bytes(train))
     terms = {
         weights_term(train.task.role, generating=True): max(extra, peak),

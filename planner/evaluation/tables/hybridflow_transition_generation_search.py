@@ -67,6 +67,7 @@ class TransitionRow:
         model_bytes: Bytes of the whole model.
         received_bytes: What each GPU receives.
         nodes: Nodes of the job.
+        groups: Groups of ranks that gather at once.
         fitted: Whether the constants are fitted on it.
     """
 
@@ -80,6 +81,7 @@ class TransitionRow:
     model_bytes: float
     received_bytes: float
     nodes: int
+    groups: int
     fitted: bool
 
 
@@ -121,6 +123,7 @@ def transition_row(record: Record) -> TransitionRow | None:
     model_bytes = num_parameters(model) * PRECISIONS["bf16"].weight_bytes
     gpus = int(record["gpus"])
     placed = _placed(transition, record["model"], gpus, train, generate)
+    volume = volume_of(placed)
     return TransitionRow(
         label=f"{record['model']}, {gpus} GPUs, {record['config']}",
         model=record["model"],
@@ -130,8 +133,9 @@ def transition_row(record: Record) -> TransitionRow | None:
         generate=generate,
         seconds=float(record["seconds"]),
         model_bytes=model_bytes,
-        received_bytes=volume_of(placed).received_bytes,
+        received_bytes=volume.received_bytes,
         nodes=-(-gpus // NODE_GPUS),
+        groups=max(1, placed.train.site.gpus // volume.group_ranks),
         fitted=_is_fitted(gpus, generate),
     )
 
