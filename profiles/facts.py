@@ -18,7 +18,14 @@ from profiles.sheets import load_framework, load_transition, sheet_names, sheet_
 from profiles.tables.measurements import Measurements
 from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile, read_profile
-from rlplan.calibration import CALIBRATION_VERSION, NO_CALIBRATION, Calibration
+from rlplan.calibration import (
+    CALIBRATION_VERSION,
+    NO_CALIBRATION,
+    NO_FACTOR,
+    Calibration,
+    Factor,
+    Link,
+)
 from rlplan.errors import FileError, UnknownNameError, nearest_name
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.files.decoding import check_version, decode, load_yaml
@@ -41,6 +48,7 @@ class DeviceFacts:
         profile: Measured points of this device, if there are any.
         rule_seconds: What one call of a reward rule takes, when the profile does not know it.
         roofline: Answers where nothing was measured; None takes the sheet's.
+        links: Factors of a site on collectives, by the links that they are limited by.
     """
 
     def __init__(
@@ -50,18 +58,30 @@ class DeviceFacts:
         *,
         rule_seconds: float | None = None,
         roofline: Roofline | None = None,
+        links: FrozenDict[Link, Factor] = FrozenDict(),
     ) -> None:
         self.sheet = sheet
         self.profile = profile
         self._rule_seconds = rule_seconds
         self._roofline = roofline or Roofline(sheet)
+        self._links = links
         self._points = Measurements(profile, self._roofline)
 
     def with_memory(self, num_bytes: int) -> "DeviceFacts":
         """Return the facts of the same device with another memory."""
-        sheet = replace(self.sheet, memory_bytes=num_bytes)
+        return self._like_this(replace(self.sheet, memory_bytes=num_bytes), self._links)
+
+    def with_links(self, links: FrozenDict[Link, Factor]) -> "DeviceFacts":
+        """Return the facts of the same device with a site's factors on its links."""
+        return self if links == self._links else self._like_this(self.sheet, links)
+
+    def _like_this(self, sheet: DeviceSheet, links: FrozenDict[Link, Factor]) -> "DeviceFacts":
         return DeviceFacts(
-            sheet, self.profile, rule_seconds=self._rule_seconds, roofline=self._roofline
+            sheet,
+            self.profile,
+            rule_seconds=self._rule_seconds,
+            roofline=self._roofline,
+            links=links,
         )
 
     @property
@@ -179,16 +199,18 @@ class DeviceFacts:
         if ranks <= 1:
             return ZERO
         per_node = min(ranks_per_node, ranks)
+        factor = self._links.get("intra-node" if per_node == ranks else "inter-node", NO_FACTOR)
         line = self._points.line("collective", (kind, ranks, per_node))
         if line is not None:
-            return line.at(num_bytes)
-        return self._roofline.collective(
+            return line.at(num_bytes) * factor.value
+        estimate = self._roofline.collective(
             kind,
             num_bytes,
             ranks,
             ranks_per_node=per_node,
             inter_node_bytes_per_second=inter_node_bytes_per_second,
         )
+        return estimate * factor.value
 
     @remembered
     def model_pass(self, model_pass: ModelPass) -> Estimate | None:
@@ -248,7 +270,8 @@ class Facts:
 
     def with_calibration(self, calibration: Calibration) -> "Facts":
         """Return these facts with the factors of a site."""
-        return Facts(self._devices, self.label, calibration)
+        devices = {name: each.with_links(calibration.links) for name, each in self._devices.items()}
+        return Facts(devices, self.label, calibration)
 
     def engine(self, name: str) -> EngineSheet:
         """Return the sheet of a training or generation engine.
@@ -305,7 +328,8 @@ def load_facts(job: Job, profile: Path | None = None, site: Path | None = None) 
         own = measured_points if measured_points and measured_points.header.device == name else None
         devices[name] = DeviceFacts(sheet_of(job, name), own, rule_seconds=rule_seconds)
     label = _label(measured_points)
-    return Facts(devices, label, read_calibration(site, label) if site else NO_CALIBRATION)
+    facts = Facts(devices, label)
+    return facts.with_calibration(read_calibration(site, label)) if site else facts
 
 
 def read_calibration(path: Path, rests_on: str) -> Calibration:

@@ -14,9 +14,10 @@ from rlplan.framework import FrameworkSheet
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
 from rlplan.model import ModelArchitecture
+from rlplan.results.step_log import LogSheet
 
 T = TypeVar("T")
-Folder = Literal["models", "devices", "engines", "transitions", "families", "frameworks"]
+Folder = Literal["models", "devices", "engines", "transitions", "families", "frameworks", "logs"]
 
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -134,6 +135,16 @@ def sheet_of(job: Job | None, device: str) -> DeviceSheet:
     if job is not None and job.devices is not None and device in job.devices:
         return job.devices[device]
     return load_device(device)
+
+
+@cache
+def load_log_sheet(name: str) -> LogSheet:
+    """Return the sheet of a framework's log.
+
+    Raises:
+        UnknownNameError: There is no such log.
+    """
+    return _load_sheet(LogSheet, "logs", name)
 
 
 @cache

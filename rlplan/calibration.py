@@ -11,17 +11,17 @@ CALIBRATION_VERSION: Literal[1] = 1
 
 # Kinds of work in a step: passes that infer are log-probabilities, values and rewards; a transition is
 # the weight sync from the trainer to the engine that generates.
-StageKind = Literal["generation", "inference", "training", "transition"]
-STAGE_KINDS: Final[tuple[StageKind, ...]] = get_args(StageKind)
+WorkKind = Literal["generation", "inference", "training", "transition"]
+WORK_KINDS: Final[tuple[WorkKind, ...]] = get_args(WorkKind)
 # Kinds of work whose engines have factors of their own where a site ran several of them. Passes that infer
 # are the training engine's too, and stay with their kind.
-ENGINE_KINDS: Final[tuple[StageKind, ...]] = ("generation", "training")
+ENGINE_KINDS: Final[tuple[WorkKind, ...]] = ("generation", "training")
 Link = Literal["intra-node", "inter-node"]
 LINKS: Final[tuple[Link, ...]] = get_args(Link)
 
 # Stages of a step as tables and logs name them, by what they are; `log_probs` and `training` are all passes
 # that infer, or train, where they are timed together.
-STEP_STAGES: Final[FrozenDict[str, StageKind]] = FrozenDict(
+STEP_STAGES: Final[FrozenDict[str, WorkKind]] = FrozenDict(
     {
         "generation": "generation",
         "log_probs": "inference",
@@ -33,6 +33,19 @@ STEP_STAGES: Final[FrozenDict[str, StageKind]] = FrozenDict(
         "update_actor": "training",
         "training": "training",
         "weight_sync": "transition",
+    }
+)
+# The tasks of each; a weight sync is the plan's transition.
+STAGE_TASKS: Final[FrozenDict[str, tuple[str, ...]]] = FrozenDict(
+    {
+        "generation": ("actor.generate",),
+        "old_log_prob": ("actor.compute_log_prob",),
+        "reference": ("reference.compute_log_prob",),
+        "values": ("critic.compute_values",),
+        "rewards": ("reward.compute_reward",),
+        "update_critic": ("critic.update",),
+        "update_actor": ("actor.update",),
+        "weight_sync": ("transition",),
     }
 )
 
@@ -73,7 +86,7 @@ class Calibration:
     version: Literal[1] = CALIBRATION_VERSION
     site: str = ""
     rests_on: str = "datasheet"
-    stages: FrozenDict[StageKind, Factor] = FrozenDict()
+    stages: FrozenDict[WorkKind, Factor] = FrozenDict()
     engines: FrozenDict[str, Factor] = FrozenDict()
     links: FrozenDict[Link, Factor] = FrozenDict()
     overhead: Factor | None = None
@@ -84,7 +97,7 @@ class Calibration:
         """Return what to call the site in a forecast; None if it has no factor."""
         return (self.site or "a site") if any(self.named()) else None
 
-    def factor(self, kind: StageKind, engine: str = "") -> Factor | None:
+    def factor(self, kind: WorkKind, engine: str = "") -> Factor | None:
         """Return the factor of work by an engine: its own, or that of all such work; None without one."""
         own = self.engines.get(engine) if kind in ENGINE_KINDS else None
         return own or self.stages.get(kind)
@@ -99,6 +112,7 @@ class Calibration:
 
 
 OVERHEAD: Final = "host overhead"
+NO_FACTOR: Final = Factor()
 NO_CALIBRATION: Final = Calibration()
 
 

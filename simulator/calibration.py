@@ -8,62 +8,34 @@ few spreads is cut (Huber 1981, Robust Statistics, chapter 7), so that one odd r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import hypot, sqrt
+from math import hypot, prod, sqrt
 
 import numpy as np
 
 from profiles.analytic.calibration import Spreads, load_spreads
-from rlplan.algorithms import load_algorithm
 from rlplan.calibration import (
     ENGINE_KINDS,
+    LINKS,
     OVERHEAD,
-    STAGE_KINDS,
-    STEP_STAGES,
+    WORK_KINDS,
     Calibration,
     Factor,
-    StageKind,
+    Link,
+    WorkKind,
     engine_factor,
+    link_factor,
 )
-from rlplan.dataflow import tasks_of
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.results.accuracy import Row
-from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import MeasuredRun
-from simulator.costs.calibrated import KINDS
+from simulator.observations import Observation, Part
 from simulator.placed.columns import Floats
-from simulator.timeline.pool_memory import TRANSITION
-from simulator.validation import compare
+
+Names = tuple[str, ...]
+LINK_FACTORS = tuple(link_factor(link) for link in LINKS)
 
 # A factor is told apart if no more than this share of it lies along directions that the rows do not show.
 LOOSE_FRACTION = 0.05
-# A sum of stages that is longer than the step by more than rounding: stages overlap.
-OVERLAP_FRACTION = 0.01
 MOST_ROUNDS, SMALLEST_STEP, LARGEST_STEP = 200, 1e-12, 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Hold forecast seconds that one factor lengthens; without a kind, seconds that were measured."""
-
-    seconds: float
-    kind: StageKind | None = None
-    engine: str = ""
-    host: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """Hold a measured time and the parts of its forecast.
-
-    Attributes:
-        spread: Relative, one sigma: of the measured around a forecast whose factors are right.
-    """
-
-    label: str
-    measured_seconds: float
-    parts: tuple[Part, ...]
-    spread: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,88 +44,6 @@ class Fitted:
 
     calibration: Calibration
     notes: tuple[str, ...]
-
-
-def observations_of(row: Row) -> tuple[Observation, ...]:
-    """Return what a row of an accuracy table tells of its site: its stages, and the rest of the step.
-
-    Stages that overlap say nothing of the step beyond themselves; where none was published, the step
-    stands for all of them in the proportion of their forecasts.
-    """
-    spreads = load_spreads()
-    within = spreads.within_site.value
-    found = [
-        Observation(
-            f"{row.label}, {name}",
-            stage.measured_seconds,
-            (_part(name, stage.forecast_seconds, stage.engine),),
-            within,
-        )
-        for name, stage in row.stages.items()
-        if stage.measured_seconds and stage.forecast_seconds > 0
-    ]
-    step = _step_of(row, spreads)
-    return (*found, step) if step else tuple(found)
-
-
-def observations_of_run(run: MeasuredRun, forecast: Forecast) -> tuple[Observation, ...]:
-    """Return what a run of a plan tells of its site: the medians of its tasks and of its transition.
-
-    Args:
-        forecast: Of the run's plan at the lengths that the run had.
-
-    Raises:
-        PlanError: The run has no iteration after its warm-up, or not all tasks of the forecast.
-    """
-    within = load_spreads().within_site.value
-    job, found = run.plan.job, []
-    kinds = {
-        task.name: KINDS.get(task.kind) for task in tasks_of(load_algorithm(job.algorithm), job)
-    }
-    for row in compare(forecast, run).rows:
-        kind = "transition" if row.name == TRANSITION else kinds.get(row.name)
-        if kind is None or row.forecast_seconds <= 0 or row.measured_median_seconds <= 0:
-            continue
-        engine = run.plan.tasks[row.name].engine if row.name in run.plan.tasks else ""
-        part = Part(row.forecast_seconds, kind, engine)
-        found.append(Observation(row.name, row.measured_median_seconds, (part,), within))
-    return tuple(found)
-
-
-def _part(stage: str, seconds: float, engine: str) -> Part:
-    return Part(seconds, STEP_STAGES[stage], engine)
-
-
-def _step_of(row: Row, spreads: Spreads) -> Observation | None:
-    if not row.measured_seconds or row.forecast is None:
-        return None
-    forecast_seconds = row.forecast.seconds
-    known = [
-        Part(stage.measured_seconds) for stage in row.stages.values() if stage.measured_seconds
-    ]
-    if row.given_seconds:
-        known.append(Part(row.given_seconds))
-    rest = [
-        _part(name, stage.forecast_seconds, stage.engine)
-        for name, stage in row.stages.items()
-        if not stage.measured_seconds and stage.forecast_seconds > 0
-    ]
-    stages_seconds = sum(stage.forecast_seconds for stage in row.stages.values())
-    beyond = forecast_seconds - stages_seconds - row.given_seconds
-    if beyond < -OVERLAP_FRACTION * forecast_seconds:
-        if known:
-            return None
-        scale = forecast_seconds / stages_seconds
-        rest = [replace(part, seconds=part.seconds * scale) for part in rest]
-    elif beyond > 0:
-        rest.append(Part(beyond, host=True))
-    if not rest:
-        return None
-    open_seconds = sum(part.seconds for part in rest)
-    share = open_seconds / (open_seconds + sum(part.seconds for part in known))
-    reading = spreads.reading.value if known else 0.0
-    spread = hypot(spreads.within_site.value * share, reading)
-    return Observation(f"{row.label}, step", row.measured_seconds, (*known, *rest), spread)
 
 
 def calibrate(
@@ -184,7 +74,7 @@ def calibrate(
     by_engine = (
         _fit([_named(each, several) for each in observations], spreads) if several else by_kind
     )
-    stages = {kind: by_kind[kind] for kind in STAGE_KINDS if kind in by_kind}
+    stages = {kind: by_kind[kind] for kind in WORK_KINDS if kind in by_kind}
     engines = {
         part.engine: by_engine[engine_factor(part.engine)]
         for each in observations
@@ -196,14 +86,20 @@ def calibrate(
         rests_on=rests_on,
         stages=FrozenDict(stages),
         engines=FrozenDict(engines),
+        links=FrozenDict(
+            {link: by_kind[link_factor(link)] for link in LINKS if link_factor(link) in by_kind}
+        ),
         overhead=by_kind.get(OVERHEAD),
         sources=tuple(sources),
     )
     _check_wanted(found, wanted)
-    return Fitted(found, _notes(found))
+    hidden = {part.link for each in observations for part in each.parts if part.link}
+    return Fitted(
+        found, _notes(found, [link for link in LINKS if link in hidden - set(found.links)])
+    )
 
 
-def _kinds_of_several_engines(observations: Sequence[Observation]) -> tuple[StageKind, ...]:
+def _kinds_of_several_engines(observations: Sequence[Observation]) -> tuple[WorkKind, ...]:
     """Return the kinds of work that the site did with more than one engine."""
     parts = [part for each in observations for part in each.parts]
     return tuple(
@@ -215,95 +111,117 @@ def _kinds_of_several_engines(observations: Sequence[Observation]) -> tuple[Stag
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Hold a measured time with its forecast seconds by factor; `known` seconds have none."""
+    """Hold a measured time with its forecast seconds by the factors that lengthen them together."""
 
     measured_seconds: float
-    known_seconds: float
-    seconds: Mapping[str, float]
+    seconds: Mapping[Names, float]
     spread: float
 
 
-def _named(observation: Observation, by_engine: Sequence[StageKind]) -> _Sum:
-    known, seconds = 0.0, dict[str, float]()
+def _named(observation: Observation, by_engine: Sequence[WorkKind]) -> _Sum:
+    seconds: dict[Names, float] = {}
     for part in observation.parts:
-        if part.host:
-            name = OVERHEAD
-        elif part.kind is None:
-            known += part.seconds
-            continue
-        else:
-            own = part.kind in by_engine and part.engine
-            name = engine_factor(part.engine) if own else part.kind
-        seconds[name] = seconds.get(name, 0.0) + part.seconds
-    return _Sum(observation.measured_seconds, known, seconds, observation.spread)
+        names = _names(part, by_engine)
+        seconds[names] = seconds.get(names, 0.0) + part.seconds
+    return _Sum(observation.measured_seconds, seconds, observation.spread)
+
+
+def _names(part: Part, by_engine: Sequence[WorkKind]) -> Names:
+    if part.host:
+        return (OVERHEAD,)
+    if part.kind is None:
+        return ()
+    own = part.kind in by_engine and part.engine
+    name = engine_factor(part.engine) if own else part.kind
+    return (name,) if part.link is None else (name, link_factor(part.link))
 
 
 def _fit(sums: Sequence[_Sum], spreads: Spreads) -> dict[str, Factor]:
-    """Return the factors by name; those that cannot be told apart have one value."""
-    names = list(dict.fromkeys(name for each in sums for name in each.seconds))
+    """Return the factors by name; those that cannot be told apart have one value, and links none."""
+    names = _all_names(sums)
+    priors = {name: _prior(name, spreads) for name in names}
+    loose = _loose(sums, names, priors)
+    hidden = [name for name in loose if name in LINK_FACTORS]
+    if hidden:
+        sums = [_without(each, hidden) for each in sums]
+        names = _all_names(sums)
+        loose = _loose(sums, names, priors)
     if not names:
         return {}
-    priors = {name: _prior(name, spreads) for name in names}
-    found: dict[str, Factor] = {}
-    groups = _groups(sums, names, priors)
+    groups = [(name,) for name in names if name not in loose] + ([tuple(loose)] if loose else [])
     group_priors = np.array([np.mean([priors[name] for name in group]) for group in groups])
     logs, covariance = _solved(sums, groups, group_priors, spreads.outlier.value)
+    found: dict[str, Factor] = {}
     for place, group in enumerate(groups):
         own = float(covariance[place, place])
         for name in group:
             found[name] = Factor(
                 value=float(np.exp(logs[place])),
                 spread=hypot(sqrt(own), spreads.within_site.value),
-                rows=sum(bool(set(group) & set(each.seconds)) for each in sums),
+                rows=sum(bool(set(group) & set(_all_names([each]))) for each in sums),
                 shrinkage=min(1.0, own / float(group_priors[place]) ** 2),
                 tied_to=tuple(other for other in group if other != name),
             )
     return found
 
 
+def _all_names(sums: Sequence[_Sum]) -> list[str]:
+    return list(dict.fromkeys(name for each in sums for names in each.seconds for name in names))
+
+
+def _without(each: _Sum, hidden: Sequence[str]) -> _Sum:
+    """Return a sum whose seconds these factors do not lengthen."""
+    seconds: dict[Names, float] = {}
+    for names, own in each.seconds.items():
+        kept = tuple(name for name in names if name not in hidden)
+        seconds[kept] = seconds.get(kept, 0.0) + own
+    return replace(each, seconds=seconds)
+
+
 def _prior(name: str, spreads: Spreads) -> float:
     """Return how far a factor lies from 1 at sites, one sigma of its logarithm."""
     if name == OVERHEAD:
         return spreads.overhead_between_sites.value
-    if name in STAGE_KINDS:
+    if name in LINK_FACTORS:
+        return spreads.links_between_sites.value
+    if name in WORK_KINDS:
         return spreads.between_sites[name].value
     return max(spreads.between_sites[kind].value for kind in ENGINE_KINDS)
 
 
-def _groups(
-    sums: Sequence[_Sum], names: Sequence[str], priors: Mapping[str, float]
-) -> list[tuple[str, ...]]:
-    """Return the factors that are told apart, each alone, and all others together.
+def _loose(sums: Sequence[_Sum], names: Sequence[str], priors: Mapping[str, float]) -> list[str]:
+    """Return the factors that cannot be told apart.
 
     In units of the error of a row and the spread of a factor between sites, a direction is shown where
     the design's singular value is at least 1: there rows say more than was known before them.
     """
-    design = np.array(
-        [_shares(each, {}, [(name,) for name in names]) / each.spread for each in sums]
-    )
+    groups = [(name,) for name in names]
+    ones = dict.fromkeys(names, 1.0)
+    design = np.array([_shares(each, ones, groups) / each.spread for each in sums])
     design = design * np.array([priors[name] for name in names])
     _, values, directions = np.linalg.svd(design, full_matrices=True)
     shown = np.zeros(len(names), dtype=bool)
     shown[: len(values)] = values >= 1
     loose = np.sum(directions[~shown] ** 2, axis=0)
-    alone: list[tuple[str, ...]] = [
-        (name,) for name, share in zip(names, loose, strict=True) if share <= LOOSE_FRACTION
+    return [name for name, share in zip(names, loose, strict=True) if share > LOOSE_FRACTION]
+
+
+def _lengthened(each: _Sum, factors: Mapping[str, float]) -> dict[Names, float]:
+    """Return a sum's seconds with their factors."""
+    return {names: own * prod(factors[n] for n in names) for names, own in each.seconds.items()}
+
+
+def _shares(each: _Sum, factors: Mapping[str, float], groups: Sequence[Names]) -> Floats:
+    """Return by which share a forecast grows with the logarithm of each group's factor. Shape (groups,)."""
+    scaled = _lengthened(each, factors)
+    grown = [
+        sum(own * len(set(names) & set(group)) for names, own in scaled.items()) for group in groups
     ]
-    together = tuple(
-        name for name, share in zip(names, loose, strict=True) if share > LOOSE_FRACTION
-    )
-    return [*alone, together] if together else alone
-
-
-def _shares(each: _Sum, factors: Mapping[str, float], groups: Sequence[tuple[str, ...]]) -> Floats:
-    """Return which share of a forecast each group's factor lengthens. Shape (groups,)."""
-    scaled = {name: seconds * factors.get(name, 1.0) for name, seconds in each.seconds.items()}
-    whole = each.known_seconds + sum(scaled.values())
-    return np.array([sum(scaled.get(name, 0.0) for name in group) / whole for group in groups])
+    return np.array(grown) / sum(scaled.values())
 
 
 def _solved(
-    sums: Sequence[_Sum], groups: Sequence[tuple[str, ...]], priors: Floats, outlier: float
+    sums: Sequence[_Sum], groups: Sequence[Names], priors: Floats, outlier: float
 ) -> tuple[Floats, Floats]:
     """Return the logarithms of the groups' factors and their covariance, by reweighted Gauss-Newton."""
     logs, precision = np.zeros(len(groups)), np.diag(priors**-2.0)
@@ -318,17 +236,14 @@ def _solved(
 
 
 def _normal_equations(
-    sums: Sequence[_Sum], groups: Sequence[tuple[str, ...]], logs: Floats, outlier: float
+    sums: Sequence[_Sum], groups: Sequence[Names], logs: Floats, outlier: float
 ) -> tuple[Floats, Floats]:
     """Return the curvature of the rows' misfit at these logarithms and its pull on each of them."""
     factors = {
         name: float(np.exp(log)) for group, log in zip(groups, logs, strict=True) for name in group
     }
     spread = np.array([each.spread for each in sums])
-    seconds = [
-        each.known_seconds + sum(own * factors[name] for name, own in each.seconds.items())
-        for each in sums
-    ]
+    seconds = [sum(_lengthened(each, factors).values()) for each in sums]
     residual = np.log([each.measured_seconds / s for each, s in zip(sums, seconds, strict=True)])
     residual = residual / spread
     slope = np.array([_shares(each, factors, groups) for each in sums]) / spread[:, None]
@@ -352,7 +267,7 @@ def _check_wanted(found: Calibration, wanted: Sequence[str]) -> None:
             )
 
 
-def _notes(found: Calibration) -> tuple[str, ...]:
+def _notes(found: Calibration, hidden_links: Sequence[Link]) -> tuple[str, ...]:
     factors = dict(found.named())
     notes = []
     tied = [name for name, factor in factors.items() if factor.tied_to]
@@ -361,7 +276,12 @@ def _notes(found: Calibration) -> tuple[str, ...]:
             f"not told apart, fitted as one factor: {', '.join(tied)}; seconds of each stage would tell "
             f"them apart"
         )
-    absent = [kind for kind in STAGE_KINDS if kind not in factors]
+    absent = [kind for kind in WORK_KINDS if kind not in factors]
     if absent:
         notes.append(f"not measured, left as their sheets say: {', '.join(absent)}")
+    notes += [
+        f"{link_factor(link)}: not told apart from the work that it is part of; steps of unlike numbers of "
+        f"nodes, or unlike layouts, would tell it"
+        for link in hidden_links
+    ]
     return tuple(notes)

@@ -1,20 +1,32 @@
-"""Read what a site measured: runs of `rlplan execute`, and tables of published or own steps."""
+"""Read what a site measured: runs of `rlplan execute`, tables of steps, and logs of frameworks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from planner.answers.completion import load_plan
-from planner.evaluation.reading import read_table
+from planner.evaluation.logs import read_log
+from planner.evaluation.reading import forecast_rows, open_table, row_at_site
+from planner.evaluation.tables import READERS
 from profiles.facts import DATASHEET
+from rlplan.calibration import LINKS, NO_CALIBRATION, STAGE_TASKS, Calibration, Factor
 from rlplan.errors import FileError, nearest_name
+from rlplan.estimate import Estimate
+from rlplan.files.frozen import FrozenDict
 from rlplan.lengths import mean_length, with_mean
+from rlplan.plan import Plan
+from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
+from rlplan.results.step_log import LoggedSteps
 from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_run
-from simulator.calibration import Observation, observations_of, observations_of_run
+from simulator.costs.passes import DRIVER
+from simulator.observations import Observation, observations_of, observations_of_run
 from simulator.simulate import simulate
 
+# By so much a link is slowed down to see which seconds are its own.
+LINK_STEP = 0.1
 # Mean lengths that differ by less are of one workload: batches differ as much from iteration to iteration.
 SAME_LENGTH_FRACTION = 0.02
 
@@ -27,15 +39,31 @@ class Measured:
     rests_on: str
 
 
-def measured_at(
-    paths: Sequence[Path], *, profile: Path | None, device: str, group: str
-) -> Measured:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Hold what a user says of files that do not say it themselves.
+
+    Attributes:
+        profile: Measured costs with which runs and logs are forecast; without it, the forecast stored in a
+            run's folder is taken, and logs are forecast from data sheets.
+        plan: What ran, for logs.
+        device: Device sheet of tables that do not name theirs.
+        group: Framework and GPU whose rows of a table are taken; empty if it holds one such group.
+    """
+
+    profile: Path | None = None
+    plan: Path | None = None
+    device: str = ""
+    group: str = ""
+
+
+def measured_at(paths: Sequence[Path], given: Given) -> Measured:
     """Return what all sources tell of one site.
 
     Raises:
         FileError: As `measured_in`; or the forecasts beside them rest on different sheets or profiles.
     """
-    found = [measured_in(path, profile=profile, device=device, group=group) for path in paths]
+    found = [measured_in(path, given) for path in paths]
     for path, each in zip(paths, found, strict=True):
         if each.rests_on != found[0].rests_on:
             raise FileError(
@@ -49,20 +77,20 @@ def measured_at(
     return Measured(observations=observations, rests_on=found[0].rests_on)
 
 
-def measured_in(path: Path, *, profile: Path | None, device: str, group: str) -> Measured:
-    """Return what a run's folder, or a table of steps, tells of its site.
-
-    Args:
-        profile: Forecasts runs anew; without it, the forecast stored in a run's folder is taken.
-        device: Device sheet of tables that do not name theirs.
-        group: Framework and GPU whose rows of a table are taken; empty if it holds one such group.
+def measured_in(path: Path, given: Given) -> Measured:
+    """Return what a run's folder, a table of steps, or a framework's log tells of its site.
 
     Raises:
-        FileError: The path holds neither, or its rows are of several sites.
+        FileError: The path holds none of them, or its rows are of several sites.
     """
     if path.is_dir():
-        return measured_in_run(path, profile)
-    return Measured(observations=measured_in_table(path, device, group), rests_on=DATASHEET)
+        return measured_in_run(path, given.profile)
+    if path.suffix == ".csv":
+        rests_on, rows = DATASHEET, _rows_of_table(path, given)
+    else:
+        rests_on, rows = _row_of_log(path, given)
+    observations = tuple(each for row in rows for each in observations_of(row))
+    return Measured(observations=observations, rests_on=rests_on)
 
 
 def measured_in_run(folder: Path, profile: Path | None) -> Measured:
@@ -96,32 +124,110 @@ def _same_lengths(run: MeasuredRun) -> bool:
 def _forecast_of(run: MeasuredRun, folder: Path, profile: Path | None) -> Forecast:
     """Return a new forecast of a run's plan, at the mean length of its responses."""
     plan, facts = load_plan(folder / PLAN_FILE, profile, misfits=True)
-    if run.response_tokens is not None:
-        workload = plan.job.workload
-        lengths = with_mean(workload.response_tokens, run.response_tokens)
-        job = replace(plan.job, workload=replace(workload, response_tokens=lengths))
-        plan = replace(plan, job=job)
+    plan = at_lengths(plan, None, run.response_tokens)
     return simulate(plan, facts)
 
 
-def measured_in_table(path: Path, device: str, group: str) -> tuple[Observation, ...]:
-    """Return what the rows of a table of steps tell of the one site that they are of.
+def at_lengths(plan: Plan, prompt_tokens: float | None, response_tokens: float | None) -> Plan:
+    """Return a plan whose prompts and responses have these mean lengths; None leaves its own."""
+    workload = plan.job.workload
+    if prompt_tokens is not None:
+        workload = replace(workload, prompt_tokens=with_mean(workload.prompt_tokens, prompt_tokens))
+    if response_tokens is not None:
+        lengths = with_mean(workload.response_tokens, response_tokens)
+        workload = replace(workload, response_tokens=lengths)
+    return replace(plan, job=replace(plan.job, workload=workload))
 
-    Raises:
-        FileError: The table holds no steps with a forecast, or those of several frameworks and GPUs.
-    """
-    rows = [row for row in read_table(path, device=device) if row.predicted and row.group]
-    groups = sorted({row.group for row in rows})
-    if not groups:
+
+def _rows_of_table(path: Path, given: Given) -> list[Row]:
+    """Return the rows of a table of steps, all of one framework and GPU, with what links take of them."""
+    _, schema, records = open_table(path, given.device)
+    reader = READERS.load(schema)
+    found: dict[str, list[Row]] = {}
+    places: dict[int, int] = {}
+    for row in forecast_rows(path, schema, records):
+        place = places[row.index] = places.get(row.index, -1) + 1
+        if row.group and row.error_fraction is not None:
+            again = partial(row_at_site, reader, records[row.index], place)
+            found.setdefault(row.group, []).append(_with_links(row, again))
+    if not found:
         raise FileError(
             str(path), "holds no step that is forecast", allowed="a table of steps of a framework"
         )
-    if group and group not in groups:
-        raise _group_error(path, "holds no rows of this group", group, groups)
-    if not group and len(groups) > 1:
-        raise _group_error(path, "holds rows of several sites", None, groups)
-    return tuple(
-        each for row in rows if row.group == (group or groups[0]) for each in observations_of(row)
+    if given.group and given.group not in found:
+        raise _group_error(path, "holds no rows of this group", given.group, sorted(found))
+    if not given.group and len(found) > 1:
+        raise _group_error(path, "holds rows of several sites", None, sorted(found))
+    return found[given.group or next(iter(found))]
+
+
+def _with_links(row: Row, at_site: Callable[[Calibration], Row]) -> Row:
+    """Return a row whose stages say which of their seconds collectives on each kind of link take.
+
+    Args:
+        at_site: Forecasts the row with a site's factors.
+    """
+    linked: dict[str, dict[str, float]] = {name: {} for name in row.stages}
+    for link in LINKS:
+        slower = Factor(value=1 + LINK_STEP)
+        stages = at_site(Calibration(links=FrozenDict({link: slower}))).stages
+        for name, stage in row.stages.items():
+            more = stages[name].forecast_seconds - stage.forecast_seconds
+            linked[name][link] = max(0.0, more / LINK_STEP)
+    return replace(
+        row,
+        stages=FrozenDict(
+            {
+                name: replace(stage, link_seconds=FrozenDict(linked[name]))
+                for name, stage in row.stages.items()
+            }
+        ),
+    )
+
+
+def _row_of_log(path: Path, given: Given) -> tuple[str, list[Row]]:
+    """Return what a log's forecast rests on, and its steps as one row.
+
+    Raises:
+        FileError: There is no plan, or the log holds no steps.
+    """
+    if given.plan is None:
+        raise FileError(str(path), "is a log: its plan says what ran", allowed="with --plan")
+    log = read_log(path)
+    plan, facts = load_plan(given.plan, given.profile, misfits=True)
+    plan = at_lengths(plan, log.prompt_tokens, log.response_tokens)
+
+    def at_site(site: Calibration) -> Row:
+        return row_of_log(path.name, log, plan, simulate(plan, facts.with_calibration(site)))
+
+    return facts.label, [_with_links(at_site(NO_CALIBRATION), at_site)]
+
+
+def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> Row:
+    """Return the steps of a log beside the forecast of their plan, stage by stage."""
+    seconds = {each.name: each.seconds - each.parts.get(DRIVER, 0.0) for each in forecast.costs}
+    held = {
+        inner: outer
+        for outer, inners in log.sheet.holds.items()
+        for inner in inners
+        if outer in log.stage_seconds and inner not in log.stage_seconds
+    }
+    stages: dict[str, StageSeconds] = {}
+    for name, own in STAGE_TASKS.items():
+        inner = [each for each, outer in held.items() if outer == name]
+        tasks = [*own, *(task for each in inner for task in STAGE_TASKS[each])]
+        predicted = sum(seconds.get(task, 0.0) for task in tasks)
+        if predicted and name not in held:
+            stages[name] = StageSeconds(
+                measured_seconds=log.stage_seconds.get(name),
+                forecast_seconds=predicted,
+                engine=next((plan.tasks[task].engine for task in own if task in plan.tasks), ""),
+            )
+    return Row(
+        label=label,
+        measured_seconds=log.step_seconds,
+        forecast=Estimate(forecast.iteration_seconds),
+        stages=FrozenDict(stages),
     )
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from planner.evaluation.rows import Record, TableReader
 from planner.evaluation.tables import READERS
 from profiles.catalog import device_names, load_device
+from rlplan.calibration import Calibration
 from rlplan.errors import FileError
 from rlplan.results.accuracy import Row
-from simulator.calibration import calibrate, observations_of
+from simulator.calibration import calibrate
+from simulator.observations import observations_of
 
 # So many other rows are calibrated on, one at a time: more of a large group say the same.
 MOST_PARTNERS = 8
@@ -75,19 +77,13 @@ def read_table(path: Path, *, device: str = "", name: str = "") -> list[Row]:
         FileError: The file is no table, no schema has its columns, or a cell is not what its
             column holds.
     """
-    columns, records = _load(path)
-    schema = _schema_of(path, columns)
+    columns, schema, records = open_table(path, device)
     reader = READERS.load(schema)
-    device = device or _device_in(path)
-    filled: list[Record] = [{"device": device, **record} for record in records]
     table = name or path.stem
-    try:
-        filled = list(reader.merged(filled)) if reader.merged else filled
-        rows = [dataclasses.replace(row, table=table, schema=schema) for row in reader.rows(filled)]
-    except (ValueError, KeyError, ZeroDivisionError):
-        raise _cell_error(path, schema, filled) from None
-    known = _known(reader, schema, columns, filled)
-    rows = with_partners(reader, filled, rows)
+    forecast = forecast_rows(path, schema, records)
+    rows = [dataclasses.replace(row, table=table, schema=schema) for row in forecast]
+    known = _known(reader, schema, columns, records)
+    rows = with_partners(reader, records, rows)
     return [
         row if known[row.index] else dataclasses.replace(row, fitted=False, unseen=True)
         for row in rows
@@ -121,14 +117,46 @@ def _error_after(
     reader: TableReader, records: Sequence[Record], rows: Sequence[Row], place: int, partner: int
 ) -> float:
     """Return the signed error of a row that is forecast after calibration on another."""
-    assert reader.calibrated_rows_of is not None
     row = rows[place]
     site = calibrate(observations_of(rows[partner])).calibration
     first = next(i for i, each in enumerate(rows) if each.index == row.index)
-    again = list(reader.calibrated_rows_of(records[row.index], site))[place - first]
-    error = again.error_fraction
+    error = row_at_site(reader, records[row.index], place - first, site).error_fraction
     assert error is not None, "a row is forecast with factors as without"
     return error
+
+
+def open_table(path: Path, device: str = "") -> tuple[list[str], str, list[Record]]:
+    """Return a table's columns, its schema and its records with their device.
+
+    Raises:
+        FileError: The file is no table, no schema has its columns, or a cell is not what its column holds.
+    """
+    columns, records = _load(path)
+    schema = _schema_of(path, columns)
+    device, reader = device or _device_in(path), READERS.load(schema)
+    filled: list[Record] = [{"device": device, **record} for record in records]
+    try:
+        return columns, schema, list(reader.merged(filled)) if reader.merged else filled
+    except (ValueError, KeyError, ZeroDivisionError):
+        raise _cell_error(path, schema, filled) from None
+
+
+def forecast_rows(path: Path, schema: str, records: Sequence[Record]) -> list[Row]:
+    """Return the rows of a table's records, each forecast or skipped with a reason.
+
+    Raises:
+        FileError: A cell is not what its column holds.
+    """
+    try:
+        return list(READERS.load(schema).rows(records))
+    except (ValueError, KeyError, ZeroDivisionError):
+        raise _cell_error(path, schema, records) from None
+
+
+def row_at_site(reader: TableReader, record: Record, place: int, site: Calibration) -> Row:
+    """Return a record's row, by its place among the record's, as it is forecast with a site's factors."""
+    assert reader.calibrated_rows_of is not None, "rows of a group can be calibrated"
+    return list(reader.calibrated_rows_of(record, site))[place]
 
 
 def _known(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from profiles.analytic.efficiencies import CALIBRATION_FILE, FITS_FOLDER, Constant
-from rlplan.calibration import StageKind
+from rlplan.calibration import WorkKind
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 
@@ -15,16 +15,19 @@ class Spreads:
 
     Attributes:
         between_sites: Of what a site takes over what its sheets say, by kind of work.
-        within_site: Of steps of one site around the forecasts with its factors.
+        links_between_sites: Of collectives on a kind of link over what is forecast.
+        within_site: Of stages of one site around the forecasts with its factors.
+        of_step: The same as a share of the whole step, beside that of the stage: timers of small stages
+            hold what belongs to others; published seconds are printed to few digits.
         overhead_between_sites: Of the host's own seconds in a step over what is forecast.
-        reading: Of published seconds, which are printed to few digits, around those measured.
         outlier: Residuals of more such deviations count as outliers, whose weight is cut.
     """
 
-    between_sites: FrozenDict[StageKind, Constant]
+    between_sites: FrozenDict[WorkKind, Constant]
+    links_between_sites: Constant
     within_site: Constant
+    of_step: Constant
     overhead_between_sites: Constant
-    reading: Constant
     outlier: Constant
 
 

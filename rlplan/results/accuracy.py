@@ -15,11 +15,14 @@ class StageSeconds:
         measured_seconds: None where the stage was not published.
         forecast_seconds: What is forecast of it.
         engine: Engine that does the work; empty where it matters to nobody.
+        link_seconds: Those of the forecast that collectives on each kind of link are answerable for,
+            by `rlplan.calibration.LINKS`, where they were looked into.
     """
 
     measured_seconds: float | None = None
     forecast_seconds: float
     engine: str = ""
+    link_seconds: FrozenDict[str, float] = FrozenDict()
 
     @property
     def error_fraction(self) -> float | None:

@@ -1,4 +1,4 @@
-"""`rlplan calibrate RUN|ROWS...`: what a site takes beside what its sheets say."""
+"""`rlplan calibrate RUN|ROWS|LOG...`: what a site takes beside what its sheets say."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_tabl
 EXAMPLE = "Example: rlplan calibrate runs/first --out site.yaml; then: rlplan search job.yaml --site site.yaml"
 
 
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     sources: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of runs (`rlplan execute`), and tables (CSV) of steps as `rlplan accuracy` "
-            "reads them, all of one site.",
+            help="Folders of runs (`rlplan execute`), tables (CSV) of steps as `rlplan accuracy` reads "
+            "them, and logs of verl (console, or JSON lines), all of one site.",
             show_default=False,
         ),
     ],
@@ -25,6 +25,10 @@ def command(
         "site.yaml"
     ),
     profile: ProfileOption = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="The plan of what ran, with its job; for logs.", show_default=False),
+    ] = None,
     group: Annotated[
         str,
         typer.Option(
@@ -53,14 +57,15 @@ def command(
 
     What the steps cannot tell apart gets one factor. Judge the factors on other steps than these.
     """
-    from planner.evaluation.calibrating import measured_at
+    from planner.evaluation.calibrating import Given, measured_at
     from reports.tables.calibration import factors_table
     from rlplan.files.writing import write_yaml
     from rlplan_cli.outputs import check_files
     from simulator.calibration import calibrate
 
-    check_files({"--out": out}, inputs=sources)
-    measured = measured_at(sources, profile=profile, device=device, group=group)
+    check_files({"--out": out}, inputs=(*sources, plan))
+    given = Given(profile=profile, plan=plan, device=device, group=group)
+    measured = measured_at(sources, given)
     fitted = calibrate(
         measured.observations,
         site=name or out.stem,

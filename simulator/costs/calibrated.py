@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from profiles.facts import Facts
-from rlplan.calibration import Factor, StageKind
+from rlplan.calibration import Factor, WorkKind
 from rlplan.estimate import Estimate, Source
 from simulator.costs.passes import DRIVER
 from simulator.costs.taskcost import TaskCost
 from simulator.placed.task import PlacedTask
 
-KINDS: dict[str, StageKind] = {
+KINDS: dict[str, WorkKind] = {
     "generate": "generation",
     "infer": "inference",
     "train": "training",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.search import search
-from rlplan.calibration import STAGE_KINDS, Calibration, Factor
+from rlplan.calibration import WORK_KINDS, Calibration, Factor
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from simulator.simulate import simulate
@@ -24,7 +24,7 @@ def site_of(values):
     return Calibration(stages=FrozenDict(factors))
 
 
-sites = st.fixed_dictionaries(dict.fromkeys(STAGE_KINDS, st.floats(0.3, 3.0))).map(site_of)
+sites = st.fixed_dictionaries(dict.fromkeys(WORK_KINDS, st.floats(0.3, 3.0))).map(site_of)
 
 
 @some
@@ -45,7 +45,7 @@ def test_the_best_plan_at_a_site_is_the_best_of_all_plans(seed):
     generator = random.Random(seed)
     for _ in range(2):
         job, plans, facts = random_space(generator, 60)
-        site = site_of({kind: generator.uniform(0.3, 1.5) for kind in STAGE_KINDS})
+        site = site_of({kind: generator.uniform(0.3, 1.5) for kind in WORK_KINDS})
         facts = facts.with_calibration(site)
         forecasts = [simulate(each, facts) for plan in plans for each in every_order(plan)]
         seconds = [each.iteration_seconds for each in forecasts if each.feasible]
@@ -56,7 +56,7 @@ def test_the_best_plan_at_a_site_is_the_best_of_all_plans(seed):
 
 
 def test_factors_of_1_leave_forecasts_equal():
-    ones = site_of(dict.fromkeys(STAGE_KINDS, 1.0))
+    ones = site_of(dict.fromkeys(WORK_KINDS, 1.0))
     for plan, facts in itertools.islice(kept_plans(), 0, 60, 12):
         usual, again = simulate(plan, facts), simulate(plan, facts.with_calibration(ones))
         assert again.iteration_seconds == usual.iteration_seconds

@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.analytic.calibration import load_spreads
-from rlplan.calibration import Calibration, Factor, StageKind
+from rlplan.calibration import Calibration, Factor, WorkKind
 from rlplan.errors import UserError
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.results.accuracy import Row, StageSeconds
-from simulator.calibration import calibrate, observations_of
+from simulator.calibration import calibrate
+from simulator.observations import observations_of
 
 FORECAST = {"generation": 46.0, "old_log_prob": 7.0, "update_actor": 24.0, "weight_sync": 2.0}
 STAGES = tuple(FORECAST)
-KIND: dict[str, StageKind] = {
+KIND: dict[str, WorkKind] = {
     "generation": "generation",
     "old_log_prob": "inference",
     "update_actor": "training",
@@ -51,11 +52,11 @@ def test_exact_multiples_are_recovered_up_to_the_shrinkage(stage, factor, rows):
     found = factors(*[measured] * rows).stages[KIND[stage]]
     spreads = load_spreads()
     prior = spreads.between_sites[KIND[stage]].value ** 2
-    shrinkage = 1 / (1 + rows * prior / spreads.within_site.value**2)
+    of_step = spreads.of_step.value * sum(FORECAST.values()) / FORECAST[stage]
+    error = math.hypot(spreads.within_site.value, of_step)
+    shrinkage = 1 / (1 + rows * prior / error**2)
     assert found.rows == rows
-    if (
-        abs(math.log(factor)) * shrinkage < spreads.within_site.value
-    ):  # no outlier of its own factor
+    if abs(math.log(factor)) * shrinkage < error:  # no outlier of its own factor
         assert found.shrinkage == pytest.approx(shrinkage)
         assert math.log(found.value) == pytest.approx((1 - shrinkage) * math.log(factor), abs=1e-9)
 
