@@ -11,7 +11,7 @@ from planner.evaluation.reading import with_partners
 from planner.evaluation.rows import TableReader, forecast_row
 from planner.evaluation.summary import summarise
 from profiles.sheets import load_log_sheet, sheet_names
-from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, STEP_STAGES
+from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, STEP_STAGES, WorkKind
 from rlplan.errors import FileError
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
@@ -19,6 +19,7 @@ from rlplan.lengths import Empirical, Lognormal, Uniform, mean_length, with_mean
 from rlplan.results.accuracy import StageSeconds
 from simulator.calibration import calibrate
 from simulator.observations import observations_of
+from simulator.simulate import simulate
 from tests.golden.kept import kept_plans
 
 FORECAST_SECONDS = 100.0
@@ -155,8 +156,6 @@ def test_sheets_of_logs_speak_of_known_stages(name):
 
 def test_a_log_of_a_slower_site_gives_its_factors(tmp_path):
     plan, facts = next(iter(kept_plans()))
-    from simulator.simulate import simulate
-
     forecast = simulate(plan, facts)
     seconds = {each.name: each.seconds for each in forecast.costs}
     gen = 1.4 * (seconds["actor.generate"] + seconds.get("transition", 0.0))
@@ -167,7 +166,8 @@ def test_a_log_of_a_slower_site_gives_its_factors(tmp_path):
     row = row_of_log("run.log", read_log(path), plan, forecast)
     assert "weight_sync" not in row.stages  # inside the timer of generation
     found = calibrate(observations_of(row)).calibration.stages
-    for kind, factor in (("generation", 1.4), ("training", 0.8)):
+    factors: dict[WorkKind, float] = {"generation": 1.4, "training": 0.8}
+    for kind, factor in factors.items():
         expected = (1 - found[kind].shrinkage) * math.log(factor)
         assert math.log(found[kind].value) == pytest.approx(expected, rel=0.1)
 
