@@ -1,10 +1,11 @@
 """Generate tasks: the slowest replica's prefills and decode steps under its KV limits."""
 
 import math
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
@@ -35,15 +36,9 @@ def generate_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost
     Args:
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
-    steps, limits = _replica(placed, kv_bytes)
-    samples = placed.workload.samples_per_prompt
-    wave = limits.max_running if waits(limits.batching) else 0
-    shares = longest_shares(placed.statistics, placed.layout.dp, samples, wave)
-    prefill, decode = max(
-        (generated(steps, limits, share) for share in shares),
-        key=lambda outcome: outcome[0].seconds + outcome[1].seconds,
-    )
-    return cost_of({"prefill": prefill, "decode": decode, "call overhead": call_of(placed)})
+    slowest = _slowest(placed, kv_bytes)
+    parts = {"prefill": slowest.prefill, "decode": slowest.decode}
+    return cost_of({**parts, "call overhead": call_of(placed)})
 
 
 def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
@@ -51,14 +46,17 @@ def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
 
     Shape (sequences of the slowest replica * replicas,).
     """
+    ends = _slowest(placed, kv_bytes).finish_seconds.astype(np.float64)
+    return np.repeat(ends, placed.layout.dp)
+
+
+def _slowest(placed: PlacedTask, kv_bytes: float | None) -> "Played":
+    """Return what the replica does that ends last."""
     steps, limits = _replica(placed, kv_bytes)
     samples = placed.workload.samples_per_prompt
     wave = limits.max_running if waits(limits.batching) else 0
     shares = longest_shares(placed.statistics, placed.layout.dp, samples, wave)
-    replica = replica_of(clock_of(steps), limits)
-    outcomes = (generate(replica, *share) for share in shares)
-    ends = max(outcomes, key=lambda outcome: outcome.seconds).finish_seconds
-    return np.repeat(np.asarray(ends, dtype=np.float64), placed.layout.dp)
+    return max((played(steps, limits, share) for share in shares), key=lambda each: each.seconds)
 
 
 def with_length_spread(
@@ -201,13 +199,38 @@ def replica_of(clock: EngineClock | PassClock, limits: ReplicaLimits) -> Replica
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """Hold what a replica spends on prefill and on decode steps, and when each of its sequences ends.
+
+    Attributes:
+        finish_seconds: In the order of their admission. Shape (sequences,).
+    """
+
+    prefill: Estimate
+    decode: Estimate
+    finish_seconds: npt.NDArray[np.float32]
+
+    @property
+    def seconds(self) -> float:
+        """Return when the last sequence ends."""
+        return self.prefill.seconds + self.decode.seconds
+
+
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
-def generated(steps: Steps, limits: ReplicaLimits, share: Share) -> tuple[Estimate, Estimate]:
-    """Return what a replica spends on prefill and on decode steps, in seconds.
+def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
+    """Return what a replica does with its share, remembered.
 
     Args:
         share: Prompt tokens and response tokens by sequence, in the order of their admission.
     """
     clock = clock_of(steps)
     outcome = generate(replica_of(clock, limits), *share)
-    return clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
+    prefill, decode = clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
+    return Played(prefill, decode, np.array(outcome.finish_seconds, dtype=np.float32))
+
+
+def generated(steps: Steps, limits: ReplicaLimits, share: Share) -> tuple[Estimate, Estimate]:
+    """Return what a replica spends on prefill and on decode steps, in seconds."""
+    found = played(steps, limits, share)
+    return found.prefill, found.decode

@@ -153,6 +153,10 @@ def tight_facts(job, plans, share):
     return facts_with(job, peaks[round(share * (len(peaks) - 1))])
 
 
+# So slow that calls are waiting when the last response ends.
+STREAMED = Rewards(function="digits", function_seconds_per_sample=0.5, streamed=True)
+
+
 @st.composite
 def small_jobs(draw):
     """Draw a job on one to four devices."""
@@ -182,7 +186,7 @@ def small_jobs(draw):
             generate=draw(st.sampled_from(["vllm", "vllm-0.3", "torch-static"])),
         ),
         precision="fp32" if gpu == "cpu" else "bf16",
-        rewards=Rewards(function="digits") if draw(st.booleans()) else None,
+        rewards=draw(st.sampled_from([None, Rewards(function="digits"), STREAMED])),
     )
 
 
