@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from math import hypot
 
 from profiles.analytic.efficiencies import CALIBRATION_FILE, FITS_FOLDER, Constant
 from rlplan.calibration import WorkKind
@@ -29,6 +30,10 @@ class Spreads:
     of_step: Constant
     overhead_between_sites: Constant
     outlier: Constant
+
+    def uncalibrated(self, kind: WorkKind) -> float:
+        """Return the spread of one kind of work around its forecast at a site that was not calibrated."""
+        return hypot(self.between_sites[kind].value, self.within_site.value)
 
 
 @cache

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from profiles.analytic.calibration import load_spreads
 from profiles.facts import Facts
 from rlplan.calibration import Factor, WorkKind
 from rlplan.estimate import Estimate, Source
+from rlplan.framework import FrameworkSheet
 from simulator.costs.passes import DRIVER
 from simulator.costs.taskcost import TaskCost
 from simulator.placed.task import PlacedTask
@@ -17,33 +19,30 @@ KINDS: dict[str, WorkKind] = {
 
 
 def task_at_site(cost: TaskCost, placed: PlacedTask) -> TaskCost:
-    """Return what a task costs at the site of its facts, in seconds by cause; reward functions as they are.
-
-    Without a factor, parts of a framework's step are known as well as the framework's sheet says.
-    """
-    least_spread = placed.framework.spread_fraction
-    parts = ((name, part, factor_of(placed, name)) for name, part in cost.parts)
+    """Return what a task costs at the site of its facts, in seconds by cause; reward functions as they are."""
+    kind = KINDS.get(placed.task.kind)
+    if kind is None:
+        return cost
+    spread = uncalibrated_spread(placed.framework, kind)
     return TaskCost(
-        tuple(
-            (name, _times(part, factor) if factor else _at_least(part, least_spread))
-            for name, part, factor in parts
-        )
+        tuple((name, _times(part, factor_of(placed, name), spread)) for name, part in cost.parts)
     )
 
 
-def transition_at_site(cost: TaskCost, facts: Facts, least_spread: float) -> TaskCost:
-    """Return what a transition costs at the site of the facts, in seconds by cause.
-
-    Args:
-        least_spread: Relative, of a framework's transitions where the site has no factor.
-    """
+def transition_at_site(cost: TaskCost, facts: Facts, framework: FrameworkSheet) -> TaskCost:
+    """Return what a framework's transition costs at the site of the facts, in seconds by cause."""
     factor = facts.calibration.factor("transition")
-    return TaskCost(
-        tuple(
-            (name, _times(part, factor) if factor else _at_least(part, least_spread))
-            for name, part in cost.parts
-        )
-    )
+    spread = uncalibrated_spread(framework, "transition")
+    return TaskCost(tuple((name, _times(part, factor, spread)) for name, part in cost.parts))
+
+
+def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:
+    """Return the least relative spread of a framework's work at a site that was not calibrated, one sigma.
+
+    What `rlplan execute` runs is as well known as its parts are: they are what its probes measure.
+    """
+    own = framework.spread_fraction
+    return own if framework.runs else max(own, load_spreads().uncalibrated(kind))
 
 
 def times_of(placed: PlacedTask, part: str = "") -> float:
@@ -61,14 +60,10 @@ def factor_of(placed: PlacedTask, part: str = "") -> Factor | None:
     return calibration.factor(kind, placed.layout.engine) if kind else None
 
 
-def _times(part: Estimate, factor: Factor) -> Estimate:
+def _times(part: Estimate, factor: Factor | None, spread: float) -> Estimate:
+    """Return a part's seconds with a site's factor; without one with a relative spread at least as large."""
+    if factor is None:
+        return replace(part, spread_seconds=max(part.spread_seconds, part.seconds * spread))
     seconds = part.seconds * factor.value
     source = max(part.source, Source.FITTED)
     return replace(part, seconds=seconds, spread_seconds=seconds * factor.spread, source=source)
-
-
-def _at_least(part: Estimate, spread: float) -> Estimate:
-    """Return an estimate whose relative spread is no smaller."""
-    if part.spread_seconds >= part.seconds * spread:
-        return part
-    return replace(part, spread_seconds=part.seconds * spread)

@@ -71,8 +71,8 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
     sampled again, a pool that also trains comes back to the generate layout in each round.
     """
     job = transition.train.job
-    spread = transition.train.framework.spread_fraction
-    once = transition_at_site(_once(transition), transition.train.facts, spread)
+    train = transition.train
+    once = transition_at_site(_once(transition), train.facts, train.framework)
     rounds = expected_rounds(load_algorithm(job.algorithm), job) if transition.same_pool else 1.0
     return once if rounds == 1 else times(once, rounds)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from profiles.facts import Facts
-from rlplan.estimate import Estimate, interval_seconds, total
+from rlplan.estimate import Estimate, interval_seconds
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.lengths import mean_length
@@ -47,7 +47,7 @@ def assemble(
     works = [entry.work for entry in agenda]
     path = _path(agenda, trace.spans, window)
     iteration_seconds = window.seconds / cycle
-    spread = total(entry.cost.total for entry, _ in path).spread_seconds / cycle
+    spread = sum(_spread_seconds(entry, interval) for entry, interval in path) / cycle
     numbers = {each.iteration for each in counted}
     spans = [span for span in trace.spans if span.iteration in numbers]
     loads = pool_loads(plan, facts, spans, agenda, cycle)
@@ -92,6 +92,14 @@ def _path(
         )
         for span in critical_path(until, works, window.start_seconds)
     ]
+
+
+def _spread_seconds(entry: Entry, interval: Interval) -> float:
+    """Return the spread of the part of a work that lies in an interval, in seconds."""
+    whole, (start_seconds, end_seconds) = entry.cost.total, interval
+    if not whole.seconds:
+        return whole.spread_seconds
+    return whole.spread_seconds * min(1.0, (end_seconds - start_seconds) / whole.seconds)
 
 
 def _per_iteration(seconds: Mapping[str, float], cycle: int) -> FrozenDict[str, float]:

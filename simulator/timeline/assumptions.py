@@ -6,11 +6,12 @@ from dataclasses import replace
 from profiles.analytic.efficiencies import load_host_costs
 from profiles.facts import Facts
 from profiles.jobs.nodes import taken_from_sheet
-from rlplan.calibration import Calibration, Factor
+from rlplan.calibration import WORK_KINDS, Calibration, Factor
 from rlplan.hardware import DeviceSheet
 from rlplan.job import Job, NodeGroup
 from rlplan.lengths import Lognormal
 from rlplan.units import show_seconds
+from simulator.costs.calibrated import uncalibrated_spread
 
 
 def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
@@ -21,6 +22,7 @@ def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
         *_of_lengths(job),
         *_of_rules(job, facts),
         *_of_site(facts.calibration),
+        *_of_framework(job, facts),
     )
     return tuple(dict.fromkeys(found))
 
@@ -34,6 +36,22 @@ def _of_site(calibration: Calibration) -> Iterator[str]:
     for factor, names in factors.items():
         rows = "1 measured time" if factor.rows == 1 else f"{factor.rows} measured times"
         yield f"{site}: {', '.join(names)} x {factor.value:.2f}, fitted on {rows}"
+
+
+def _of_framework(job: Job, facts: Facts) -> Iterator[str]:
+    """Yield how well a framework's stages are known that no factor of the site corrects."""
+    framework = facts.framework(job.framework)
+    spreads = {
+        kind: uncalibrated_spread(framework, kind)
+        for kind in WORK_KINDS
+        if facts.calibration.factor(kind) is None
+    }
+    if spreads and not framework.runs:
+        least, most = min(spreads.values()), max(spreads.values())
+        yield (
+            f"{framework.title}: {', '.join(spreads)} not calibrated at this site, known to within "
+            f"{least:.0%} to {most:.0%} (one sigma): see rlplan calibrate"
+        )
 
 
 def _of_nodes(job: Job, facts: Facts) -> Iterator[str]:
