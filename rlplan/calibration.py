@@ -1,7 +1,7 @@
 """What a site takes beside what sheets say: named factors, fitted on its own steps. The file `site.yaml`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from rlplan.files.frozen import FrozenDict
@@ -86,9 +86,9 @@ class Calibration:
     version: Literal[1] = CALIBRATION_VERSION
     site: str = ""
     rests_on: str = "datasheet"
-    stages: FrozenDict[WorkKind, Factor] = FrozenDict()
-    engines: FrozenDict[str, Factor] = FrozenDict()
-    links: FrozenDict[Link, Factor] = FrozenDict()
+    stages: FrozenDict[WorkKind, Factor] = field(default_factory=FrozenDict)
+    engines: FrozenDict[str, Factor] = field(default_factory=FrozenDict)
+    links: FrozenDict[Link, Factor] = field(default_factory=FrozenDict)
     overhead: Factor | None = None
     sources: tuple[str, ...] = ()
 

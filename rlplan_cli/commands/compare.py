@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, progress_bar, say
+from rlplan_cli.terminal import (
+    JsonOption,
+    ProfileOption,
+    SiteOption,
+    echo_json,
+    print_table,
+    progress_bar,
+    say,
+)
 
 if TYPE_CHECKING:
     from rlplan.results.systems import SystemsComparison
@@ -29,6 +37,7 @@ def command(
         ),
     ] = "",
     profile: ProfileOption = None,
+    site: SiteOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -49,7 +58,7 @@ def command(
     resolved = load_job(job)
     check_rule_names(resolved, job)
     check_folder("--out", out)
-    facts = load_facts(resolved, profile)
+    facts = load_facts(resolved, profile, site)
     with progress_bar("compare") as progress:
         found = compare_systems(resolved, facts, names, progress=progress)
     page = write_systems_page(out, found, resolved) if out is not None else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, say
+from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, say
 
 if TYPE_CHECKING:
     from rlplan.plan import Plan
@@ -22,6 +22,7 @@ def command(
         Path, typer.Argument(help="A run's folder, or a plan's file.", show_default=False)
     ],
     profile: ProfileOption = None,
+    site: SiteOption = None,
     search: Annotated[
         Path | None,
         typer.Option(
@@ -48,9 +49,11 @@ def command(
     folder = out or (source / "report" if is_run else source.with_suffix(".report"))
     check_folder("--out", folder)
     found = read_search(search) if search else None
-    plan, facts = load_plan(source / PLAN_FILE if is_run else source, profile, misfits=True)
+    plan, facts = load_plan(
+        source / PLAN_FILE if is_run else source, profile, site=site, misfits=True
+    )
     stored = source / FORECAST_FILE
-    if is_run and profile is None and stored.exists():
+    if is_run and profile is site is None and stored.exists():
         forecast = read_forecast(stored)
     else:
         forecast = with_nearest_fit(simulate(plan, facts), plan, facts)

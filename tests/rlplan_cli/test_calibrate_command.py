@@ -1,5 +1,6 @@
 """`rlplan calibrate`: factors of runs and tables, used with `--site`, and what it says of wrong files."""
 
+import jsonschema
 import pytest
 import yaml
 
@@ -107,3 +108,15 @@ def test_a_factor_that_was_asked_for_and_not_measured_is_refused(project, rlplan
     assert answer.code == 2
     assert "engine sglang was not measured" in answer.err
     assert not (project / "site.yaml").exists()
+
+
+def test_what_calibrate_writes_satisfies_the_published_schema(project, rlplan):
+    assert rlplan("calibrate", "run", "--out", "site.yaml").code == 0
+    schema = rlplan("schema", "site").json
+    jsonschema.validate(yaml.safe_load((project / "site.yaml").read_text()), schema)
+
+
+def test_plans_are_reported_and_compared_at_a_site(project, rlplan):
+    write_yaml(project / "site.yaml", site_of(training=2.0))
+    assert rlplan("report", "plan.yaml", "--site", "site.yaml", "--out", "page").code == 0
+    assert "site mine: training x 2.00" in (project / "page" / "report.md").read_text()
