@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import read_yaml
+from rlplan.files.decoding import decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
@@ -20,6 +20,9 @@ T = TypeVar("T")
 Folder = Literal["models", "devices", "engines", "transitions", "families", "frameworks", "logs"]
 
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
+
+# The key by which an engine's sheet names another, from which it differs in what it says only.
+VARIANT_KEY: Final = "variant_of"
 
 # The line that tells a sheet's other names, found without reading the sheet: there are many sheets.
 ALIASES = re.compile(r"^aliases: \[(.*)\]$", re.MULTILINE)
@@ -154,7 +157,21 @@ def load_engine(name: str) -> EngineSheet:
     Raises:
         UnknownNameError: No engine has that name.
     """
-    return _load_sheet(EngineSheet, "engines", name)
+    known = _known_name("engines", name)
+    return decode(EngineSheet, _engine_data(known), str(_path("engines") / f"{known}.yaml"))
+
+
+def _engine_data(name: str) -> dict[str, Any]:
+    """Return what an engine's sheet holds: what it says, over all that the sheet has that it is a variant of."""
+    data = load_yaml(_path("engines") / f"{name}.yaml")
+    if not isinstance(data, dict) or VARIANT_KEY not in data:
+        return data  # type: ignore[no-any-return] -- `decode` refuses what is no mapping
+    base = _engine_data(_known_name("engines", str(data.pop(VARIANT_KEY))))
+    merged = {
+        key: {**base[key], **value} if isinstance(value, dict) and key in base else value
+        for key, value in data.items()
+    }
+    return {**base, **merged}
 
 
 @cache
@@ -204,10 +221,19 @@ def _load_sheet(kind: type[T], folder: Folder, name: str) -> T:
     Raises:
         UnknownNameError: No sheet has that name.
     """
+    return read_yaml(kind, _path(folder) / f"{_known_name(folder, name)}.yaml")
+
+
+def _known_name(folder: Folder, name: str) -> str:
+    """Return the name of the sheet that is meant.
+
+    Raises:
+        UnknownNameError: No sheet has that name.
+    """
     known = canonical_name(folder, name)
     if known not in sheet_names(folder):
         raise UnknownNameError(folder.removesuffix("s"), name, sheet_names(folder))
-    return read_yaml(kind, _path(folder) / f"{known}.yaml")
+    return known
 
 
 def _path(folder: Folder) -> Path:

@@ -65,6 +65,7 @@ class KernelRates:
 
     Attributes:
         gemm_rate: Rate of matrix products over the device's.
+        grouped_rate: The same for products of experts, beside `gemm_rate`.
         attention_rate: Rate of a fused attention's forward kernel over the device's.
         attention_backward_rate: The same for the backward kernel.
         score_bytes: Bytes that an unfused attention's softmax, mask and dropout move per score, the
@@ -91,6 +92,7 @@ class KernelRates:
     """
 
     gemm_rate: Positive = 1.0
+    grouped_rate: Positive = 1.0
     attention_rate: Positive = 1.0
     attention_backward_rate: Positive = 1.0
     score_bytes: NonNegative = 0.0
@@ -120,8 +122,12 @@ class StepCosts:
             spans several GPUs.
         host_overlap: Whether the host prepares a step while the device computes the one before, so
             that a step takes the longer of both.
-        all_reduce_seconds: Time of a tensor-parallel all-reduce of next to no bytes by the engine's
-            own kernel; 0 takes the device's collectives as they are.
+        all_reduce_seconds: Time of a tensor-parallel all-reduce, or of an exchange between experts, of next
+            to no bytes by the engine's own kernel; 0 takes the device's collectives as they are.
+        captured_tokens: Most tokens of a step for which CUDA graphs were captured; larger ones are launched
+            layer by layer. 0 is no limit.
+        sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every
+            entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
@@ -132,6 +138,8 @@ class StepCosts:
     worker_seconds: NonNegative = 0.0
     host_overlap: bool = False
     all_reduce_seconds: NonNegative = 0.0
+    captured_tokens: NonNegativeInt = 0
+    sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     cache_read_efficiency: NonNegative = 0.0
 
@@ -196,7 +204,7 @@ class EngineSheet:
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
         layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
-            launches are not hidden; other directions in proportion to their kernels. 0 counts kernels
+            launches are not hidden, or not captured in a graph; other directions in proportion to their kernels. 0 counts kernels
             by the device's `launch_seconds`.
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
             and exchanging overlap.

@@ -12,7 +12,7 @@ from typing import Final, Literal, NotRequired, TypedDict
 from profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
 from profiles.kernels.attention_time import PagedAttentionTime
 from profiles.kernels.constants import Kernels, RowKind, load_kernels
-from profiles.kernels.gemm_time import GemmTime
+from profiles.kernels.gemm_time import GemmTime, GroupedShape
 from profiles.kernels.row_time import RowTime
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
@@ -108,6 +108,19 @@ class Roofline:
         value_bytes, peak = PRECISIONS[precision].weight_bytes, self._borrowed_peak(precision)
         seconds = self._gemm_time.seconds(m, k, n, value_bytes=value_bytes, peak=peak)
         return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
+
+    def grouped_gemm(
+        self, m: float, k: int, n: int, count: int, precision: Precision
+    ) -> Estimate | None:
+        """Estimate the seconds of many products in one kernel; None where there is no such kernel."""
+        grouped = self.kernels.grouped
+        if grouped is None:
+            return None
+        value_bytes, peak = PRECISIONS[precision].weight_bytes, self._borrowed_peak(precision)
+        seconds = self._gemm_time.grouped_seconds(
+            GroupedShape(m, k, n, count), grouped, value_bytes=value_bytes, peak=peak
+        )
+        return self._by_kernels(seconds + self.dispatch_seconds, grouped.spread)
 
     def rowwise(
         self, kind: RowKind, rows: int, width: int, precision: Precision, second_width: int = 0

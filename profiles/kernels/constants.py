@@ -55,6 +55,24 @@ class GemmKernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedKernels:
+    """Hold how products of many experts in one kernel differ from single products.
+
+    Attributes:
+        rate: Rate of computing over that of a single product's tiles.
+        memory_rate: Rate of memory over that of a single product.
+        fixed_seconds: Time of a grouped product with next to no work, its share of sorting tokens by
+            expert among it.
+        spread: Relative, one sigma, on shapes held back from the fit.
+    """
+
+    rate: Positive
+    memory_rate: Positive
+    fixed_seconds: NonNegative
+    spread: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowKernels:
     """Hold what a kernel takes that works row by row; `profiles.kernels.row_time` has the formula.
 
@@ -173,6 +191,7 @@ class Kernels:
         refit: The command that fits them again.
         held_out: Errors of rows that were not fitted on, by part; `without what is left out` are
             those of a fit that is only tried (benchmarks/fit_kernels.py says what it leaves out).
+        grouped: Products of many experts in one kernel; None where they run one after another.
         attention: Over a paged cache; None where no table was at hand, and `attention_of` names the
             architecture whose kernels stand for it.
         attention_prefill_factor: Share of the peak rate that those kernels' prefill reaches here, over
@@ -187,6 +206,7 @@ class Kernels:
     gemm: GemmKernels
     rows: FrozenDict[RowKind, RowKernels]
     links: LinkKernels
+    grouped: GroupedKernels | None = None
     attention: AttentionKernels | None = None
     attention_of: str = ""
     attention_prefill_factor: Positive = 1.0

@@ -8,9 +8,9 @@ up partial sums. Every step grows with the shape, so a larger product is never f
 """
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
-from profiles.kernels.constants import GemmKernels
+from profiles.kernels.constants import GemmKernels, GroupedKernels
 
 # An output tile of 256 x 128 values, to which `epilogue_seconds` refers.
 EPILOGUE_VALUES: Final = 256 * 128
@@ -19,6 +19,15 @@ SPLITS: Final = (2, 3, 4, 6, 8)
 MOST_SPLIT_WAVES: Final = 2
 # Partial sums are kept in 32 bit: written once and read once a pass.
 PARTIAL_SUM_BYTES: Final = 8
+
+
+class GroupedShape(NamedTuple):
+    """Describe `count` products of (m x k) by (k x n) of their own; m may be a mean."""
+
+    m: float
+    k: int
+    n: int
+    count: int
 
 
 class GemmTime:
@@ -69,6 +78,31 @@ class GemmTime:
                     split = overlapped(compute, moved - kernels.split_seconds, exponent)
                     best = min(best, split + kernels.split_seconds)
         return best + kernels.fixed_seconds
+
+    def grouped_seconds(
+        self, shape: GroupedShape, grouped: GroupedKernels, *, value_bytes: int, peak: float
+    ) -> float:
+        """Return the seconds of `count` products m x k times k x n that one kernel computes.
+
+        The tiles of all products share the waves, and every product's weights pass through memory. Rows are
+        dealt out unevenly, so that the last tile of a product is half full on average.
+
+        Args:
+            peak: The device's rate in flops per second at this precision.
+        """
+        kernels, (m, k, n, count) = self._kernels, shape
+        moved = count * (m * k + k * n + m * n) * value_bytes
+        memory = moved / (self._memory_rate * grouped.memory_rate)
+        depth = -(-k // kernels.depth_step) * kernels.depth_step
+        best = math.inf
+        for rows, columns, share in self._tiles:
+            tiles = count * max(1.0, m / rows + 0.5) * -(-n // columns)
+            area = rows * columns
+            seconds_per_depth = 2 * area * self._units / (peak * share * grouped.rate)
+            epilogue = kernels.epilogue_seconds * area / EPILOGUE_VALUES
+            compute = self._waves_seconds(tiles / self._units, depth * seconds_per_depth + epilogue)
+            best = min(best, overlapped(compute, memory, kernels.overlap_exponent))
+        return best + grouped.fixed_seconds
 
     def _waves_seconds(self, filled: float, tile_seconds: float) -> float:
         """Return the seconds of so many waves, `filled` of which hold tiles."""

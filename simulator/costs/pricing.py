@@ -301,10 +301,16 @@ def in_wide_format(setting: Setting) -> Setting:
 def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: float) -> Estimate:
     device, rates = setting.device, setting.kernels
     if isinstance(operator, Gemm):
-        each = device.gemm(operator.m, operator.k, operator.n, setting.precision)
+        sizes = (operator.m, operator.k, operator.n)
+        rate = rates.gemm_rate
+        if operator.count > 1:
+            whole = device.grouped_gemm(*sizes, operator.count, setting.precision)
+            rate *= rates.grouped_rate
+        else:
+            whole = device.gemm(*sizes, setting.precision)
         odd = operator.k % 2 or operator.n % 2
-        factor = operator.count / rates.gemm_rate / (rates.odd_rate if odd else 1.0)
-        return each if factor == 1 else each * factor
+        factor = 1 / rate / (rates.odd_rate if odd else 1.0)
+        return whole if factor == 1 else whole * factor
     if isinstance(operator, Elementwise):
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
         return moved if small_rate == 1 else moved * (1 / small_rate)

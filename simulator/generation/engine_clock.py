@@ -15,7 +15,6 @@ class EngineClock:
         self._latest: dict[int, Stretch] = {}  # by sequences
         self._stages = steps.setting.pp
         self._overlap = steps.engine.steps.host_overlap
-        self._launch = steps.launch_seconds
 
     def prefill(self, sequences: int, tokens: float) -> float:
         """Return seconds of a pass over whole prompts of a mean of `tokens` tokens."""
@@ -61,7 +60,8 @@ class EngineClock:
         """Return seconds of a step that decodes and prefills."""
         each, count = -(-running // self._stages), chunks.parts / self._stages
         steps, notes = self._steps, self._notes
-        device = steps.dense_grid(notes, each + count * chunks.tokens)
+        tokens = each + count * chunks.tokens
+        device = steps.dense_grid(notes, tokens)
         device += steps.head_grid(notes, each + count)
         device += self._prefill(count, chunks.seen, chunks.tokens)
         device *= self._stages
@@ -70,7 +70,7 @@ class EngineClock:
             if stretch is None or not stretch.low <= cached <= stretch.high:
                 stretch = self._stretch(running, cached)
             device += stretch.base - stretch.fixed + stretch.slope * cached
-        device = max(device, self._launch)
+        device = max(device, steps.floor_seconds(tokens))
         host = steps.host_seconds(running + chunks.parts)
         return max(device, host) if self._overlap else device + host
 

@@ -113,6 +113,8 @@ class _Growing(RunningSet):
             needed = self.needed_blocks(sequence, total)
             if needed > free:
                 break
+            computed = self._cached_tokens(sequence)
+            tokens -= computed
             if tokens > left:
                 if self.replica.chunked_prefill:
                     tokens = left
@@ -121,14 +123,20 @@ class _Growing(RunningSet):
             if tokens <= 0:
                 return
             waiting.popleft()
-            self._take(taken, sequence, 0, tokens, total)
-            if tokens < total:
+            self._take(taken, sequence, computed, tokens, total)
+            if computed + tokens < total:
                 return
             free -= needed
             held += 1
             left -= tokens
         # Slots, blocks or the queue are used up: so they stay until a sequence ends.
         self.closed = True
+
+    def _cached_tokens(self, sequence: int) -> int:
+        """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token."""
+        if sequence % self.replica.prompt_samples == 0:
+            return 0
+        return (self.prompts[sequence] - 1) // self.block * self.block
 
     def _take(self, taken: _Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
         taken.chunks += 1

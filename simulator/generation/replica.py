@@ -60,7 +60,8 @@ class ReplicaLimits:
             length fits the KV cache (TensorRT-LLM's guaranteed-no-evict policy), so that none is
             ever preempted.
         prompt_samples: Sequences in a row that have one prompt, of which a static wave prefills those
-            that it holds once.
+            that it holds once, and mixed batching whole blocks once (a prefix cache; what its blocks save of
+            the cache's room is not counted).
         state_blocks: Blocks that a running sequence holds beside those of its tokens.
     """
 

@@ -15,7 +15,16 @@ from typing import NamedTuple
 from rlplan.estimate import Estimate, Source, total
 from rlplan.hardware import EngineSheet
 from rlplan.model import NO_PART, ModelArchitecture, layer_kinds
-from rlplan.operators import Attention, Batch, Collective, Operator, Operators, Scan
+from rlplan.operators import (
+    FP32_BYTES,
+    Attention,
+    Batch,
+    Collective,
+    Elementwise,
+    Operator,
+    Operators,
+    Scan,
+)
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from simulator.costs.pricing import Setting, in_wide_format, price
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
@@ -107,6 +116,7 @@ class EngineSteps:
         notes: set[Note] = set()
         stages, host = self.setting.pp, self.host_seconds(running)
         each = -(-running // stages)
+        launch = self.floor_seconds(each)
         fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
         fewer, more, share = nodes(each)
         base, slope = self._line(notes, fewer, low, high)
@@ -120,7 +130,7 @@ class EngineSteps:
             fixed * stages,
             (fixed + base) * stages,
             slope * stages,
-            max(self.launch_seconds, host) if overlap else self.launch_seconds,
+            max(launch, host) if overlap else launch,
             0.0 if overlap else host,
         )
         return stretch, frozenset(notes)
@@ -172,6 +182,12 @@ class EngineSteps:
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=tokens)
         setting = in_wide_format(self.setting)
         operators = head_operators(self.model, setting.shard, batch, "lm", sampling=True)
+        entry_bytes = self.engine.steps.sampling_bytes
+        if entry_bytes:
+            # Every rank samples from the logits of all.
+            num_bytes = tokens * self.model.vocab_size * entry_bytes
+            passes = round(entry_bytes / FP32_BYTES)
+            operators = (*operators, Elementwise("sampling", num_bytes, kernels=passes))
         return self._price(operators, setting)
 
     def decode_attention(self, running: int, cached: int) -> Estimate:
@@ -204,14 +220,19 @@ class EngineSteps:
         """Return what attention takes in all layers of a stage, told what it does in one of each kind."""
         return total(cost(kind) * count for kind, count in self.attending_layers if count)
 
+    def floor_seconds(self, tokens: float) -> float:
+        """Return what a step of so many tokens lasts at least: its launches, where no graph holds them."""
+        captured = self.engine.steps.captured_tokens
+        if self.engine.launches_hidden and (not captured or tokens <= captured):
+            return 0.0
+        return self.launch_seconds
+
     @cached_property
     def launch_seconds(self) -> float:
         """Return what the host takes to launch all layers' kernels, where that does not hide.
 
         The device works meanwhile, so a step takes the longer of both.
         """
-        if self.engine.launches_hidden:
-            return 0.0
         skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
         kinds = layer_kinds(self.model)
         counts = kinds.counts(0, self.model.num_layers)
@@ -252,14 +273,17 @@ class EngineSteps:
         return price(setting, (operator,), part="embedding").total
 
     def _exchange(self, operator: Collective) -> Estimate:
-        """Price a collective; the engine's own all-reduce replaces its fixed time inside a node."""
+        """Price a collective; the engine's own kernel replaces its fixed time inside a node."""
         whole = price(self.setting, (operator,)).total
         own = self.engine.steps.all_reduce_seconds
         site, shard = self.setting.site, self.setting.shard
-        inside = site.ranks_per_node(shard.tp, 1) == shard.tp
-        if not own or operator.kind != "all_reduce" or operator.group != "tp" or not inside:
+        reduces = operator.kind == "all_reduce" and operator.group == "tp"
+        ranks = shard.tp if reduces else max(shard.tp, shard.ep)
+        inside = site.ranks_per_node(ranks, 1) == ranks
+        if not own or not (reduces or operator.group == "ep") or not inside:
             return whole
-        least = self.setting.collective("all_reduce", NEXT_TO_NO_BYTES, shard.tp, 1)
+        ranks = shard.tp if reduces else shard.ep
+        least = self.setting.collective(operator.kind, NEXT_TO_NO_BYTES, ranks, 1)
         moving = max(0.0, whole.seconds - least.seconds)
         return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
 

@@ -186,19 +186,22 @@ def mixed(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, PLR09
         while waiting and not preempted and len(running) < replica.max_running and budget > 0:
             head = waiting[0]
             total = head.prompt + head.done
-            if total > budget and not replica.chunked_prefill and not whole:
+            first = head.number % replica.prompt_samples == 0
+            before = 0 if first else (head.prompt - 1) // size * size
+            if total - before > budget and not replica.chunked_prefill and not whole:
                 break
-            tokens = total if not replica.chunked_prefill else min(total, budget)
+            tokens = total - before
+            tokens = tokens if not replica.chunked_prefill else min(tokens, budget)
             head.cached = total
             if sum(map(held, running)) + held(head) > capacity:
                 head.cached = 0
                 break
-            head.cached = tokens
+            head.cached = before + tokens
             running.append(waiting.pop(0))
-            chunks.append((head, 0, tokens))
+            chunks.append((head, before, tokens))
             budget -= tokens
             whole = False
-            if tokens < total:
+            if head.cached < total:
                 break
         mean = sum(one.cached - 1 for one in decoding) / len(decoding) if decoding else 0.0
         if chunks:

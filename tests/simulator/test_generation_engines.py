@@ -21,11 +21,12 @@ def site(gpus=8):
     return Site(A100, gpus, 8, 25e9)
 
 
-def replica(name, *, running=16, blocks=100_000, tp=1, pp=1, gpus=8, **changes):
+def replica(name, *, running=16, blocks=100_000, tp=1, pp=1, gpus=8, samples=1, **changes):
     """Return a replica of Llama 2 7B on A100, and the engine's sheet."""
     sheet = replace(load_engine(name), **changes)
     steps = steps_in(replica_setting(LLAMA, sheet, A100, site=site(gpus), tp=tp, pp=pp))
-    return replica_of(clock_of(steps), limits_of(sheet, running, blocks))
+    limits = limits_of(sheet, running, blocks, samples_per_prompt=samples)
+    return replica_of(clock_of(steps), limits)
 
 
 def seconds(name, sequences=16, **settings):
@@ -43,8 +44,11 @@ def test_every_engine_generates_twice_the_batch_in_about_twice_the_time(name):
 def test_every_engine_s_jumps_equal_its_steps_token_by_token(name, seed):
     generator = np.random.default_rng(seed)
     tp, running = int(generator.choice([1, 4])), int(generator.integers(2, 12))
-    one = replica(name, running=running, blocks=int(generator.integers(20, 2000)), tp=tp)
+    samples = int(generator.choice([1, 4])) if load_engine(name).batching == "mixed" else 1
+    blocks = int(generator.integers(20, 2000))
+    one = replica(name, running=running, blocks=blocks, tp=tp, samples=samples)
     prompts, responses = generator.integers(1, 700, size=(2, 16)).tolist()
+    prompts = np.repeat(prompts[: 16 // samples], samples).tolist()
     play = {
         "continuous": reference.continuous,
         "mixed": reference.mixed,

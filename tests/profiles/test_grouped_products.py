@@ -1,0 +1,100 @@
+"""Products of many experts in one kernel: laws, and measurements of shapes that no fit has seen."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.analytic.roofline import Roofline
+from profiles.catalog import load_device, load_model
+from rlplan.operators import Batch, Elementwise, Gemm, Shard
+from rlplan.parts import experts
+
+DEVICES = ("a100-80gb-sxm", "h100-80gb-sxm", "h200", "b200", "gb200")
+
+# Of the tables of aiconfigurator 0.12 (NVIDIA, Apache-2.0), vLLM 0.14 and 0.19, popularity power_law_1.01: ms of
+# the experts of a layer of Qwen3-235B-A22B by tokens, which benchmarks/fit_aiconfigurator.py holds out.
+LAYERS = {
+    "a100-80gb-sxm": {8: 1.047, 64: 2.474, 128: 2.878},
+    "h100-80gb-sxm": {8: 0.642, 64: 1.467, 128: 1.658, 256: 2.285},
+    "h200": {8: 0.460, 64: 1.046, 128: 1.164},
+    "b200": {8: 0.306, 64: 0.674, 128: 0.748, 256: 0.771},
+    "gb200": {8: 0.287, 64: 0.635, 128: 0.712, 256: 0.753},
+}
+
+
+def layer_seconds(line, tokens):
+    """Return what a layer's experts take, without the router."""
+    batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
+    _, *rest = experts.operators(load_model("qwen3-235b-a22b"), Shard(), batch, tokens)
+    seconds = 0.0
+    for each in rest:
+        if isinstance(each, Gemm):
+            seconds += line.grouped_gemm(each.m, each.k, each.n, each.count, "bf16").seconds
+        else:
+            assert isinstance(each, Elementwise)
+            seconds += line.memory_bound(each.num_bytes, kernels=each.kernels).seconds
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("device", "tokens", "milliseconds"),
+    [(device, *row) for device, rows in LAYERS.items() for row in rows.items()],
+)
+def test_experts_of_a_layer_take_what_was_measured(device, tokens, milliseconds):
+    seconds = layer_seconds(Roofline(load_device(device)), tokens)
+    assert seconds == pytest.approx(milliseconds / 1000, rel=0.25)
+
+
+@given(
+    device=st.sampled_from(DEVICES),
+    m=st.integers(1, 4096),
+    k=st.integers(64, 8192),
+    n=st.integers(64, 8192),
+    count=st.integers(1, 256),
+)
+def test_more_products_or_tokens_take_no_less_and_never_less_than_the_device_s_rates(
+    device, m, k, n, count
+):
+    sheet = load_device(device)
+    line = Roofline(sheet)
+    seconds = line.grouped_gemm(m, k, n, count, "bf16").seconds
+    assert line.grouped_gemm(m, k, n, count + 1, "bf16").seconds >= seconds
+    assert line.grouped_gemm(2 * m, k, n, count, "bf16").seconds >= seconds
+    assert seconds > 2 * m * k * n * count / sheet.peak_flops_per_second["bf16"] * 0.95
+    # A table of A100 has its memory 4 % faster than the datasheet.
+    assert seconds > 2 * count * k * n / sheet.memory_bytes_per_second * 0.85
+
+
+def test_products_one_after_another_are_slower_than_in_one_kernel():
+    line = Roofline(load_device("h100-80gb-sxm"))
+    single = line.gemm(8, 2048, 1536, "bf16").seconds
+    assert line.grouped_gemm(8, 2048, 1536, 128, "bf16").seconds < 0.5 * 128 * single
+    without = Roofline(line.sheet, kernels=replace(line.kernels, grouped=None))
+    assert without.grouped_gemm(8, 2048, 1536, 128, "bf16") is None
+
+
+def test_blackwell_multiplies_as_was_measured():
+    # The same tables, B200 and vLLM 0.19: m by 4096 by 4096.
+    line = Roofline(load_device("b200"))
+    for m, milliseconds in ((64, 0.0089), (4096, 0.0916), (8192, 0.157)):
+        assert line.gemm(m, 4096, 4096, "bf16").seconds == pytest.approx(
+            milliseconds / 1000, rel=0.15
+        )
+
+
+@given(st.integers(2, 512), st.integers(1, 8), st.integers(1, 4096))
+def test_no_more_experts_are_reached_than_there_are_choices(count, top_k, tokens):
+    found = experts.reached(count, min(top_k, count), tokens)
+    assert 0 < found <= count
+    assert found <= tokens * min(top_k, count) + 1e-9
+    assert experts.reached(count, min(top_k, count), tokens + 1) >= found
+
+
+def test_the_busiest_rank_has_more_the_fewer_experts_each_holds():
+    loads = [experts.busiest_rank(128, ranks) for ranks in (1, 2, 8, 32, 128)]
+    assert loads[0] == 1
+    assert loads == sorted(loads)
+    # The same tables, H100: 8 ranks of 16 experts take 1.27 to 1.35 times as long as with equal loads.
+    assert experts.busiest_rank(128, 8) == pytest.approx(1.3, rel=0.05)

@@ -1,0 +1,88 @@
+"""Sheets of today's engines: what differs from version to version costs what it should."""
+
+from dataclasses import replace
+
+import pytest
+
+from profiles.catalog import load_engine, load_model
+from profiles.sheets import ENGINES
+from simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
+from simulator.generation.playing import generate
+from tests.simulator.placing import replica_setting
+
+H100 = "h100-80gb-sxm"
+TODAY = [
+    name for name in ENGINES if name.startswith(("vllm-0.6", "vllm-0.8", "vllm-0.1", "sglang"))
+]
+
+
+def clock(engine, model="llama-3.1-8b", tp=1):
+    """Return the clock of one replica on H100."""
+    sheet = load_engine(engine) if isinstance(engine, str) else engine
+    return clock_of(steps_in(replica_setting(load_model(model), sheet, H100, tp=tp)))
+
+
+def test_a_variant_has_what_its_base_has_but_for_what_it_says():
+    base, variant = load_engine("vllm-0.15"), load_engine("vllm-0.11")
+    assert replace(base.steps, host_overlap=False) == variant.steps
+    assert base.kv_block_tokens == load_engine("vllm").kv_block_tokens
+    assert load_engine("sglang-0.5").kv_block_tokens == 1
+
+
+@pytest.mark.parametrize("version", ["0.6", "0.8", "0.11", "0.15"])
+def test_eager_steps_are_slower_and_the_more_so_the_fewer_sequences(version):
+    graphs, eager = clock(f"vllm-{version}"), clock(f"vllm-{version}-eager")
+    few = eager.decode(8, 300) / graphs.decode(8, 300)
+    many = eager.decode(256, 2000) / graphs.decode(256, 2000)
+    assert few > many > 0.98
+    assert few > 1.15
+
+
+def test_steps_of_more_tokens_than_graphs_hold_are_launched():
+    sheet = load_engine("vllm-0.11")
+    short = replace(sheet, steps=replace(sheet.steps, captured_tokens=64))
+    assert clock(short).decode(64, 100) == clock(sheet).decode(64, 100)
+    # A model of many short layers, so that launching takes longer than computing.
+    small = "qwen3-0.6b"
+    assert clock(short, small).decode(65, 100) > clock(sheet, small).decode(65, 100)
+
+
+def test_each_version_of_vllm_is_no_slower_than_the_one_before():
+    for running in (16, 256):
+        times = [
+            clock(f"vllm-{name}").decode(running, 1000) for name in ("0.6", "0.8", "0.11", "0.15")
+        ]
+        assert times == sorted(times, reverse=True)
+
+
+def test_a_llama_of_8b_decodes_as_was_measured():
+    # vLLM pull request 10058 (November 2024), one H100, 8 prompts of 32 tokens and 128 each: V0 with graphs
+    # 0.99 s and without 1.10 s, V1 with piecewise graphs 1.04 s and without 1.26 s.
+    for engine, seconds in (
+        ("vllm-0.6", 0.99),
+        ("vllm-0.8", 1.04),
+        ("vllm-0.8-eager", 1.26),
+    ):
+        assert 128 * clock(engine).decode(8, 96) == pytest.approx(seconds, rel=0.12)
+
+
+def test_a_prompt_of_many_samples_is_computed_once():
+    sheet = load_engine("vllm-0.11")
+    prompts, responses = [2000] * 64, [64] * 64
+    times = []
+    for samples in (1, 8):
+        limits = limits_of(sheet, 64, 100_000, samples_per_prompt=samples)
+        times.append(generate(replica_of(clock(sheet), limits), prompts, responses).seconds)
+    alone, shared = times
+    assert shared < 0.7 * alone
+
+
+@pytest.mark.parametrize("name", TODAY)
+def test_a_larger_vocabulary_takes_longer_to_sample_from(name):
+    model = load_model("llama-3.1-8b")
+    steps = [
+        steps_in(replica_setting(replace(model, vocab_size=size), load_engine(name), H100, tp=1))
+        for size in (32_000, 128_000)
+    ]
+    small, large = (each.head(256).seconds for each in steps)
+    assert large > 2 * small
