@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
 
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode, load_yaml, read_yaml
@@ -165,7 +165,7 @@ def _engine_data(name: str) -> dict[str, Any]:
     """Return what an engine's sheet holds: what it says, over all that the sheet has that it is a variant of."""
     data = load_yaml(_path("engines") / f"{name}.yaml")
     if not isinstance(data, dict) or VARIANT_KEY not in data:
-        return data  # type: ignore[no-any-return] -- `decode` refuses what is no mapping
+        return cast(dict[str, Any], data)  # `decode` refuses what is no mapping
     base = _engine_data(_known_name("engines", str(data.pop(VARIANT_KEY))))
     merged = {
         key: {**base[key], **value} if isinstance(value, dict) and key in base else value

@@ -64,6 +64,9 @@ def least_seconds(
     base, slope = _head_lines(steps, load.sequences // stages + 1)[:, :, None]
     head = base * num_steps + slope * heads
     device = (np.maximum(dense.max(axis=0), bent) + head.max(axis=0)) * stages
+    # Prompts give sequences their first tokens; every step of the others is launched.
+    decoding = max(load.decoded_tokens / running, load.steps - 1)
+    device = np.maximum(device, steps.floor_seconds(1) * decoding)
     first = steps.host_seconds(0)
     each = steps.host_seconds(1) - first
     host = first * num_steps + each * (load.sequences + load.decoded_tokens)

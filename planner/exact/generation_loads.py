@@ -73,6 +73,8 @@ class Load:
     """Hold what the sequences of one replica ask for, all together.
 
     Attributes:
+        prompt_tokens: That are computed once at least.
+        shortest_prompt_tokens: The same of a sequence.
         steps: Steps that the longest response takes.
         decoded_tokens: Tokens that decode steps give.
         cached_tokens: Cached tokens that these read, summed over steps.
@@ -90,16 +92,25 @@ class Load:
     cached_tokens: float
 
 
-def load_of(prompts: tuple[int, ...], responses: tuple[int, ...]) -> Load:
-    """Return the load of a replica's sequences."""
+def load_of(
+    prompts: tuple[int, ...], responses: tuple[int, ...], samples: int = 1, block_tokens: int = 1
+) -> Load:
+    """Return the load of a replica's sequences.
+
+    Args:
+        samples: Sequences in a row that have one prompt, of which all but the first find whole blocks of it in
+            the cache.
+    """
     prompt, response = np.array(prompts), np.array(responses)
+    known = np.arange(len(prompt)) % samples > 0
+    computed = np.where(known, (prompt - 1) % block_tokens + 1, prompt)
     decoded = response - 1
     # A sequence's k-th decode step reads its prompt and k - 1 tokens more.
     cached = decoded * prompt + decoded * (decoded - 1) / 2
     return Load(
         sequences=len(prompts),
-        prompt_tokens=int(prompt.sum()),
-        shortest_prompt_tokens=int(prompt.min()),
+        prompt_tokens=int(computed.sum()),
+        shortest_prompt_tokens=int(computed.min()),
         longest_prompt_tokens=int(prompt.max()),
         longest_tokens=int((prompt + response).max()),
         steps=int(response.max()),

@@ -336,7 +336,9 @@ class GenerationTable:
             statistics = statistics_of(self.job.workload)
             together = self.job.workload.samples_per_prompt
             shares = longest_shares(statistics, replicas, together, wave)
-            self._loads[replicas, wave] = [load_of(*share) for share in shares]
+            samples = together if self.engine.shares_prompts else 1
+            block = self.engine.kv_block_tokens
+            self._loads[replicas, wave] = [load_of(*share, samples, block) for share in shares]
         return self._loads[replicas, wave]
 
     @property

@@ -22,12 +22,12 @@ PARTIAL_SUM_BYTES: Final = 8
 
 
 class GroupedShape(NamedTuple):
-    """Describe `count` products of (m x k) by (k x n) of their own; m may be a mean."""
+    """Describe so many products of (m x k) by (k x n) of their own; m may be a mean."""
 
     m: float
     k: int
     n: int
-    count: int
+    products: int
 
 
 class GemmTime:
@@ -82,7 +82,7 @@ class GemmTime:
     def grouped_seconds(
         self, shape: GroupedShape, grouped: GroupedKernels, *, value_bytes: int, peak: float
     ) -> float:
-        """Return the seconds of `count` products m x k times k x n that one kernel computes.
+        """Return the seconds of products m x k times k x n that one kernel computes.
 
         The tiles of all products share the waves, and every product's weights pass through memory. Rows are
         dealt out unevenly, so that the last tile of a product is half full on average.
@@ -90,13 +90,13 @@ class GemmTime:
         Args:
             peak: The device's rate in flops per second at this precision.
         """
-        kernels, (m, k, n, count) = self._kernels, shape
-        moved = count * (m * k + k * n + m * n) * value_bytes
+        kernels, (m, k, n, products) = self._kernels, shape
+        moved = products * (m * k + k * n + m * n) * value_bytes
         memory = moved / (self._memory_rate * grouped.memory_rate)
         depth = -(-k // kernels.depth_step) * kernels.depth_step
         best = math.inf
         for rows, columns, share in self._tiles:
-            tiles = count * max(1.0, m / rows + 0.5) * -(-n // columns)
+            tiles = products * max(1.0, m / rows + 0.5) * -(-n // columns)
             area = rows * columns
             seconds_per_depth = 2 * area * self._units / (peak * share * grouped.rate)
             epilogue = kernels.epilogue_seconds * area / EPILOGUE_VALUES

@@ -133,8 +133,11 @@ class _Growing(RunningSet):
         self.closed = True
 
     def _cached_tokens(self, sequence: int) -> int:
-        """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token."""
-        if sequence % self.replica.prompt_samples == 0:
+        """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token.
+
+        What was preempted is computed again: the cache was full.
+        """
+        if sequence % self.replica.prompt_samples == 0 or self.done_tokens[sequence]:
             return 0
         return (self.prompts[sequence] - 1) // self.block * self.block
 

@@ -186,7 +186,7 @@ def mixed(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, PLR09
         while waiting and not preempted and len(running) < replica.max_running and budget > 0:
             head = waiting[0]
             total = head.prompt + head.done
-            first = head.number % replica.prompt_samples == 0
+            first = head.number % replica.prompt_samples == 0 or head.done > 0
             before = 0 if first else (head.prompt - 1) // size * size
             if total - before > budget and not replica.chunked_prefill and not whole:
                 break
