@@ -22,6 +22,8 @@ from profiles.jobs.logged_lengths import clip_ratio_of, log_mean_of, log_std_of_
 
 TABLE = Path(__file__).with_name("published_lengths.csv")
 NORMAL = NormalDist()
+# As wide only where some responses never end: their share is no matter of the spread of the others.
+NEVER_ENDING = 1.4
 
 Record = Mapping[str, str]
 
@@ -66,6 +68,9 @@ def main() -> None:
         errors.append(abs(math.log(spreads[index] / others)))
         found = f"{spreads[index]:.2f}, of the others {others:.2f}: {held_out(record, others)}"
         sys.stdout.write(f"{record['run']:36} {found}\n")
+    ending = [math.log(each / median(spreads)) for each in spreads if each < NEVER_ENDING]
+    apart = math.sqrt(fmean(each**2 for each in ending))
+    sys.stdout.write(f"between_runs {apart:.2f}, of {len(ending)} runs\n")
     sys.stdout.write(
         f"response_log_std {median(spreads):.2f}; held out: a factor of {math.exp(median(errors)):.2f} "
         f"(median), {math.exp(fmean(errors)):.2f} (mean)\n"

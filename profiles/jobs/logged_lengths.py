@@ -41,10 +41,12 @@ class LengthSpreads:
     Attributes:
         prompt_log_std: Of the prompts of a data set.
         response_log_std: Of the responses of a step, before they are cut (`benchmarks/fit_lengths.py`).
+        between_runs: How far that of a run is from it: standard deviation of its own logarithm.
     """
 
     prompt_log_std: Constant
     response_log_std: Constant
+    between_runs: Constant
 
 
 @cache
@@ -72,6 +74,32 @@ def with_logged_lengths(work: Workload, place: JobPlace) -> Workload:
             )
     responses = _resolved("response_tokens", work.response_tokens, room, work, place)
     return replace(work, prompt_tokens=prompts, response_tokens=responses)
+
+
+def other_spreads(lengths: Lengths) -> tuple[Lognormal, ...]:
+    """Return lengths of the same mean that are spread less and more widely, by as much as runs differ.
+
+    None where the spread is not assumed.
+    """
+    if not isinstance(lengths, Lognormal) or lengths.assumed is None:
+        return ()
+    apart = load_length_spreads().between_runs.value
+    return _times_as_wide(lengths, math.exp(-apart)), _times_as_wide(lengths, math.exp(apart))
+
+
+def _times_as_wide(lengths: Lognormal, factor: float) -> Lognormal:
+    usual = math.sqrt(math.log1p((lengths.std / lengths.mean) ** 2))
+    cut_mean = mean_length(replace(lengths, at_max=None))
+    return _lognormal(cut_mean, usual * factor, lengths.max, lengths.at_max, lengths.assumed)
+
+
+def _lognormal(
+    cut_mean: float, log_std: float, most: int, at_max: float | None, assumed: str | None
+) -> Lognormal:
+    """Return lengths that have this mean once they are cut, beside those that never end."""
+    before = math.exp(log_mean_of(cut_mean, log_std, most) + log_std**2 / 2)
+    std = before * math.sqrt(math.expm1(log_std**2))
+    return Lognormal(mean=before, std=std, max=most, at_max=at_max, assumed=assumed)
 
 
 def _resolved(
@@ -130,14 +158,7 @@ def _of_log(
         source = f"log standard deviation {known.value:g} of published runs"
         assumed = ", ".join(filter(None, (source, assumed)))
     others = (mean - at_max * most) / (1 - at_max)
-    before = log_mean_of(others, log_std, most) + log_std**2 / 2
-    return Lognormal(
-        mean=math.exp(before),
-        std=math.exp(before) * math.sqrt(math.expm1(log_std**2)),
-        max=most,
-        at_max=at_max or None,
-        assumed=assumed or None,
-    )
+    return _lognormal(others, log_std, most, at_max or None, assumed or None)
 
 
 def _mean(logged: Logged, at: str, place: JobPlace) -> tuple[float, str]:

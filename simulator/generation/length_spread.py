@@ -9,6 +9,7 @@ its time on average; only ratios between batches are used, so what they leave ou
 
 import heapq
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,7 +81,8 @@ def length_spread(
 ) -> float:
     """Return by what share of its time a generation differs between batches, one sigma.
 
-    Differences are from the batch that is forecast, so what is unusual in it counts too.
+    Differences are from the batch that is forecast, so what is unusual in it counts too. Where the spread
+    of the lengths is assumed, batches of the spreads of other runs differ beside that.
 
     Args:
         slots: Most sequences that a replica decodes at a time.
@@ -95,15 +97,21 @@ def length_spread(
     amounts = [_amounts(share, batching, width) for share in played]
     prices = _prices(clock, batching, width, amounts[0], len(played[0][0]))
     here = max(map(prices.seconds, amounts))
-    ratios = [
-        max(
-            prices.seconds(_amounts(share, batching, width))
-            for share in other_shares(statistics, replicas, block, wave, number)
-        )
-        / here
-        for number in range(OTHER_BATCHES)
-    ]
-    return math.sqrt(sum((ratio - 1) ** 2 for ratio in ratios) / len(ratios))
+
+    def differ(batches: Iterable[tuple[Share, ...]]) -> float:
+        """Return the mean square of the batches' differences, as shares of the time."""
+        seconds = [
+            max(prices.seconds(_amounts(share, batching, width)) for share in shares)
+            for shares in batches
+        ]
+        return sum((each / here - 1) ** 2 for each in seconds) / max(1, len(seconds))
+
+    numbers = range(OTHER_BATCHES)
+    luck = differ(other_shares(statistics, replicas, block, wave, number) for number in numbers)
+    assumed = differ(
+        longest_shares(other, replicas, block, wave) for other in statistics.other_spreads
+    )
+    return math.sqrt(luck + assumed)
 
 
 def _width(slots: int, cache_tokens: int, share: Share) -> int:

@@ -6,7 +6,8 @@ parallel rank that draws more than its share while all others wait.
 
 import math
 from collections import OrderedDict
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Literal
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from profiles.jobs.logged_lengths import other_spreads
 from rlplan.job import Workload
 from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest
 from rlplan.operators import Batch
@@ -89,6 +91,14 @@ class LengthStatistics:
             "responses": responses,
         }
         self._longest: dict[tuple[str, int], tuple[float, float]] = {}
+
+    @cached_property
+    def other_spreads(self) -> tuple["LengthStatistics", ...]:
+        """Return the same with responses spread as in other published runs; none if it is not assumed."""
+        others = other_spreads(self.workload.response_tokens)
+        return tuple(
+            LengthStatistics(replace(self.workload, response_tokens=other)) for other in others
+        )
 
     def ordered(self, what: str) -> Floats:
         """Return lengths in tokens that stand for the distribution, in order. Shape (lengths,).

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from profiles.catalog import load_engine, load_model
+from profiles.jobs.logged_lengths import with_logged_lengths
+from profiles.jobs.place import JobPlace
 from rlplan.job import Workload
-from rlplan.lengths import Empirical, Lognormal, Uniform
+from rlplan.lengths import Empirical, Logged, Lognormal, Uniform
 from rlplan.plan import TaskPlan
 from simulator.generation.generating import (
     clock_of,
@@ -123,3 +125,26 @@ def test_a_generation_s_spread_joins_costs_and_lengths(replicas):
     fixed = replace(job, workload=replace(job.workload, response_tokens=512))
     same = generating(layout, site_of(fixed, replicas), fixed, facts_of(fixed))
     assert with_length_spread(task_cost(same), same) == task_cost(same)
+
+
+def test_a_spread_that_is_assumed_widens_the_interval_and_leaves_the_mean():
+    work = with_logged_lengths(
+        Workload(
+            prompts=64,
+            samples_per_prompt=8,
+            prompt_tokens=128,
+            response_tokens=Logged(mean=900, max=8192),
+        ),
+        JobPlace(file="job.yaml"),
+    )
+    known = LengthStatistics(work)
+    narrow, wide = known.other_spreads
+    for other in (narrow, wide):
+        assert other.response_tokens == pytest.approx(known.response_tokens, rel=1e-3)
+    assert narrow.response_std_tokens < known.response_std_tokens < wide.response_std_tokens
+    given = replace(work, response_tokens=replace(work.response_tokens, assumed=None))
+    assert LengthStatistics(given).other_spreads == ()
+    clock = clock_of(steps_in(replica_setting(load_model("llama-2-7b"), load_engine("vllm"), A100)))
+    luck = length_spread(clock, "mixed", 256, 400_000, LengthStatistics(given), 4)
+    assumed = length_spread(clock, "mixed", 256, 400_000, known, 4)
+    assert luck < 0.2 < assumed < 0.6
