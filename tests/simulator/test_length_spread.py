@@ -142,6 +142,7 @@ def test_a_spread_that_is_assumed_widens_the_interval_and_leaves_the_mean():
     for other in (narrow, wide):
         assert other.response_tokens == pytest.approx(known.response_tokens, rel=1e-3)
     assert narrow.response_std_tokens < known.response_std_tokens < wide.response_std_tokens
+    assert isinstance(work.response_tokens, Lognormal)
     given = replace(work, response_tokens=replace(work.response_tokens, assumed=None))
     assert LengthStatistics(given).other_spreads == ()
     clock = clock_of(steps_in(replica_setting(load_model("llama-2-7b"), load_engine("vllm"), A100)))
