@@ -52,8 +52,8 @@ class Observation:
 def observations_of(row: Row) -> tuple[Observation, ...]:
     """Return what a row of an accuracy table tells of its site: its stages, and the rest of the step.
 
-    Stages that overlap say nothing of the step beyond themselves; where none was published, the step
-    stands for all of them in the proportion of their forecasts.
+    Where stages overlap, a step is made of what each occupies on the critical path. Where that is not told,
+    it stands for all of them in the proportion of their forecasts, if none was published.
     """
     spreads = load_spreads()
     whole = row.forecast.seconds if row.forecast is not None else 0.0
@@ -114,6 +114,8 @@ def _step_of(row: Row, spreads: Spreads) -> Observation | None:
     if not row.measured_seconds or row.forecast is None:
         return None
     forecast_seconds = row.forecast.seconds
+    if row.path_seconds:
+        return _overlapping_step_of(row, forecast_seconds, spreads)
     known = [
         Part(stage.measured_seconds) for stage in row.stages.values() if stage.measured_seconds
     ]
@@ -140,3 +142,19 @@ def _step_of(row: Row, spreads: Spreads) -> Observation | None:
     share = open_seconds / (open_seconds + sum(part.seconds for part in known))
     spread = hypot(spreads.within_site.value * share, spreads.of_step.value if known else 0.0)
     return Observation(f"{row.label}, step", row.measured_seconds, (*known, *rest), spread)
+
+
+def _overlapping_step_of(row: Row, forecast_seconds: float, spreads: Spreads) -> Observation:
+    parts = [
+        Part(seconds, STEP_STAGES[name])
+        for name, seconds in row.path_seconds.items()
+        if seconds > 0
+    ]
+    beyond = forecast_seconds - row.given_seconds - sum(part.seconds for part in parts)
+    if beyond > 0:
+        parts.append(Part(beyond, host=True))
+    if row.given_seconds:
+        parts.append(Part(row.given_seconds))
+    assert row.measured_seconds is not None
+    spread = spreads.within_site.value
+    return Observation(f"{row.label}, step", row.measured_seconds, tuple(parts), spread)

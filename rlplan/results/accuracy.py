@@ -54,6 +54,8 @@ class Row:
         group: Framework and GPU, for rows that calibrate each other; empty for rows that do not.
         stages: Seconds by stage of the step (names of `rlplan.calibration.STEP_STAGES`), measured and
             forecast; of a stage that was forecast and not published the forecast only.
+        path_seconds: Of the forecast's step, by stage, what each occupies on the critical path, where stages
+            overlap; empty where they follow each other.
         given_seconds: Of the step, what its source tells and the forecast takes as it is, such as rewards.
         calibrated_errors: Signed errors after the forecast was calibrated on one other row of the
             group, for each of these rows.
@@ -77,6 +79,7 @@ class Row:
     unseen: bool = False
     group: str = ""
     stages: FrozenDict[str, StageSeconds] = FrozenDict()
+    path_seconds: FrozenDict[str, float] = FrozenDict()
     given_seconds: float = 0.0
     calibrated_errors: tuple[float, ...] = ()
     note: str = ""

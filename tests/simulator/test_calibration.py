@@ -1,6 +1,7 @@
 """Factors of a site: recovered up to the shrinkage, tied where rows cannot tell them apart, robust."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -137,6 +138,14 @@ def test_stages_that_overlap_are_not_taken_for_parts_of_the_step():
     alone = row({}, step=98.0, beyond=-30.0)
     (step,) = observations_of(alone)
     assert sum(part.seconds for part in step.parts) == pytest.approx(49.0)
+
+
+def test_a_step_whose_stages_overlap_is_made_of_its_critical_path():
+    path = FrozenDict({"generation": 60.0, "log_probs": 0.0, "training": 0.0, "weight_sync": 5.0})
+    hidden = replace(row({}, step=125.0, beyond=65.0 - 79.0), path_seconds=path)
+    (step,) = observations_of(hidden)
+    assert {part.kind: part.seconds for part in step.parts} == {"generation": 60, "transition": 5}
+    assert factors(hidden).stages["generation"].value > 1.5
 
 
 def test_more_rows_are_drawn_to_1_less_and_known_better():

@@ -79,7 +79,15 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
         kind=kind,
         group=f"{record['framework'].lower()}, {device_sheet(record['gpu'])}",
         stages=_stages(record, plan, forecast),
+        path_seconds=_path(plan, forecast),
     )
+
+
+def _path(plan: Plan, forecast: Forecast) -> FrozenDict[str, float]:
+    """Return what each kind of work occupies on the critical path, where stages overlap."""
+    if plan.mode == "sync":
+        return FrozenDict()
+    return FrozenDict({PATH[name]: seconds for name, seconds in forecast.stage_seconds.items()})
 
 
 def _label(record: Record) -> str:
@@ -221,6 +229,13 @@ STAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "update_critic_s": ("update_critic", ("critic.update",)),
     "update_actor_s": ("update_actor", ("actor.update",)),
     "weight_sync_s": ("weight_sync", (TRANSITION,)),
+}
+# Stages of a forecast's critical path.
+PATH: Mapping[str, str] = {
+    "generation": "generation",
+    "preparation": "log_probs",
+    "training": "training",
+    TRANSITION: "weight_sync",
 }
 # What NeMo-RL times together.
 BOTH_LOG_PROBS = ("log_probs", ("actor.compute_log_prob", "reference.compute_log_prob"))
