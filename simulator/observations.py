@@ -7,6 +7,7 @@ from profiles.analytic.calibration import Spreads, load_spreads
 from rlplan.algorithms import load_algorithm
 from rlplan.calibration import LINKS, STEP_STAGES, Link, WorkKind
 from rlplan.dataflow import tasks_of
+from rlplan.files.frozen import FrozenDict
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
@@ -14,6 +15,13 @@ from simulator.costs.calibrated import KINDS
 from simulator.timeline.pool_memory import TRANSITION
 from simulator.validation import compare
 
+# What steps call the parts of a forecast's critical path.
+PATH = {
+    "generation": "generation",
+    "preparation": "log_probs",
+    "training": "training",
+    TRANSITION: "weight_sync",
+}
 # A sum of stages that is longer than the step by more than rounding: stages overlap.
 OVERLAP_FRACTION = 0.01
 
@@ -47,6 +55,11 @@ class Observation:
     measured_seconds: float
     parts: tuple[Part, ...]
     spread: float
+
+
+def path_seconds_of(forecast: Forecast) -> FrozenDict[str, float]:
+    """Return what stages occupy on the critical path of a forecast, by the names that steps give them."""
+    return FrozenDict({PATH[stage]: seconds for stage, seconds in forecast.stage_seconds.items()})
 
 
 def observations_of(row: Row) -> tuple[Observation, ...]:

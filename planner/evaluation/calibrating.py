@@ -22,7 +22,12 @@ from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_log import LoggedSteps
 from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_run
 from simulator.costs.passes import DRIVER
-from simulator.observations import Observation, observations_of, observations_of_run
+from simulator.observations import (
+    Observation,
+    observations_of,
+    observations_of_run,
+    path_seconds_of,
+)
 from simulator.simulate import simulate
 
 # By so much a link is slowed down to see which seconds are its own.
@@ -217,7 +222,10 @@ def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> 
         inner = [each for each, outer in held.items() if outer == name]
         tasks = [*own, *(task for each in inner for task in STAGE_TASKS[each])]
         predicted = sum(seconds.get(task, 0.0) for task in tasks)
-        if predicted and name not in held:
+        waited = (
+            plan.mode != "sync" and "actor.generate" in own
+        )  # how long the trainer waited for it
+        if predicted and name not in held and not waited:
             stages[name] = StageSeconds(
                 measured_seconds=log.stage_seconds.get(name),
                 forecast_seconds=predicted,
@@ -228,6 +236,7 @@ def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> 
         measured_seconds=log.step_seconds,
         forecast=Estimate(forecast.iteration_seconds),
         stages=FrozenDict(stages),
+        path_seconds=path_seconds_of(forecast) if plan.mode != "sync" else FrozenDict(),
     )
 
 

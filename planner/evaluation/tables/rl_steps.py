@@ -6,6 +6,7 @@ Steps of asynchronous modes are played as ones that run one step ahead.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
 from planner.evaluation.settings.framework_runs import (
@@ -26,6 +27,7 @@ from rlplan.plan import Mode, Plan
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from simulator.costs.passes import DRIVER, STATES_COPIED
+from simulator.observations import path_seconds_of
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION
 
@@ -72,22 +74,15 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
     if measured is None:
         yield skipped_row(label, "the step is not published", kind=kind)
         return
-    yield forecast_row(
+    row = forecast_row(
         label,
         measured,
         _step_of(forecast),
         kind=kind,
         group=f"{record['framework'].lower()}, {device_sheet(record['gpu'])}",
         stages=_stages(record, plan, forecast),
-        path_seconds=_path(plan, forecast),
     )
-
-
-def _path(plan: Plan, forecast: Forecast) -> FrozenDict[str, float]:
-    """Return what each kind of work occupies on the critical path, where stages overlap."""
-    if plan.mode == "sync":
-        return FrozenDict()
-    return FrozenDict({PATH[name]: seconds for name, seconds in forecast.stage_seconds.items()})
+    yield row if plan.mode == "sync" else replace(row, path_seconds=path_seconds_of(forecast))
 
 
 def _label(record: Record) -> str:
@@ -229,13 +224,6 @@ STAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "update_critic_s": ("update_critic", ("critic.update",)),
     "update_actor_s": ("update_actor", ("actor.update",)),
     "weight_sync_s": ("weight_sync", (TRANSITION,)),
-}
-# Stages of a forecast's critical path.
-PATH: Mapping[str, str] = {
-    "generation": "generation",
-    "preparation": "log_probs",
-    "training": "training",
-    TRANSITION: "weight_sync",
 }
 # What NeMo-RL times together.
 BOTH_LOG_PROBS = ("log_probs", ("actor.compute_log_prob", "reference.compute_log_prob"))
