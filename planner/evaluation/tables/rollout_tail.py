@@ -40,6 +40,8 @@ SETTINGS = (
 )  # fmt: skip
 STEP, SECONDS = "step", "step_time_s"
 FRAMEWORK, SYSTEM = "verl-megatron", "veRL"
+# The paper's repository is built for vLLM 0.8.4 (roll/third_party/vllm).
+ENGINE = "vllm-0.8"
 # Others by how their names begin.
 OTHERS = {
     "RLHFuse": "its rewards and reference run, and its training begins, while others still generate",
@@ -151,7 +153,8 @@ def run_plan(record: Record) -> Plan:
     """
     run = _run(record)
     job = job_of(run)
-    return plan_of(run, _with_rewards(job))
+    engines = replace(job.engines, generate=ENGINE)
+    return plan_of(run, replace(_with_rewards(job), engines=engines))
 
 
 def _run(record: Record) -> PublishedRun:

@@ -23,6 +23,7 @@ def test_systems_that_work_otherwise_are_left_out_by_name():
     rows = {row.kind: row for row in read_table(TABLE)}
     assert rows["veRL"].skipped is None
     assert not rows["veRL"].unseen
+    assert rows["veRL"].error_fraction == pytest.approx(0, abs=0.3)
     assert "training begins, while others still generate" in str(rows["RLHFuse"].skipped)
     assert "more responses than it keeps" in str(rows["RollPacker(Flexes)"].skipped)
 
