@@ -43,14 +43,13 @@ TERMS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
     ),
     (
         ("slime-nccl",),
-        {"gather_seconds": 1e-4, "gather_bytes_per_second": 1.5e11, "hop_seconds": 1e-5},
+        {"bucket_seconds": 1e-2, "gather_seconds": 5e-5, "gather_bytes_per_second": 1e11,
+         "hop_seconds": 1e-5},
     ),
     (
-        ("miles-p2p",),
-        {"fixed_seconds": 0.3, "gather_seconds": 1e-4, "gather_bytes_per_second": 6e10,
-         "load_bytes_per_second": 8e9},
+        ("miles-p2p",), {"bucket_seconds": 5e-3, "gather_bytes_per_second": 1e11, "load_seconds": 1e-4},
     ),
-    (("verl-nccl",), {"gather_bytes_per_second": 5e9, "gather_seconds": 1e-4}),
+    (("verl-nccl",), {"gather_bytes_per_second": 1e10, "gather_seconds": 1e-4}),
     (
         ("verl-delta",),
         {"fixed_seconds": 1.5, "gather_bytes_per_second": 2e9, "load_bytes_per_second": 1e9,
@@ -59,7 +58,7 @@ TERMS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
     (("slime-ipc",), {"bucket_seconds": 5e-3, "load_seconds": 2e-4}),
     (("skyrl-nccl",), {"gather_seconds": 1e-3}),
     (("vllm-rdt",), {"fixed_seconds": 1.0}),
-    (("nemo-rl-nccl-reshard",), {"metadata_seconds": 4e-5}),
+    (("nemo-rl-nccl-reshard",), {"metadata_seconds": 2e-5, "gather_bytes_per_second": 1e10}),
     (("verl-megatron-broadcast",), {"gather_seconds": 3e-4, "hop_seconds": 1e-4}),
     (("verl-kimi",), {"gather_seconds": 1e-4, "gather_bytes_per_second": 4e10}),
 )  # fmt: skip

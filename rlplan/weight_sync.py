@@ -31,6 +31,8 @@ class SyncMethod:
             over the network, of others, by one rank at a time or by all at once; or whether senders load
             them into a `replica` of the engine's rank in their hosts' memory, from which they are sent.
         gathers: Whether training brings full tensors together before they are sent.
+        broadcast_fraction: Share of the weights that one rank gathers and broadcasts all the same: what a
+            point-to-point method leaves to the usual way.
         pipelined: Whether the stages of successive buckets overlap.
         packed: Whether a bucket is one message; else each of its tensors is one.
         relays: Whether ranks on the sender's node pass on what it sends, over their own network cards.
@@ -55,6 +57,7 @@ class SyncMethod:
     transport: Transport
     staging: Staging = "none"
     gathers: bool = True
+    broadcast_fraction: NonNegative = 0.0
     pipelined: bool = False
     packed: bool = True
     relays: bool = False

@@ -137,7 +137,7 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
     experts = expert_parameters(model, 1, 1, 1)
     idle = experts * (1 - model.experts_per_token / model.num_experts) if experts else 0
     cut = train.layout.tp > 1 or train.layout.ep > 1
-    whole = num_parameters(model) * train.formats.weight_bytes
+    whole = num_parameters(model) * train.stored.weight_bytes
     if transition.moves_adapter:
         tensors = ADAPTER_TENSORS * model.num_layers
     elif is_narrow(generate.precision) and train.job.quantised_at == "sender":

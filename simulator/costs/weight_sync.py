@@ -12,6 +12,7 @@ from rlplan.estimate import Estimate, Source
 from rlplan.hardware import TransitionSheet
 from rlplan.weight_sync import SyncMethod
 
+BY_STAGE = ("stage heads", "every rank")
 METADATA, GATHER, STAGING = "metadata", "weight gather", "host staging"
 CARRYING, LOADING, CALLS = "weight transfer", "weight loading", "software"
 
@@ -74,7 +75,7 @@ def method_seconds(method: SyncMethod, case: SyncCase) -> dict[str, float]:
     """Return the seconds of each cause; stages that overlap count as far as they show."""
     buckets = _buckets(method, case)
     stages = {
-        GATHER: _gather_seconds(method, case),
+        GATHER: _gather_seconds(method, case, buckets),
         STAGING: _staging_seconds(method, case),
         CARRYING: _carrying_seconds(method, case, buckets),
         LOADING: _loading_seconds(method, case),
@@ -86,10 +87,11 @@ def method_seconds(method: SyncMethod, case: SyncCase) -> dict[str, float]:
             name: seconds if name == longest else seconds / buckets
             for name, seconds in stages.items()
         }
+    calls = 0.0 if method.sender in BY_STAGE else method.bucket_seconds * buckets
     return {
         METADATA: method.metadata_seconds * case.tensors,
         **stages,
-        CALLS: method.fixed_seconds + method.bucket_seconds * buckets,
+        CALLS: method.fixed_seconds + calls,
     }
 
 
@@ -111,13 +113,18 @@ def _per(amount: float, rate: float) -> float:
     return amount / rate if rate else 0.0
 
 
-def _gather_seconds(method: SyncMethod, case: SyncCase) -> float:
-    """Return the seconds in which training brings full tensors together, or finds what changed."""
+def _gather_seconds(method: SyncMethod, case: SyncCase, buckets: int) -> float:
+    """Return the seconds in which training brings full tensors together, or finds what changed.
+
+    Where stages send, each makes the calls for its own buckets.
+    """
     at_once = {"one rank": 1, "stage heads": case.stages, "receivers": 1}
     parts = at_once.get(method.sender, case.stages if method.gathers else case.senders)
     passes = case.cuts if method.gathers else 1
     whole = _per(passes * case.trained_bytes, method.gather_bytes_per_second)
-    return (method.gather_seconds * case.tensors + whole) / parts
+    calls = method.gather_seconds * case.tensors
+    calls += method.bucket_seconds * buckets if method.sender in BY_STAGE else 0.0
+    return calls / parts + whole * (method.broadcast_fraction or 1 / parts)
 
 
 def _staging_seconds(method: SyncMethod, case: SyncCase) -> float:
@@ -140,10 +147,13 @@ def _carrying_seconds(method: SyncMethod, case: SyncCase, buckets: int) -> float
     if method.transport == "files":
         return 2 * _per(sent, method.file_bytes_per_second)
     link = case.network_bytes_per_second if case.across else case.node_bytes_per_second
+    if method.staging == "replica":
+        link = case.network_bytes_per_second  # hosts send over the cards, on one node too
     if method.transport == "point to point":
-        received = sent * case.shard_fraction
+        received = sent * (1 - method.broadcast_fraction) * case.shard_fraction
         given = received * case.receivers / case.senders
-        return max(received, given) / (link * method.link_fraction)
+        rest = sent * method.broadcast_fraction
+        return (max(received, given) + rest) / (link * method.link_fraction)
     if case.across and method.relays:
         link = min(link * case.node_gpus, case.node_bytes_per_second)
     messages = buckets if method.packed else max(buckets, case.tensors)

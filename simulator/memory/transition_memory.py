@@ -17,6 +17,7 @@ from simulator.model.weights import largest_shard, layer_parameters
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.task import PlacedTask
 
+WEIGHT_BUCKETS = "weights under way"
 # Layers that the transition of fully sharded weights gathers at a time: the default of DeepSpeed's
 # `tp_gather_partition_size` (DeepSpeed 0.14, runtime/config.py, HybridEngineConfig).
 PIECE_LAYERS = 8
@@ -94,13 +95,23 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     return terms
 
 
+def bucket_terms(transition: PlacedTransition) -> Terms:
+    """Return what a framework's method takes of a GPU on either side of two pools, beside residents."""
+    method = transition.sheet.method
+    if method is None:  # no GPU
+        return {}
+    return {
+        WEIGHT_BUCKETS: _bucket_bytes(method, transition.train),
+        CONTEXT: transition.generate.device.context_bytes,
+    }
+
+
 def _bucket_bytes(method: SyncMethod, train: PlacedTask) -> int:
     """Return what a framework's method has on a GPU beside both shards: buckets, or a tensor at a time.
 
     A tensor is gathered whole before it goes into a bucket; the largest is the embedding.
     """
-    model, value_bytes = train.model, train.formats.weight_bytes
-    largest = model.embedding_parameters * value_bytes
+    largest = train.model.embedding_parameters * train.stored.weight_bytes
     return max(method.buckets_held * method.bucket_bytes, largest)
 
 

@@ -21,6 +21,7 @@ from simulator.memory.task_memory import (
     weights_term,
 )
 from simulator.memory.transition_memory import (
+    bucket_terms,
     extra_weight_bytes,
     generation_kv_bytes,
     transition_terms,
@@ -51,6 +52,7 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
     for task in generating:
         resident |= _copy_terms(placed, task)
         moments |= _generation_moments(placed, task, resident)
+    moments |= _buckets_between_pools(placed, pool)
     # Weights that come for a task take nothing more where another one leaves them there.
     name = max(moments, key=lambda moment: sum((resident | moments[moment]).values()), default="")
     terms = {term: size for term, size in (resident | moments.get(name, {})).items() if size}
@@ -115,6 +117,17 @@ def _generation_moments(
         terms[KEPT_FREE] = round(kept_fraction * generate.device.sheet.memory_bytes)
     moments[generate.task.name] = terms
     return moments
+
+
+def _buckets_between_pools(placed: PlacedPlan, pool: ResourcePool) -> dict[str, Terms]:
+    """Return what a framework's method takes of a pool that sends weights to another, or gets them."""
+    for generate in placed.tasks.values():
+        transition = placed.transition_to(generate) if generate.task.kind == "generate" else None
+        if transition is None or transition.same_pool:
+            continue
+        if pool.name in {transition.train.layout.pool, generate.layout.pool}:
+            return {TRANSITION: bucket_terms(transition)} if transition.streams else {}
+    return {}
 
 
 def _copy_terms(placed: PlacedPlan, generate: PlacedTask) -> Terms:

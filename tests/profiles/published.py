@@ -21,8 +21,11 @@ FAMILY_PARAMETERS = {
     "gemma-3-4b": 4_300_079_472,
     "gemma-4-26b-a4b": 25_805_933_872,
     "gemma-4-31b": 31_273_086_512,
+    "glm-4-9b": 9_400_279_040,
     "glm-4.5": 352_797_829_024,
     "glm-4.5-air": 106_852_251_264,
+    # With 46 x 64 biases of its routers, which the class keeps as buffers.
+    "glm-4.7-flash": 29_943_390_976 + 46 * 64,
     "gpt-oss-120b": 116_829_156_672,
     "gpt-oss-20b": 20_914_757_184,
     "kimi-k2": 1_026_408_232_448,

@@ -12,7 +12,12 @@ from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
 from rlplan.weight_sync import SyncMethod
 from simulator.costs.transition import sync_case, sync_seconds, transition_cost
 from simulator.costs.weight_sync import CARRYING, GATHER, LOADING, SyncCase, method_seconds
-from simulator.memory.transition_memory import extra_weight_bytes, transition_terms
+from simulator.memory.transition_memory import (
+    WEIGHT_BUCKETS,
+    bucket_terms,
+    extra_weight_bytes,
+    transition_terms,
+)
 from simulator.model.weights import num_tensors
 from simulator.placed.site import Site
 from tests.simulator.cost_jobs import A100, facts_of, job_of
@@ -129,3 +134,17 @@ def test_a_plan_that_names_a_method_pays_for_its_stages_even_where_layouts_are_e
     causes = dict(found.parts)
     assert {GATHER, LOADING} <= set(causes)
     assert sync_case(transition("verl-naive", BEFORE, same, NODE, JOB, FACTS)).tensors == 291
+
+
+def test_pools_apart_have_buckets_on_both_sides_and_not_a_second_model():
+    apart = bucket_terms(transition("verl-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE))
+    # Two buckets of 2,048 MiB.
+    assert apart[WEIGHT_BUCKETS] == 2 * 2048 * 2**20
+
+
+def test_an_all_gather_of_whole_copies_holds_a_piece_beside_both_shards():
+    gathered = transition("all-gather", replace(BEFORE, tp=4, pp=2), AFTER, NODE, JOB, FACTS)
+    (weights, _) = transition_terms(gathered).values()
+    layers, model = 8 * 202_383_360, 6_738_415_616
+    piece = 2 * (layers + 32_000 * 4096)
+    assert weights <= extra_weight_bytes(gathered) + piece < 2 * model

@@ -6,7 +6,7 @@ without the layout on either side, or without GPUs, is left out by name.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -14,12 +14,13 @@ from typing import Literal
 from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
 from profiles.facts import Facts, load_facts
 from profiles.jobs.resolve import resolve_job
-from profiles.sheets import canonical_name, model_names
+from profiles.sheets import canonical_name, load_device, load_model, model_names
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError, UnknownNameError
 from rlplan.estimate import Estimate, total
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.model import LatentAttention, LayerRun, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.transfers import TransitionName
@@ -35,9 +36,15 @@ COLUMNS = (
     "rollout_layout", "method", "time_s", "time_s_min", "time_s_max", "component", "note", "source",
 )  # fmt: skip
 METADATA_ONLY, COMPONENTS = "gather_metas", ("gather_metas", "update", "")
-# Constants are fitted on rows of these models, of each source the smallest and the largest; rows of all
-# others are held back.
-FITTED_MODELS = ("moonlight", "qwen3-235b", "kimi-k2", "qwen2.5-7b", "qwen2.5-32b")
+# Constants are fitted on every other model of a system by size, from the smallest on, and of miles, whose two
+# methods have one row a model, on all but every third; rows of the others are held back.
+FITTED_MODELS = {
+    "checkpoint-engine": ("glm-4.5-air", "deepseek-v3"),
+    "miles": ("glm-z1-9b", "moonlight", "qwen3-30b", "glm-4.5-air", "glm-5", "kimi-k2"),
+    "verl": ("qwen2.5-7b", "qwen2.5-32b", "qwen3-235b"),
+    "skyrl": ("qwen3-235b",),
+    "vllm": ("qwen3-235b",),
+}
 # Of these software's rows none would be left to fit on: constants are fitted to all of them.
 ALONE = frozenset({"slime-ipc", "verl-kimi", "verl-megatron-broadcast", "nemo-rl-nccl-reshard"})
 # What a system's words for its methods mean; the first that a row has is taken.
@@ -77,10 +84,20 @@ DEVICES = {"H800": "h800", "H20": "h20", "H100": "h100-80gb-sxm", "H200": "h200"
 USUAL_DEVICE = "H100"
 NODE_GPUS = {"gb200": 4}
 USUAL_NODE_GPUS = 8
-_SIZE = re.compile(r"(?<![A-Z])(TP|PP|DP|EP|CP)\s*=?\s*(\d+)")
+_SIZE = re.compile(r"(?<![A-Z])(ETP|TP|PP|DP|EP|CP)\s*=?\s*(\d+)")
 _TRAINER = re.compile("FSDP|MEGATRON|DEEPSPEED")
 _BUCKET = re.compile(r"bucket ([\d.]+) GiB")
 NARROW = "FP8"
+# Weights of models that are in no sheet, since their attention is of no kind that is known: GLM-5 is DeepSeek-V3's
+# architecture in these sizes (config.json of zai-org/GLM-5), with an indexer of 0.1 % of its weights.
+UNLISTED = {
+    "glm-5": replace(
+        load_model("deepseek-v3"), name="glm-5", hidden_size=6144, num_layers=78, num_heads=64,
+        num_kv_heads=64, head_dim=256, ffn_size=12288, vocab_size=154_880,
+        latent=LatentAttention(query_rank=2048, kv_rank=512, nope_dim=192, rope_dim=64, value_dim=256),
+        layer_runs=(LayerRun(count=3, kinds=("full dense",)), LayerRun(count=75, kinds=("full",))),
+    ),
+}  # fmt: skip
 PARTED = "checkpoint-engine"
 
 
@@ -153,11 +170,16 @@ def sync_row(record: Record) -> SyncRow | str:
     if record["component"] not in COMPONENTS:
         return f"the component {record['component']!r} is not forecast"
     narrow = NARROW in record["dtype"].upper()
-    job = _job(model_of(record["model"]), device, trainers + gpus, narrow)
+    model = UNLISTED.get(record["model"].lower()) or model_of(record["model"])
+    job = _job(model, device, trainers + gpus, narrow)
     facts, network = _facts(device), job.cluster[0].network_bytes_per_second
-    nodes = NODE_GPUS.get(device, USUAL_NODE_GPUS)
-    sharded: Literal[1, 3] = 3 if "FSDP" in record["train_layout"].upper() else 1
-    before = _layout(train, trainers or gpus, "megatron-core", sharded)
+    nodes = load_device(device).nvlink_domain_gpus or NODE_GPUS.get(device, USUAL_NODE_GPUS)
+    sharded = "FSDP" in record["train_layout"].upper()
+    before = (
+        _layout(train, trainers or gpus, "fsdp2", 3)
+        if sharded
+        else _layout(train, trainers or gpus, "megatron-core", 1)
+    )
     after = _layout(generate, gpus, "vllm", 0)
     tasks = {task.name: task for task in load_algorithm("reinforce-plus-plus").tasks}
     source = Site(device, trainers or gpus, nodes, network)
@@ -167,13 +189,13 @@ def sync_row(record: Record) -> SyncRow | str:
         PlacedTask(tasks["actor.generate"], after, Site(device, gpus, nodes, network), job, facts),
         same_pool=not trainers,
     )
-    case = sync_case(placed)
+    case, system = sync_case(placed), record["system"].lower()
     if trainers and _measured(record) < case.num_bytes / case.node_bytes_per_second:
         return "faster than the link between GPUs carries the weights once"
     return SyncRow(
         _label(record), method, _measured(record), placed, _bucket_bytes(record), record["component"],
         PARTED in record["system"].lower(),
-        method in ALONE or record["model"].lower().startswith(FITTED_MODELS),
+        method in ALONE or record["model"].lower().startswith(FITTED_MODELS.get(system, ())),
         "" if record["gpu"] else f"its GPU is not stated: taken as {USUAL_DEVICE}",
     )  # fmt: skip
 
@@ -214,6 +236,7 @@ def _layout(sizes: dict[str, int], gpus: int, engine: str, zero: Literal[0, 1, 3
     return TaskPlan(
         pool="p0", engine=engine, tp=tp, pp=pp, cp=cp, dp=max(1, gpus // (tp * pp * cp)), zero=zero,
         ep=max(1, ep // tp) if engine == "vllm" else ep,
+        expert_tp=None if engine == "vllm" or ep == 1 else sizes.get("etp", 1),
     )  # fmt: skip
 
 
@@ -244,7 +267,7 @@ def _label(record: Record) -> str:
 
 
 @lru_cache(maxsize=64)
-def _job(model: str, device: str, gpus: int, narrow: bool) -> Job:
+def _job(model: str | ModelArchitecture, device: str, gpus: int, narrow: bool) -> Job:
     nodes = NODE_GPUS.get(device, USUAL_NODE_GPUS)
     job = Job(
         name="weight sync",
