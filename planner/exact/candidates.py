@@ -168,7 +168,9 @@ class CandidateTable:
         if self.apart:
             copy = replicas.weight_bytes
             name = self.space.generations.copied
-            return [Move(name, self._sync_seconds(replicas, site), copy, copy)]
+            engine = self.space.options.space.engine_of(self._update)
+            peak = self.space.generations.copied_peak_bytes(replicas, engine)
+            return [Move(name, self._sync_seconds(replicas, site), copy, peak)]
         where = rows.shardings[sharding]
         train = TaskPlan(
             pool="",

@@ -22,7 +22,7 @@ from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
 from simulator.costs.calibrated import times_of
-from simulator.costs.transition import transition_cost
+from simulator.costs.transition import least_sync_seconds, transition_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
 from simulator.generation.stepping import EngineSteps
@@ -32,7 +32,11 @@ from simulator.memory.task_memory import (
     least_kv_bytes,
     useful_kv_bytes,
 )
-from simulator.memory.transition_memory import extra_weight_bytes, transition_terms
+from simulator.memory.transition_memory import (
+    bucket_terms,
+    extra_weight_bytes,
+    transition_terms,
+)
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
@@ -173,11 +177,24 @@ class GenerationTable:
     def sync_seconds(
         self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
     ) -> float:
-        """Return the seconds of bringing weights to a copy on another pool."""
+        """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""
         transition = self._transition(
             self.copied, train, generate, train_site, site, same_pool=False
         )
+        if transition.sheet.method is not None:
+            return least_sync_seconds(transition).seconds
         return transition_cost(transition).total.seconds
+
+    def copied_peak_bytes(self, replicas: Replicas, engine: str) -> int:
+        """Return what a copy on a pool of its own takes of each GPU when weights come.
+
+        Args:
+            engine: That trains them.
+        """
+        train, site = TaskPlan(pool="", engine=engine), replicas.site
+        moved = self._transition(self.copied, train, replicas.layout, site, site, same_pool=False)
+        buckets = bucket_terms(moved).values() if moved.streams else ()
+        return replicas.weight_bytes + sum(buckets)
 
     def bounds_beside(self, replicas: Replicas, resident_bytes: Floats) -> Floats:
         """Return bounds on generation beside so many residents; infinite where it cannot run.

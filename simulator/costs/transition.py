@@ -1,11 +1,13 @@
 """The transition: bringing the actor's weights from its train to its generate layout."""
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import expected_rounds
 from rlplan.estimate import ZERO, Estimate, Source, total
+from rlplan.files.limits import LARGEST_COUNT
 from rlplan.layout import GenerateLayout, TrainLayout
 from rlplan.parts import num_parameters
 from rlplan.precision import PRECISIONS, is_narrow
@@ -120,6 +122,13 @@ def sync_seconds(transition: PlacedTransition, bucket_bytes: int | None = None) 
         bucket_bytes: Weights that are sent at a time; None takes the method's.
     """
     return total(sync_parts(transition.sheet, sync_case(transition, bucket_bytes)).values())
+
+
+def least_sync_seconds(transition: PlacedTransition) -> Estimate:
+    """Return seconds that a framework's sync into a layout takes at least, wherever training cuts the model."""
+    case = sync_case(transition)
+    whole = replace(case, cuts=1, stages=transition.train.model.num_layers, senders=LARGEST_COUNT)
+    return total(sync_parts(transition.sheet, whole).values())
 
 
 def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> SyncCase:

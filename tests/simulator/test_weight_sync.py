@@ -10,7 +10,12 @@ from profiles.sheets import load_transition, sheet_names
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
 from rlplan.weight_sync import SyncMethod
-from simulator.costs.transition import sync_case, sync_seconds, transition_cost
+from simulator.costs.transition import (
+    least_sync_seconds,
+    sync_case,
+    sync_seconds,
+    transition_cost,
+)
 from simulator.costs.weight_sync import CARRYING, GATHER, LOADING, SyncCase, method_seconds
 from simulator.memory.transition_memory import (
     WEIGHT_BUCKETS,
@@ -148,3 +153,13 @@ def test_an_all_gather_of_whole_copies_holds_a_piece_beside_both_shards():
     layers, model = 8 * 202_383_360, 6_738_415_616
     piece = 2 * (layers + 32_000 * 4096)
     assert weights <= extra_weight_bytes(gathered) + piece < 2 * model
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if TRANSFERS.load(name).between_pools])
+@pytest.mark.parametrize("cut", [{"tp": 8}, {"pp": 4, "tp": 2}, {"dp": 8, "zero": 3}])
+def test_no_cut_of_training_syncs_faster_than_the_least(name, cut):
+    before = TaskPlan(pool="p0", engine="megatron-core", **cut)
+    least = least_sync_seconds(placed(name)).seconds
+    found = transition(name, before, AFTER, NODE, JOB, FACTS, target=NODE)
+    assert least_sync_seconds(found).seconds <= sync_seconds(found).seconds * (1 + 1e-9)
+    assert least > 0
