@@ -2,19 +2,21 @@
 
     python benchmarks/fit_calibration.py PATH_TO_RL_STEPS
 
-Reads the published stages of `rl_steps.csv` beside their forecasts. `within_site` is the root mean square
-of log(measured / forecast) between two rows of one framework and GPU, over the square root of two: what
-calibration on the one leaves of the other. `between_sites` is, by kind of work, the root of the mean
-square of that logarithm less that of `within_site`: what there is to calibrate. Groups weigh alike,
-however many rows they have, so that reruns of one setting say no more than one row. The values
-printed go into `profiles/fits/calibration.yaml` by hand.
+Reads the published steps and stages of `rl_steps.csv` beside their forecasts. Between two rows of one
+framework and GPU, log(measured / forecast) differs by what calibration on the one leaves of the other:
+the root mean square over the pairs of a group, over the square root of two, is its error. `within_site`
+is the median of these errors over groups, of steps and of each kind of work: one group that is not
+forecast well moves it little. `between_sites` is, by kind of work, the root of the mean square of the
+logarithm less that of `within_site`: what there is to calibrate. Groups weigh alike, however many rows
+they have, so that reruns of one setting say no more than one row. The values printed go into
+`profiles/fits/calibration.yaml` by hand.
 """
 
 import sys
 from itertools import combinations
 from math import log, sqrt
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from planner.evaluation.reading import read_table
 from rlplan.calibration import STEP_STAGES, WORK_KINDS, WorkKind
@@ -48,26 +50,37 @@ def by_group(logs: list[tuple[str, float]]) -> dict[str, list[float]]:
     return groups
 
 
-def within_square(logs: Logs) -> float:
-    """Return half of the mean square between rows of one group, kinds of work and groups alike."""
-    squares = [
-        mean((one - other) ** 2 for one, other in combinations(group, 2)) / 2
-        for each in logs.values()
-        for group in by_group(each).values()
+def step_logs(rows: list[Row]) -> list[tuple[str, float]]:
+    """Return log(measured / forecast) of every step, with the row's group."""
+    return [
+        (row.group, log(row.measured / row.predicted))
+        for row in rows
+        if row.group and row.measured and row.predicted
+    ]
+
+
+def errors_within(logs: list[tuple[str, float]]) -> list[float]:
+    """Return the error of one row after calibration on another, for each group of several."""
+    return [
+        sqrt(mean((one - other) ** 2 for one, other in combinations(group, 2)) / 2)
+        for group in by_group(logs).values()
         if len(group) > 1
     ]
-    return mean(squares)
 
 
 def main() -> None:
     """Print the spreads."""
-    logs = stage_logs(read_table(Path(sys.argv[1])))
-    within = within_square(logs)
-    print(f"within_site: {sqrt(within):.3f}")
-    for kind, each in logs.items():
+    rows = read_table(Path(sys.argv[1]))
+    stages, steps = stage_logs(rows), step_logs(rows)
+    errors = [error for logs in (steps, *stages.values()) for error in errors_within(logs)]
+    within = median(errors)
+    print(
+        f"within_site: {within:.3f} ({len(errors)} groups: {', '.join(f'{e:.2f}' for e in errors)})"
+    )
+    for kind, each in stages.items():
         groups = by_group(each)
         square = mean(mean(one**2 for one in group) for group in groups.values())
-        between = sqrt(max(0.0, square - within))
+        between = sqrt(max(0.0, square - within**2))
         print(f"between_sites {kind}: {between:.3f} ({len(groups)} groups, {len(each)} rows)")
 
 
