@@ -111,6 +111,7 @@ def trade_data_for_model_parallelism(draw, plan):
 
 def change_how_weights_move(draw, plan):
     names = ["hybridflow", "hybridflow-v", "all-gather", "two-copies", "none"]
+    names += ["verl-naive", "verl-nccl", "checkpoint-engine"]
     return replace(plan, transition=draw(st.sampled_from(names)))
 
 

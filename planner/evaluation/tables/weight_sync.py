@@ -190,7 +190,9 @@ def sync_row(record: Record) -> SyncRow | str:
         same_pool=not trainers,
     )
     case, system = sync_case(placed), record["system"].lower()
-    if trainers and _measured(record) < case.num_bytes / case.node_bytes_per_second:
+    sheet = placed.sheet.method
+    broadcast = sheet is not None and sheet.transport == "broadcast" and sheet.sent_fraction == 1
+    if broadcast and _measured(record) < case.num_bytes / case.node_bytes_per_second:
         return "faster than the link between GPUs carries the weights once"
     return SyncRow(
         _label(record), method, _measured(record), placed, _bucket_bytes(record), record["component"],
