@@ -212,7 +212,8 @@ class EngineSheet:
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
             longest of their micro-batch, or the longest prompt and response of the global batch.
         shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation
-            engine of static waves prefills each prompt of a wave once. A training engine that packs
+            engine of static waves prefills each prompt of a wave once, one of mixed steps whole blocks
+            of it. A training engine that packs
             sequences holds all but the last token of a prompt once in a micro-batch: linear layers,
             norms and head compute them once, attention still sees every sample with a prompt of its own.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
@@ -224,6 +225,7 @@ class EngineSheet:
         transition_seconds: Fixed time of a change between train and generate layouts (regrouping,
             rebuilding buffers, emptying caches), beside the bytes moved.
         kernels: How its kernels differ from those that the device's facts are of.
+        kernels_on: The same where it differs from device to device, by a device's name or an architecture's.
         splits_sends: Whether tensor-parallel ranks each send their share of the activations to the
             next pipeline stage, which gathers them there.
         steps: What the steps of a generation engine take beside its operators.
@@ -275,6 +277,7 @@ class EngineSheet:
     transition_seconds: NonNegative = 0.0
     memory_fraction: Positive = 0.9
     kernels: KernelRates = USUAL_KERNELS
+    kernels_on: FrozenDict[str, KernelRates] = FrozenDict()
     splits_sends: bool = False
     steps: StepCosts = USUAL_STEPS
     cache_value_bytes: NonNegativeInt = 0
@@ -284,6 +287,13 @@ class EngineSheet:
     cache_of_free: bool = False
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
+
+    def kernels_of(self, device: DeviceSheet) -> KernelRates:
+        """Return how its kernels differ from a device's facts."""
+        if not self.kernels_on:
+            return self.kernels
+        of_architecture = self.kernels_on.get(device.architecture, self.kernels)
+        return self.kernels_on.get(device.name, of_architecture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

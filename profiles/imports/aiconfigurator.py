@@ -25,6 +25,8 @@ SYSTEMS: Final = {
     "a100-80gb-sxm": "a100_sxm",
     "h100-80gb-sxm": "h100_sxm",
     "h200": "h200_sxm",
+    "b200": "b200_sxm",
+    "gb200": "gb200",
     "l40s": "l40s",
 }
 PRECISIONS: Final = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}

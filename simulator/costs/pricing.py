@@ -185,7 +185,7 @@ def setting_on(
         launches_hidden=engine.launches_hidden,
         layer_launch_seconds=engine.layer_launch_seconds,
         launches_hide=engine.launches_hide,
-        kernels=engine.kernels,
+        kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
         adapter=adapter,
         casts=precision in SCALE_BYTES and engine.role == "train",

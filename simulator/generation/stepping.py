@@ -166,7 +166,7 @@ class EngineSteps:
         tokens = max(1, tokens)
         batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
         shard, adapter = self.setting.shard, self.setting.adapter
-        gap = Estimate(self.engine.kernels.layer_gap_seconds, 0.0, Source.FITTED)
+        gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
         layers = total(
             (self._price(layer_operators(kind, shard, batch, adapter)) + gap) * count
             for kind, count in self.dense_layers

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.catalog import load_engine, load_model
+from profiles.catalog import load_device, load_engine, load_model
 from profiles.sheets import ENGINES
 from simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from simulator.generation.playing import generate
@@ -86,3 +86,11 @@ def test_a_larger_vocabulary_takes_longer_to_sample_from(name):
     ]
     small, large = (each.head(256).seconds for each in steps)
     assert large > 2 * small
+
+
+def test_rates_of_kernels_may_differ_from_device_to_device():
+    sheet = load_engine("fsdp2-hf")
+    assert sheet.kernels_of(load_device("a100-80gb-sxm")) is sheet.kernels
+    assert sheet.kernels_of(load_device(H100)).gemm_rate == 0.6
+    assert sheet.kernels_of(load_device("h20")).gemm_rate == 1.0
+    assert load_engine("fsdp2").kernels_of(load_device(H100)) is load_engine("fsdp2").kernels
