@@ -1,4 +1,4 @@
-"""Read the steps of a framework's log: lines of its console, or JSON lines of its file logger."""
+"""Read the steps of a framework's log: lines of its console, JSON lines, or JSON columns by step."""
 
 import json
 import re
@@ -32,7 +32,9 @@ def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
-    every = [figures for line in text.splitlines() if (figures := _figures(line))]
+    every = _steps_of_columns(text) or [
+        figures for line in text.splitlines() if (figures := _figures(line))
+    ]
     for name in sheet_names("logs"):
         sheet = load_log_sheet(name)
         steps = [each for each in every if sheet.step in each]
@@ -44,8 +46,22 @@ def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
     raise FileError(
         str(path),
         "holds no steps of a framework whose log is known",
-        allowed=f"a log of {', '.join(sheet_names('logs'))}: its console or its JSON lines",
+        allowed=f"a log of {', '.join(sheet_names('logs'))}: its console, JSON lines, or JSON columns by step",
     )
+
+
+def _steps_of_columns(text: str) -> list[Figures]:
+    """Return the figures of every step of a JSON document of columns, `{key: {step: value}}`."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return []
+    steps: dict[int, dict[str, float]] = {}
+    for key, column in found.items() if isinstance(found, dict) else ():
+        for step, value in column.items() if isinstance(column, dict) else ():
+            if str(step).isdigit() and isinstance(value, (int, float)):
+                steps.setdefault(int(step), {})[key] = float(value)
+    return [steps[step] for step in sorted(steps)]
 
 
 def _figures(line: str) -> Figures:

@@ -123,6 +123,26 @@ def test_json_lines_of_verl_are_read_too(tmp_path):
     assert log.response_tokens is None
 
 
+def test_json_columns_of_nemo_rl_are_read_too(tmp_path):
+    path = tmp_path / "metrics.json"
+    keys = {
+        "timing/train/generation": 58.0,
+        "timing/train/policy_and_reference_logprobs": 18.0,
+        "timing/train/policy_training": 28.0,
+        "timing/train/prepare_for_generation/total": 5.0,
+        "timing/train/total_step_time": 112.0,
+        "train/mean_gen_tokens_per_sample": 795.0,
+    }
+    columns = {key: {str(step): value for step in range(1, 6)} for key, value in keys.items()}
+    path.write_text(json.dumps(columns))
+    log = read_log(path)
+    assert (log.sheet.name, log.steps, log.step_seconds) == ("nemo-rl", 4, 112.0)
+    assert log.stage_seconds == {
+        "generation": 58.0, "old_log_prob": 18.0, "update_actor": 28.0, "weight_sync": 5.0,
+    }  # fmt: skip
+    assert log.response_tokens == 795.0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
