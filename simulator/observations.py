@@ -111,15 +111,18 @@ def observations_of_run(run: MeasuredRun, forecast: Forecast) -> tuple[Observati
 
 
 def _parts(name: str, stage: StageSeconds, scale: float = 1.0) -> tuple[Part, ...]:
-    """Return the forecast seconds of a stage, those on links apart."""
-    kind, linked = STEP_STAGES[name], 0.0
-    parts = []
+    """Return the forecast seconds of a stage, those of other stages in it and those on links apart."""
+    kind = STEP_STAGES[name]
+    parts = [
+        Part(seconds * scale, STEP_STAGES[inner]) for inner, seconds in stage.inner_seconds.items()
+    ]
+    left = stage.forecast_seconds - sum(stage.inner_seconds.values())
     for link in LINKS:
-        seconds = min(stage.link_seconds.get(link, 0.0), stage.forecast_seconds - linked)
+        seconds = min(stage.link_seconds.get(link, 0.0), left)
         if seconds > 0:
-            linked += seconds
+            left -= seconds
             parts.append(Part(seconds * scale, kind, stage.engine, link))
-    return (Part((stage.forecast_seconds - linked) * scale, kind, stage.engine), *parts)
+    return (Part(left * scale, kind, stage.engine), *parts)
 
 
 def _step_of(row: Row, spreads: Spreads) -> Observation | None:
@@ -129,11 +132,11 @@ def _step_of(row: Row, spreads: Spreads) -> Observation | None:
     forecast_seconds = row.forecast.seconds
     if row.path_seconds:
         return _overlapping_step_of(row, forecast_seconds, spreads)
-    known = [
-        Part(stage.measured_seconds) for stage in row.stages.values() if stage.measured_seconds
-    ]
+    inner = {name for stage in row.stages.values() for name in stage.inner_seconds}
+    stages = {name: stage for name, stage in row.stages.items() if name not in inner}
+    known = [Part(stage.measured_seconds) for stage in stages.values() if stage.measured_seconds]
     own_seconds = forecast_seconds - row.given_seconds
-    beyond = own_seconds - sum(stage.forecast_seconds for stage in row.stages.values())
+    beyond = own_seconds - sum(stage.forecast_seconds for stage in stages.values())
     scale = 1.0
     if beyond < -OVERLAP_FRACTION * forecast_seconds:
         if known:
@@ -143,7 +146,7 @@ def _step_of(row: Row, spreads: Spreads) -> Observation | None:
         known.append(Part(row.given_seconds))
     rest = [
         part
-        for name, stage in row.stages.items()
+        for name, stage in stages.items()
         if not stage.measured_seconds and stage.forecast_seconds > 0
         for part in _parts(name, stage, scale)
     ]

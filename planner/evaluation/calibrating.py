@@ -228,8 +228,8 @@ def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> 
     stages: dict[str, StageSeconds] = {}
     for name, own in STAGE_TASKS.items():
         inner = [each for each, outer in held.items() if outer == name]
-        tasks = [*own, *(task for each in inner for task in STAGE_TASKS[each])]
-        predicted = sum(seconds.get(task, 0.0) for task in tasks)
+        within = {each: sum(seconds.get(task, 0.0) for task in STAGE_TASKS[each]) for each in inner}
+        predicted = sum(seconds.get(task, 0.0) for task in own) + sum(within.values())
         waited = (
             plan.mode != "sync" and "actor.generate" in own
         )  # how long the trainer waited for it
@@ -237,6 +237,7 @@ def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> 
             stages[name] = StageSeconds(
                 measured_seconds=log.stage_seconds.get(name),
                 forecast_seconds=predicted,
+                inner_seconds=FrozenDict(within),
                 engine=next((plan.tasks[task].engine for task in own if task in plan.tasks), ""),
             )
     return Row(

@@ -15,6 +15,8 @@ class StageSeconds:
         measured_seconds: None where the stage was not published.
         forecast_seconds: What is forecast of it.
         engine: Engine that does the work; empty where it matters to nobody.
+        inner_seconds: Those of the forecast that belong to other stages, by their names: what a stage's timer
+            holds of them.
         link_seconds: Those of the forecast that collectives on each kind of link are answerable for,
             by `rlplan.calibration.LINKS`, where they were looked into.
     """
@@ -22,6 +24,7 @@ class StageSeconds:
     measured_seconds: float | None = None
     forecast_seconds: float
     engine: str = ""
+    inner_seconds: FrozenDict[str, float] = FrozenDict()
     link_seconds: FrozenDict[str, float] = FrozenDict()
 
     @property

@@ -47,10 +47,10 @@ def _of_framework(job: Job, facts: Facts) -> Iterator[str]:
         if facts.calibration.factor(kind) is None
     }
     if spreads and not framework.runs:
-        least, most = min(spreads.values()), max(spreads.values())
+        known = dict.fromkeys(f"{spread:.0%}" for spread in sorted(spreads.values()))
         yield (
             f"{framework.title}: {', '.join(spreads)} not calibrated at this site, known to within "
-            f"{least:.0%} to {most:.0%} (one sigma): see rlplan calibrate"
+            f"{' to '.join((*known,)[:: max(1, len(known) - 1)])} (one sigma): see rlplan calibrate"
         )
 
 

@@ -140,6 +140,38 @@ def test_stages_that_overlap_are_not_taken_for_parts_of_the_step():
     assert sum(part.seconds for part in step.parts) == pytest.approx(49.0)
 
 
+def test_what_a_timer_holds_of_another_stage_has_that_stages_factor():
+    stage = StageSeconds(
+        measured_seconds=100.0,
+        forecast_seconds=50.0,
+        inner_seconds=FrozenDict({"weight_sync": 20.0}),
+        link_seconds=FrozenDict({"intra-node": 10.0}),
+    )
+    one = Row(label="a step", stages=FrozenDict({"generation": stage}))
+    (found,) = observations_of(one)
+    assert sorted((part.kind or "", part.link or "", part.seconds) for part in found.parts) == [
+        ("generation", "", 20.0), ("generation", "intra-node", 10.0), ("transition", "", 20.0),
+    ]  # fmt: skip
+
+
+def test_links_are_told_apart_by_stages_of_unlike_shares_on_them():
+    def on_links(seconds, factor):
+        stage = StageSeconds(
+            measured_seconds=100.0 - seconds + factor * seconds,
+            forecast_seconds=100.0,
+            link_seconds=FrozenDict({"inter-node": seconds}),
+        )
+        return Row(
+            label="a step", forecast=Estimate(100.0), stages=FrozenDict({"update_actor": stage})
+        )
+
+    near, far = [on_links(5.0, 2.0)] * 8, [on_links(80.0, 2.0)] * 8
+    found = factors(*near, *far)
+    assert found.links["inter-node"].value > 1.6
+    assert found.stages["training"].value == pytest.approx(1.0, abs=0.1)
+    assert not factors(*near).links
+
+
 def test_a_step_whose_stages_overlap_is_made_of_its_critical_path():
     path = FrozenDict({"generation": 60.0, "log_probs": 0.0, "training": 0.0, "weight_sync": 5.0})
     hidden = replace(row({}, step=125.0, beyond=65.0 - 79.0), path_seconds=path)

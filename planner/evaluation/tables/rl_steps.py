@@ -241,16 +241,20 @@ def _stages(record: Record, plan: Plan, forecast: Forecast) -> FrozenDict[str, S
     for column, (name, tasks) in STAGES.items():
         if column in ("old_log_prob_s", "ref_s") and record["framework"].lower() == NEMO:
             name, tasks = BOTH_LOG_PROBS
+        inner: dict[str, float] = {}
         if name == "generation" and plan.mode == "sync" and _gen_has_sync(record):
-            tasks = (*tasks, TRANSITION)
-        predicted = sum(seconds.get(task, 0.0) for task in tasks)
+            inner["weight_sync"] = seconds.get(TRANSITION, 0.0)
+        predicted = sum(seconds.get(task, 0.0) for task in tasks) + sum(inner.values())
         waited = name == "generation" and plan.mode != "sync"
         if not predicted or waited or (name in found and not record[column]):
             continue
         measured = float(record[column]) if record[column] else None
         engine = next((plan.tasks[task].engine for task in tasks if task in plan.tasks), "")
         found[name] = StageSeconds(
-            measured_seconds=measured, forecast_seconds=predicted, engine=engine
+            measured_seconds=measured,
+            forecast_seconds=predicted,
+            engine=engine,
+            inner_seconds=FrozenDict(inner),
         )
     return FrozenDict(found)
 
