@@ -7,7 +7,7 @@ without the layout on either side, or without GPUs, is left out by name.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -49,7 +49,6 @@ FITTED_MODELS = {
 ALONE = frozenset({"slime-ipc", "verl-kimi", "verl-megatron-broadcast", "nemo-rl-nccl-reshard"})
 # What a system's words for its methods mean; the first that a row has is taken.
 METHODS: dict[str, tuple[tuple[str, TransitionName], ...]] = {
-    "checkpoint-engine": (("p2p", "checkpoint-engine-p2p"), ("", "checkpoint-engine")),
     "vllm": (("", "vllm-rdt"),),
     "skyrl": (("rdt", "vllm-rdt"), ("nixl", "vllm-rdt"), ("ipc", "skyrl-ipc"), ("", "skyrl-nccl")),
     "slime": (
@@ -58,7 +57,8 @@ METHODS: dict[str, tuple[tuple[str, TransitionName], ...]] = {
     ),
     "verl": (
         ("delta", "verl-delta"), ("nixl", "verl-nixl"), ("mooncake", "verl-mooncake"),
-        ("without checkpoint-engine", "verl-megatron-broadcast"), ("checkpoint-engine", "verl-kimi"),
+        ("without checkpoint-engine", "verl-megatron-broadcast"),
+        ("no checkpoint-engine", "verl-megatron-broadcast"), ("checkpoint-engine", "verl-kimi"),
         ("kimi", "verl-kimi"), ("nccl", "verl-nccl"), ("broadcast", "verl-nccl"), ("", "verl-naive"),
     ),
     "nemo": (
@@ -68,36 +68,30 @@ METHODS: dict[str, tuple[tuple[str, TransitionName], ...]] = {
     "openrlhf": (("ipc", "openrlhf-ipc"), ("", "openrlhf-nccl")),
     "areal": (("disk", "files"), ("", "areal-nccl")),
     "prime": (("nixl", "prime-rl-nixl"), ("rdma", "prime-rl-nixl"), ("file", "files"), ("", "prime-rl-nccl")),
+    "fabric": (("", "fabric-lib"),),
+    "checkpoint-engine": (("p2p", "checkpoint-engine-p2p"), ("", "checkpoint-engine")),
 }  # fmt: skip
 SAME_AS = {
     "miles": "slime",
     "vime": "slime",
-    "moonlight": "checkpoint-engine",
+    "perplexity": "fabric",
     "moonshot": "checkpoint-engine",
 }
 # Rows of checkpoint-engine's first table are of its version 0.1.
 FIRST_TABLE = "7185b55"
 # The patch of slime's issue 132 flattened tensors into buckets.
 BEFORE_BUCKETS = "before patch"
-DEVICES = {"H800": "h800", "H20": "h20", "H100": "h100-80gb-sxm", "H200": "h200", "A100": "a100-80gb-sxm",
+# The first that a board's name has.
+DEVICES = {"H800": "h800", "H200": "h200", "H20": "h20", "H100": "h100-80gb-sxm", "A100": "a100-80gb-sxm",
            "A800": "a800-80gb", "GB200": "gb200", "B200": "b200"}  # fmt: skip
 USUAL_DEVICE = "H100"
 NODE_GPUS = {"gb200": 4}
 USUAL_NODE_GPUS = 8
-_SIZE = re.compile(r"(?<![A-Z])(ETP|TP|PP|DP|EP|CP)\s*=?\s*(\d+)")
+_SIZE = re.compile(r"(?<![A-Z])(ETP|TP|WS|PP|DP|EP|CP)\s*=?\s*(\d+)")
+_NODES = re.compile(r"(\d+) nodes?")
 _TRAINER = re.compile("FSDP|MEGATRON|DEEPSPEED")
 _BUCKET = re.compile(r"bucket ([\d.]+) GiB")
 NARROW = "FP8"
-# Weights of models that are in no sheet, since their attention is of no kind that is known: GLM-5 is DeepSeek-V3's
-# architecture in these sizes (config.json of zai-org/GLM-5), with an indexer of 0.1 % of its weights.
-UNLISTED = {
-    "glm-5": replace(
-        load_model("deepseek-v3"), name="glm-5", hidden_size=6144, num_layers=78, num_heads=64,
-        num_kv_heads=64, head_dim=256, ffn_size=12288, vocab_size=154_880,
-        latent=LatentAttention(query_rank=2048, kv_rank=512, nope_dim=192, rope_dim=64, value_dim=256),
-        layer_runs=(LayerRun(count=3, kinds=("full dense",)), LayerRun(count=75, kinds=("full",))),
-    ),
-}  # fmt: skip
 PARTED = "checkpoint-engine"
 
 
@@ -157,12 +151,14 @@ def sync_row(record: Record) -> SyncRow | str:
         FileError: The layouts are none that a plan can have.
         UnknownNameError: The model or the device is not in the catalog.
     """
-    method, device = method_of(record), _device(record)
+    method, device, seconds = method_of(record), _device(record), _measured(record)
     if method is None:
         return f"no method of {record['system']!r} is known"
+    if seconds is None:
+        return "its seconds are not published"
     train, generate = sizes_in(record["train_layout"]), sizes_in(record["rollout_layout"])
-    gpus = int(record["rollout_gpus"] or record["total_gpus"] or 0)
-    trainers = int(record["train_gpus"] or 0)
+    gpus = _gpus(record, "rollout", device) or int(record["total_gpus"] or 0)
+    trainers = _gpus(record, "train", device)
     if not gpus or not (train or generate):
         return (
             "neither its GPUs nor its layout is stated" if not gpus else "its layout is not stated"
@@ -170,8 +166,7 @@ def sync_row(record: Record) -> SyncRow | str:
     if record["component"] not in COMPONENTS:
         return f"the component {record['component']!r} is not forecast"
     narrow = NARROW in record["dtype"].upper()
-    model = UNLISTED.get(record["model"].lower()) or model_of(record["model"])
-    job = _job(model, device, trainers + gpus, narrow)
+    job = _job(_model(record["model"]), device, trainers + gpus, narrow)
     facts, network = _facts(device), job.cluster[0].network_bytes_per_second
     nodes = load_device(device).nvlink_domain_gpus or NODE_GPUS.get(device, USUAL_NODE_GPUS)
     sharded = "FSDP" in record["train_layout"].upper()
@@ -192,10 +187,10 @@ def sync_row(record: Record) -> SyncRow | str:
     case, system = sync_case(placed), record["system"].lower()
     sheet = placed.sheet.method
     broadcast = sheet is not None and sheet.transport == "broadcast" and sheet.sent_fraction == 1
-    if broadcast and _measured(record) < case.num_bytes / case.node_bytes_per_second:
+    if broadcast and seconds < case.num_bytes / case.node_bytes_per_second:
         return "faster than the link between GPUs carries the weights once"
     return SyncRow(
-        _label(record), method, _measured(record), placed, _bucket_bytes(record), record["component"],
+        _label(record), method, seconds, placed, _bucket_bytes(record), record["component"],
         PARTED in record["system"].lower(),
         method in ALONE or record["model"].lower().startswith(FITTED_MODELS.get(system, ())),
         "" if record["gpu"] else f"its GPU is not stated: taken as {USUAL_DEVICE}",
@@ -220,9 +215,33 @@ def model_of(name: str) -> str:
     return next((sheet for sheet in tried if sheet in model_names()), name.lower())
 
 
+@cache
+def _model(name: str) -> str | ModelArchitecture:
+    """Return a model's sheet, or the weights of one that is in no sheet since its attention is of no known kind.
+
+    GLM-5 is DeepSeek-V3's architecture in other sizes (config.json of zai-org/GLM-5), with an indexer of 0.1 % of
+    its weights.
+    """
+    if name.lower() not in ("glm-5", "glm-5.1", "glm-5.2"):
+        return model_of(name)
+    return replace(
+        load_model("deepseek-v3"), name="glm-5", hidden_size=6144, num_layers=78, num_heads=64,
+        num_kv_heads=64, head_dim=256, ffn_size=12288, vocab_size=154_880,
+        latent=LatentAttention(query_rank=2048, kv_rank=512, nope_dim=192, rope_dim=64, value_dim=256),
+        layer_runs=(LayerRun(count=3, kinds=("full dense",)), LayerRun(count=75, kinds=("full",))),
+    )  # fmt: skip
+
+
 def _device(record: Record) -> str:
     name = (record["gpu"] or USUAL_DEVICE).upper()
     return next((sheet for part, sheet in DEVICES.items() if part in name), name.lower())
+
+
+def _gpus(record: Record, side: str, device: str) -> int:
+    """Return the GPUs of a side, of whole nodes where its layout counts those."""
+    nodes = _NODES.search(record[f"{side}_layout"].lower())
+    of_nodes = int(nodes[1]) * NODE_GPUS.get(device, USUAL_NODE_GPUS) if nodes else 0
+    return int(record[f"{side}_gpus"] or of_nodes)
 
 
 def sizes_in(text: str) -> dict[str, int]:
@@ -233,7 +252,8 @@ def sizes_in(text: str) -> dict[str, int]:
 
 
 def _layout(sizes: dict[str, int], gpus: int, engine: str, zero: Literal[0, 1, 3]) -> TaskPlan:
-    tp, pp, cp = (sizes.get(name, 1) for name in ("tp", "pp", "cp"))
+    pp, cp = sizes.get("pp", 1), sizes.get("cp", 1)
+    tp = sizes.get("tp") or sizes.get("ws") or 1
     ep = sizes.get("ep", 1)
     return TaskPlan(
         pool="p0", engine=engine, tp=tp, pp=pp, cp=cp, dp=max(1, gpus // (tp * pp * cp)), zero=zero,
@@ -249,10 +269,14 @@ def _bucket_bytes(record: Record) -> int | None:
     return round(float(found[1]) * GIB) if found else None
 
 
-def _measured(record: Record) -> float:
-    if record["time_s"]:
-        return float(record["time_s"])
-    return (float(record["time_s_min"]) + float(record["time_s_max"])) / 2
+def _measured(record: Record) -> float | None:
+    """Return the published seconds, the middle of a range or a median; None where there are none."""
+    for column in ("time_s", "median_s"):
+        if record.get(column):
+            return float(record[column])
+    if record["time_s_min"] and record["time_s_max"]:
+        return (float(record["time_s_min"]) + float(record["time_s_max"])) / 2
+    return None
 
 
 def _label(record: Record) -> str:
