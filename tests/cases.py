@@ -5,6 +5,15 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Of a property, with `--full` (tests/conftest.py) or when it looks for new counterexamples.
+FULL_EXAMPLES = 120
+
+
+def draws(few: int, full: int) -> int:
+    """Return how many random cases a test draws: few by default, all of them with `--full`."""
+    return full if settings().max_examples >= FULL_EXAMPLES else few
 
 
 def first(count: int, values: Iterable[Any]) -> list[Any]:

@@ -34,3 +34,12 @@ def worker_pool(ray_slots):
     worker_pool = WorkerPool()
     yield worker_pool
     worker_pool.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_workers(worker_pool):
+    """Let whole runs of a module take the shared workers; other modules' runs start their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("control.start", "pass_runner"):
+            patch.setattr(f"executor.{user}.start_group", worker_pool.lend)
+        yield

@@ -56,6 +56,17 @@ class ReusedWorker(Worker):
         return function(self._place.rank, self._place.ranks)
 
 
+class LentGroup(WorkerGroup):
+    """Give workers back where others would be ended."""
+
+    def __init__(self, worker, actors, free):
+        super().__init__(worker, actors)
+        self._free = free
+
+    def stop(self):
+        self._free += self._actors
+
+
 class WorkerPool:
     """Keep workers between plans, who take up a new plan in a second and not in ten."""
 
@@ -63,7 +74,17 @@ class WorkerPool:
         self._worker = worker
         self.devices = [start_group(worker, DEVICES, DEVICE)]
         self.host = start_group(HostWorker, 1, HOST)
-        self._records = {}
+        self._records, self._free = {}, None
+
+    def lend(self, worker, ranks, slot, *, cuda=False):
+        """Return workers for a pool that would start its own, as `start_group` does."""
+        assert not cuda
+        if slot == HOST:
+            return LentGroup(worker, self.host._actors, [])
+        if self._free is None:
+            self._free = self.workers(DEVICES)
+        taken = [self._free.pop() for _ in range(ranks)]
+        return LentGroup(self._worker, taken, self._free)
 
     def workers(self, count):
         """Return the actors of at least as many workers."""

@@ -4,7 +4,7 @@ PPO's layouts are in test_layouts.py.
 """
 
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Constraint, DynamicSampling, Overlong, Pretrain
 from tests.cases import only
-from tests.executor.plans import chosen_by_default, make_job, make_plan
+from tests.executor.plans import make_job, make_plan
 from tests.executor.weights import whole
 
 pytestmark = pytest.mark.ray
@@ -86,18 +86,10 @@ def plan_of(job, layout):
 
 ALGORITHMS = [name for name in algorithm_names() if name != "ppo"]
 CASES = {f"{name}, {layout}": (name, layout) for name, layout in product(ALGORITHMS, LAYOUTS)}
-# How sizes work together is tried on single updates (test_parallel_models.py).
-CHOSEN = chosen_by_default(
-    {
-        case: (
-            (layout := LAYOUTS[name] or {"gpus": 2})["gpus"],
-            {key: value for key, value in layout.items() if key != "gpus"},
-            (algorithm, *(() if LAYOUTS[name] else ("two pools",))),
-        )
-        for case, (algorithm, name) in CASES.items()
-        if not LAYOUTS[name] or LAYOUTS[name]["gpus"] == 2
-    }
-)
+# Every algorithm, and every layout of two ranks. How algorithms and sizes work together is tried on
+# single updates (test_parallel_models.py).
+OF_TWO = [name for name, layout in LAYOUTS.items() if not layout or layout["gpus"] == 2]
+CHOSEN = [f"{algorithm}, {layout}" for algorithm, layout in zip(ALGORITHMS, cycle(OF_TWO))]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def finished_run(ray_slots, tmp_path_factory):
+def finished_run(shared_workers, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     plan = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
     told = []
@@ -80,7 +80,7 @@ def test_progress_is_told_after_the_start_and_each_iteration(finished_run):
 
 
 @pytest.mark.ray
-def test_a_rule_that_fails_is_the_users_mistake_and_ends_the_run(ray_slots, tmp_path):
+def test_a_rule_that_fails_is_the_users_mistake_and_ends_the_run(shared_workers, tmp_path):
     (tmp_path / "rule.py").write_text("def bad(prompt, response, row):\n    return 1 / 0\n")
     job = replace(make_job(), rewards=Rewards(function="rule.py:bad"))
     plan = make_plan(job, {"p0": (1, ALL_ROLES)})

@@ -22,7 +22,7 @@ JOB = Job(
 
 
 @pytest.fixture(scope="module")
-def runner(ray_slots):
+def runner(shared_workers):
     with RayPassRunner(devices=2, job=JOB) as runner:
         yield runner
 

@@ -31,7 +31,7 @@ def priced_plan():
 
 
 @pytest.fixture(scope="module")
-def resumed(ray_slots, tmp_path_factory):
+def resumed(shared_workers, tmp_path_factory):
     """Run two iterations, then on to four, into one folder; return it and what was said."""
     folder = tmp_path_factory.mktemp("resumed")
     write_yaml(folder / "plan.yaml", priced_plan())

@@ -23,7 +23,7 @@ from rlplan.lengths import Uniform
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from simulator.simulate import simulate
-from tests.cases import first
+from tests.cases import draws, first
 from tests.hybrids import HYBRIDS
 from tests.planner.brute_force import (
     every_order,
@@ -37,7 +37,7 @@ from tests.planner.brute_force import (
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ROUNDING = 1e-9
 # Jobs of one seed.
-JOBS = 12
+JOBS = draws(4, 12)
 
 some = settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
 
@@ -178,7 +178,7 @@ def example():
 
 def test_what_was_searched_before_changes_no_plan():
     job = load_job(EXAMPLES / "ppo-7b-16xa100.yaml")
-    job = replace(job, cluster=(replace(job.cluster[0], nodes=1),))
+    job = replace(job, cluster=(replace(job.cluster[0], gpus_per_node=4, nodes=1),))
     facts = load_facts(job)
     first, again = search(job, facts), search(job, facts)
     assert again.plans == first.plans

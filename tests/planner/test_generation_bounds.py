@@ -22,10 +22,11 @@ from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from simulator.placed.site import site_at
 from simulator.stages import task_cost
 from simulator.workload.sequences import statistics_of
+from tests.cases import draws
 from tests.simulator.placing import generating
 
 A100 = "a100-80gb-sxm"
-CASES = 40
+CASES = draws(12, 40)
 
 
 DENSE = ("llama-2-7b", "qwen2.5-7b", "llama-2-13b")

@@ -15,12 +15,12 @@ from rlplan.errors import InfeasibleError
 from rlplan.job import NodeGroup
 from rlplan.specs import Specs
 from simulator.simulate import simulate
-from tests.cases import first
+from tests.cases import draws, first
 from tests.planner.brute_force import every_order, random_space
 
 ROUNDING = 1e-9
 # Jobs of one seed.
-JOBS = 6
+JOBS = draws(2, 6)
 A100, L40S = "a100-80gb-sxm", "l40s"
 
 two_devices = (

@@ -4,9 +4,11 @@ import json
 import random
 import shutil
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from planner.answers.completion import load_plan
@@ -108,9 +110,23 @@ def project(finished, tmp_path, monkeypatch):
     return folder
 
 
+@cache
+def _built(make, app, _commands, _groups):
+    return make(app)
+
+
 @pytest.fixture
-def rlplan(capsys):
-    """Return a function that runs a command line in this process."""
+def rlplan(capsys, monkeypatch):
+    """Return a function that runs a command line in this process.
+
+    Typer builds all commands anew at every call; here those of the last call serve again.
+    """
+    make = typer.main.get_command
+
+    def built(app):
+        return _built(make, app, len(app.registered_commands), len(app.registered_groups))
+
+    monkeypatch.setattr(typer.main, "get_command", built)
 
     def call(*arguments):
         capsys.readouterr()
@@ -124,7 +140,7 @@ def rlplan(capsys):
 def change(path, *keys, to):
     """Set a value deep inside a YAML or JSON file; `to=None` at the end removes nothing."""
     path = Path(path)
-    read, write = (json.loads, json.dumps) if path.suffix == ".json" else (yaml.safe_load, dump)
+    read, write = (json.loads, json.dumps) if path.suffix == ".json" else (load, dump)
     data = read(path.read_text())
     at = data
     for key in keys[:-1]:
@@ -135,7 +151,7 @@ def change(path, *keys, to):
 
 def remove(path, *keys):
     """Remove a key deep inside a YAML file."""
-    data = yaml.safe_load(Path(path).read_text())
+    data = load(Path(path).read_text())
     at = data
     for key in keys[:-1]:
         at = at[key]
@@ -143,5 +159,10 @@ def remove(path, *keys):
     Path(path).write_text(dump(data))
 
 
+def load(text):
+    """Return what a text of YAML holds, by the fast reader."""
+    return yaml.load(text, Loader=yaml.CSafeLoader)
+
+
 def dump(data):
-    return yaml.safe_dump(data, sort_keys=False)
+    return yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False)

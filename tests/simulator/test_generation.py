@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.generation.playing import Replica, generate
+from tests.cases import draws
 from tests.effort import calls_of
 from tests.simulator import reference_generation as reference
 
@@ -35,7 +36,7 @@ workloads = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 25)), min_size
 
 
 @pytest.mark.parametrize("batching", ["continuous", "calls"])
-@settings(max_examples=200)
+@settings(max_examples=draws(60, 200))
 @given(replicas, workloads)
 def test_jumps_equal_the_token_by_token_reference(batching, one, workload):
     prompts, responses = zip(*workload, strict=True)
@@ -75,7 +76,7 @@ mixing = st.builds(
 
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize("reserves", [True, False])
-@settings(max_examples=200)
+@settings(max_examples=draws(60, 200))
 @given(mixing, workloads)
 def test_mixed_steps_equal_the_token_by_token_reference(chunked, reserves, one, workload):
     prompts, responses = zip(*workload, strict=True)

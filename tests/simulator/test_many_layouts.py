@@ -17,6 +17,7 @@ from simulator.placed.columns import ZEROS, columns_of
 from simulator.placed.site import site_at
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.stages import task_cost, task_memory
+from tests.cases import draws
 
 A100 = "a100-80gb-sxm"
 ENGINES = (
@@ -29,7 +30,7 @@ ENGINES = (
     "megatron-2022",
 )
 MODELS = ("llama-2-7b", "qwen2.5-1.5b", "mixtral-8x7b", "qwen3-30b-a3b")
-ROWS = 60
+ROWS = draws(15, 60)
 ROUNDING = 1e-9
 
 
