@@ -17,11 +17,14 @@ from executor.passes.forward import head_outputs, policy_reader, read_scores, re
 from executor.weights.shard import build_shard
 from tests.executor.plans import TINY
 
-PROMPT_WIDTH, RESPONSE_WIDTH = 6, 5
+PROMPT_WIDTH, RESPONSE_WIDTH, MOST_SAMPLES = 6, 5, 6
 MODEL = replace(TINY, num_layers=2)
 # By group: its prompt's tokens, and the tokens of each sample's response.
 groups = st.lists(
-    st.tuples(st.integers(0, PROMPT_WIDTH), st.lists(st.integers(0, RESPONSE_WIDTH), min_size=1)),
+    st.tuples(
+        st.integers(0, PROMPT_WIDTH),
+        st.lists(st.integers(0, RESPONSE_WIDTH), min_size=1, max_size=MOST_SAMPLES),
+    ),
     min_size=1,
     max_size=4,
 ).filter(lambda drawn: sum(p + r for p, samples in drawn for r in samples) > 0)

@@ -141,27 +141,28 @@ def test_versions_of_vllm_that_do_are_not_refused(install, version, distribution
     check_machine(vllm_plan())
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "said"),
-    [
-        (
-            {"platforms.py": "import libcudart_of_another_age"},
-            r"module vllm\.platforms: ModuleNotFoundError: No module named 'libcudart_of_another_age'",
-        ),
-        (
-            {"distributed/parallel_state.py": "pass"},
-            r"module executor\.rollout\.engines\.vllm: ImportError: cannot import name 'get_tp_group'",
-        ),
-        (
-            {"__init__.py": "raise RuntimeError('two\\nlines')"},
-            r"module vllm: RuntimeError: two lines;",
-        ),
-        (
-            {"__init__.py": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"},
-            r"module vllm: ends its process with signal 11",
-        ),
-    ],
-)
+# What spoils the import of a module, and what is said of it; the first two cases are unlike.
+SPOILT = [
+    (
+        {"platforms.py": "import libcudart_of_another_age"},
+        r"module vllm\.platforms: ModuleNotFoundError: No module named 'libcudart_of_another_age'",
+    ),
+    (
+        {"__init__.py": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"},
+        r"module vllm: ends its process with signal 11",
+    ),
+    (
+        {"distributed/parallel_state.py": "pass"},
+        r"module executor\.rollout\.engines\.vllm: ImportError: cannot import name 'get_tp_group'",
+    ),
+    (
+        {"__init__.py": "raise RuntimeError('two\\nlines')"},
+        r"module vllm: RuntimeError: two lines;",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoilt", "said"), first(2, SPOILT))
 def test_a_vllm_that_cannot_be_imported_is_refused_before_workers_start(install, spoilt, said):
     install("0.32.0", "vllm", **spoilt)
     with pytest.raises(PlanError, match=said) as refusal:
