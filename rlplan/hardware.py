@@ -204,8 +204,8 @@ class EngineSheet:
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
         layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
-            launches are not hidden, or not captured in a graph; other directions in proportion to their kernels. 0 counts kernels
-            by the device's `launch_seconds`.
+            launches are not hidden, or not captured in a graph; other directions in proportion to their
+            kernels. 0 counts kernels by the device's `launch_seconds`.
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
             and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
@@ -216,6 +216,8 @@ class EngineSheet:
             of it. A training engine that packs
             sequences holds all but the last token of a prompt once in a micro-batch: linear layers,
             norms and head compute them once, attention still sees every sample with a prompt of its own.
+        waits_each_micro_batch: Whether data-parallel ranks wait for one another in every micro-batch, since
+            they gather layers' weights together, not once an update.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
         offloads: What it can keep in host memory between uses: weights of models that only infer,
             optimizer states of models that train.
@@ -270,6 +272,7 @@ class EngineSheet:
     overlap_fraction: NonNegative = 0.0
     padding: Literal["none", "micro_batch", "batch"] = "micro_batch"
     shares_prompts: bool = False
+    waits_each_micro_batch: bool = False
     keeps_gradients: bool = False
     offloads: tuple[Literal["weights", "optimizer"], ...] = ()
     reshards_in_buckets: bool = False

@@ -272,7 +272,7 @@ def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
         "pipeline sends": batches.full.send * once
         + batches.summed(lambda slots: slots.send) * each,
     }
-    uneven = table.by(("dp", "micro_batch"), _waiting)[0]
+    uneven = table.by(("dp", "micro_batch", "token_budget"), _waiting)[0]
     work = compute.summed() + collectives
     return parts | {"uneven lengths": work * uneven}
 
@@ -293,9 +293,16 @@ def send_counts(stages: Ints, chunks: Ints, ways: int) -> tuple[Ints, Ints]:
 
 
 def _waiting(placed: PlacedTask) -> tuple[float]:
-    """Return how much longer than the mean the rank with the longest sequences works."""
-    if placed.framework.balances_tokens:
+    """Return how much longer than the mean the rank with the longest sequences works.
+
+    Balancing ranks leaves micro-batches of so many sequences as uneven as they are; those that are filled
+    up to a budget of tokens are alike.
+    """
+    layout, engine = placed.layout, placed.engine
+    sequences = placed.local
+    if engine.waits_each_micro_batch and layout.token_budget is None:
+        sequences = min(layout.micro_batch, sequences)
+    elif placed.framework.balances_tokens:
         return (0.0,)
-    layout = placed.layout
-    sizes = (placed.local, layout.micro_batch, layout.dp)
-    return (waiting_fraction(placed.engine, placed.statistics, *sizes),)
+    sizes = (sequences, layout.micro_batch, layout.dp)
+    return (waiting_fraction(engine, placed.statistics, *sizes),)
