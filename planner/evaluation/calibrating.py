@@ -101,22 +101,24 @@ def measured_in(path: Path, given: Given) -> Measured:
 def measured_in_run(folder: Path, profile: Path | None) -> Measured:
     """Return what a run's tasks took beside their forecast, at the lengths that the run had.
 
+    The plan is forecast anew where the stored forecast is of other lengths, or has a site's factors in it.
+
     Raises:
-        FileError: The folder holds no finished run, or no forecast without a site's factors.
+        FileError: The folder holds no finished run, or a profile is needed to forecast it anew.
     """
     run, stored = read_run(folder), folder / FORECAST_FILE
-    if profile is None and stored.exists() and _same_lengths(run):
-        forecast = read_forecast(stored)
-    else:
-        forecast = _forecast_of(run, folder, profile)
-    if forecast.site:
-        raise FileError(
-            str(stored),
-            "has the factors of a site in it already",
-            field="site",
-            value=forecast.site,
-            allowed="a run without --site, or --profile to forecast it anew",
-        )
+    forecast = read_forecast(stored) if profile is None and stored.exists() else None
+    if forecast is not None and (forecast.site or not _same_lengths(run)):
+        if forecast.profile != DATASHEET:
+            raise FileError(
+                str(folder),
+                "has to be forecast anew, at the lengths that it had and without a site's factors",
+                field="profile",
+                value=forecast.profile,
+                allowed="with that --profile",
+            )
+        forecast = None
+    forecast = forecast or _forecast_of(run, folder, profile)
     return Measured(observations=observations_of_run(run, forecast), rests_on=forecast.profile)
 
 

@@ -7,7 +7,7 @@ import yaml
 from planner.answers.completion import load_plan
 from rlplan.calibration import Calibration, Factor
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.writing import write_yaml
+from rlplan.files.writing import write_json, write_yaml
 from simulator.simulate import simulate
 from tests.rlplan_cli.conftest import change, write_run
 
@@ -96,11 +96,22 @@ def test_a_wrong_site_is_one_message(project, rlplan, keys, value, said):
     assert said in answer.err
 
 
-def test_a_run_that_was_forecast_with_a_site_is_not_calibrated_on_again(project, rlplan):
-    change(project / "run" / "forecast.json", "site", to="mine")
+def test_a_run_that_was_forecast_with_a_site_is_calibrated_on_without_it(project, rlplan):
+    plan, facts = load_plan(project / "plan.yaml")
+    forecast = simulate(plan, facts.with_calibration(site_of(generation=5.0)))
+    write_json(project / "run" / "forecast.json", forecast)
+    found = rlplan("calibrate", "run", "--json").json
+    assert found["stages"]["generation"]["value"] == pytest.approx(1.0)
+
+
+def test_a_run_of_other_lengths_is_forecast_anew_at_them(project, rlplan):
+    change(project / "run" / "measured.json", "response_tokens", to=4.0)
+    found = rlplan("calibrate", "run", "--json").json
+    assert found["stages"]["generation"]["value"] > 1.3  # half of the tokens in the same time
+    change(project / "run" / "forecast.json", "profile", to="profile mine (cpu)")
     answer = rlplan("calibrate", "run")
     assert answer.code == 2
-    assert "has the factors of a site in it already" in answer.err
+    assert "with that --profile" in answer.err
 
 
 def test_a_factor_that_was_asked_for_and_not_measured_is_refused(project, rlplan):

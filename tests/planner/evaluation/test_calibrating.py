@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -9,8 +10,9 @@ from planner.evaluation.calibrating import Given, measured_at, row_of_log
 from planner.evaluation.logs import read_log
 from planner.evaluation.reading import with_partners
 from planner.evaluation.rows import TableReader, forecast_row
-from planner.evaluation.summary import summarise
+from planner.evaluation.summary import findings_of, summarise
 from profiles.sheets import load_log_sheet, sheet_names
+from reports.pages.accuracy import write_accuracy_page
 from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, STEP_STAGES, WorkKind
 from rlplan.errors import FileError
 from rlplan.estimate import Estimate
@@ -205,3 +207,15 @@ def test_a_log_of_a_slower_site_gives_its_factors(tmp_path):
 def test_lengths_are_brought_to_a_mean(lengths, mean):
     assert mean_length(with_mean(lengths, mean)) == pytest.approx(mean, rel=0.01)
     assert type(with_mean(lengths, mean)) is type(lengths)
+
+
+def test_the_page_shows_rows_unseen_stages_and_errors_after_calibration(tmp_path):
+    rows = [replace(row, table="steps", unseen=True) for row in judged(200.0, 200.0, 150.0)]
+    page = write_accuracy_page(tmp_path, [findings_of("steps", rows, "Steps.")], "rlplan accuracy")
+    text = page.read_text()
+    assert "## Rows unseen" in text
+    assert "| steps, unseen | 3 |" in text
+    assert "## Rows after calibration" in text
+    assert "Stages of the step, before calibration:" in text
+    assert "| generation | 3 |" in text
+    assert "## Rows fitted on\n\n| Table" in text
