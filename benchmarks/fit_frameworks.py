@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from planner.evaluation.tables import rl_steps
+from profiles.sheets import load_framework
+from rlplan.calibration import STEP_STAGES
+
 STAGES = ("gen_s", "old_log_prob_s", "ref_s", "values_s", "update_critic_s", "update_actor_s")
 ALWAYS = ("step_s", "gen_s", "update_actor_s", "mean_response", "prompts", "samples_per_prompt")
 # Frameworks that time the weight sync apart from generation.
@@ -35,6 +39,25 @@ def main(truth: Path) -> None:
         print(
             f"{framework}: {what}: median {median(each) * 1e6:.2f} us a token of {len(each)} rows"
         )
+    for (sheet, kind), ratios in _stage_ratios(truth).items():
+        every = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{sheet}: {kind}: median {median(ratios):.2f} of {every}")
+
+
+def _stage_ratios(truth: Path) -> dict[tuple[str, str], list[float]]:
+    """Return measured over forecast seconds of stages, the sheet's own factor taken off."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with (truth / "rl" / "rl_steps.csv").open(encoding="utf-8") as file:
+        fitted = [record for record in csv.DictReader(file) if record["id"] in rl_steps.FITTED]
+    for record in fitted:
+        sheet = load_framework(rl_steps.run_of(record).framework)
+        (row,) = rl_steps.rows_of(record)
+        for name, stage in row.stages.items():
+            if stage.measured_seconds:
+                kind = STEP_STAGES[name]
+                bare = stage.forecast_seconds / sheet.stages.get(kind, 1.0)
+                found[sheet.name, kind].append(stage.measured_seconds / bare)
+    return found
 
 
 def _per_token(record: dict[str, str]) -> Iterator[tuple[str, float]]:

@@ -21,7 +21,7 @@ Folder = Literal["models", "devices", "engines", "transitions", "families", "fra
 
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
-# The key by which an engine's sheet names another, from which it differs in what it says only.
+# The key by which a sheet names another of its folder, from which it differs in what it says only.
 VARIANT_KEY: Final = "variant_of"
 
 # The line that tells a sheet's other names, found without reading the sheet: there are many sheets.
@@ -157,16 +157,25 @@ def load_engine(name: str) -> EngineSheet:
     Raises:
         UnknownNameError: No engine has that name.
     """
-    known = _known_name("engines", name)
-    return decode(EngineSheet, _engine_data(known), str(_path("engines") / f"{known}.yaml"))
+    return _load_variant(EngineSheet, "engines", name)
 
 
-def _engine_data(name: str) -> dict[str, Any]:
-    """Return what an engine's sheet holds: what it says, over all that the sheet has that it is a variant of."""
-    data = load_yaml(_path("engines") / f"{name}.yaml")
+def _load_variant(kind: type[T], folder: Folder, name: str) -> T:
+    """Return the sheet of that name, which may be a variant of another.
+
+    Raises:
+        UnknownNameError: No sheet has that name.
+    """
+    known = _known_name(folder, name)
+    return decode(kind, _sheet_data(folder, known), str(_path(folder) / f"{known}.yaml"))
+
+
+def _sheet_data(folder: Folder, name: str) -> dict[str, Any]:
+    """Return what a sheet holds: what it says, over all that the sheet has that it is a variant of."""
+    data = load_yaml(_path(folder) / f"{name}.yaml")
     if not isinstance(data, dict) or VARIANT_KEY not in data:
         return cast(dict[str, Any], data)  # `decode` refuses what is no mapping
-    base = _engine_data(_known_name("engines", str(data.pop(VARIANT_KEY))))
+    base = _sheet_data(folder, _known_name(folder, str(data.pop(VARIANT_KEY))))
     merged = {
         key: {**base[key], **value} if isinstance(value, dict) and key in base else value
         for key, value in data.items()
@@ -191,7 +200,7 @@ def load_framework(name: str) -> FrameworkSheet:
     Raises:
         UnknownNameError: No framework has that name.
     """
-    return _load_sheet(FrameworkSheet, "frameworks", name)
+    return _load_variant(FrameworkSheet, "frameworks", name)
 
 
 class EngineSheets(Mapping[str, EngineSheet]):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import NonNegative
+from rlplan.files.limits import NonNegative, Positive
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, WeightSync
 from rlplan.plan import Recompute
 
@@ -52,6 +52,8 @@ class FrameworkSheet:
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
             `transition` on one pool is what it takes to put the trainer away and wake the engine.
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
+        stages: How many times as long its stages take as its engines' sheets say, by kind of work
+            (`generation`, `inference`, `training`): what lies between kernels that the sheets do not name.
         spread_fraction: Relative error (one sigma) of its stages' forecasts on rows held back.
         sources: Origin of every figure and every choice.
     """
@@ -69,6 +71,7 @@ class FrameworkSheet:
     streams_rewards: bool = False
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME
+    stages: FrozenDict[str, Positive] = FrozenDict()
     spread_fraction: NonNegative = 0.0
     sources: FrozenDict[str, str]
 

@@ -22,6 +22,7 @@ from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
 from simulator.costs.calibrated import times_of
+from simulator.costs.traffic import CALL, call_of
 from simulator.costs.transition import least_sync_seconds, transition_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
@@ -239,8 +240,15 @@ class GenerationTable:
         loads = self._loads_of(replicas.layout.dp, running)
         held = replicas.state_blocks
         each = [least_seconds(steps, load, running, blocks, state_blocks=held) for load in loads]
-        times = self.task.batches * times_of(self._placed(replicas.layout, replicas.site))
-        return np.asarray(np.max(each, axis=0) * times)
+        placed = self._placed(replicas.layout, replicas.site)
+        whole = np.max(each, axis=0) * times_of(placed) + self._call_seconds(placed)
+        return np.asarray(whole * self.task.batches)
+
+    def _call_seconds(self, placed: PlacedTask) -> float:
+        """Return the seconds of a framework's call, which no layout changes."""
+        if placed.framework.runs:
+            return 0.0
+        return call_of(placed).seconds * times_of(placed, CALL)
 
     def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:
         """Return a tighter bound on what generation takes, and whether it is exact.

@@ -21,6 +21,8 @@ class Spreads:
         of_step: The same as a share of the whole step, beside that of the stage: timers of small stages
             hold what belongs to others; published seconds are printed to few digits.
         overhead_between_sites: Of the host's own seconds in a step over what is forecast.
+        uncalibrated_step: Of steps around their forecasts at sites that were not calibrated: less than of their
+            stages, whose errors make up for each other in part.
         outlier: Residuals of more such deviations count as outliers, whose weight is cut.
     """
 
@@ -29,10 +31,13 @@ class Spreads:
     within_site: Constant
     of_step: Constant
     overhead_between_sites: Constant
+    uncalibrated_step: Constant
     outlier: Constant
 
     def uncalibrated(self, kind: WorkKind) -> float:
         """Return the spread of one kind of work around its forecast at a site that was not calibrated."""
+        if kind != "transition":
+            return self.uncalibrated_step.value
         return hypot(self.between_sites[kind].value, self.within_site.value)
 
 

@@ -1,4 +1,4 @@
-"""Factors of a site on what work costs: applied once, to the parts of a whole task or transition."""
+"""Factors of a site and of a framework on what work costs: applied once, to the parts of a whole task or transition."""
 
 from dataclasses import replace
 
@@ -9,8 +9,10 @@ from rlplan.estimate import Estimate, Source
 from rlplan.framework import FrameworkSheet
 from simulator.costs.passes import DRIVER
 from simulator.costs.taskcost import TaskCost
+from simulator.costs.traffic import CALL
 from simulator.placed.task import PlacedTask
 
+HOST_PARTS = (DRIVER, CALL)
 KINDS: dict[str, WorkKind] = {
     "generate": "generation",
     "infer": "inference",
@@ -25,7 +27,10 @@ def task_at_site(cost: TaskCost, placed: PlacedTask) -> TaskCost:
         return cost
     spread = uncalibrated_spread(placed.framework, kind)
     return TaskCost(
-        tuple((name, _times(part, factor_of(placed, name), spread)) for name, part in cost.parts)
+        tuple(
+            (name, _times(part, factor_of(placed, name), spread) * own_times(placed, name))
+            for name, part in cost.parts
+        )
     )
 
 
@@ -46,9 +51,16 @@ def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:
 
 
 def times_of(placed: PlacedTask, part: str = "") -> float:
-    """Return how many times as long a part of a task takes at the site of its facts."""
+    """Return how many times as long a part of a task takes at the site of its facts, under its framework."""
     factor = factor_of(placed, part)
-    return factor.value if factor else 1.0
+    return (factor.value if factor else 1.0) * own_times(placed, part)
+
+
+def own_times(placed: PlacedTask, part: str = "") -> float:
+    """Return how many times as long a part of a task takes under its framework as its engine's sheet says."""
+    if part in HOST_PARTS:
+        return 1.0  # the framework's own work, whose times its sheet has
+    return placed.framework.stages.get(KINDS.get(placed.task.kind, ""), 1.0)
 
 
 def factor_of(placed: PlacedTask, part: str = "") -> Factor | None:

@@ -11,7 +11,7 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass, PassName
 from rlplan.rules.batches import rank_sequences
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import call_of
+from simulator.costs.traffic import CALL, call_of
 from simulator.placed.task import PlacedTask
 from simulator.workload.sequences import micro_batch_of, micro_batches
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction
@@ -32,7 +32,7 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
     work = _passes(placed, "train" if placed.trains else "infer")
     if work is None:
         return None
-    parts = {"uneven lengths": _uneven(placed, work), "call overhead": call_of(placed)}
+    parts = {"uneven lengths": _uneven(placed, work), CALL: call_of(placed)}
     if not placed.trains:
         return cost_of({"forward": work} | parts)
     step = _seconds(placed, "optimizer")
@@ -48,7 +48,7 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
             "uneven lengths": parts["uneven lengths"] * updates,
             "gradient reduction": reduction * updates,
             "optimizer": step * updates,
-            "call overhead": parts["call overhead"],
+            CALL: parts[CALL],
         }
     )
 

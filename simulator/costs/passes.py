@@ -18,7 +18,7 @@ from simulator.costs.sharding import (
     gradient_exchanges,
     weight_gathers,
 )
-from simulator.costs.traffic import call_of, driver_of
+from simulator.costs.traffic import CALL, call_of, driver_of
 from simulator.placed.task import PlacedTask, PlacedTasks
 
 DRIVER = "host work of a step"
@@ -33,7 +33,7 @@ def infer_parts(table: PlacedTasks) -> Parts:
     gathers = weight_gathers(table, batches)
     parts |= exposed(gathers, engine.overlap_fraction, parts["forward"])
     parts["weights from host"] = _copied(table, _weights_from_host)
-    return parts | {"call overhead": estimates_by(table, ("dp",), call_of)}
+    return parts | {CALL: estimates_by(table, ("dp",), call_of)}
 
 
 def train_parts(table: PlacedTasks) -> Parts:
@@ -42,7 +42,7 @@ def train_parts(table: PlacedTasks) -> Parts:
     updates = workload.updates * workload.epochs
     whole = {name: part * updates for name, part in update_parts(table).items()}
     whole[STATES_COPIED] = _copied(table, _states_from_and_to_host)
-    whole["call overhead"] = estimates_by(table, ("dp",), call_of)
+    whole[CALL] = estimates_by(table, ("dp",), call_of)
     return whole | {DRIVER: estimates_by(table, (), driver_of)}
 
 

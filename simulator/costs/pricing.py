@@ -229,9 +229,9 @@ def pass_seconds(
 def _launch_seconds(setting: Setting, forward: Operators, operators: Operators) -> float:
     """Return the host's seconds to launch a layer's pass in one direction."""
     share = kernels_of(operators) / kernels_of(forward)
-    return setting.layer_launch_seconds * share + fallback_launch_seconds(
-        setting.kernels, operators
-    )
+    seconds = setting.layer_launch_seconds * share
+    seconds += fallback_launch_seconds(setting.kernels, operators)
+    return seconds * setting.device.sheet.host_times
 
 
 def _launched(priced: PassSeconds, launch_seconds: float, *, hides: bool) -> PassSeconds:

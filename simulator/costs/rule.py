@@ -9,7 +9,7 @@ from profiles.facts import DeviceFacts
 from rlplan.estimate import ZERO, Estimate
 from rlplan.plan import HOST_DEVICE
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import data_bytes
+from simulator.costs.traffic import CALL, data_bytes
 from simulator.placed.task import PlacedTask
 
 Floats = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ def rule_cost(placed: PlacedTask) -> TaskCost:
     samples = 1 if job.rewards.streamed else math.ceil(job.workload.sequences / workers)
     num_bytes = data_bytes(placed.task.inputs, job.workload) // workers
     overhead = _device(placed).call(num_bytes)
-    return cost_of({"reward function": _call(placed) * samples, "call overhead": overhead})
+    return cost_of({"reward function": _call(placed) * samples, CALL: overhead})
 
 
 def with_backlog(cost: TaskCost, placed: PlacedTask, finish_seconds: Floats) -> TaskCost:

@@ -15,6 +15,8 @@ from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.workload.sequences import statistics_of
 
+CALL = "call overhead"
+
 
 def data_bytes(keys: Iterable[str], workload: Workload) -> int:
     """Return the bytes of a global batch's data under these keys, such as `sequences`."""
@@ -62,6 +64,7 @@ def host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
     """Return the seconds of a framework's own work on the batch of a task."""
     sequences = placed.workload.sequences
     seconds = time.of(sequences, sequences * placed.statistics.mean_tokens)
+    seconds *= placed.device.sheet.host_times
     return Estimate(seconds, seconds * placed.framework.spread_fraction, Source.FITTED)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import call_of
+from simulator.costs.traffic import CALL, call_of
 from simulator.generation.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
 from simulator.generation.engine_clock import EngineClock
 from simulator.generation.length_spread import length_spread
@@ -38,7 +38,7 @@ def generate_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost
     """
     slowest = _slowest(placed, kv_bytes)
     parts = {"prefill": slowest.prefill, "decode": slowest.decode}
-    return cost_of({**parts, "call overhead": call_of(placed)})
+    return cost_of({**parts, CALL: call_of(placed)})
 
 
 def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:

@@ -44,6 +44,7 @@ class PublishedRun:
     Attributes:
         framework: A framework sheet's name.
         train_gpus, rollout_gpus: Where generation has GPUs of its own; 0 where all share them.
+        steps_per_sync: Steps for which samples are generated with the same weights.
         sequences_per_update: The optimizer's batch.
         micro_batch, log_prob_micro_batch: Sequences of a micro-batch; where sequences are packed, as many of
             the longest ones as its tokens make.
@@ -62,6 +63,7 @@ class PublishedRun:
     mode: Mode = "sync"
     train_gpus: int = 0
     rollout_gpus: int = 0
+    steps_per_sync: int = 1
     prompts: int
     samples: int
     sequences_per_update: int
@@ -127,7 +129,7 @@ def device_sheet(published: str) -> str:
 
 
 def job_of(run: PublishedRun) -> Job:
-    """Return a run's job, resolved."""
+    """Return a run's job, resolved; its iteration has all steps between two syncs of weights."""
     return _job(run, model_sheet(run.model), device_sheet(run.gpu))
 
 
@@ -146,12 +148,13 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
         old_log_prob=run.old_log_prob,
         models=FrozenDict(dict.fromkeys(roles, model)),
         workload=Workload(
-            prompts=run.prompts,
+            prompts=run.prompts * run.steps_per_sync,
             samples_per_prompt=run.samples,
             prompt_tokens=run.prompt_tokens,
             response_tokens=run.response_tokens,
             max_total_tokens=run.max_total_tokens,
-            updates=max(1, round(run.prompts * run.samples / run.sequences_per_update)),
+            updates=run.steps_per_sync
+            * max(1, round(run.prompts * run.samples / run.sequences_per_update)),
         ),
         cluster=(
             NodeGroup(gpu=device, gpus_per_node=per_node, nodes=max(1, run.gpus // per_node)),

@@ -1,7 +1,8 @@
 """Measured steps of RL frameworks, with their stages where they are published.
 
 Nothing is calibrated: settings and lengths are the published ones, all else is the framework's sheet.
-Steps of asynchronous modes are played as ones that run one step ahead.
+Steps of asynchronous modes are played as iterations that run one ahead, each with all steps between two syncs of
+weights, through which generation never stops.
 """
 
 import re
@@ -46,6 +47,11 @@ FRAMEWORKS = {
     ("areal", "fsdp2"): "areal",
     ("prime-rl", "fsdp2"): "prime-rl",
 }
+# Rows on which host times of engines and of frameworks, and frameworks' factors on stages, are fitted
+# (benchmarks/fit_frameworks.py); all others are held back.
+FITTED = frozenset({"n959_8b_mg", "n959_8b_mg_rerun", "n959_8b_dt", "gpg_fsdp7b", "mi300_ppo7b"})
+# Versions of a framework that have a sheet of their own, by its ending and the beginnings of their names.
+OLDER = {"verl": ("0.2", ("0.1", "0.2", "0.3")), "nemo-rl": ("0.3", ("0.2", "0.3"))}
 MODES: Mapping[str, Mode] = {
     "sync": "sync",
     "one-step-off": "one-step-off",
@@ -54,7 +60,10 @@ MODES: Mapping[str, Mode] = {
 NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
 MEAN_PROMPT = 128.0
+HOST_ADAM = "Adam on the host's cores has no cost in rlplan"
 NEMO = "nemo-rl"
+# Examples of verl off-load all states of models that do not fit otherwise.
+OFF_LOADED = "states are taken to be off-loaded where they do not fit otherwise"
 # verl times the weight sync as a part of `gen` where both share GPUs (README of the table).
 GEN_HAS_SYNC = "verl"
 
@@ -65,9 +74,7 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
     measured = float(record["step_s"]) if record["step_s"] else None
     try:
         run = run_of(record)
-        job = job_of(run)
-        plan = plan_of(run, job)
-        forecast = simulate(plan, load_facts(job).with_calibration(site))
+        plan, forecast, note = _forecast(run, site, says_offload=bool(record["offload"]))
     except (UnknownSettingError, FileError) as error:
         yield skipped_row(label, str(error), kind=kind, measured_seconds=measured)
         return
@@ -77,12 +84,39 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
     row = forecast_row(
         label,
         measured,
-        _step_of(forecast),
+        _step_of(forecast) * (1 / run.steps_per_sync),
         kind=kind,
         group=f"{record['framework'].lower()}, {device_sheet(record['gpu'])}",
-        stages=_stages(record, plan, forecast),
+        stages=_stages(record, plan, forecast, run.steps_per_sync),
+        note=note,
+        fitted=record["id"] in FITTED,
     )
-    yield row if plan.mode == "sync" else replace(row, path_seconds=path_seconds_of(forecast))
+    if plan.mode != "sync":
+        path = path_seconds_of(forecast).items()
+        each = FrozenDict({name: seconds / run.steps_per_sync for name, seconds in path})
+        row = replace(row, path_seconds=each)
+    yield row
+
+
+def _forecast(
+    run: PublishedRun, site: Calibration, *, says_offload: bool
+) -> tuple[Plan, Forecast, str]:
+    """Return a run's plan and forecast, and what was assumed where its settings do not say it.
+
+    Args:
+        says_offload: Whether the run's settings say what is off-loaded.
+    """
+    job = job_of(run)
+    facts = load_facts(job).with_calibration(site)
+    plan = plan_of(run, job)
+    forecast = simulate(plan, facts)
+    if forecast.feasible or says_offload:
+        return plan, forecast, ""
+    away = plan_of(replace(run, offloads=frozenset(job.models)), job)
+    other = simulate(away, facts)
+    if other.free_fraction <= forecast.free_fraction:
+        return plan, forecast, ""
+    return away, other, OFF_LOADED
 
 
 def _label(record: Record) -> str:
@@ -119,6 +153,7 @@ def run_of(record: Record) -> PublishedRun:
         gpus=int(record["gpus"]),
         gpus_per_node=_whole(record["gpus_per_node"]),
         mode=MODES[record["mode"]],
+        steps_per_sync=_steps_per_sync(record),
         train_gpus=_whole(record["train_gpus"]) or 0,
         rollout_gpus=_whole(record["rollout_gpus"]) or 0,
         prompts=prompts,
@@ -155,7 +190,18 @@ def _framework(record: Record) -> str:
         raise UnknownSettingError("trainer: not published")
     if key not in FRAMEWORKS:
         raise UnknownSettingError(f"no sheet is of {key[0]} with {key[1]}")
-    return FRAMEWORKS[key]
+    sheet = FRAMEWORKS[key]
+    if key[0] not in OLDER:
+        return sheet
+    ending, versions = OLDER[key[0]]
+    is_old = record["version"].lower().lstrip("v").startswith(versions)
+    return f"{sheet}-{ending}" if is_old else sheet
+
+
+def _steps_per_sync(record: Record) -> int:
+    """Return verl's `trigger_parameter_sync_step`, as the mode's own words have it."""
+    found = re.search(r"sync_step (\d+)", record["mode_text"])
+    return int(found[1]) if found and record["mode"] == "async" else 1
 
 
 def _whole(cell: str) -> int | None:
@@ -203,8 +249,14 @@ def _longest(record: Record) -> int:
 
 
 def _offloads(record: Record, framework: str) -> frozenset[Role]:
-    """Return whose states leave the GPUs between uses; NeMo-RL's do while the same GPUs generate."""
+    """Return whose states leave the GPUs between uses; NeMo-RL's do while the same GPUs generate.
+
+    Raises:
+        UnknownSettingError: The optimizer steps on the host.
+    """
     text = record["offload"].lower()
+    if "cpu" in text:
+        raise UnknownSettingError(HOST_ADAM)
     found: set[Role] = set()
     if "ref yes" in text or text == "ref":
         found.add("reference")
@@ -229,8 +281,16 @@ STAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 BOTH_LOG_PROBS = ("log_probs", ("actor.compute_log_prob", "reference.compute_log_prob"))
 
 
-def _stages(record: Record, plan: Plan, forecast: Forecast) -> FrozenDict[str, StageSeconds]:
-    """Return what each stage took and was forecast to take; what trainers waited for is no stage."""
+def _stages(
+    record: Record, plan: Plan, forecast: Forecast, steps: int
+) -> FrozenDict[str, StageSeconds]:
+    """Return what each stage took and was forecast to take.
+
+    How long trainers waited for generation says nothing of how long it took.
+
+    Args:
+        steps: Of the forecast's iteration.
+    """
     seconds = {each.name: each.seconds - each.parts.get(DRIVER, 0.0) for each in forecast.costs}
     if record["framework"].lower() == NEMO:
         # Its timer of the weight sync has the trainer's states on their way to the host and back.
@@ -244,11 +304,11 @@ def _stages(record: Record, plan: Plan, forecast: Forecast) -> FrozenDict[str, S
         inner: dict[str, float] = {}
         if name == "generation" and plan.mode == "sync" and _gen_has_sync(record):
             inner["weight_sync"] = seconds.get(TRANSITION, 0.0)
-        predicted = sum(seconds.get(task, 0.0) for task in tasks) + sum(inner.values())
+        predicted = (sum(seconds.get(task, 0.0) for task in tasks) + sum(inner.values())) / steps
         waited = name == "generation" and plan.mode != "sync"
-        if not predicted or waited or (name in found and not record[column]):
+        if not predicted or (name in found and not record[column]):
             continue
-        measured = float(record[column]) if record[column] else None
+        measured = float(record[column]) if record[column] and not waited else None
         engine = next((plan.tasks[task].engine for task in tasks if task in plan.tasks), "")
         found[name] = StageSeconds(
             measured_seconds=measured,

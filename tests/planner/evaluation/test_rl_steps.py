@@ -1,0 +1,121 @@
+"""Published steps of RL frameworks: settings become jobs and plans, and forecasts come near."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from planner.evaluation.reading import held_tables, read_table
+from planner.evaluation.settings.framework_runs import (
+    UnknownSettingError,
+    device_sheet,
+    job_of,
+    model_sheet,
+    plan_of,
+)
+from planner.evaluation.summary import summarise
+from planner.evaluation.tables import rl_steps
+from rlplan.rules import check_plan
+
+TABLE = next(path for path in held_tables() if path.stem == "rl_steps")
+RECORDS = {record["id"]: record for record in csv.DictReader(TABLE.open(encoding="utf-8"))}
+NEMO_8B = "nemov0.5_H100_bf16_Llama3.1-8B_on_16"
+
+
+def row_of(name, **changes):
+    """Return the row of a record with some cells changed."""
+    (row,) = rl_steps.rows_of({**RECORDS[name], **changes})
+    return row
+
+
+@pytest.mark.parametrize(
+    ("published", "sheet"),
+    [
+        ("Llama3.1-8B-Instruct", "llama-3.1-8b"),
+        ("Llama3.1-70B", "llama-3.1-70b"),
+        ("Qwen2.5-7B-Instruct (ReTool SFT)", "qwen2.5-7b"),
+        ("Qwen3-235B", "qwen3-235b-a22b"),
+        ("DeepSeek-V3 671B", "deepseek-v3"),
+        ("deepseek-llm-7b-chat", "deepseek-llm-7b"),
+        ("Qwen/Qwen2.5-32B", "qwen2.5-32b"),
+        ("Llama2-7B", "llama-2-7b"),
+    ],
+)
+def test_published_names_of_models_lead_to_sheets(published, sheet):
+    assert model_sheet(published) == sheet
+
+
+@pytest.mark.parametrize(
+    ("published", "sheet"),
+    [
+        ("H100", "h100-80gb-sxm"),
+        ("GB200", "gb200"),
+        ("H20-96GB", "h20"),
+        ("A100/A800-80GB", "a100-80gb-sxm"),
+        ("A800-80GB", "a800-80gb"),
+        ("MI300X", "mi300x"),
+        ("H800", "h800"),
+    ],
+)
+def test_published_names_of_devices_lead_to_sheets(published, sheet):
+    assert device_sheet(published) == sheet
+
+
+def test_what_no_sheet_knows_is_named():
+    with pytest.raises(UnknownSettingError, match="Llama9"):
+        model_sheet("Llama9-1T")
+    with pytest.raises(UnknownSettingError, match="unnamed"):
+        device_sheet("unnamed")
+    assert row_of("log05b_1024").skipped == "no sheet is of the device unnamed"
+    assert row_of("fa32c").skipped == "mean response: not published"
+    assert row_of(NEMO_8B, trainer="jax").skipped == "no sheet is of nemo-rl with jax"
+    taken = row_of(NEMO_8B, train_pp="7")
+    assert taken.skipped == "the trainer's sizes take 7 GPUs each, which do not divide its 16"
+
+
+def test_every_row_of_known_settings_has_a_forecast():
+    found = [row for row in read_table(TABLE) if row.predicted is not None]
+    assert len(found) == 16
+    assert {row.group.partition(",")[0] for row in found} == {"verl", "nemo-rl"}
+
+
+def test_a_row_becomes_the_plan_that_was_run():
+    run = rl_steps.run_of(RECORDS[NEMO_8B])
+    job = job_of(run)
+    plan = plan_of(run, job)
+    check_plan(plan)
+    update, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
+    assert (update.tp, update.pp, update.dp, update.token_budget) == (1, 2, 8, 4096)
+    assert update.recompute == "full"
+    assert plan.tasks["reference.compute_log_prob"].token_budget == 2 * 4096
+    assert (generate.tp, generate.dp, generate.memory_fraction) == (1, 16, 0.6)
+    assert plan.tasks["actor.compute_log_prob"].token_budget == 2 * 4096
+    assert (job.workload.updates, job.workload.max_total_tokens) == (4, 4096)
+
+
+def test_steps_come_near_and_nearer_after_calibration():
+    summary = summarise(read_table(TABLE))
+    assert summary.median_error is not None
+    assert summary.median_error < 0.20
+    assert summary.worst_error is not None
+    assert summary.worst_error < 0.45
+    after = summary.after_calibration
+    assert after.median_error is not None
+    assert after.median_error < 0.10
+    assert summary.coverage is not None
+    assert summary.coverage >= 0.7
+
+
+def test_a_pass_more_and_a_longer_mean_take_longer():
+    usual = row_of(NEMO_8B).predicted
+    assert usual is not None
+    longer = row_of(NEMO_8B, mean_response="2000").predicted
+    shorter = row_of(NEMO_8B, on_policy_ratio_forced="True").predicted
+    assert longer is not None
+    assert shorter is not None
+    assert shorter < usual < longer
+
+
+def test_the_held_table_names_the_source_of_every_row():
+    assert all(record["source"] for record in RECORDS.values())
+    assert Path(TABLE).name == "rl_steps.csv"
