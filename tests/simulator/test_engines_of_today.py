@@ -7,10 +7,15 @@ import pytest
 from profiles.catalog import load_device, load_engine, load_model
 from profiles.facts import load_facts
 from profiles.sheets import ENGINES
+from rlplan.algorithms import load_algorithm
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup, Workload
 from rlplan.lengths import Lognormal
+from rlplan.parts import experts
 from rlplan.plan import TaskPlan
 from simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from simulator.generation.playing import generate
+from simulator.placed.site import site_at
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
 from tests.simulator.cost_jobs import PPO, job_of, site_of
@@ -117,3 +122,47 @@ def test_ranks_that_gather_weights_wait_in_every_micro_batch_of_few_sequences():
     assert uneven[2, None] == pytest.approx(1.77 * 0.35 / 2**0.5, rel=0.1)
     assert uneven[2, None] == pytest.approx(2 * uneven[8, None], rel=0.02)
     assert uneven[8, 8192] < uneven[8, None]
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "ep", "running", "cached", "milliseconds"),
+    [
+        ("llama-3.1-8b", 1, 1, 8, 589, 7.32),
+        ("qwen3-32b", 2, 1, 32, 842, 17.91),
+        ("llama-3.1-70b", 4, 1, 64, 552, 22.43),
+        ("qwen3-30b-a3b", 1, 1, 16, 1125, 17.55),
+        ("qwen3-30b-a3b", 1, 1, 64, 1119, 28.94),
+        ("qwen3-30b-a3b", 2, 2, 16, 6213, 11.97),
+        ("qwen3-235b-a22b", 8, 8, 16, 7149, 24.88),
+    ],
+)
+def test_decode_steps_take_what_was_published(model, tp, ep, running, cached, milliseconds):
+    # ML.ENERGY benchmark (ml-energy/leaderboard at 0cd52dab, February 2026), H100, vLLM 0.11.1 with asynchronous
+    # scheduling: median time between tokens. Its runs sort the vocabulary for top-p, which is not forecast.
+    setting = replica_setting(load_model(model), load_engine("vllm-0.15"), H100, tp=tp)
+    shard = replace(setting.setting.shard, ep=ep, expert_tp=1 if ep > 1 else 0)
+    setting = replace(setting, setting=replace(setting.setting, shard=shard))
+    seconds = clock_of(steps_in(setting)).decode(running, cached)
+    assert seconds == pytest.approx(milliseconds / 1000, rel=0.18)
+
+
+def test_a_mixture_trains_as_was_published(monkeypatch):
+    # NeMo AutoModel, docs/performance-summary (H100, 16 bits): Qwen3-30B-A3B on 8 GPUs, expert parallelism over
+    # all, 512 sequences of 4096 tokens, 4 at a time, routers made to choose evenly: 12,040 tokens/s/GPU.
+    monkeypatch.setattr(experts, "POPULARITY_SPREAD", 1e-6)
+    experts.busiest_rank.cache_clear()
+    model = load_model("qwen3-30b-a3b")
+    job = Job(
+        algorithm="grpo",
+        models=FrozenDict(dict.fromkeys(("actor", "reference"), model)),
+        workload=Workload(prompts=512, prompt_tokens=2048, response_tokens=2048),
+        cluster=(NodeGroup(gpu=H100, gpus_per_node=8, inter_node_gbps=3200.0),),
+        precision="bf16",
+    )
+    chosen = TaskPlan(pool="p0", dp=8, ep=8, engine="megatron-core-2025", zero=1, micro_batch=4)
+    update = next(task for task in load_algorithm("grpo").tasks if task.name == "actor.update")
+    site = site_at(job, H100, 0, 8)
+    assert site is not None
+    seconds = task_cost(PlacedTask(update, chosen, site, job, load_facts(job))).total.seconds
+    assert 512 * 4096 / 8 / seconds == pytest.approx(12_040, rel=0.1)
+    experts.busiest_rank.cache_clear()
