@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.layout import GenerateLayout, TrainLayout
-from rlplan.transfers import TransitionShape, transfer_names, transition_volume
+from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
 from tests.strategies import train_layouts
 
 EXAMPLE = GenerateLayout(train=TrainLayout(pp=1, tp=4, dp=2), pp=1, tp=2)
@@ -56,9 +56,8 @@ def test_without_redundancy_a_train_shard_is_a_slice_of_its_generate_shard(layou
 
 def test_the_transitions_of_the_paper_s_table():
     shape = TransitionShape(tp=4, pp=2, dp=2, tp_gen=2, pp_gen=1)
-    rows = {
-        name: transition_volume(name, 160.0, shape) for name in transfer_names() if name != "none"
-    }
+    known = [name for name in transfer_names() if not TRANSFERS.load(name).method]
+    rows = {name: transition_volume(name, 160.0, shape) for name in known if name != "none"}
     figures = {
         name: (row.received_bytes, row.peak_weight_bytes, row.redundant_bytes)
         for name, row in rows.items()
