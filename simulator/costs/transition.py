@@ -185,6 +185,12 @@ def _software(
     """Return the seconds that software needs beyond the wire's: bytes move while it works."""
     sheet, layout = transition.sheet, transition.generate.layout
     written = model_bytes / (layout.tp * layout.pp)
+    if layout.expert_ranks > layout.tp:  # of experts, a rank generates with its own
+        generate = transition.generate
+        shard = largest_shard(
+            generate.model, "lm", layout.tp, layout.pp, layout.ep, generate.details
+        )
+        written = min(written, shard * transition.train.formats.weight_bytes)
     groups = max(1, transition.train.site.gpus // volume_of(transition).group_ranks)
     seconds = sheet.software_seconds(model_bytes, received, written, nodes, groups)
     return Estimate(
