@@ -74,10 +74,14 @@ ZERO = Estimate(0.0)
 
 def total(estimates: Iterable[Estimate]) -> Estimate:
     """Return the sum of estimates; zero seconds for none."""
-    result = ZERO
-    for estimate in estimates:
-        result = result + estimate
-    return result
+    seconds = spread_seconds = 0.0
+    source, outside_range = Source.MEASURED, False
+    for estimate in estimates:  # as sums of two are, without an object for each
+        seconds += estimate.seconds
+        spread_seconds += estimate.spread_seconds
+        source = max(source, estimate.source)
+        outside_range = outside_range or estimate.outside_range
+    return Estimate(seconds, spread_seconds, source, outside_range)
 
 
 def interval_seconds(estimate: Estimate) -> tuple[float, float]:

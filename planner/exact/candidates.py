@@ -132,7 +132,7 @@ class CandidateTable:
         for replicas, sharding, places in self._promising(rows, site, limit_seconds):
             if count >= most_ways:
                 return
-            for move in self._moves(sharding, replicas, site, rows):
+            for move in self._moves(sharding, replicas, part, places):
                 way = GenerationOption(share, site, rows, replicas, move)
                 found = self._of_way(way, places, limit_seconds)
                 if found is not None:
@@ -164,26 +164,19 @@ class CandidateTable:
             own = places[sharding]
             yield replicas, sharding, own[whole[own] + replicas.bound_seconds < cutoff]
 
-    def _moves(self, sharding: int, replicas: Replicas, site: Site, rows: PoolRows) -> list[Move]:
+    def _moves(
+        self, sharding: int, replicas: Replicas, part: ShareRows, places: Ints
+    ) -> list[Move]:
+        """Return the transitions that leave room beside the leanest of some rows of a sharding."""
+        _, site, rows = part
         if self.apart:
             copy = replicas.weight_bytes
             name = self.space.generations.copied
             engine = self.space.options.space.engine_of(self._update)
             peak = self.space.generations.copied_peak_bytes(replicas, engine)
             return [Move(name, self._sync_seconds(replicas, site), copy, peak)]
-        where = rows.shardings[sharding]
-        train = TaskPlan(
-            pool="",
-            engine=self.space.options.space.engine_of(self._update),
-            tp=where.tp,
-            pp=where.pp,
-            cp=where.cp,
-            ep=where.ep,
-            expert_tp=where.expert_tp or None,
-            dp=site.gpus // (where.tp * where.pp * where.cp),
-            zero=where.sharded,
-        )
-        return self.space.generations.moves(train, replicas)
+        resident = float(rows.resident[places].min(initial=rows.resident.max()))
+        return self.space.generations.moves(rows.shardings[sharding], replicas, resident)
 
     @property
     def _update(self) -> Task:

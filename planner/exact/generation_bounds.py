@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.exact.concave_bounds import ConcaveBound, floors_under
+from planner.exact.concave_bounds import ConcaveBound, Floors, floors_under
 from planner.exact.generation_loads import Load, steps_in_turn
 from rlplan.estimate import Estimate
 from rlplan.model import layer_kinds
@@ -132,9 +132,18 @@ def _concave_bound(steps: EngineSteps, load: Load, running: int) -> ConcaveBound
     batched = engine.max_batched_tokens
     if engine.batching != "mixed" or not engine.chunked_prefill:
         batched = max(batched, load.longest_tokens)  # a prompt may be computed whole
-    tokens, seconds = _nodes(steps, "dense", max(batched, 2 * running) // stages + 1)
-    floors = floors_under(tokens[1:], seconds[1:], running / stages)
+    most = max(batched, 2 * running) // stages + 1
+    floors = _floors(
+        steps, NODES[bisect_left(NODES, most)], NODES[bisect_left(NODES, running / stages)]
+    )
     return ConcaveBound(floors, load, running, stages, _cache_seconds(steps), batched)
+
+
+@lru_cache(maxsize=16384)
+def _floors(steps: EngineSteps, most_tokens: int, most_sequences: int) -> Floors:
+    """Return concave functions under the seconds of a step's matrix products, up to so many tokens."""
+    tokens, seconds = _nodes(steps, "dense", most_tokens)
+    return floors_under(tokens[1:], seconds[1:], most_sequences)
 
 
 def _lines(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:

@@ -6,7 +6,9 @@ remembered by these. A bound in closed form comes first, and only what can still
 
 import bisect
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -15,8 +17,9 @@ from planner.exact.generation_loads import Load, load_of
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
 from planner.layouts.pool_rows import PoolRows
-from planner.layouts.role_options import WeightSharding, sharding_of
+from planner.layouts.role_options import WeightSharding
 from planner.placements.allocations import Share
+from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
@@ -116,6 +119,34 @@ class GenerationOption:
 OptionRows = tuple[GenerationOption, Ints, Floats, Floats]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Bringing:
+    """Hold a transition that is not priced yet, with the memory that it takes (as `Move` has it)."""
+
+    transition: PlacedTransition
+    extra_bytes: int
+    peak_bytes: int
+
+    @classmethod
+    def of(cls, transition: PlacedTransition) -> "Bringing":
+        """Return a transition with what it holds."""
+        peak = sum(transition_terms(transition).values())
+        return cls(transition, extra_weight_bytes(transition), peak)
+
+    def fits(self, table: "GenerationTable", replicas: Replicas, resident_bytes: float) -> bool:
+        """Tell whether it leaves room to generate beside residents; where not, nor beside more of them."""
+        usable = table.options.space.capacity_bytes(replicas.site)
+        if resident_bytes + self.peak_bytes > usable:
+            return False
+        cache = table.cache_bytes(replicas, np.float64(resident_bytes), self.extra_bytes)
+        return bool(cache >= replicas.least_bytes)
+
+    def priced(self) -> Move:
+        """Return it with its seconds."""
+        seconds = transition_cost(self.transition).total.seconds
+        return Move(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
+
+
 class GenerationTable:
     """Cost generation on sites, each layout and size of cache once.
 
@@ -143,7 +174,10 @@ class GenerationTable:
         self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
-        self._moves: dict[tuple[WeightSharding, tuple[int | None, ...], Site], list[Move]] = {}
+        self._moves: dict[Hashable, list[Move]] = {}
+        self._brought: dict[Hashable, list[Bringing]] = {}
+        self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
+        self._copies: dict[Hashable, PlacedTask] = {}
         self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
         self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
@@ -155,25 +189,43 @@ class GenerationTable:
             self._replicas[site] = [self._described(layout, site) for layout in layouts]
         return self._replicas[site]
 
-    def moves(self, train: TaskPlan, replicas: Replicas) -> list[Move]:
-        """Return the transitions on one pool that no other beats in time and memory."""
-        layout = replicas.layout
+    def moves(
+        self, sharding: WeightSharding, replicas: Replicas, resident_bytes: float
+    ) -> list[Move]:
+        """Return the transitions on one pool that no other beats in time and memory.
+
+        Those are left out, before they are priced, that leave no room beside so many residents.
+        """
+        layout, site = replicas.layout, replicas.site
         cut = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp)
-        leaves = self.options.space.weights_leave
-        key = (sharding_of(train, leaves=leaves), cut, replicas.site)
-        if key not in self._moves:
-            cuts = (train.tp, train.pp, layout.tp, layout.pp)
-            if cuts not in self._transitions:  # found by looking into a folder
-                named = () if self.transition is None else (self.transition,)
-                self._transitions[cuts] = transitions(train, layout, named)
-            names = self._transitions[cuts]
-            if self.transition is not None:
-                names = tuple(name for name in names if name == self.transition)
-            found = [self._move(name, train, layout, replicas.site) for name in names]
+        key = (sharding, cut, site)
+        if key not in self._brought:
+            self._brought[key] = self._bringing(sharding, layout, site)
+        fitting = [each for each in self._brought[key] if each.fits(self, replicas, resident_bytes)]
+        if not fitting:
+            return []
+        asked = (*key, tuple(each.transition.name for each in fitting))
+        if asked not in self._moves:
+            found = [each.priced() for each in fitting]
             keys = [(each.seconds, each.extra_bytes, each.peak_bytes) for each in found]
             kept = front_rows(np.array(keys).reshape(len(keys), 3))
-            self._moves[key] = [found[place] for place in kept]
-        return self._moves[key]
+            self._moves[asked] = [found[place] for place in kept]
+        return self._moves[asked]
+
+    def _bringing(self, sharding: WeightSharding, layout: TaskPlan, site: Site) -> list["Bringing"]:
+        """Return the ways from a sharding on a site to a layout there, with what they hold."""
+        trained = self._trained(sharding, site)
+        train = trained.layout
+        cuts = (train.tp, train.pp, layout.tp, layout.pp)
+        if cuts not in self._transitions:  # found by looking into a folder
+            named = () if self.transition is None else (self.transition,)
+            self._transitions[cuts] = transitions(train, layout, named)
+        names = self._transitions[cuts]
+        if self.transition is not None:
+            names = tuple(name for name in names if name == self.transition)
+        placed = self._generating(layout, site)
+        every = (PlacedTransition(name, trained, placed, same_pool=True) for name in names)
+        return [Bringing.of(each) for each in every]
 
     def sync_seconds(
         self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
@@ -206,7 +258,9 @@ class GenerationTable:
         runs = cache >= replicas.least_bytes
         return np.where(runs, self.bounds(replicas, cache), np.inf)
 
-    def cache_bytes(self, replicas: Replicas, resident_bytes: Floats, extra_bytes: int) -> Floats:
+    def cache_bytes(
+        self, replicas: Replicas, resident_bytes: Floats | np.float64, extra_bytes: int
+    ) -> Floats:
         """Return the cache that residents leave on each GPU, in bytes, as far as it is of use.
 
         Args:
@@ -313,14 +367,37 @@ class GenerationTable:
             return replace(found, bound_seconds=np.inf)
         return replace(found, bound_seconds=float(self.bounds(found, np.array([useful]))[0]))
 
-    def _move(self, name: TransitionName, train: TaskPlan, layout: TaskPlan, site: Site) -> Move:
-        transition = self._transition(name, train, layout, site, site, same_pool=True)
-        return Move(
-            transition=name,
-            seconds=transition_cost(transition).total.seconds,
-            extra_bytes=extra_weight_bytes(transition),
-            peak_bytes=sum(transition_terms(transition).values()),
-        )
+    def _trained(self, sharding: WeightSharding, site: Site) -> PlacedTask:
+        """Return the update that leaves weights in a sharding on a site."""
+        key = (sharding, site)
+        if key not in self._updates:
+            layout = TaskPlan(
+                pool="",
+                engine=self.options.space.engine_of(self._update),
+                tp=sharding.tp,
+                pp=sharding.pp,
+                cp=sharding.cp,
+                ep=sharding.ep,
+                expert_tp=sharding.expert_tp or None,
+                dp=site.gpus // (sharding.tp * sharding.pp * sharding.cp),
+                zero=sharding.sharded,
+                offload=sharding.away,
+            )
+            self._updates[key] = PlacedTask(self._update, layout, site, self.job, self.facts)
+        return self._updates[key]
+
+    def _generating(self, layout: TaskPlan, site: Site) -> PlacedTask:
+        """Return a generating task in a layout's cut on a site: it knows its weights for all transitions."""
+        key = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp, site)
+        if key not in self._copies:
+            self._copies[key] = self._placed(layout, site)
+        return self._copies[key]
+
+    @cached_property
+    def _update(self) -> Task:
+        """Return the task whose weights generate."""
+        tasks = self.options.space.tasks
+        return next(task for task in tasks if task.kind == "train" and task.role == ACTOR)
 
     def _transition(
         self,
@@ -332,12 +409,9 @@ class GenerationTable:
         *,
         same_pool: bool,
     ) -> PlacedTransition:
-        update = next(
-            task for task in self.options.space.tasks if task.kind == "train" and task.role == ACTOR
-        )
         return PlacedTransition(
             name,
-            PlacedTask(update, train, train_site, self.job, self.facts),
+            PlacedTask(self._update, train, train_site, self.job, self.facts),
             self._placed(generate, site),
             same_pool=same_pool,
         )

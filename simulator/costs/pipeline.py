@@ -17,7 +17,7 @@ from simulator.costs.estimates import (
     estimates_by,
     pack,
 )
-from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of
+from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of, stages_apart
 from simulator.model.weights import kinds_of_stages
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
@@ -150,12 +150,16 @@ def _of_layers(layers: Sequence[Estimates], counts: Sequence[int] | Floats) -> E
 
 def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     """Return the passes of a layer of each kind, the embedding's and the head's, of shape (3, 2, layouts)."""
-    # Where a stage stands matters to groups beyond a tensor-parallel one only.
-    columns = table.columns
+    # Where a stage stands matters to groups beyond a tensor-parallel one only, as far as they share nodes.
+    columns, per_node = table.columns, table.any.site.gpus_per_node
+    apart = np.array([stages_apart(tp, per_node) for tp in columns.tp.tolist()])
     beyond = columns.cp * columns.ep > 1
-    placed = table.with_columns(replace(columns, pp=np.where(beyond, columns.pp, 1)))
+    stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
+    placed = table.with_columns(replace(columns, pp=stages))
     names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
-    packed = placed.by(names, _packed_passes).reshape(NUMBERS, -1, *PASS_SHAPE, len(table))
+    packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
+        NUMBERS, -1, *PASS_SHAPE, len(table)
+    )
     *layers, first, last = (Estimates(packed[:, place]) for place in range(packed.shape[1]))
     return layers, first, last
 

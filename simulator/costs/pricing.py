@@ -193,6 +193,20 @@ def setting_on(
     )
 
 
+def in_fewest_stages(setting: Setting) -> Setting:
+    """Return the setting of fewest stages in which one layer's operators take the same."""
+    shard = setting.shard
+    stages = 1
+    if shard.cp * shard.ep > 1:
+        stages = min(setting.pp, stages_apart(shard.tp, setting.site.gpus_per_node))
+    return setting if stages == setting.pp else replace(setting, pp=stages)
+
+
+def stages_apart(tp: int, gpus_per_node: int) -> int:
+    """Return stages from which on blocks of them leave no two ranks of a group beyond TP in a node."""
+    return -(-gpus_per_node // tp)
+
+
 @lru_cache(maxsize=65536)
 def pass_seconds(
     setting: Setting,
@@ -290,6 +304,14 @@ def price(
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
     shared = [each for each in operators if isinstance(each, Collective)]
     return PassSeconds(compute, total(_exchange(setting, each) for each in shared))
+
+
+def operator_seconds(setting: Setting, operator: Operator) -> Estimate:
+    """Return what one operator of no layer takes alone in a forward pass, as `price` says it."""
+    alone = not isinstance(operator, Collective)
+    if alone and (setting.launches_hidden or setting.layer_launch_seconds):
+        return _seconds(setting, operator, False, setting.kernels.elementwise_rate)
+    return price(setting, (operator,), part="embedding").total
 
 
 def in_wide_format(setting: Setting) -> Setting:

@@ -9,7 +9,7 @@ the device's operators into its own kernels.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
@@ -26,7 +26,13 @@ from rlplan.operators import (
     Scan,
 )
 from rlplan.parts import attention_core, read_bytes, state_bytes
-from simulator.costs.pricing import Setting, in_wide_format, price
+from simulator.costs.pricing import (
+    Setting,
+    in_fewest_stages,
+    in_wide_format,
+    operator_seconds,
+    price,
+)
 from simulator.generation.grids import Grid, Known, Note, nodes, nodes_around
 from simulator.generation.setting import ReplicaSetting
 from simulator.model.derived import kernels_of
@@ -81,6 +87,8 @@ class EngineSteps:
     head_known: Known = field(default_factory=dict)
     decode_known: Known = field(default_factory=dict)
     prefill_known: Known = field(default_factory=dict)
+    layer_known: dict[tuple[ModelArchitecture, int], Estimate] = field(default_factory=dict)
+    embedding_known: dict[int, Estimate] = field(default_factory=dict)
     # By sequences and lower node of cached tokens, with how well they are known.
     stretches: dict[tuple[int, int], tuple[Stretch, frozenset[Note]]] = field(default_factory=dict)
 
@@ -163,18 +171,38 @@ class EngineSteps:
 
     def dense(self, tokens: int) -> Estimate:
         """Return what everything but attention and output head takes for so many tokens."""
-        tokens = max(1, tokens)
-        batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
-        shard, adapter = self.setting.shard, self.setting.adapter
+        tokens, shard = max(1, tokens), self.setting.shard
         gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
         layers = total(
-            (self._price(layer_operators(kind, shard, batch, adapter)) + gap) * count
+            (self._near.layer(kind, tokens) + gap) * count
             for kind, count in self.dense_layers
             if count
         )
-        first = self._price(embedding_operators(self.model, shard, batch))
+        first = self._near.embedding(tokens)
         num_bytes = tokens * self.model.hidden_size * shard.value_bytes
         return layers + first + self.setting.send(num_bytes)
+
+    @cached_property
+    def _near(self) -> "EngineSteps":
+        """Return the steps of fewest stages whose layers take the same: what they take is priced once."""
+        return _steps_of(self.model, self.engine, in_fewest_stages(self.setting))
+
+    def layer(self, kind: ModelArchitecture, tokens: int) -> Estimate:
+        """Return what everything but attention takes in one layer of a kind, remembered."""
+        found = self.layer_known.get((kind, tokens))
+        if found is None:
+            setting, batch = self.setting, _one_each(tokens)
+            found = self._price(layer_operators(kind, setting.shard, batch, setting.adapter))
+            self.layer_known[kind, tokens] = found
+        return found
+
+    def embedding(self, tokens: int) -> Estimate:
+        """Return what the embedding takes, remembered."""
+        found = self.embedding_known.get(tokens)
+        if found is None:
+            operators = embedding_operators(self.model, self.setting.shard, _one_each(tokens))
+            found = self.embedding_known[tokens] = self._price(operators)
+        return found
 
     def head(self, tokens: int) -> Estimate:
         """Return what the output head and sampling take for so many tokens."""
@@ -271,7 +299,7 @@ class EngineSteps:
     def _seconds(self, operator: Operator, setting: Setting) -> Estimate:
         if isinstance(operator, Collective):
             return self._exchange(operator)
-        return price(setting, (operator,), part="embedding").total
+        return operator_seconds(setting, operator)
 
     def _exchange(self, operator: Collective) -> Estimate:
         """Price a collective; the engine's own kernel replaces its fixed time inside a node."""
@@ -303,6 +331,16 @@ def _merged(
         first.setdefault(matters, kind)
         counts[matters] = counts.get(matters, 0) + count
     return tuple((first[matters], count) for matters, count in counts.items())
+
+
+def _one_each(tokens: int) -> Batch:
+    """Return a batch of so many sequences with a token each."""
+    return Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
+
+
+@lru_cache(maxsize=4096)
+def _steps_of(model: ModelArchitecture, engine: EngineSheet, setting: Setting) -> EngineSteps:
+    return EngineSteps(model, engine, setting)
 
 
 def engine_steps(replica: ReplicaSetting) -> EngineSteps:

@@ -4,7 +4,7 @@ Resident terms stay while other tasks of the pool run; transient ones live as lo
 tasks that infer or train are worked out for many layouts at once; a single one is a table of one row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -120,7 +120,11 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
 
     It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters.
     """
-    working = whole(table.by(WORKING_COLUMNS, micro_batch_bytes))
+    columns = table.columns
+    held = table.with_columns(
+        replace(columns, micro_batch=np.minimum(columns.micro_batch, table.local))
+    )
+    working = whole(held.by(WORKING_COLUMNS, micro_batch_bytes, on_any_site=True))
     kinds = len(layer_kinds(table.any.model).models)
     stages = states_of_stages(table, kinds)
     return reduce(_fuller, (_stage_memory(table, stage, working) for stage in stages))

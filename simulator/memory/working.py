@@ -30,8 +30,8 @@ STEP = "optimizer step"
 # Rows of hidden states that the loss holds beside the logits: the last layer's output, its norm's, and
 # the gradients of both.
 HEAD_ROWS = 4
-# Columns of layouts that decide what a micro-batch works on.
-WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "micro_batch", "token_budget", "recompute")
+# Columns of layouts that decide what a micro-batch works on, of no more sequences than a rank has.
+WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "micro_batch", "token_budget", "recompute")
 
 ManyTerms = dict[str, Ints]
 

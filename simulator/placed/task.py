@@ -6,7 +6,7 @@ layouts: formulas are written over its columns, and a single placed task is a ta
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -267,6 +267,10 @@ def cache_value_bytes(engine: EngineSheet, precision: Precision) -> int:
     return engine.cache_value_bytes or PRECISIONS[precision].weight_bytes
 
 
+# What is asked of a placed task: numbers that depend on some columns of its layout.
+Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
+
+
 class PlacedTasks:
     """Hold one task in many layouts of one engine on one site.
 
@@ -308,13 +312,12 @@ class PlacedTasks:
         """Return the sequences of the fullest data-parallel rank. Shape (layouts,)."""
         return np.asarray(self.by(("dp",), lambda placed: (placed.local,))[0], dtype=np.int64)
 
-    def by(
-        self, names: Sequence[str], numbers: Callable[[PlacedTask], Sequence[float] | Floats]
-    ) -> Floats:
+    def by(self, names: Sequence[str], numbers: Numbers, *, on_any_site: bool = False) -> Floats:
         """Return numbers that depend on some columns only, asked once for each of their values.
 
         Args:
             numbers: Answers for a layout; what it does not depend on is that of any row.
+            on_any_site: Whether it does not depend on how many GPUs the pool has: sites share answers.
 
         Returns:
             Shape (*numbers, layouts).
@@ -326,5 +329,29 @@ class PlacedTasks:
             column = getattr(self.columns, name)
             key = key * (int(column.max()) + 1) + column
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
+        if on_any_site:
+            asked = np.array(self._known(names, numbers, first))
+        else:
+            asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
+
+    def _known(self, names: Sequence[str], numbers: Numbers, rows: Ints) -> list[Floats]:
+        """Return what a function answers for rows, by any site whose GPUs have the same links."""
+        placed = self.any
+        site = replace(placed.site, gpus=placed.site.gpus_per_node)
+        known = _answers(numbers, placed.task, placed.layout.engine, site, placed.job, placed.facts)
+        columns = (getattr(self.columns, name)[rows].tolist() for name in names)
+        asked = list(zip(*columns, strict=True))
+        new = [place for place, values in enumerate(asked) if values not in known]
+        for place, each in zip(new, self._rows(rows[new]) if new else (), strict=True):
+            known[asked[place]] = np.asarray(numbers(each), dtype=np.float64)
+        return [known[values] for values in asked]
+
+
+@lru_cache(maxsize=256)
+def _answers(
+    numbers: Numbers, task: Task, engine: str, site: Site, job: Job, facts: Facts
+) -> dict[tuple[int, ...], Floats]:
+    """Return where answers for a task's layouts are remembered, by the columns that decide them."""
+    del numbers, task, engine, site, job, facts
+    return {}
