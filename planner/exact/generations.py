@@ -178,6 +178,7 @@ class GenerationTable:
         self._brought: dict[Hashable, list[Bringing]] = {}
         self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
         self._copies: dict[Hashable, PlacedTask] = {}
+        self._clocks: dict[Hashable, object] = {}
         self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
         self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
@@ -420,7 +421,12 @@ class GenerationTable:
         return PlacedTask(self.task, layout, site, self.job, self.facts)
 
     def _steps(self, replicas: Replicas) -> object:
-        return steps_of(self._placed(replicas.layout, self._bare(replicas.site)))
+        layout, site = replicas.layout, self._bare(replicas.site)
+        cut = (layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.expert_tp)
+        key = (cut, site)
+        if key not in self._clocks:  # by the layout's cut alone: settings take long to hash
+            self._clocks[key] = steps_of(self._placed(layout, site))
+        return self._clocks[key]
 
     def _bare(self, site: Site) -> Site:
         """Return a site without its size, which matters to engines that gather weights over it."""

@@ -35,6 +35,10 @@ def front_rows(keys: Rows) -> Places:
     return np.array(sorted(kept), dtype=np.int64)
 
 
+# Groups of fewer rows are reduced together, row by row of each; larger ones pay for themselves.
+FEW_ROWS = 256
+
+
 def front_of_groups(keys: Rows, groups: Places) -> Places:
     """Return the places of the fronts of all groups, ascending: other groups' rows beat nothing."""
     if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
@@ -42,4 +46,27 @@ def front_of_groups(keys: Rows, groups: Places) -> Places:
     order = np.argsort(groups, kind="stable")
     edges = np.flatnonzero(np.diff(groups[order])) + 1
     parts = np.split(order, edges)
-    return np.sort(np.concatenate([part[front_rows(keys[part])] for part in parts]))
+    kept = [part[front_rows(keys[part])] for part in parts if len(part) > FEW_ROWS]
+    few = [part for part in parts if len(part) <= FEW_ROWS]
+    if few:
+        places = np.sort(np.concatenate(few))
+        kept.append(places[_fronts_together(keys[places], groups[places])])
+    return np.sort(np.concatenate(kept))
+
+
+def _fronts_together(keys: Rows, groups: Places) -> Places:
+    """Return the places of the fronts of groups, in any order, as `front_rows` finds each of them."""
+    spread = np.ptp(keys, axis=0)
+    scaled = (keys - keys.min(axis=0)) / np.where(spread > 0, spread, 1)
+    order = np.lexsort((*keys.T[::-1], scaled.sum(axis=1), groups))
+    left, group = np.ascontiguousarray(keys[order].T), groups[order]
+    kept: list[Places] = []
+    while len(order):
+        begins = np.concatenate([[True], group[1:] != group[:-1]])
+        kept.append(order[begins])
+        own = np.cumsum(begins) - 1
+        unbeaten = np.zeros(len(order), dtype=bool)
+        for column in left:
+            unbeaten |= column < column[begins][own]
+        left, order, group = left.compress(unbeaten, axis=1), order[unbeaten], group[unbeaten]
+    return np.concatenate(kept)

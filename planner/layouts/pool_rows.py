@@ -152,16 +152,24 @@ class Join:
         prices = np.array(MEMORY_PRICES) * (least or 1.0) / self.capacity
         room = np.full(len(prices), float(self.capacity))
         picks = np.zeros((len(prices), len(self.parts)), dtype=np.int64)
+        allowed = [self._of_sharding(part, sharding) for part in self.parts]
         for _ in range(3):
-            for place, part in enumerate(self.parts):
-                costs = (part.prepare + part.train) + prices[:, None] * part.resident
-                costs = costs + np.where(part.transient > room[:, None], np.inf, 0.0)
-                if sharding >= 0 and part.sharding.max() >= 0:
-                    costs = costs + np.where(part.sharding != sharding, np.inf, 0.0)
-                picks[:, place] = np.argmin(costs, axis=1)
+            for place, own in enumerate(allowed):
+                part = self.parts[place]
+                costs = (part.prepare + part.train)[own] + prices[:, None] * part.resident[own]
+                costs = costs + np.where(part.transient[own] > room[:, None], np.inf, 0.0)
+                best = np.argmin(costs, axis=1)
+                fits = np.isfinite(costs[np.arange(len(prices)), best])
+                picks[:, place] = np.where(fits, own[best], 0)
             chosen = [part.resident[picks[:, place]] for place, part in enumerate(self.parts)]
             room = self.capacity - np.sum(chosen, axis=0).astype(float)
         return np.concatenate([picks, self._leanest(sharding)])
+
+    def _of_sharding(self, part: PoolRows, sharding: int) -> Ints:
+        """Return a role's rows that leave its weights in a sharding; all of a role that does not generate."""
+        if sharding >= 0 and part.sharding.max() >= 0:
+            return np.flatnonzero(part.sharding == sharding)
+        return np.arange(len(part))
 
     def _leanest(self, sharding: int) -> Ints:
         """Return the picks of fewest resident bytes whose transients fit beside them.
@@ -171,9 +179,7 @@ class Join:
         limits = np.unique(np.concatenate([part.transient for part in self.parts]))
         picks, resident = [], np.zeros(len(limits))
         for part in self.parts:
-            allowed = np.arange(len(part))
-            if sharding >= 0 and part.sharding.max() >= 0:
-                allowed = np.flatnonzero(part.sharding == sharding)
+            allowed = self._of_sharding(part, sharding)
             order = allowed[np.argsort(part.transient[allowed], kind="stable")]
             ranked = part.resident[order].astype(np.float64)
             leanest = np.minimum.accumulate(ranked)
@@ -188,6 +194,7 @@ class Join:
 
     def _part(self, place: int) -> PoolRows:
         some = self.options[place]
+        numbers = {each: number for number, each in enumerate(self.shardings)}
         table = np.array(
             [(o.preparation_seconds, o.training_seconds) for o in some], dtype=np.float64
         ).reshape(len(some), 2)
@@ -196,7 +203,7 @@ class Join:
                 (
                     o.resident_bytes,
                     o.transient_bytes,
-                    -1 if o.sharding is None else self.shardings.index(o.sharding),
+                    -1 if o.sharding is None else numbers[o.sharding],
                 )
                 for o in some
             ],

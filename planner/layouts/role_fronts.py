@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.pareto import Rows, front_of_groups
-from planner.layouts.role_options import RoleOption, Tally, sharding_of
+from planner.layouts.role_options import RoleOption, Tally, WeightSharding, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
 from planner.layouts.sizes import (
     Sizes,
@@ -92,7 +92,7 @@ class RoleFront:
         shardings = self._sharding_numbers(rows)[places]
         kept = front_of_groups(keys, shardings)
         tally.prune("another layout is better in time and memory", len(places) - len(kept))
-        return [self._option(rows, keys, int(place), int(places[place])) for place in kept]
+        return self._options(rows, keys[kept], places[kept], shardings[kept])
 
     def _cuts(self) -> Iterator[Sizes]:
         """Yield the cuts that suit all tasks of the role."""
@@ -218,18 +218,31 @@ class RoleFront:
         _, number = np.unique(np.stack(cut, axis=1), axis=0, return_inverse=True)
         return np.asarray(number.reshape(-1)[places])
 
-    def _option(self, chosen: Joint, keys: Rows, row: int, place: int) -> RoleOption:
-        layouts = tuple(
-            (rows.task.name, rows.columns.layout(int(places[place]))) for rows, places in chosen
-        )
-        sharding = None
-        if self.generates and self.trains:
-            update = next(layout for name, layout in layouts if name == f"{self.role}.update")
-            sharding = sharding_of(update, leaves=self.space.weights_leave)
-        prepare, train, resident, transient = keys[row]
-        return RoleOption(
-            layouts, float(prepare), float(train), int(resident), int(transient), sharding
-        )
+    def _options(
+        self, chosen: Joint, keys: Rows, places: Ints, shardings: Ints
+    ) -> list[RoleOption]:
+        """Return options with these seconds and bytes, each of a place among what was joined."""
+        known: dict[int, WeightSharding | None] = {}
+        for number, place in zip(shardings.tolist(), places.tolist(), strict=True):
+            if number not in known:
+                known[number] = self._sharding(chosen, place)
+        tasks = [
+            (rows.task.name, rows.columns, rows_at[places].tolist()) for rows, rows_at in chosen
+        ]
+        each = [[(name, columns, row) for row in at] for name, columns, at in tasks]
+        found = zip(zip(*each, strict=True), keys.tolist(), shardings.tolist(), strict=True)
+        return [
+            RoleOption(layouts, prepare, train, int(resident), int(transient), known[number])
+            for layouts, (prepare, train, resident, transient), number in found
+        ]
+
+    def _sharding(self, chosen: Joint, place: int) -> WeightSharding | None:
+        """Return how the weights of a role that trains and generates are sharded at a place."""
+        if not (self.generates and self.trains):
+            return None
+        rows, places = next(each for each in chosen if each[0].task.name == f"{self.role}.update")
+        layout = rows.columns.layout(int(places[place]))
+        return sharding_of(layout, leaves=self.space.weights_leave)
 
 
 def _kept_rows(columns: LayoutColumns, draft: TaskDraft) -> Flags:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rlplan.plan import TaskPlan
 from simulator.memory.states import GRADIENTS_SHARDED
-from simulator.placed.columns import Zero
+from simulator.placed.columns import LayoutColumns, Zero
 
 
 class WeightSharding(NamedTuple):
@@ -35,7 +35,7 @@ class RoleOption:
     """Hold the layouts of all tasks of one role with what they cost.
 
     Attributes:
-        layouts: By task name.
+        chosen: For each task its name, and its layout as a row of columns.
         preparation_seconds: Sum over its inference tasks.
         training_seconds: Sum over its training tasks.
         resident_bytes: What stays on each GPU while other roles of the pool run.
@@ -43,12 +43,17 @@ class RoleOption:
         sharding: Of the weights of a role that generates; None for other roles.
     """
 
-    layouts: Chosen
+    chosen: tuple[tuple[str, LayoutColumns, int], ...]
     preparation_seconds: float
     training_seconds: float
     resident_bytes: int
     transient_bytes: int
     sharding: WeightSharding | None = None
+
+    @property
+    def layouts(self) -> Chosen:
+        """Return the layouts by task name."""
+        return tuple((name, columns.layout(row)) for name, columns, row in self.chosen)
 
 
 @dataclass(slots=True)
