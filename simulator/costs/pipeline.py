@@ -152,7 +152,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     """Return the passes of a layer of each kind, the embedding's and the head's, of shape (3, 2, layouts)."""
     # Where a stage stands matters to groups beyond a tensor-parallel one only, as far as they share nodes.
     columns, per_node = table.columns, table.any.site.gpus_per_node
-    apart = np.array([stages_apart(tp, per_node) for tp in columns.tp.tolist()])
+    apart = stages_apart(columns.tp, per_node)
     beyond = columns.cp * columns.ep > 1
     stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
     placed = table.with_columns(replace(columns, pp=stages))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 from profiles.facts import DeviceFacts
 from rlplan.adapter import Adapter
@@ -38,6 +38,7 @@ from simulator.model.derived import (
     with_casts,
 )
 from simulator.model.operators import embedding_operators, head_operators, layer_operators
+from simulator.placed.columns import Ints
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask, shard_of
 
@@ -193,6 +194,9 @@ def setting_on(
     )
 
 
+Number = TypeVar("Number", int, Ints)  # one, or one for each layout
+
+
 def in_fewest_stages(setting: Setting) -> Setting:
     """Return the setting of fewest stages in which one layer's operators take the same."""
     shard = setting.shard
@@ -202,7 +206,7 @@ def in_fewest_stages(setting: Setting) -> Setting:
     return setting if stages == setting.pp else replace(setting, pp=stages)
 
 
-def stages_apart(tp: int, gpus_per_node: int) -> int:
+def stages_apart(tp: Number, gpus_per_node: int) -> Number:
     """Return stages from which on blocks of them leave no two ranks of a group beyond TP in a node."""
     return -(-gpus_per_node // tp)
 

@@ -120,10 +120,9 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
 
     It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters.
     """
-    columns = table.columns
-    held = table.with_columns(
-        replace(columns, micro_batch=np.minimum(columns.micro_batch, table.local))
-    )
+    held, fits = table, np.minimum(table.columns.micro_batch, table.local)
+    if np.any(fits < table.columns.micro_batch):
+        held = table.with_columns(replace(table.columns, micro_batch=fits))
     working = whole(held.by(WORKING_COLUMNS, micro_batch_bytes, on_any_site=True))
     kinds = len(layer_kinds(table.any.model).models)
     stages = states_of_stages(table, kinds)
