@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.exact.generations import GenerationOption, Move, OptionRows, Replicas, ShareRows
+from planner.exact.generation_options import GenerationOption, Move, OptionRows, Replicas, ShareRows
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pareto import Rows
 from planner.layouts.pool_rows import PoolRows

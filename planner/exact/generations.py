@@ -7,18 +7,17 @@ remembered by these. A bound in closed form comes first, and only what can still
 import bisect
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from planner.exact.generation_bounds import least_seconds
 from planner.exact.generation_loads import Load, load_of
+from planner.exact.generation_options import Bringing, Move, Replicas
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
-from planner.layouts.pool_rows import PoolRows
 from planner.layouts.role_options import WeightSharding
-from planner.placements.allocations import Share
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
@@ -38,10 +37,8 @@ from simulator.memory.task_memory import (
 )
 from simulator.memory.transition_memory import (
     bucket_terms,
-    extra_weight_bytes,
-    transition_terms,
 )
-from simulator.placed.columns import Flags, Floats, Ints
+from simulator.placed.columns import Flags, Floats
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
@@ -58,93 +55,6 @@ PREEMPTION_NOISE_FRACTION = 0.02
 
 # Bounds for many sizes of cache are taken from generations played at few: so far apart, as a ratio.
 CACHE_STEP = 1.15
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Hold what it takes to bring weights from where they train to a generation layout.
-
-    Attributes:
-        extra_bytes: Weights that generation adds to the pool's residents.
-        peak_bytes: What the transition takes of each GPU beside the pool's residents.
-    """
-
-    transition: TransitionName
-    seconds: float
-    extra_bytes: int
-    peak_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """Hold one generation layout on one site with its memory.
-
-    Attributes:
-        working_bytes: What the engine holds beside weights and cache.
-        weight_bytes: A whole copy of a GPU's weights.
-        least_bytes: With less cache, not one sequence runs.
-        useful_bytes: More cache is of no use.
-        block_bytes: One block of the cache on one GPU.
-        state_blocks: Blocks that a sequence takes beside those of its tokens.
-        bound_seconds: Nothing is faster, however large the cache.
-    """
-
-    layout: TaskPlan
-    site: Site
-    working_bytes: int
-    weight_bytes: int
-    least_bytes: float
-    useful_bytes: float
-    block_bytes: float
-    state_blocks: int
-    bound_seconds: float
-
-
-# A share of the cluster, its site, and what a set can do there.
-ShareRows = tuple[Share, Site, PoolRows]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GenerationOption:
-    """Hold one layout of generation with the transition to it, on one share."""
-
-    share: Share
-    site: Site
-    rows: PoolRows
-    replicas: Replicas
-    move: Move
-
-
-# A way with the rows that leave room for it, their caches, and bounds on transition and generation.
-OptionRows = tuple[GenerationOption, Ints, Floats, Floats]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Bringing:
-    """Hold a transition that is not priced yet, with the memory that it takes (as `Move` has it)."""
-
-    transition: PlacedTransition
-    extra_bytes: int
-    peak_bytes: int
-
-    @classmethod
-    def of(cls, transition: PlacedTransition) -> "Bringing":
-        """Return a transition with what it holds."""
-        peak = sum(transition_terms(transition).values())
-        return cls(transition, extra_weight_bytes(transition), peak)
-
-    def fits(self, table: "GenerationTable", replicas: Replicas, resident_bytes: float) -> bool:
-        """Tell whether it leaves room to generate beside residents; where not, nor beside more of them."""
-        usable = table.options.space.capacity_bytes(replicas.site)
-        if resident_bytes + self.peak_bytes > usable:
-            return False
-        cache = table.cache_bytes(replicas, np.float64(resident_bytes), self.extra_bytes)
-        return bool(cache >= replicas.least_bytes)
-
-    def priced(self) -> Move:
-        """Return it with its seconds."""
-        seconds = transition_cost(self.transition).total.seconds
-        return Move(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
 
 
 class GenerationTable:
@@ -202,7 +112,9 @@ class GenerationTable:
         key = (sharding, cut, site)
         if key not in self._brought:
             self._brought[key] = self._bringing(sharding, layout, site)
-        fitting = [each for each in self._brought[key] if each.fits(self, replicas, resident_bytes)]
+        fitting = [
+            each for each in self._brought[key] if self._leaves_room(each, replicas, resident_bytes)
+        ]
         if not fitting:
             return []
         asked = (*key, tuple(each.transition.name for each in fitting))
@@ -213,7 +125,14 @@ class GenerationTable:
             self._moves[asked] = [found[place] for place in kept]
         return self._moves[asked]
 
-    def _bringing(self, sharding: WeightSharding, layout: TaskPlan, site: Site) -> list["Bringing"]:
+    def _leaves_room(self, brought: Bringing, replicas: Replicas, resident_bytes: float) -> bool:
+        """Tell whether one generates after it beside residents; where not, nor beside more of them."""
+        if resident_bytes + brought.peak_bytes > self.options.space.capacity_bytes(replicas.site):
+            return False
+        cache = self.cache_bytes(replicas, np.float64(resident_bytes), brought.extra_bytes)
+        return bool(cache >= replicas.least_bytes)
+
+    def _bringing(self, sharding: WeightSharding, layout: TaskPlan, site: Site) -> list[Bringing]:
         """Return the ways from a sharding on a site to a layout there, with what they hold."""
         trained = self._trained(sharding, site)
         train = trained.layout

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.generations import GenerationTable, OptionRows
+from planner.exact.generation_options import OptionRows
+from planner.exact.generations import GenerationTable
 from planner.exact.score import Score
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable

@@ -1,0 +1,92 @@
+"""Ways to generate on a pool: layouts with their memory, and transitions that bring weights to them."""
+
+from dataclasses import dataclass
+
+from planner.layouts.pool_rows import PoolRows
+from planner.placements.allocations import Share
+from rlplan.plan import TaskPlan
+from rlplan.transfers import TransitionName
+from simulator.costs.transition import transition_cost
+from simulator.memory.transition_memory import extra_weight_bytes, transition_terms
+from simulator.placed.columns import Floats, Ints
+from simulator.placed.plan import PlacedTransition
+from simulator.placed.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Hold what it takes to bring weights from where they train to a generation layout.
+
+    Attributes:
+        extra_bytes: Weights that generation adds to the pool's residents.
+        peak_bytes: What the transition takes of each GPU beside the pool's residents.
+    """
+
+    transition: TransitionName
+    seconds: float
+    extra_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Hold one generation layout on one site with its memory.
+
+    Attributes:
+        working_bytes: What the engine holds beside weights and cache.
+        weight_bytes: A whole copy of a GPU's weights.
+        least_bytes: With less cache, not one sequence runs.
+        useful_bytes: More cache is of no use.
+        block_bytes: One block of the cache on one GPU.
+        state_blocks: Blocks that a sequence takes beside those of its tokens.
+        bound_seconds: Nothing is faster, however large the cache.
+    """
+
+    layout: TaskPlan
+    site: Site
+    working_bytes: int
+    weight_bytes: int
+    least_bytes: float
+    useful_bytes: float
+    block_bytes: float
+    state_blocks: int
+    bound_seconds: float
+
+
+# A share of the cluster, its site, and what a set can do there.
+ShareRows = tuple[Share, Site, PoolRows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationOption:
+    """Hold one layout of generation with the transition to it, on one share."""
+
+    share: Share
+    site: Site
+    rows: PoolRows
+    replicas: Replicas
+    move: Move
+
+
+# A way with the rows that leave room for it, their caches, and bounds on transition and generation.
+OptionRows = tuple[GenerationOption, Ints, Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bringing:
+    """Hold a transition that is not priced yet, with the memory that it takes (as `Move` has it)."""
+
+    transition: PlacedTransition
+    extra_bytes: int
+    peak_bytes: int
+
+    @classmethod
+    def of(cls, transition: PlacedTransition) -> "Bringing":
+        """Return a transition with what it holds."""
+        peak = sum(transition_terms(transition).values())
+        return cls(transition, extra_weight_bytes(transition), peak)
+
+    def priced(self) -> Move:
+        """Return it with its seconds."""
+        seconds = transition_cost(self.transition).total.seconds
+        return Move(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
