@@ -187,7 +187,8 @@ def sync_row(record: Record) -> SyncRow | str:
     case, system = sync_case(placed), record["system"].lower()
     sheet = placed.sheet.method
     broadcast = sheet is not None and sheet.transport == "broadcast" and sheet.sent_fraction == 1
-    if broadcast and seconds < case.num_bytes / case.node_bytes_per_second:
+    moves = record["component"] != METADATA_ONLY
+    if broadcast and moves and seconds < case.num_bytes / case.node_bytes_per_second:
         return "faster than the link between GPUs carries the weights once"
     return SyncRow(
         _label(record), method, seconds, placed, _bucket_bytes(record), record["component"],

@@ -1,6 +1,7 @@
 """Published seconds of weight syncs: how far forecasts are off, and which method is faster where."""
 
 import csv
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -31,11 +32,10 @@ def test_every_row_with_a_layout_is_within_a_factor_of_one_and_a_half():
 
 
 def test_rows_are_left_out_by_name_only():
-    reasons = {row.skipped for _, row in rows() if row.skipped}
-    assert reasons == {
-        "neither its GPUs nor its layout is stated",
-        "the component 'receive' is not forecast",
-        "faster than the link between GPUs carries the weights once",
+    assert Counter(row.skipped for _, row in rows() if row.skipped) == {
+        "neither its GPUs nor its layout is stated": 6,
+        "the component 'receive' is not forecast": 3,
+        "faster than the link between GPUs carries the weights once": 1,
     }
 
 
