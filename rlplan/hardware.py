@@ -28,8 +28,8 @@ class DeviceSheet:
         inter_node_gbps: Network of the usual node, all its cards together, one direction.
         cpu_cores: Host cores of the usual node.
         host_memory_bytes: Memory of the usual node's host.
-        host_factor: How many times as long Python and kernel launches take on the usual node's host as on
-            hosts of H100 nodes, which constants of software are of; None where nobody says it: as long.
+        host_factor: How many times as long the usual node's host takes to dispatch an operation as hosts of
+            H100 nodes, which constants of software are of; None where nobody says it: as long.
         aliases: Other names that users type for it, in small letters.
     """
 
@@ -63,7 +63,7 @@ class DeviceSheet:
 
     @property
     def host_times(self) -> float:
-        """Return how many times as long the host's own work takes as on hosts of H100 nodes."""
+        """Return how many times as long dispatching takes as on hosts of H100 nodes."""
         return self.host_factor or 1.0
 
 

@@ -282,8 +282,8 @@ class EngineSteps:
         engine, setting = self.engine, self.setting
         several = setting.shard.tp * setting.pp > 1
         worker = engine.steps.worker_seconds if several else 0.0
-        seconds = engine.step_seconds + worker + engine.steps.seconds_per_sequence * sequences
-        return seconds * setting.device.sheet.host_times
+        launching = (engine.step_seconds + worker) * setting.device.sheet.host_times
+        return launching + engine.steps.seconds_per_sequence * sequences
 
     def _attention(
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
