@@ -8,7 +8,8 @@ the root mean square over the pairs of a group, over the square root of two, is 
 is the median of these errors over groups, of steps and of each kind of work: one group that is not
 forecast well moves it little. `between_sites` is, by kind of work, the root of the mean square of the
 logarithm less that of `within_site`: what there is to calibrate. Groups weigh alike, however many rows
-they have, so that reruns of one setting say no more than one row. The values printed go into
+they have, so that reruns of one setting say no more than one row. `uncalibrated_step` is the root mean
+square of the logarithm over steps that nothing was fitted on. The values printed go into
 `profiles/fits/calibration.yaml` by hand.
 """
 
@@ -77,6 +78,9 @@ def main() -> None:
     print(
         f"within_site: {within:.3f} ({len(errors)} groups: {', '.join(f'{e:.2f}' for e in errors)})"
     )
+    held = step_logs([row for row in rows if not row.fitted])
+    square = mean(one**2 for _, one in held)
+    print(f"uncalibrated_step: {sqrt(square):.3f} ({len(held)} steps that nothing was fitted on)")
     for kind, each in stages.items():
         groups = by_group(each)
         square = mean(mean(one**2 for one in group) for group in groups.values())
