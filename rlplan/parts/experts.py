@@ -59,17 +59,29 @@ def reached(experts: int, top_k: int, tokens: int) -> float:
     return float(experts * (1 - (1 + variance * share) ** (-1 / variance)))
 
 
-@lru_cache
 def busiest_rank(experts: int, ranks: int) -> float:
     """Return the tokens of the rank whose experts get most of them, over the mean rank's.
 
-    A rank's tokens are the sum of its experts'; the largest of n normal values lies at the quantile
-    (n - 3/8) / (n + 1/4) (Blom 1958, "Statistical Estimates and Transformed Beta-Variables").
+    A rank's tokens are the sum of its experts'.
     """
-    if ranks == 1:
-        return 1.0
-    highest = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    return 1 + highest * POPULARITY_SPREAD / math.sqrt(experts / ranks)
+    return 1 + _largest_of(ranks) * POPULARITY_SPREAD / math.sqrt(experts / ranks)
+
+
+def most_reached(experts: int, top_k: int, tokens: int, ranks: int) -> float:
+    """Return how many experts get a token on the rank with most of those, each reached or not by itself."""
+    share = reached(experts, top_k, tokens) / experts
+    held = experts / ranks
+    return min(held, held * share + _largest_of(ranks) * math.sqrt(held * share * (1 - share)))
+
+
+@lru_cache
+def _largest_of(draws: int) -> float:
+    """Return the expected largest of so many standard normal draws.
+
+    It lies at the quantile (n - 3/8) / (n + 1/4) (Blom 1958, "Statistical Estimates and Transformed
+    Beta-Variables").
+    """
+    return NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25)) if draws > 1 else 0.0
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
@@ -85,7 +97,8 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     own = -(-tokens * shard.expert_width // shard.tp)
     routed = own * shard.ep  # an expert's tokens come from all ranks of its group
     uneven = busiest_rank(experts, shard.ep)
-    local = max(1, min(round(reached(experts, top_k, routed) / shard.ep), experts // shard.ep))
+    most = most_reached(experts, top_k, routed, shard.ep)
+    local = max(1, min(round(most), experts // shard.ep))
     each = -(-round(routed * top_k * uneven) // (local * shard.ep))
     width = -(-model.moe_ffn_size // shard.expert_width)
     sorted_bytes = own * top_k * size * shard.value_bytes
