@@ -1,8 +1,9 @@
-"""Time the search: `python benchmarks/search.py [--out FOLDER] [CASE ...]`; a case is MODEL/GPUS.
+"""Time the search: `python benchmarks/search.py [--out FOLDER] [CASE ...]`; a case is MODEL/GPUS or a job's name.
 
 Every case runs in a process of its own, which nothing is remembered in: four models of one size in PPO
-on A100, HybridFlow's workload (1,024 prompts of 1,024 tokens, 1,024 tokens of response, 8 updates).
-Then, in the same process, the same job with 512 tokens of response is searched. Prints a table; with
+on A100, HybridFlow's workload (1,024 prompts of 1,024 tokens, 1,024 tokens of response, 8 updates), or a job
+of `benchmarks/searches/`. Then, in the same process, a job of the first kind is searched with 512 tokens of
+response. Prints a table; with
 `--out` it writes `search.md` and `search.svg`, growth against the number of GPUs.
 """
 
@@ -22,7 +23,7 @@ from matplotlib.ticker import FuncFormatter
 
 from planner.search import search
 from profiles.catalog import load_job, load_model
-from profiles.facts import load_facts
+from profiles.facts import Facts, load_facts
 from reports.pictures.picture import write_figure
 from reports.pictures.style import (
     PAGE_WIDTH,
@@ -37,6 +38,7 @@ from rlplan.files.writing import write_text
 from rlplan.job import Job
 
 ROOT = Path(__file__).resolve().parents[1]
+JOBS = ROOT / "benchmarks" / "searches"
 EXAMPLE = ROOT / "examples" / "ppo-7b-16xa100.yaml"
 CASES = (
     "llama-2-7b/16",
@@ -48,6 +50,7 @@ CASES = (
     "llama-2-70b/2048",
     "llama-2-70b/4096",
     "llama-2-70b/8192",
+    *sorted(path.stem for path in JOBS.glob("*.yaml")),
 )
 CHANGED_RESPONSE_TOKENS = 512
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
@@ -66,7 +69,9 @@ COLUMNS = (
 
 
 def job_of(case: str) -> Job:
-    """Return the job of a case such as `llama-2-70b/128`."""
+    """Return the job of a case such as `llama-2-70b/128`, or of a job's name."""
+    if "/" not in case:
+        return load_job(JOBS / f"{case}.yaml")
     model, gpus = case.split("/")
     job = load_job(EXAMPLE)
     group = job.cluster[0]
@@ -85,10 +90,7 @@ def measured(case: str) -> dict[str, str]:
     cpu_seconds = time.process_time()
     found = search(job, facts)
     cpu_seconds = time.process_time() - cpu_seconds
-    workload = replace(job.workload, response_tokens=CHANGED_RESPONSE_TOKENS)
-    changed_cpu_seconds = time.process_time()
-    changed = search(replace(job, workload=workload), facts)
-    changed_cpu_seconds = time.process_time() - changed_cpu_seconds
+    changed_seconds, changed_cpu_seconds = changed(job, facts) if "/" in case else ("", "")
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     best = found.plans[0]
     pools = " + ".join(str(pool.gpus) for pool in best.plan.pools)
@@ -98,13 +100,22 @@ def measured(case: str) -> dict[str, str]:
         f"{cpu_seconds:.2f}",
         f"{peak_bytes / 2**20:.0f}",
         f"{found.gap:.3%}",
-        f"{changed.search_seconds:.2f}",
-        f"{changed_cpu_seconds:.2f}",
+        changed_seconds,
+        changed_cpu_seconds,
         f"{found.considered['layouts of tasks']:,}",
         f"{found.considered['simulated plans']}",
         f"{best.forecast.iteration_seconds:.1f} s: {best.plan.placement} on {pools}",
     )
     return dict(zip(COLUMNS, numbers, strict=True))
+
+
+def changed(job: Job, facts: Facts) -> tuple[str, str]:
+    """Return the seconds and the CPU seconds of searching a job with other responses."""
+    workload = replace(job.workload, response_tokens=CHANGED_RESPONSE_TOKENS)
+    cpu_seconds = time.process_time()
+    found = search(replace(job, workload=workload), facts)
+    cpu_seconds = time.process_time() - cpu_seconds
+    return f"{found.search_seconds:.2f}", f"{cpu_seconds:.2f}"
 
 
 def in_own_process(case: str) -> dict[str, str]:
@@ -145,7 +156,7 @@ def page(rows: list[dict[str, str]], note: str) -> str:
         "# The search against the size of the cluster",
         "",
         "PPO with four models of one size on A100 nodes of eight: 1,024 prompts of 1,024 tokens, 1,024",
-        "tokens of response, 8 updates. Written by `python benchmarks/search.py --out reports/published`.",
+        "tokens of response, 8 updates; and jobs of today (`benchmarks/searches/`). Written by `python benchmarks/search.py --out reports/published`.",
         "",
         f"Machine: {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}. {note}",
         "",
@@ -154,7 +165,7 @@ def page(rows: list[dict[str, str]], note: str) -> str:
         *("| " + " | ".join(row[name] for name in COLUMNS) + " |" for row in rows),
         "",
         "`seconds` is the whole search in a process that remembers nothing: the winner with its",
-        "certificate, and the best plan found of each of the 52 placements. `gap` is how far the winner",
+        "certificate, and the best plan found of each placement (52 of PPO). `gap` is how far the winner",
         "may be from the optimum of the simulator. `changed s` is a second search in the same process, of",
         f"the same job with {CHANGED_RESPONSE_TOKENS} tokens of response. `peak MiB` is of both.",
         "",
