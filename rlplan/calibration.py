@@ -76,6 +76,7 @@ class Calibration:
     Attributes:
         site: Name of the site, for reports.
         rests_on: What the forecasts rested on that the factors correct: `datasheet`, or a profile's label.
+        framework: Whose steps the factors were fitted on; empty where sources do not say it.
         stages: By kind of work.
         engines: By engine, beside the factor of its kind of work.
         links: Of collectives inside nodes and between them, beside the factor of the work they are part of.
@@ -86,6 +87,7 @@ class Calibration:
     version: Literal[1] = CALIBRATION_VERSION
     site: str = ""
     rests_on: str = "datasheet"
+    framework: str = ""
     stages: FrozenDict[WorkKind, Factor] = field(default_factory=FrozenDict)
     engines: FrozenDict[str, Factor] = field(default_factory=FrozenDict)
     links: FrozenDict[Link, Factor] = field(default_factory=FrozenDict)

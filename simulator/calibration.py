@@ -51,6 +51,7 @@ def calibrate(
     *,
     site: str = "",
     rests_on: str = "datasheet",
+    framework: str = "",
     sources: Sequence[str] = (),
     wanted: Sequence[str] = (),
 ) -> Fitted:
@@ -84,6 +85,7 @@ def calibrate(
     found = Calibration(
         site=site,
         rests_on=rests_on,
+        framework=framework,
         stages=FrozenDict(stages),
         engines=FrozenDict(engines),
         links=FrozenDict(

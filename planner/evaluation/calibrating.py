@@ -38,10 +38,11 @@ SAME_LENGTH_FRACTION = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Hold what a file or folder tells of a site, and what the forecasts beside it rest on."""
+    """Hold what a file or folder tells of a site, what the forecasts beside it rest on, and what ran."""
 
     observations: tuple[Observation, ...]
     rests_on: str
+    framework: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +70,20 @@ def measured_at(paths: Sequence[Path], given: Given) -> Measured:
         FileError: As `measured_in`; or the forecasts beside them rest on different sheets or profiles.
     """
     found = [measured_in(path, given) for path in paths]
+    first = found[0]
     for path, each in zip(paths, found, strict=True):
-        if each.rests_on != found[0].rests_on:
-            raise FileError(
-                str(path),
-                "has a forecast that rests on something else than that of the first source",
-                field="profile",
-                value=each.rests_on,
-                allowed=found[0].rests_on,
-            )
+        for field in ("rests_on", "framework"):
+            own, expected = getattr(each, field), getattr(first, field)
+            if own != expected:
+                raise FileError(
+                    str(path),
+                    "has forecasts unlike those of the first source",
+                    field=field,
+                    value=own,
+                    allowed=expected,
+                )
     observations = tuple(one for each in found for one in each.observations)
-    return Measured(observations=observations, rests_on=found[0].rests_on)
+    return replace(first, observations=observations)
 
 
 def measured_in(path: Path, given: Given) -> Measured:
@@ -90,12 +94,11 @@ def measured_in(path: Path, given: Given) -> Measured:
     """
     if path.is_dir():
         return measured_in_run(path, given.profile)
-    if path.suffix == ".csv":
-        rests_on, rows = DATASHEET, _rows_of_table(path, given)
-    else:
-        rests_on, rows = _row_of_log(path, given)
+    if path.suffix != ".csv":
+        return _measured_in_log(path, given)
+    rows = _rows_of_table(path, given)
     observations = tuple(each for row in rows for each in observations_of(row))
-    return Measured(observations=observations, rests_on=rests_on)
+    return Measured(observations=observations, rests_on=DATASHEET)
 
 
 def measured_in_run(folder: Path, profile: Path | None) -> Measured:
@@ -119,7 +122,11 @@ def measured_in_run(folder: Path, profile: Path | None) -> Measured:
             )
         forecast = None
     forecast = forecast or _forecast_of(run, folder, profile)
-    return Measured(observations=observations_of_run(run, forecast), rests_on=forecast.profile)
+    return Measured(
+        observations=observations_of_run(run, forecast),
+        rests_on=forecast.profile,
+        framework=run.plan.job.framework,
+    )
 
 
 def _same_lengths(run: MeasuredRun) -> bool:
@@ -192,8 +199,8 @@ def _with_links(row: Row, at_site: Callable[[Calibration], Row]) -> Row:
     )
 
 
-def _row_of_log(path: Path, given: Given) -> tuple[str, list[Row]]:
-    """Return what a log's forecast rests on, and its steps as one row.
+def _measured_in_log(path: Path, given: Given) -> Measured:
+    """Return what the steps of a log tell of its site.
 
     Raises:
         FileError: There is no plan, or the log holds no steps.
@@ -207,7 +214,10 @@ def _row_of_log(path: Path, given: Given) -> tuple[str, list[Row]]:
     def at_site(site: Calibration) -> Row:
         return row_of_log(path.name, log, plan, simulate(plan, facts.with_calibration(site)))
 
-    return facts.label, [_with_links(at_site(NO_CALIBRATION), at_site)]
+    row = _with_links(at_site(NO_CALIBRATION), at_site)
+    return Measured(
+        observations=observations_of(row), rests_on=facts.label, framework=plan.job.framework
+    )
 
 
 def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> Row:

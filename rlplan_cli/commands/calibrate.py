@@ -70,6 +70,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         measured.observations,
         site=name or out.stem,
         rests_on=measured.rests_on,
+        framework=measured.framework,
         sources=[path.name for path in sources],
         wanted=factor or (),
     )

@@ -21,13 +21,13 @@ def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
         *_of_kernels(job, facts),
         *_of_lengths(job),
         *_of_rules(job, facts),
-        *_of_site(facts.calibration),
+        *_of_site(facts.calibration, job.framework),
         *_of_framework(job, facts),
     )
     return tuple(dict.fromkeys(found))
 
 
-def _of_site(calibration: Calibration) -> Iterator[str]:
+def _of_site(calibration: Calibration, framework: str) -> Iterator[str]:
     """Yield what the site's factors are, those of one value together."""
     factors: dict[Factor, list[str]] = {}
     for name, factor in calibration.named():
@@ -36,6 +36,8 @@ def _of_site(calibration: Calibration) -> Iterator[str]:
     for factor, names in factors.items():
         rows = "1 measured time" if factor.rows == 1 else f"{factor.rows} measured times"
         yield f"{site}: {', '.join(names)} x {factor.value:.2f}, fitted on {rows}"
+    if calibration.framework not in ("", framework):
+        yield f"{site}: fitted on steps of {calibration.framework}, not of {framework}"
 
 
 def _of_framework(job: Job, facts: Facts) -> Iterator[str]:

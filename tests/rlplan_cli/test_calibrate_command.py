@@ -1,5 +1,7 @@
 """`rlplan calibrate`: factors of runs and tables, used with `--site`, and what it says of wrong files."""
 
+from dataclasses import replace
+
 import jsonschema
 import pytest
 import yaml
@@ -112,6 +114,13 @@ def test_a_run_of_other_lengths_is_forecast_anew_at_them(project, rlplan):
     answer = rlplan("calibrate", "run")
     assert answer.code == 2
     assert "with that --profile" in answer.err
+
+
+def test_a_site_of_another_framework_is_named(project, rlplan):
+    site = replace(site_of(training=1.1), framework="verl-fsdp")
+    write_yaml(project / "site.yaml", site)
+    found = rlplan("simulate", "plan.yaml", "--site", "site.yaml", "--json").json
+    assert "site mine: fitted on steps of verl-fsdp, not of rlplan" in found["assumptions"]
 
 
 def test_a_factor_that_was_asked_for_and_not_measured_is_refused(project, rlplan):
