@@ -52,7 +52,10 @@ def packed_attention(
         one_query = query.shape[2] == 1 and query.device.type == "cpu"
         if one_query and attention_mask is None:
             return attention_of_one_query(query, key, value, settings["scaling"]), None
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+        attended: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, **settings
+        )
+        return attended
     slots = attention_mask
     if slots.stripe is not None:
         stripe = slots.stripe
