@@ -1,6 +1,7 @@
 """The search beside the systems of the field, on the examples and by every objective."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import cycle, product
 from pathlib import Path
 
@@ -23,22 +24,22 @@ CHOSEN = list(zip(cycle(SMALL), objective_names()))
 ROUNDING = 1e-9
 
 
-@pytest.fixture(scope="module")
-def example(request):
+@cache
+def example_of(name):
     """Return an example without its limits, its facts, and what systems make of it that fits.
 
     No system keeps the money of the example with several devices.
     """
-    job = load_job(EXAMPLES / f"{request.param}.yaml")
+    job = load_job(EXAMPLES / f"{name}.yaml")
     job = replace(job, specs=Specs(staleness=job.specs.staleness))
     facts = load_facts(job)
     systems = [load_baseline(name).best_plan(job, facts) for name in baseline_names()]
     return job, facts, [each for each in systems if each.forecast and each.forecast.feasible]
 
 
-@pytest.mark.parametrize(("example", "name"), only(CHOSEN, CASES), indirect=["example"])
+@pytest.mark.parametrize(("example", "name"), only(CHOSEN, CASES))
 def test_no_system_has_a_better_plan_than_the_search(example, name):
-    job, facts, systems = example
+    job, facts, systems = example_of(example)
     objective = load_objective(name)
     ours = objective.figure(search(job, facts, objective=name).plans[0].forecast)
     assert len(systems) >= 5
