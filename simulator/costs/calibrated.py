@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from profiles.analytic.calibration import load_spreads
 from profiles.facts import Facts
-from rlplan.calibration import Factor, WorkKind
+from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.estimate import Estimate, Source
 from rlplan.framework import FrameworkSheet
 from simulator.costs.passes import DRIVER
@@ -23,7 +23,7 @@ KINDS: dict[str, WorkKind] = {
 def task_at_site(cost: TaskCost, placed: PlacedTask) -> TaskCost:
     """Return what a task costs at the site of its facts, in seconds by cause; reward functions as they are."""
     kind = KINDS.get(placed.task.kind)
-    if kind is None:
+    if kind is None or is_plain(placed):
         return cost
     spread = uncalibrated_spread(placed.framework, kind)
     return TaskCost(
@@ -48,6 +48,13 @@ def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:
     """
     own = framework.spread_fraction
     return own if framework.runs else max(own, load_spreads().uncalibrated(kind))
+
+
+def is_plain(placed: PlacedTask) -> bool:
+    """Tell whether a task costs what its parts say: this project's own step, at no site in particular."""
+    framework = placed.framework
+    own = framework.runs and not framework.stages and not framework.spread_fraction
+    return own and placed.facts.calibration is NO_CALIBRATION
 
 
 def times_of(placed: PlacedTask, part: str = "") -> float:

@@ -66,7 +66,7 @@ class PlacedTask:
         """Return the sheet of the layout's engine."""
         return self.facts.engine(self.layout.engine)
 
-    @property
+    @cached_property
     def framework(self) -> FrameworkSheet:
         """Return the sheet of the framework whose step the task is a part of."""
         return self.facts.framework(self.job.framework)
@@ -234,7 +234,7 @@ class PlacedTask:
         """Return the task in another layout of the same engine."""
         placed = PlacedTask(self.task, layout, self.site, self.job, self.facts)
         # What no layout changes need not be looked up again.
-        for name in ("model", "engine", "device", "statistics"):
+        for name in ("model", "engine", "framework", "device", "statistics"):
             if name in self.__dict__:
                 placed.__dict__[name] = self.__dict__[name]
         return placed
