@@ -178,7 +178,9 @@ def test_generation_stays_on_the_pool_that_it_is_fixed_to(searched):
 
 
 def test_a_fixed_mode_stays(searched):
-    assert {plan["mode"] for plan in searched(mode="one-step-off")} == {"one-step-off"}
+    assert {plan["mode"] for plan in searched("--max-gpus", "2", mode="one-step-off")} == {
+        "one-step-off"
+    }
 
 
 def test_a_fixed_order_stays_in_a_search(searched):
