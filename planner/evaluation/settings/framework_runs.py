@@ -16,6 +16,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
 from rlplan.lengths import Lengths
 from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
+from rlplan.precision import Precision
 from rlplan.rules.layouts import FULLY_SHARDED
 
 TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
@@ -49,6 +50,7 @@ class PublishedRun:
         micro_batch, log_prob_micro_batch: Sequences of a micro-batch; where sequences are packed, as many of
             the longest ones as its tokens make.
         token_budget: Tokens of a micro-batch on a GPU.
+        precision, rollout_precision: None is bf16.
         packs: Whether micro-batches are packed up to so many tokens where no budget is published.
         compares_reference: Whether a reference model is passed over.
         offloads: Whose states live in host memory between uses.
@@ -82,6 +84,8 @@ class PublishedRun:
     micro_batch: int | None = None
     log_prob_micro_batch: int | None = None
     token_budget: int | None = None
+    precision: Precision | None = None
+    rollout_precision: Precision | None = None
     packs: bool = True
     recomputes: bool | None = None
     old_log_prob: OldLogProb | None = None
@@ -163,7 +167,8 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
         hyperparameters=Hyperparameters(
             kl_coefficient=KL_COEFFICIENT if run.compares_reference else 0.0
         ),
-        precision="bf16",
+        precision=run.precision or "bf16",
+        rollout_precision=run.rollout_precision,
     )
     return resolve_job(job, Path())
 

@@ -19,12 +19,13 @@ from planner.evaluation.settings.framework_runs import (
 )
 from profiles.facts import load_facts
 from rlplan.calibration import NO_CALIBRATION, Calibration
-from rlplan.errors import FileError
+from rlplan.errors import UserError
 from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.lengths import Lengths, Logged
 from rlplan.plan import Mode, Plan
+from rlplan.precision import Precision
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from simulator.costs.passes import DRIVER, STATES_COPIED
@@ -71,11 +72,11 @@ GEN_HAS_SYNC = "verl"
 def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]:
     """Yield the step of a record, or why it has no forecast."""
     label, kind = _label(record), f"{record['framework']}, {record['mode']}"
-    measured = float(record["step_s"]) if record["step_s"] else None
+    measured = _seconds(record["step_s"])
     try:
         run = run_of(record)
         plan, forecast, note = _forecast(run, site, says_offload=bool(record["offload"]))
-    except (UnknownSettingError, FileError) as error:
+    except (UnknownSettingError, UserError) as error:
         yield skipped_row(label, str(error), kind=kind, measured_seconds=measured)
         return
     if measured is None:
@@ -143,14 +144,16 @@ def run_of(record: Record) -> PublishedRun:
     if record["mode"] not in MODES:
         raise UnknownSettingError(f"the mode {record['mode']} is no step")
     framework = _framework(record)
-    prompts, samples = int(record["prompts"]), int(record["samples_per_prompt"])
+    gpus, prompts, samples = (
+        _whole(record[name]) or 0 for name in ("gpus", "prompts", "samples_per_prompt")
+    )
     forced, again = record["on_policy_ratio_forced"], record["recompute"]
     return PublishedRun(
         framework=framework,
         algorithm="ppo" if record["algorithm"].upper() == "PPO" else "grpo",
         model=record["model"],
         gpu=record["gpu"],
-        gpus=int(record["gpus"]),
+        gpus=gpus,
         gpus_per_node=_whole(record["gpus_per_node"]),
         mode=MODES[record["mode"]],
         steps_per_sync=_steps_per_sync(record),
@@ -170,10 +173,12 @@ def run_of(record: Record) -> PublishedRun:
         shard_ranks=_shard_ranks(record),
         rollout_tp=_whole(record["rollout_tp"]) or 1,
         rollout_pp=_whole(record["rollout_pp"]) or 1,
-        rollout_memory_fraction=float(record["rollout_memory_fraction"] or 0) or None,
+        rollout_memory_fraction=_number(record["rollout_memory_fraction"]),
         micro_batch=_noted(record, "micro_batch", r"micro_batch: (?:train )?(\d+)"),
         log_prob_micro_batch=_noted(record, "log_prob_micro_batch", r"logprob (\d+)|(\d+) logprob"),
         token_budget=_whole(record["token_budget"]),
+        precision=_narrow(record["precision"], trains=True),
+        rollout_precision=_narrow(record["precision"], trains=False),
         packs=record["packing"] == "True" or framework.startswith(NEMO),
         recomputes=again == "True" if again in ("True", "False") else None,
         old_log_prob="engine" if forced == "True" else None,
@@ -198,6 +203,17 @@ def _framework(record: Record) -> str:
     return f"{sheet}-{ending}" if is_old else sheet
 
 
+def _narrow(cell: str, *, trains: bool) -> Precision | None:
+    """Return the format narrower than 16 bits that training, or generation, is said to have.
+
+    NeMo-RL's recipes with fp8 train and generate in it; others say which of both.
+    """
+    words = cell.lower()
+    if "fp8" not in words or (trains and ("rollout" in words or "gen" in words)):
+        return None
+    return "mxfp8" if "mxfp8" in words else "fp8"
+
+
 def _steps_per_sync(record: Record) -> int:
     """Return verl's `trigger_parameter_sync_step`, as the mode's own words have it."""
     found = re.search(r"sync_step (\d+)", record["mode_text"])
@@ -205,7 +221,34 @@ def _steps_per_sync(record: Record) -> int:
 
 
 def _whole(cell: str) -> int | None:
-    return int(cell) if cell else None
+    """Return a whole number; None for an empty cell.
+
+    Raises:
+        UnknownSettingError: The cell says something else.
+    """
+    number = _number(cell)
+    return None if number is None else round(number)
+
+
+def _number(cell: str) -> float | None:
+    """Return a number; None for an empty cell.
+
+    Raises:
+        UnknownSettingError: The cell says something else.
+    """
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        raise UnknownSettingError(f"{cell} is no number") from None
+
+
+def _seconds(cell: str) -> float | None:
+    """Return seconds, the middle of a range ("5.5-6.0"); None for an empty cell, or for other words."""
+    try:
+        ends = [float(end) for end in cell.split("-")]
+    except ValueError:
+        return None
+    return sum(ends) / len(ends)
 
 
 def _noted(record: Record, column: str, pattern: str) -> int | None:
@@ -219,7 +262,7 @@ def _noted(record: Record, column: str, pattern: str) -> int | None:
 def _shard_ranks(record: Record) -> int | None:
     """Return the ranks of a group of FSDP's hybrid sharding; None where all ranks are one."""
     size = _whole(record["fsdp_size"])
-    gpus = int(record["train_gpus"] or record["gpus"])
+    gpus = _whole(record["train_gpus"] or record["gpus"]) or 0
     return size if size is not None and size < gpus else None
 
 
@@ -229,13 +272,13 @@ def _last_stage(record: Record) -> int | None:
 
 
 def _prompts(record: Record) -> Lengths:
-    mean = float(record["mean_prompt"] or MEAN_PROMPT)
+    mean = _number(record["mean_prompt"]) or MEAN_PROMPT
     most = _whole(record["max_prompt"])
     return round(mean) if most is None or most <= mean else Logged(mean=mean, max=most)
 
 
 def _responses(record: Record) -> Lengths:
-    mean, most = float(record["mean_response"]), _whole(record["max_response"])
+    mean, most = _number(record["mean_response"]) or 1.0, _whole(record["max_response"])
     if most is None and not record["max_total"]:
         return round(mean)
     return Logged(mean=mean, max=most)
@@ -243,9 +286,11 @@ def _responses(record: Record) -> Lengths:
 
 def _longest(record: Record) -> int:
     if record["max_total"]:
-        return int(record["max_total"])
-    most = int(record["max_prompt"] or MEAN_PROMPT), int(record["max_response"] or 0)
-    return sum(most) if most[1] else round(float(record["mean_response"]))
+        return _whole(record["max_total"]) or 0
+    prompt, response = _whole(record["max_prompt"]), _whole(record["max_response"])
+    if response is None:
+        return round(_number(record["mean_response"]) or 1.0)
+    return (prompt or round(MEAN_PROMPT)) + response
 
 
 def _offloads(record: Record, framework: str) -> frozenset[Role]:
@@ -308,7 +353,7 @@ def _stages(
         waited = name == "generation" and plan.mode != "sync"
         if not predicted or (name in found and not record[column]):
             continue
-        measured = float(record[column]) if record[column] and not waited else None
+        measured = None if waited else _seconds(record[column])
         engine = next((plan.tasks[task].engine for task in tasks if task in plan.tasks), "")
         found[name] = StageSeconds(
             measured_seconds=measured,
