@@ -54,7 +54,6 @@ class FrameworkSheet:
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
         stages: How many times as long its stages take as its engines' sheets say, by kind of work
             (`generation`, `inference`, `training`): what lies between kernels that the sheets do not name.
-        spread_fraction: Relative error (one sigma) of its stages' forecasts on rows held back.
         sources: Origin of every figure and every choice.
     """
 
@@ -72,7 +71,6 @@ class FrameworkSheet:
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME
     stages: FrozenDict[str, Positive] = FrozenDict()
-    spread_fraction: NonNegative = 0.0
     sources: FrozenDict[str, str]
 
     def call(self, kind: str) -> HostTime:

@@ -6,6 +6,7 @@ The name that a plan uses is the file's name with dashes for underscores. Every 
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from rlplan.files.tags import OneOf
@@ -99,7 +100,7 @@ def method(words: str, *, on_one_pool: bool = False, between_pools: bool = False
     """Return a framework's way to sync weights: it reaches every cut and is tried only where it is named."""
     return Transition(
         words=words,
-        volume=_own_copy,
+        volume=partial(own_copy, collective="stream", group_ranks=1),
         on_one_pool=on_one_pool,
         between_pools=between_pools,
         method=True,
@@ -108,12 +109,14 @@ def method(words: str, *, on_one_pool: bool = False, between_pools: bool = False
     )
 
 
-def _own_copy(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
+def own_copy(
+    model_bytes: float, shape: TransitionShape, *, collective: str, group_ranks: int
+) -> TransitionVolume:
     """Return bytes per GPU: the engine keeps a shard of its own, M / (t_g p_g), and receives it whole."""
     shard = model_bytes / (shape.tp_gen * shape.pp_gen)
     return TransitionVolume(
-        collective="stream",
-        group_ranks=1,
+        collective=collective,
+        group_ranks=group_ranks,
         received_bytes=shard,
         peak_weight_bytes=shard,
         redundant_bytes=shard,

@@ -1,23 +1,12 @@
 """Two copies on different pools: a broadcast from the train to the generate pool (OpenRLHF)."""
 
-from rlplan.transfers import Transition, TransitionShape, TransitionVolume
+from functools import partial
 
-
-def volume(model_bytes: float, shape: TransitionShape) -> TransitionVolume:
-    """Return bytes per GPU: every generate rank receives its shard, M / (t_g p_g), a second copy."""
-    shard = model_bytes / (shape.tp_gen * shape.pp_gen)
-    return TransitionVolume(
-        collective="broadcast",
-        group_ranks=2,
-        received_bytes=shard,
-        peak_weight_bytes=shard,
-        redundant_bytes=shard,
-    )
-
+from rlplan.transfers import Transition, own_copy
 
 TRANSITION = Transition(
     words="sent from the training pool to a second copy on the generating pool",
-    volume=volume,
+    volume=partial(own_copy, collective="broadcast", group_ranks=2),
     between_pools=True,
     on_one_pool=False,
     reaches=lambda *_: True,

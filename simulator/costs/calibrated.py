@@ -46,14 +46,13 @@ def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:
 
     What `rlplan execute` runs is as well known as its parts are: they are what its probes measure.
     """
-    own = framework.spread_fraction
-    return own if framework.runs else max(own, load_spreads().uncalibrated(kind))
+    return 0.0 if framework.runs else load_spreads().uncalibrated(kind)
 
 
 def is_plain(placed: PlacedTask) -> bool:
     """Tell whether a task costs what its parts say: this project's own step, at no site in particular."""
     framework = placed.framework
-    own = framework.runs and not framework.stages and not framework.spread_fraction
+    own = framework.runs and not framework.stages
     return own and placed.facts.calibration is NO_CALIBRATION
 
 

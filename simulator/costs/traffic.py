@@ -64,7 +64,7 @@ def host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
     """Return the seconds of a framework's own work on the batch of a task."""
     sequences = placed.workload.sequences
     seconds = time.of(sequences, sequences * placed.statistics.mean_tokens)
-    return Estimate(seconds, seconds * placed.framework.spread_fraction, Source.FITTED)
+    return Estimate(seconds, 0.0, Source.FITTED)
 
 
 def transfer_cost(
