@@ -6,7 +6,7 @@ from typing import Literal
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import NonNegative, Positive
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, WeightSync
-from rlplan.plan import Recompute
+from rlplan.plan import InFlight, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ class FrameworkSheet:
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are dealt to data-parallel ranks by their tokens.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
+        in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
+            leaves it open.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
             `transition` on one pool is what it takes to put the trainer away and wake the engine.
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
@@ -68,6 +70,7 @@ class FrameworkSheet:
     recompute: Recompute = "none"
     balances_tokens: bool = False
     streams_rewards: bool = False
+    in_flight: InFlight = "drain"
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME
     stages: FrozenDict[str, Positive] = FrozenDict()

@@ -36,6 +36,8 @@ class Workload:
         response_tokens: Lengths of the responses.
         max_total_tokens: Most tokens of a prompt and its response together, which the engine cuts off at;
             None where each has a limit of its own.
+        over_provisioning: Prompts whose responses are begun for each that is learnt from; those that are not
+            done when enough are, are dropped.
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
     """
@@ -45,6 +47,7 @@ class Workload:
     prompt_tokens: Lengths
     response_tokens: Lengths
     max_total_tokens: AtLeastOne | None = None
+    over_provisioning: Annotated[float, Ge(1), NotBool()] = 1.0
     updates: AtLeastOne = 1
     epochs: AtLeastOne = 1
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne, Fraction, NonNegativeInt
+from rlplan.files.limits import AtLeastOne, Fraction, Updates
 from rlplan.job import Job, Role
 from rlplan.transfers import TransitionName
 from rlplan.units import MIB
@@ -20,7 +20,8 @@ HOST_DEVICE = "host"
 BUCKET_BYTES = 64 * MIB
 
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
-Mode = Literal["sync", "one-step-off", "streaming"]
+Mode = Literal["sync", "streaming", "one-step-off", "async"]
+InFlight = Literal["drain", "keep", "recompute"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,15 @@ class Plan:
         tasks: Layout by task name, such as `actor.generate`.
         order: By pool, task names in the order in which they get the pool when several wait.
         transition: How the actor's weights get from the train to the generate layout.
-        staleness: How many updates old the generating weights may be (0 when synchronous).
+        mode: How iterations follow each other. `sync`: one after the other. The others generate on a pool of
+            its own: `streaming` hands responses on as they end and syncs weights after each iteration;
+            `one-step-off` generates a whole batch while the one before is learnt from; `async` never
+            stops generating, as far as `staleness` lets it.
+        staleness: Most iterations' updates that the weights which began a response may lack when it is
+            learnt from (0 when synchronous); responses are begun only where that will hold.
+        sync_every: Iterations between two syncs of weights (mode async; verl's `trigger_parameter_sync_step`).
+        in_flight: What becomes of responses under way when new weights come (mode async): `drain` ends
+            them first, `keep` goes on with them on their KV cache, `recompute` prefills them again.
         bucket_bytes: Weights that are under way to a GPU at a time in a transition.
         made_by: What wrote the plan (a searcher, a baseline, a person), for reports.
     """
@@ -126,9 +135,16 @@ class Plan:
     order: FrozenDict[str, tuple[str, ...]]
     mode: Mode = "sync"
     transition: TransitionName = "hybridflow"
-    staleness: NonNegativeInt = 0
+    staleness: Updates = 0
+    sync_every: AtLeastOne = 1
+    in_flight: InFlight = "drain"
     bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"
+
+    @property
+    def staleness_fraction(self) -> float:
+        """Return the staleness as verl counts it: batches begun ahead, as a share of those between two syncs."""
+        return (self.staleness - (self.sync_every - 1)) / self.sync_every
 
     def pool(self, name: str) -> ResourcePool:
         """Return the pool of that name."""
@@ -202,7 +218,8 @@ class PlanDraft:
         job: The job, or the path of its file, relative to the plan's.
         pools: Those that are fixed; roles of none of them are placed by the planner.
         mode: None takes synchronous iterations, or what a search finds better where it may.
-        staleness: None takes the mode's own: 0 for sync, 1 for one-step-off.
+        staleness: None takes the mode's own: 0 for sync and streaming, 1 for one-step-off; in mode async the
+            planner chooses within the job's specs.
     """
 
     version: Literal[1] = 1
@@ -212,6 +229,8 @@ class PlanDraft:
     order: FrozenDict[str, tuple[str, ...]] = field(default_factory=FrozenDict)
     mode: Mode | None = None
     transition: TransitionName | None = None
-    staleness: NonNegativeInt | None = None
+    staleness: Updates | None = None
+    sync_every: AtLeastOne | None = None
+    in_flight: InFlight | None = None
     bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"

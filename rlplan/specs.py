@@ -5,7 +5,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Lt
 
-from rlplan.files.limits import AtLeastOne, NonNegativeInt, Positive
+from rlplan.files.limits import AtLeastOne, Positive, Updates
 from rlplan.files.tags import NotBool
 
 Headroom = Annotated[float, Ge(0), Lt(1), NotBool()]
@@ -22,8 +22,9 @@ class Specs:
         usd_per_hour: Most money for one hour of all the plan's GPUs.
         energy_joules: Most energy of one iteration.
         memory_headroom_fraction: Least share of every GPU's memory that stays free at its peak.
-        staleness: Most updates by which the weights that generate may be old. Without it only
-            synchronous plans are looked at; 1 lets generation run one iteration ahead.
+        staleness: Most iterations' updates that the weights which began a response may lack when it is
+            learnt from. Without it only synchronous plans are looked at; 1 lets generation run one
+            iteration ahead.
     """
 
     iteration_seconds: Positive | None = None
@@ -32,7 +33,7 @@ class Specs:
     usd_per_hour: Positive | None = None
     energy_joules: Positive | None = None
     memory_headroom_fraction: Headroom | None = None
-    staleness: NonNegativeInt | None = None
+    staleness: Updates | None = None
 
     @property
     def given(self) -> dict[str, float]:

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 from profiles.catalog import ENGINES
 from profiles.facts import Facts
+from rlplan.errors import FileError
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
+from rlplan.rules.rule import listed
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import agenda_of
 from simulator.timeline.assemble import assemble, device_pools
@@ -20,6 +22,8 @@ from simulator.timeline.steady import (
     overlaps,
     shown,
 )
+
+PLAYED = ("sync", "one-step-off")
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -42,6 +46,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     """
     check_plan(plan, ENGINES)
     assert iterations >= 1
+    _refuse_unplayed(plan)
     placed = PlacedPlan(plan, facts)
     agenda = agenda_of(placed)
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
@@ -58,3 +63,19 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:])
     part = shown(full, cycle, iterations)
     return replace(forecast, tasks=part.spans, iterations=part.iterations)
+
+
+def _refuse_unplayed(plan: Plan) -> None:
+    """Refuse what has no playing yet.
+
+    Raises:
+        FileError: Names the field.
+    """
+    if plan.mode in PLAYED and plan.job.workload.over_provisioning == 1:
+        return
+    if plan.mode in PLAYED:
+        words, value = "is not simulated yet", plan.job.workload.over_provisioning
+        raise FileError("plan", words, field="workload.over_provisioning", value=value, allowed="1")
+    raise FileError(
+        "plan", "is not simulated yet", field="mode", value=plan.mode, allowed=listed(PLAYED)
+    )

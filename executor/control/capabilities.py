@@ -39,7 +39,10 @@ SILENT = (
 PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
 OWN = "rlplan"
+MODES = ("sync", "one-step-off")
 
+MODE = Capability("iterations that follow each other in this way")
+OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
 OLD_LOG_PROB = Capability("a trainer's own pass for old log-probabilities")
 TOKEN_BUDGET = Capability("micro-batches of so many tokens")
@@ -82,6 +85,7 @@ def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
 
 
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
+    yield from _lacks_for_mode(plan)
     if plan.job.framework != OWN:
         instead = f"plan with `framework: {OWN}`, or run the plan with {plan.job.framework} itself"
         yield FRAMEWORK.lacked_by(HERE, "job.framework", plan.job.framework, instead)
@@ -110,6 +114,15 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
             yield from _lacks_for_model(plan, task)
             yield from _lacks_for_layout(plan, task)
     yield from lacks_of_vllm(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
+
+
+def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
+    if plan.mode not in MODES:
+        yield MODE.lacked_by(HERE, "mode", plan.mode, f"it runs {listed(MODES)}")
+    begun = plan.job.workload.over_provisioning
+    if begun > 1:
+        instead = "it waits for all responses: 1"
+        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_provisioning", begun, instead)
 
 
 def _lacks_for_transition(plan: Plan) -> Iterator[CapabilityError]:

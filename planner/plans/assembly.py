@@ -66,7 +66,7 @@ def assemble(
         order=FrozenDict(orders | dict(order or {})),
         mode=mode,
         transition=transition,
-        staleness=STALENESS[mode],
+        staleness=STALENESS.get(mode, 1),
         made_by=made_by,
     )
 

@@ -143,7 +143,7 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
         for pool, members in zip(gpu_pools, sets, strict=True)
     )
     _check_room(pools, job, file)
-    if draft.mode is not None and STALENESS[draft.mode] > 0 == job.specs.staleness:
+    if draft.mode is not None and STALENESS.get(draft.mode, 1) > 0 == job.specs.staleness:
         problem = "breaks specs.staleness of the job, which is 0"
         raise FileError(file, problem, field="mode", value=draft.mode, allowed="sync")
     host = next((pool for pool in draft.pools if pool.device == HOST_DEVICE), None)

@@ -17,6 +17,8 @@ Number = Annotated[float, NotBool()]
 AtLeastOne = Annotated[int, Ge(1), Le(LARGEST_COUNT), NotBool()]
 NonNegative = Annotated[float, Ge(0), NotBool()]
 NonNegativeInt = Annotated[int, Ge(0), Le(LARGEST_COUNT), NotBool()]
+# Whole numbers stay whole numbers in files.
+Updates = NonNegativeInt | NonNegative
 Positive = Annotated[float, Gt(0), NotBool()]
 Share = Annotated[float, Ge(0), Le(1), NotBool()]
 Fraction = Annotated[float, Gt(0), Le(1), NotBool()]

@@ -76,6 +76,29 @@ class TaskForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapForecast:
+    """Hold what becomes of generation beside training in the long run, in modes that stream responses.
+
+    Attributes:
+        staleness_mean: Updates that the weights which began a response lack when it is learnt from; the
+            mean over responses.
+        staleness_max: The most of any response.
+        trainer_waits_fraction: Share of an iteration in which the training pool has nothing to do.
+        generator_waits_fraction: Share in which the generating pool has no response under way, or waits for
+            weights.
+        dropped_fraction: Share of the generated tokens that nobody learns from.
+        recomputed_fraction: Prefilled again after new weights came, as a share of all tokens.
+    """
+
+    staleness_mean: float
+    staleness_max: float
+    trainer_waits_fraction: float
+    generator_waits_fraction: float
+    dropped_fraction: float = 0.0
+    recomputed_fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """Hold the forecast of one plan.
 
@@ -89,6 +112,7 @@ class Forecast:
             which pool; sorted by (start, pool, name).
         iterations: Begin and end of every iteration.
         costs: What each task and transition takes, and why, in the dataflow's order.
+        overlap: What becomes of generation beside training; None in modes that hand on whole batches.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
@@ -110,6 +134,7 @@ class Forecast:
     idle_seconds: FrozenDict[str, float]
     cost_usd: float
     energy_joules: float
+    overlap: OverlapForecast | None = None
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str

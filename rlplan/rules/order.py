@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 
-from rlplan.plan import Mode, Plan
+from rlplan.plan import InFlight, Mode, Plan
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.rules.situations import Pool
 
-# How many updates old the generating weights are, in each mode that there is.
-STALENESS: dict[Mode, int] = {"sync": 0, "one-step-off": 1}
+# How many updates old the generating weights may be, in the modes that say it themselves.
+STALENESS: dict[Mode, int] = {"sync": 0, "streaming": 0, "one-step-off": 1}
+BESIDE: dict[Mode, str] = {
+    "streaming": "hands responses to training while others are generated",
+    "one-step-off": "generates the next batch while this one trains",
+    "async": "never stops generating",
+}
 
 
 @rule("order")
@@ -42,41 +47,61 @@ def order_is_of_pools(
 
 
 @rule("plan")
-def mode_is_known(mode: Mode) -> Problem | None:
-    """Overlap iterations in a way whose staleness is known."""
-    if mode in STALENESS:
-        return None
-    return Problem("mode", "is not simulated or executed yet", mode, listed(STALENESS))
-
-
-@rule("plan")
 def generation_ahead_has_its_own_pool(
     mode: Mode, generate_pool: str, train_pool: str
 ) -> Problem | None:
-    """Generate ahead on GPUs that do not train meanwhile."""
-    if STALENESS.get(mode, 0) == 0 or generate_pool != train_pool:
+    """Generate beside training on GPUs that do not train."""
+    if mode == "sync" or generate_pool != train_pool:
         return None
-    words = (
-        f"generates the next batch while this one trains, but actor.generate shares pool "
-        f"{train_pool} with actor.update"
-    )
+    words = f"{BESIDE[mode]}, but actor.generate shares pool {train_pool} with actor.update"
     return Problem("mode", words, mode, "sync, or a pool of its own for actor.generate")
 
 
 @rule("plan")
-def staleness_is_the_modes(mode: Mode, staleness: int) -> Problem | None:
+def staleness_is_the_modes(mode: Mode, staleness: float) -> Problem | None:
     """Say how old weights are as the mode has it."""
-    if STALENESS.get(mode, staleness) == staleness:
+    if mode == "async":
+        if staleness > 0:
+            return None
+        return Problem(
+            "staleness", "must be above 0 in mode async", staleness, "1, or mode streaming"
+        )
+    if STALENESS[mode] == staleness:
         return None
     words = f"must be {STALENESS[mode]} in mode {mode}"
     return Problem("staleness", words, staleness, str(STALENESS[mode]))
+
+
+@rule("plan")
+def staleness_covers_the_sync_interval(
+    mode: Mode, staleness: float, sync_every: int
+) -> Problem | None:
+    """Let weights grow as old as the iterations between two syncs make them."""
+    if mode != "async":
+        if sync_every == 1:
+            return None
+        return Problem("sync_every", f"is 1 in mode {mode}", sync_every, "1, or mode async")
+    if staleness >= sync_every - 1:
+        return None
+    words = f"lets weights grow {sync_every - 1} update(s) old, and staleness is {staleness:g}"
+    return Problem("sync_every", words, sync_every, f"at most {int(staleness) + 1}")
+
+
+@rule("plan")
+def only_async_has_responses_in_flight(mode: Mode, in_flight: InFlight) -> Problem | None:
+    """Interrupt responses only where generation does not stop for new weights."""
+    if mode == "async" or in_flight == "drain":
+        return None
+    words = f"mode {mode} has no response under way when new weights come"
+    return Problem("in_flight", words, in_flight, "drain, or mode async")
 
 
 RULES = (
     order_is_there,
     order_names_each_task_once,
     order_is_of_pools,
-    mode_is_known,
     generation_ahead_has_its_own_pool,
     staleness_is_the_modes,
+    staleness_covers_the_sync_interval,
+    only_async_has_responses_in_flight,
 )

@@ -85,6 +85,8 @@ def _of_plan(
         "order": plan.order,
         "mode": plan.mode,
         "staleness": plan.staleness,
+        "sync_every": plan.sync_every,
+        "in_flight": plan.in_flight,
         "transition": plan.transition,
         "train_cut": _cut(plan.tasks.get("actor.update")),
         "generate_cut": _cut(plan.tasks.get("actor.generate")),

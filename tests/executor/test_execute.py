@@ -129,7 +129,7 @@ def changed(task="actor.update", **fields):
         ),
         (
             replace(changed(), mode="streaming"),
-            r"mode: is not simulated or executed yet; found 'streaming'",
+            r"mode: hands responses to training while others are generated, but actor\.generate shares",
         ),
         (
             replace(

@@ -11,7 +11,7 @@ from executor.control.checkpoints import find_checkpoint
 from executor.control.metrics import read_metrics
 from executor.control.run import Saving
 from executor.execute import execute
-from rlplan.errors import FileError
+from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
 from tests.cases import first
@@ -148,8 +148,8 @@ def test_modes_that_are_not_run_are_refused_by_name():
     colocated = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
     for plan, message in (
         (
-            replace(sync, mode="streaming", staleness=4),
-            "mode: is not simulated or executed yet; found 'streaming'",
+            replace(sync, mode="streaming"),
+            "mode is streaming: this executor cannot: .*; it runs sync, one-step-off",
         ),
         (replace(overlapping, staleness=0), "staleness: must be 1 in mode one-step-off; found 0"),
         (
@@ -157,5 +157,5 @@ def test_modes_that_are_not_run_are_refused_by_name():
             "actor.generate shares pool p0 with actor.update",
         ),
     ):
-        with pytest.raises(FileError, match=message):
+        with pytest.raises(UserError, match=message):
             check_runnable(plan)

@@ -116,7 +116,7 @@ def change_how_weights_move(draw, plan):
 
 
 def change_the_mode(draw, plan):
-    mode = draw(st.sampled_from(["sync", "one-step-off", "streaming"]))
+    mode = draw(st.sampled_from(["sync", "one-step-off", "streaming", "async"]))
     staleness = draw(st.sampled_from([int(mode != "sync"), 0, 1, 4]))
     return replace(plan, mode=mode, staleness=staleness)
 

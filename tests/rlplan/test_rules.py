@@ -40,7 +40,7 @@ def test_a_sound_plan_passes(plan):
 
 
 def test_the_message_names_the_file(plan):
-    with pytest.raises(FileError, match=r"^mine\.yaml: mode: is not simulated or executed yet"):
+    with pytest.raises(FileError, match=r"^mine\.yaml: mode: hands responses to training while"):
         check_plan(replace(plan, mode="streaming"), ENGINES, "mine.yaml")
 
 
@@ -199,9 +199,15 @@ WRONG = {
     "allowed: hybridflow": lambda p: replace(p, transition="none"),
     "transition: cannot bring tp 4, pp 1 to tp 8, pp 1 of generation; found 'hybridflow'; "
     "allowed: all-gather": lambda p: with_task(p, "actor.generate", **SIZES),
-    "mode: is not simulated or executed yet; found 'streaming'; allowed: sync, one-step-off": (
+    "mode: hands responses to training while others are generated, but actor.generate shares pool p0 "
+    "with actor.update; found 'streaming'; allowed: sync, or a pool of its own for actor.generate": (
         lambda p: replace(p, mode="streaming")
     ),
+    "sync_every: is 1 in mode sync; found 4; allowed: 1, or mode async": (
+        lambda p: replace(p, sync_every=4)
+    ),
+    "in_flight: mode sync has no response under way when new weights come; found 'keep'; allowed: "
+    "drain, or mode async": lambda p: replace(p, in_flight="keep"),
     "mode: generates the next batch while this one trains, but actor.generate shares pool p0 with "
     "actor.update; found 'one-step-off'; allowed: sync, or a pool of its own for actor.generate": (
         lambda p: replace(p, mode="one-step-off", staleness=1)

@@ -205,7 +205,7 @@ def test_a_pool_of_open_size_is_chosen_when_a_plan_is_completed(completed):
         ({"pools": [{"roles": ["cost"]}]}, "no such model; found 'cost'"),
         ({"pools": [{"device": "cpux", "roles": ["actor"]}]}, "did you mean 'cpu'"),
         ({"order": {"p7": []}}, "order.p7: no such pool"),
-        ({"mode": "streaming"}, "is not simulated or executed yet"),
+        ({"pools": [{"roles": ["actor"]}], "mode": "streaming"}, "or a pool of its own for"),
         ({"pools": [{"roles": ["actor"]}], "mode": "one-step-off"}, "or a pool of its own for"),
         ({"pools": [{"roles": ["actor"]}], "transition": "two-copies"}, "two copies are for"),
     ],

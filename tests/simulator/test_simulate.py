@@ -136,7 +136,7 @@ def test_a_forecast_without_a_profile_says_that_nothing_was_measured():
 
 def test_a_mode_that_is_not_simulated_is_refused():
     with pytest.raises(FileError, match=r"mode: is not simulated .*allowed: sync, one-step-off"):
-        forecast(replace(COLOCATED, mode="streaming", staleness=1))
+        forecast(replace(DISAGGREGATED, mode="streaming"))
 
 
 def test_generation_cannot_run_ahead_on_the_pool_that_trains():
