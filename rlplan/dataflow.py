@@ -13,6 +13,8 @@ Advantage = Literal[
     "gae", "group", "leave-one-out", "greedy-baseline", "whitened-returns", "constrained-gae"
 ]
 
+Judge = Literal["rule", "environment"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -223,20 +225,28 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
 
     Inputs that nobody makes (scores without a reward model, say) are left out, and so is the pass of
     a reference model that nothing is compared with. Where the trainer computes the old log-probabilities,
-    a pass of the actor stands behind its generation. Generation and preparation are expected to run as
-    often as the job samples groups again.
+    a pass of the actor stands behind its generation. Where episodes are played in environments and no rule
+    judges them, generation brings their rewards. Generation and preparation are expected to run as often as the
+    job samples groups again.
     """
     rewards = job.rewards
     return _tasks_of(
         algorithm,
         frozenset(job.models) - unused_roles(algorithm, job),
-        rewards is not None and rewards.function is not None,
+        _judge(job),
         rewards is not None and rewards.cost_function is not None,
         job.pretrain is not None,
         expected_rounds(algorithm, job),
         shares_reference=algorithm.shares_reference(job),
         recomputes=job.old_log_prob == "trainer",
     )
+
+
+def _judge(job: Job) -> Judge | None:
+    """Return who gives rewards beside models: a rule, or what plays the episodes."""
+    if job.rewards is not None and job.rewards.function is not None:
+        return "rule"
+    return "environment" if job.environments else None
 
 
 def unused_roles(algorithm: Algorithm, job: Job) -> frozenset[Role]:
@@ -249,7 +259,7 @@ def unused_roles(algorithm: Algorithm, job: Job) -> frozenset[Role]:
 def _tasks_of(
     algorithm: Algorithm,
     models: frozenset[Role],
-    has_rule: bool,
+    judge: Judge | None,
     has_cost_rule: bool,
     pretrains: bool,
     rounds: float,
@@ -257,6 +267,7 @@ def _tasks_of(
     shares_reference: bool,
     recomputes: bool,
 ) -> tuple[Task, ...]:
+    has_rule = judge == "rule"
     functions = {
         "rule_scores": has_rule,
         "rule_costs": has_cost_rule,
@@ -274,6 +285,8 @@ def _tasks_of(
         for task in tasks
         if task.role in roles
     ]
+    if judge == "environment":
+        kept = [_rewarding(task) if task.generates else task for task in kept]
     made = {"prompts", *(key for task in kept for key in task.outputs)}
     if pretrains:
         made.add("pretrain")
@@ -296,6 +309,11 @@ def _recomputing(tasks: tuple[Task, ...]) -> Iterator[Task]:
             continue
         yield replace(task, outputs=tuple(key for key in task.outputs if key not in made))
         yield OLD_LOG_PROB
+
+
+def _rewarding(task: Task) -> Task:
+    """Return a task that generates with the rewards that environments give among what it makes."""
+    return replace(task, outputs=(*task.outputs, *RULE_REWARD.outputs))
 
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 
 from rlplan.adapter import Adapter
+from rlplan.environment import Environment
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.files.tags import NotBool
@@ -34,12 +35,13 @@ class Workload:
         samples_per_prompt: Responses generated for each prompt.
         prompt_tokens: Lengths of the prompts.
         response_tokens: Lengths of the responses.
-        max_total_tokens: Most tokens of a prompt and its response together, which the engine cuts off at;
-            None where each has a limit of its own.
+        max_total_tokens: Most tokens of a prompt, its response and what environments add together, which the
+            engine cuts off at; None where each has a limit of its own.
         over_provisioning: Prompts whose responses are begun for each that is learnt from; those that are not
             done when enough are, are dropped.
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
+        environments: What answers the model between its turns; none where a response is one turn.
     """
 
     prompts: AtLeastOne
@@ -50,6 +52,7 @@ class Workload:
     over_provisioning: Annotated[float, Ge(1), NotBool()] = 1.0
     updates: AtLeastOne = 1
     epochs: AtLeastOne = 1
+    environments: tuple[Environment, ...] = ()
 
     @property
     def sequences(self) -> int:
@@ -58,9 +61,15 @@ class Workload:
 
     @property
     def longest_sequence_tokens(self) -> int:
-        """Return the longest prompt plus the longest response, or what limits both together."""
+        """Return the longest prompt, response and observations together, or what limits them."""
         both = longest(self.prompt_tokens) + longest(self.response_tokens)
+        both += max((each.longest_observations_tokens for each in self.environments), default=0)
         return min(both, self.max_total_tokens or both)
+
+    @property
+    def mean_observations_tokens(self) -> float:
+        """Return the tokens that environments are expected to add to a sequence."""
+        return sum(each.share * each.mean_observations_tokens for each in self.environments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +230,23 @@ class Overlong:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Say how often nodes fail, and what checkpoints and restarts cost; forecasts then give the goodput.
+
+    Attributes:
+        node_mtbf_seconds: Mean time between failures of one node; any node's failure stops the job.
+        checkpoint_seconds: For which a checkpoint keeps training waiting.
+        restart_seconds: From a failure until training goes on from the last checkpoint.
+        checkpoint_every: Iterations between two checkpoints; None takes the best number.
+    """
+
+    node_mtbf_seconds: Positive
+    checkpoint_seconds: NonNegative
+    restart_seconds: NonNegative
+    checkpoint_every: AtLeastOne | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptData:
     """Say how the prompts file is read.
 
@@ -290,6 +316,7 @@ class Job:
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
         dynamic_sampling: For algorithms that sample groups again; None takes the usual.
         overlong: A penalty for responses near the longest; None for none.
+        failures: How often nodes fail; None forecasts iterations without failures.
         cluster: What is at hand; a plan may leave any of it unused.
         devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of
             the files that its cluster names.
@@ -319,6 +346,7 @@ class Job:
     pretrain: Pretrain | None = None
     dynamic_sampling: DynamicSampling | None = None
     overlong: Overlong | None = None
+    failures: Failures | None = None
     prompts_file: str | None = None
     prompt_data: PromptData | None = None
     tokenizer: str = "bytes"
@@ -335,6 +363,11 @@ class Job:
     def adapter(self, role: str) -> Adapter | None:
         """Return the adapters that are trained in place of a role's model; None where it is itself."""
         return self.adapters.get(role) if self.adapters else None  # type: ignore[call-overload]
+
+    @property
+    def environments(self) -> tuple[Environment, ...]:
+        """Return what answers the model between its turns."""
+        return self.workload.environments
 
     @property
     def gpus(self) -> int:

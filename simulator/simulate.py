@@ -71,6 +71,9 @@ def _refuse_unplayed(plan: Plan) -> None:
     Raises:
         FileError: Names the field.
     """
+    if plan.job.environments:
+        words, field = "is not simulated yet", "workload.environments.0"
+        raise FileError("plan", words, field=field, value=plan.job.environments[0].name)
     if plan.mode in PLAYED and plan.job.workload.over_provisioning == 1:
         return
     if plan.mode in PLAYED:

@@ -42,6 +42,7 @@ OWN = "rlplan"
 MODES = ("sync", "one-step-off")
 
 MODE = Capability("iterations that follow each other in this way")
+ENVIRONMENTS = Capability("episodes in environments")
 OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
 OLD_LOG_PROB = Capability("a trainer's own pass for old log-probabilities")
@@ -123,6 +124,10 @@ def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
     if begun > 1:
         instead = "it waits for all responses: 1"
         yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_provisioning", begun, instead)
+    for at, environment in enumerate(plan.job.environments):
+        instead = "it generates each response in one turn: no environments"
+        field = f"job.workload.environments.{at}"
+        yield ENVIRONMENTS.lacked_by(HERE, field, environment.name, instead)
 
 
 def _lacks_for_transition(plan: Plan) -> Iterator[CapabilityError]:

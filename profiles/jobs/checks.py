@@ -55,11 +55,13 @@ def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
     has_rule = job.rewards is not None and job.rewards.function is not None
     if has_rule and "rule" not in (*algorithm.required_roles, *algorithm.optional_roles):
         raise place.error("rewards.function", f"{algorithm.name} takes no reward function")
-    if not has_rule and "reward" not in job.models and "reward" in algorithm.optional_roles:
+    judged = has_rule or "reward" in job.models or job.environments
+    if not judged and "reward" in algorithm.optional_roles:
         raise place.error(
             "rewards",
             "nothing gives rewards",
-            allowed="a reward model under models.reward, or a function under rewards.function",
+            allowed="a reward model under models.reward, a function under rewards.function, or "
+            "workload.environments",
         )
     has_cost = job.rewards is not None and job.rewards.cost_function is not None
     if has_cost and not algorithm.constrained:

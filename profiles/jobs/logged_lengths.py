@@ -64,13 +64,15 @@ def with_logged_lengths(work: Workload, place: JobPlace) -> Workload:
     prompts = _resolved("prompt_tokens", work.prompt_tokens, None, work, place)
     room = None
     if work.max_total_tokens is not None:
-        room = work.max_total_tokens - math.ceil(mean_length(prompts))
+        others = mean_length(prompts) + work.mean_observations_tokens
+        room = work.max_total_tokens - math.ceil(others)
         if room < 1:
+            beside = "the mean prompt and observations" if work.environments else "the mean prompt"
             raise place.error(
                 "workload.max_total_tokens",
-                "leaves no room for a response beside the mean prompt",
+                f"leaves no room for a response beside {beside}",
                 value=work.max_total_tokens,
-                allowed=f"more than {mean_length(prompts):,.0f}",
+                allowed=f"more than {others:,.0f}",
             )
     responses = _resolved("response_tokens", work.response_tokens, room, work, place)
     return replace(work, prompt_tokens=prompts, response_tokens=responses)

@@ -13,6 +13,7 @@ from profiles.jobs.checks import (
     check_roles,
     check_workload,
 )
+from profiles.jobs.environments import FIELD, check_environments, check_host_cores, with_traces_read
 from profiles.jobs.hf_config import CONFIG_NAME, read_hf_config
 from profiles.jobs.logged_lengths import with_logged_lengths
 from profiles.jobs.nodes import on_usual_nodes
@@ -29,6 +30,7 @@ from profiles.sheets import (
     sheet_names,
     sheet_of,
 )
+from rlplan.environment import Environment
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
@@ -80,6 +82,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     work = with_logged_lengths(_with_traces_read(job, folder, place), place)
     job = replace(job, workload=work)
     check_workload(job, place)
+    check_environments(job, place)
     architectures = {
         role: _architecture(role, model, folder, place) for role, model in job.models.items()
     }
@@ -134,6 +137,19 @@ def _with_traces_read(job: Job, folder: Path, place: JobPlace) -> Workload:
         job.workload,
         prompt_tokens=read("prompt_tokens", job.workload.prompt_tokens),
         response_tokens=read("response_tokens", job.workload.response_tokens),
+        environments=_with_sources(
+            with_traces_read(job.workload.environments, folder, place), folder, place
+        ),
+    )
+
+
+def _with_sources(
+    environments: tuple[Environment, ...], folder: Path, place: JobPlace
+) -> tuple[Environment, ...]:
+    """Return environments with absolute paths of their files; built-in ones and Gymnasium's have plain names."""
+    return tuple(
+        replace(each, source=_function(each.source, f"{FIELD}.{at}.source", folder, place))
+        for at, each in enumerate(environments)
     )
 
 
@@ -176,6 +192,7 @@ def _on_devices(job: Job, folder: Path, place: JobPlace) -> Job:
         engines=_engines(job.engines, sheets[0], place),
     )
     check_precision(job, sheets, place)
+    check_host_cores(job, place)
     return job
 
 
@@ -266,7 +283,7 @@ def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> st
             field,
             "does not name a function of a file",
             value=spec,
-            allowed="a built-in rule's name, or path/to/file.py:name",
+            allowed="a built-in one's name, or path/to/file.py:name",
         )
     return f"{_file(path, field, folder, place)}:{name}"
 

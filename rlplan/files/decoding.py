@@ -170,7 +170,7 @@ def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> Fi
             file,
             f"needs the key {context['discriminator']}, or a plain number",
             field=field,
-            allowed=", ".join(sorted(_TAGS)),
+            allowed=", ".join(sorted(_tags_of(field))),
         )
     allowed = str(context["expected"]) if "expected" in context else context.get("expected_tags")
     names = [part.strip(" '") for part in str(allowed or "").replace(" or ", ", ").split(",")]
@@ -208,7 +208,8 @@ def _shown(value: Any) -> str | int | float | bool:
 
 def _rank(error: ErrorDetails) -> int:
     """Prefer errors of content over `this alternative of a union has another shape`."""
-    return 0 if error["type"] in ("dataclass_type", "int_type", "string_type", "dict_type") else 1
+    shapes = ("dataclass_type", "int_type", "float_type", "string_type", "dict_type")
+    return 0 if error["type"] in shapes else 1
 
 
 def _is_union_tag(part: int | str) -> bool:
@@ -219,7 +220,14 @@ def _is_union_tag(part: int | str) -> bool:
 
 
 _SCALARS = frozenset({"int", "str", "float", "bool", "constrained-int", "constrained-float"})
-_TAGS = frozenset({"lognormal", "uniform", "empirical", "logged", "trace"})
+_LENGTH_TAGS = frozenset({"lognormal", "uniform", "empirical", "logged", "trace"})
+_SECONDS_TAGS = frozenset({"lognormal", "uniform", "empirical", "percentiles"})
+_TAGS = _LENGTH_TAGS | _SECONDS_TAGS
+
+
+def _tags_of(field: str | None) -> frozenset[str]:
+    """Return the distributions that a field may name: of seconds, or of tokens."""
+    return _SECONDS_TAGS if (field or "").endswith("_seconds") else _LENGTH_TAGS
 
 
 def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:
