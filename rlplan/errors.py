@@ -17,6 +17,10 @@ An infeasible candidate inside the search is a value with a reason, never an exc
 import difflib
 from collections.abc import Iterable
 
+# Of what a user's file holds, messages show this many characters, and of a sentence about it so many.
+LONGEST_SHOWN = 200
+LONGEST_PROBLEM = 2000
+
 
 class RlplanError(Exception):
     """Be the root of all errors that rlplan raises on purpose."""
@@ -62,15 +66,28 @@ class FileError(UserError):
     ) -> None:
         self.file, self.problem, self.field = file, problem, field
         self.value, self.allowed, self.nearest = value, allowed, nearest
-        where = f"{file}: {field}" if field else file
-        parts = [f"{where}: {problem}"]
+        where = f"{file}: {cut(field)}" if field else file
+        parts = [f"{where}: {cut(problem, LONGEST_PROBLEM)}"]
         if value is not None:
-            parts.append(f"found {value!r}")
+            parts.append(f"found {cut(value)!r}" if isinstance(value, str) else f"found {value!r}")
         if allowed:
             parts.append(f"allowed: {allowed}")
         if nearest:
             parts.append(f"did you mean {nearest!r}?")
         super().__init__("; ".join(parts))
+
+
+def cut(text: str, longest: int = LONGEST_SHOWN) -> str:
+    """Return a text's beginning, for messages that show what a user's file holds."""
+    return text if len(text) <= longest else text[:longest] + "..."
+
+
+def printable(text: str) -> str:
+    """Return a text in which a terminal finds no commands: control characters as Python writes them."""
+    if text.isprintable():
+        return text
+    kept = (each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in text)
+    return "".join(kept)
 
 
 def unreadable(file: str, error: OSError | UnicodeDecodeError) -> FileError:
@@ -92,7 +109,7 @@ class UnknownNameError(UserError):
     def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
         close = nearest_name(name, self.known)
-        parts = [f"unknown {kind} {name!r}", f"known: {', '.join(self.known)}"]
+        parts = [f"unknown {kind} {cut(name)!r}", f"known: {', '.join(self.known)}"]
         if close:
             parts.append(f"did you mean {close!r}?")
         if hint:
@@ -132,11 +149,12 @@ def _rebuilt(
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most like `name`, or None when nothing is close.
 
-    A name that was typed in part means the shortest one that begins so.
+    A name that was typed in part means the shortest one that begins so; capitals do not count.
     """
-    names = list(known)
-    begun = [each for each in names if len(name) > 1 and each.startswith(name)]
+    names = {each: each.lower() for each in known}
+    small = cut(name).lower()
+    begun = [each for each, lower in names.items() if len(small) > 1 and lower.startswith(small)]
     if begun:
         return min(begun, key=lambda each: (len(each), each))
-    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    matches = difflib.get_close_matches(small, names.values(), n=1, cutoff=0.5)
+    return next((each for each, lower in names.items() if lower in matches), None)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rlplan.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -57,7 +59,9 @@ def grid_of(table: Table, width: int, spare: Sequence[str] = ()) -> Grid:
 
 def _fitting(table: Table, width: int, spare: Sequence[str]) -> list[GridColumn]:
     columns = [
-        _column(column.title, [row[index] for row in table.rows], is_figure=column.is_figure)
+        _column(
+            column.title, [printable(row[index]) for row in table.rows], is_figure=column.is_figure
+        )
         for index, column in enumerate(table.columns)
     ]
     left = list(spare)

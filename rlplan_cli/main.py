@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from rlplan.errors import RlplanError
+from rlplan.errors import RlplanError, cut, printable
+
+# A list of all known names, and what may be said around it.
+LONGEST_MESSAGE = 4000
 
 
 def main() -> NoReturn:
@@ -57,4 +60,5 @@ def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _say(message: str) -> None:
     """Print a message as one line, whatever texts of users it holds."""
-    sys.stderr.write(f"rlplan: {' '.join(message.split())}\n")
+    line = printable(cut(" ".join(message.split()), LONGEST_MESSAGE))
+    sys.stderr.write(f"rlplan: {line}\n")

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rlplan.errors import FileError
+from rlplan.files.writing import check_replaceable
 
 
 def check_files(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
@@ -21,8 +22,7 @@ def check_files(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None
     for option, path in outputs.items():
         if path is None:
             continue
-        if path.is_dir():
-            raise FileError(option, "is a folder, not a file", value=str(path))
+        check_replaceable(option, path)
         if path.resolve() in taken:
             problem = f"would replace {taken[path.resolve()]}"
             raise FileError(option, problem, value=str(path), allowed="another path")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlplan.errors import printable
+
 if TYPE_CHECKING:
     from reports.tables.plans import Table
 
@@ -53,7 +55,7 @@ def echo_json(value: object) -> None:
 
 def say(message: str) -> None:
     """Print a line for people on stderr."""
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(printable(message) + "\n")
     sys.stderr.flush()
 
 
@@ -70,7 +72,7 @@ def print_table(title: str, table: Table, *, spare: Sequence[str] = ()) -> None:
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH_OF_FILES
-    console.print(title, style="bold italic", markup=False, soft_wrap=True)
+    console.print(printable(title), style="bold italic", markup=False, soft_wrap=True)
     console.print(grid_of(table, console.width, spare))
     console.print()
 
@@ -107,8 +109,8 @@ def progress_bar(what: str, *, lines: bool = False) -> Iterator[Progress]:
             bar.start()
             running = True
         if lines:
-            console.print(label, markup=False, highlight=False, soft_wrap=True)
-        bar.update(task, completed=done, total=total, label="" if lines else label)
+            console.print(printable(label), markup=False, highlight=False, soft_wrap=True)
+        bar.update(task, completed=done, total=total, label="" if lines else printable(label))
 
     try:
         yield update

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from rlplan.errors import FileError, unreadable
+from rlplan.errors import FileError
+from rlplan.files.reading import read_text
 from rlplan.files.writing import write_text
 
 METRICS_FILE = "metrics.jsonl"
@@ -109,10 +110,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
         FileError: The file is missing, or a line before the last is broken.
     """
     file = path / METRICS_FILE if path.is_dir() else path
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise unreadable(str(file), error) from None
+    text = read_text(file, errors="replace")
     whole_lines = text.split("\n")[:-1]
     return [
         _read_line(line, f"{file}: line {number}") for number, line in enumerate(whole_lines, 1)

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlplan.errors import FileError, nearest_name, unreadable
+from rlplan.errors import FileError, nearest_name
+from rlplan.files.reading import check_regular, read_text
 
 # Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
 ORIGIN = "_origin"
@@ -45,18 +46,8 @@ def _rows_of_lines(path: Path) -> Iterator[Row]:
 
 
 def _read_lines(path: Path) -> list[str]:
-    try:
-        # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
-        return path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise _no_such_file(path) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(path), error) from None
-
-
-def _no_such_file(path: Path) -> FileError:
-    siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    return FileError(str(path), "no such file", nearest=nearest_name(path.name, siblings))
+    # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
+    return read_text(path, most_bytes=None).split("\n")
 
 
 def _read_line(line: str, origin: str) -> Row:
@@ -126,8 +117,7 @@ def _rows_of_parquet(path: Path) -> Iterator[Row]:
     import pyarrow as pa  # noqa: PLC0415  # takes a second
     from pyarrow import parquet  # noqa: PLC0415
 
-    if not path.exists():
-        raise _no_such_file(path)
+    check_regular(path, None)
     try:
         table = parquet.read_table(path)
     except (OSError, pa.ArrowException) as error:

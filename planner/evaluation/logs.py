@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import median
 
 from profiles.sheets import load_log_sheet, sheet_names
-from rlplan.errors import FileError, unreadable
+from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.reading import read_text
 from rlplan.results.step_log import LoggedSteps, LogSheet
 
 # `step:3 - timing_s/gen:45.87 - response_length/mean:np.float64(220.5)`, after whatever Ray puts before it.
@@ -28,10 +29,7 @@ def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
     Raises:
         FileError: The file cannot be read, or holds no steps of a framework that has a sheet.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(path), error) from None
+    text = read_text(path)
     every = _steps_of_columns(text) or [
         figures for line in text.splitlines() if (figures := _figures(line))
     ]

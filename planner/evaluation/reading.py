@@ -7,17 +7,22 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from planner.evaluation.rows import Record, TableReader
+import numpy as np
+
+from planner.evaluation.rows import FIRST_LINE, Record, TableReader
 from planner.evaluation.tables import READERS
 from profiles.catalog import device_names, load_device
 from rlplan.calibration import Calibration
 from rlplan.errors import FileError
+from rlplan.files.reading import check_regular
 from rlplan.results.accuracy import Row
 from simulator.calibration import calibrate
 from simulator.observations import observations_of
 
 # So many other rows are calibrated on, one at a time: more of a large group say the same.
 MOST_PARTNERS = 8
+# What readers and forecasts raise of a cell that they cannot take.
+BAD_CELL = (ValueError, LookupError, ArithmeticError, TypeError, AssertionError)
 HELD = Path(__file__).parent / "held"
 
 
@@ -137,7 +142,7 @@ def open_table(path: Path, device: str = "") -> tuple[list[str], str, list[Recor
     filled: list[Record] = [{"device": device, **record} for record in records]
     try:
         return columns, schema, list(reader.merged(filled)) if reader.merged else filled
-    except (ValueError, KeyError, ZeroDivisionError):
+    except BAD_CELL:
         raise _cell_error(path, schema, filled) from None
 
 
@@ -148,9 +153,15 @@ def forecast_rows(path: Path, schema: str, records: Sequence[Record]) -> list[Ro
         FileError: A cell is not what its column holds.
     """
     try:
-        return list(READERS.load(schema).rows(records))
-    except (ValueError, KeyError, ZeroDivisionError):
+        return _forecast(schema, records)
+    except BAD_CELL:
         raise _cell_error(path, schema, records) from None
+
+
+def _forecast(schema: str, records: Sequence[Record]) -> list[Row]:
+    """Return the rows of records; sums beyond what numbers hold are errors, not warnings on a terminal."""
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        return list(READERS.load(schema).rows(records))
 
 
 def row_at_site(reader: TableReader, record: Record, place: int, site: Calibration) -> Row:
@@ -199,21 +210,18 @@ def _number_or_text(text: str) -> str | float:
 
 
 def _load(path: Path) -> tuple[list[str], list[Record]]:
+    check_regular(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             table = csv.DictReader(stream, strict=True)
             columns = [column.strip() for column in table.fieldnames or []]
             table.fieldnames = columns
             records = list(table)
-    except FileNotFoundError:
-        raise FileError(str(path), "no such file") from None
-    except IsADirectoryError:
-        raise FileError(str(path), "is a folder, not a table") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileError(str(path), f"is not a CSV table: {error}") from None
     if not columns:
         raise FileError(str(path), "is empty", allowed="a CSV table with a header line")
-    for line, record in enumerate(records, start=2):
+    for line, record in enumerate(records, start=FIRST_LINE):
         if None in record or None in record.values():
             raise FileError(
                 str(path), "does not have as many cells as the header", field=f"line {line}"
@@ -250,10 +258,10 @@ def _device_in(path: Path) -> str:
 
 def _cell_error(path: Path, schema: str, records: Sequence[Record]) -> FileError:
     """Name the first row that the reader cannot read."""
-    for line, record in enumerate(records, start=2):
+    for line, record in enumerate(records, start=FIRST_LINE):
         try:
-            list(READERS.load(schema).rows_of(record))
-        except (ValueError, KeyError, ZeroDivisionError) as error:
+            _forecast(schema, [record])
+        except BAD_CELL as error:
             problem = f"cannot be read as {schema}: {type(error).__name__}: {error}"
             return FileError(str(path), problem, field=f"line {line}")
     return FileError(str(path), f"cannot be read as {schema}")

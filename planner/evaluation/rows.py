@@ -5,17 +5,26 @@ its measured value. So a row keeps its side whatever file it stands in, and fits
 a list of rows.
 """
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlplan.calibration import Calibration
+from rlplan.errors import cut
 from rlplan.estimate import Estimate, interval_seconds
 from rlplan.files.frozen import FrozenDict
 from rlplan.results.accuracy import Row, StageSeconds
 
 Record = Mapping[str, str]
 
+# The line of a table's first record, below the header.
+FIRST_LINE = 2
+# Above what any column holds: the floating-point operations of a GPU in a day are a tenth of it.
+LARGEST_NUMBER = 10**21
+# A tick of the fastest clock of a device is longer.
+LEAST_SECONDS = 1e-12
+LONGEST_CELL = 40
 NO_DEVICE = "the table does not name its device: give it with --device"
 
 
@@ -61,8 +70,40 @@ class TableReader:
         named or that a folder of the table's path names (`a100`, `h100`); empty if neither does.
         """
         for index, record in enumerate(records):
-            for row in self.rows_of(record):
-                yield replace(row, index=index)
+            odd = self._odd_number(record)
+            skipped = skipped_row(f"line {index + FIRST_LINE}", odd) if odd else None
+            for row in (skipped,) if skipped is not None else self.rows_of(record):
+                yield replace(_measurable(row), index=index)
+
+    def _odd_number(self, record: Record) -> str:
+        """Return what is wrong with a number that nothing can have measured or set; empty if all are sound.
+
+        A forecast would play negative lengths without end, or batches of 10^30 prompts.
+        """
+        named = self.columns | self.any_of
+        for column, cell in record.items():
+            number = _number(cell)
+            least = 0.0 if column in named else -float(LARGEST_NUMBER)
+            if number is not None and not least <= number <= LARGEST_NUMBER:
+                return f"{column} of {cut(cell, LONGEST_CELL)} is no number that can be forecast"
+        return ""
+
+
+def _measurable(row: Row) -> Row:
+    """Return a row, left out where what was measured is nothing that can be, and an error has no meaning."""
+    found = row.measured
+    if row.skipped or found is None or LEAST_SECONDS <= found <= LARGEST_NUMBER:
+        return row
+    return skipped_row(row.label, f"{found} was never measured", kind=row.kind)
+
+
+def _number(cell: str) -> float | None:
+    """Return a cell's number; None where it is empty, words, or the `nan` of a value that is not there."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
 
 
 def forecast_row(

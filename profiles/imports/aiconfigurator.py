@@ -16,6 +16,7 @@ import pandas as pd
 
 from profiles.imports import Imported, Source
 from rlplan.errors import FileError
+from rlplan.files.reading import check_regular
 from rlplan.units import seconds_from_ms
 
 ORIGIN: Final = "imported from aiconfigurator's tables (NVIDIA, Apache-2.0)"
@@ -102,6 +103,7 @@ def _newest(folder: Path, name: str) -> Path | None:
 
 
 def _table(path: Path) -> pd.DataFrame:
+    check_regular(path)
     try:
         return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except ImportError:

@@ -22,6 +22,7 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import Positive
+from rlplan.files.reading import check_regular
 
 VALUES: Final = ("seconds", "deviation", "repeats")
 
@@ -104,6 +105,7 @@ def _check_map(path: Path, column_map: ColumnMap) -> None:
 
 
 def _table(path: Path, column_map: ColumnMap) -> pd.DataFrame:
+    check_regular(path)
     try:
         table = pd.read_csv(path)
     except (OSError, ValueError) as error:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from profiles.imports import Imported, Source
 from rlplan.errors import FileError
+from rlplan.files.reading import check_regular
 from rlplan.units import seconds_from_ms
 
 ORIGIN: Final = "imported from microsoft/vidur's profiling tables (MIT)"
@@ -55,6 +56,7 @@ def read(source: Source) -> Imported:
 
 
 def _rows(path: Path) -> Iterator[tuple[Reader, Row]]:
+    check_regular(path)
     try:
         table = pd.read_csv(path)
     except (OSError, ValueError) as error:

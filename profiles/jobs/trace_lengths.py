@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlplan.errors import FileError, nearest_name, unreadable
+from rlplan.files.reading import check_regular
 from rlplan.lengths import Empirical, TraceFile
 
 # The csv module files surplus fields of a row under None.
@@ -30,6 +31,7 @@ def read_trace(trace: TraceFile, file: Path) -> Empirical:
     rows = _json_rows if file.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows
     if file.suffix.lower() not in (".jsonl", ".ndjson", ".csv"):
         raise FileError(str(file), "is no trace", value=file.suffix, allowed=".csv, .jsonl")
+    check_regular(file, None)
     try:
         values = [_tokens(file, trace.column, line, row) for line, row in rows(file)]
     except (OSError, UnicodeDecodeError) as error:

@@ -8,7 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from profiles.tables.points import ALLOWED_TEXT, TABLES, VALUE_COLUMNS, Key, Point, PointSource
-from rlplan.errors import FileError, nearest_name, unreadable
+from rlplan.errors import FileError, nearest_name
+from rlplan.files.reading import read_text
 
 _SOURCES: Mapping[str, PointSource] = {"measured": "measured", "fitted": "fitted"}
 
@@ -32,7 +33,7 @@ def read_table(path: Path) -> Iterable[tuple[Key, Point]]:
         FileError: A column, a row or a cell is not as it must be; the message names its place.
     """
     columns = (*TABLES[path.stem], *VALUE_COLUMNS)
-    reader = csv.reader(io.StringIO(_text_of(path)), strict=True)
+    reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     seen: set[Key] = set()
     try:
         header = next(reader, [])
@@ -46,13 +47,6 @@ def read_table(path: Path) -> Iterable[tuple[Key, Point]]:
             yield key, row.point()
     except csv.Error as error:
         raise FileError(str(path), f"is not CSV: {error}", field=f"row {reader.line_num}") from None
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(path), error) from None
 
 
 def _check_columns(path: Path, header: Sequence[str], columns: Sequence[str]) -> None:

@@ -11,9 +11,15 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlplan.errors import FileError, nearest_name, unreadable
+from rlplan.errors import FileError, nearest_name
+from rlplan.files.reading import read_text
+from rlplan.units import MIB
 
 T = TypeVar("T")
+
+# YAML is read at about 100 kB a second; jobs and plans have some thousands of bytes, and the longest lists
+# of lengths that a plan holds (4,096) some tens of thousands.
+LARGEST_YAML_BYTES = 2 * MIB
 
 STRICT = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
@@ -47,7 +53,7 @@ def decode(kind: type[T], data: Any, file: str) -> T:
     try:
         value: T = adapter(cast("Hashable", kind)).validate_python(data)
     except ValidationError as error:
-        raise _as_file_error(kind, file, error.errors(include_url=False)) from None
+        raise _as_file_error(kind, data, file, error.errors(include_url=False)) from None
     return value
 
 
@@ -76,7 +82,7 @@ def load_json(path: Path) -> Any:
         FileError: The file is missing or is no JSON.
     """
     try:
-        return json.loads(_read_text(path))
+        return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise FileError(str(path), f"is not JSON: {error}") from None
 
@@ -88,7 +94,8 @@ def load_yaml(path: Path) -> Any:
         FileError: The file is missing or is no YAML.
     """
     try:
-        return yaml.load(_read_text(path), Loader=_Loader)  # noqa: S506, a SafeLoader
+        text = read_text(path, most_bytes=LARGEST_YAML_BYTES)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -133,28 +140,16 @@ def check_version(data: object, version: int, file: str, what: str) -> None:
         raise FileError(file, problem, field="version", value=found, allowed=str(version))
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileError(
-            str(path), "no such file", nearest=nearest_name(path.name, siblings)
-        ) from None
-    except IsADirectoryError:
-        raise FileError(str(path), "is a folder, not a file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(path), error) from None
-
-
-def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> FileError:
+def _as_file_error(
+    kind: type[Any], data: object, file: str, errors: list[ErrorDetails]
+) -> FileError:
     """Turn the error that lies deepest into our message; alternatives of a union lie less deep."""
-    error = max(errors, key=lambda item: (_rank(item), len(item["loc"])))
-    location = [part for part in error["loc"] if not _is_union_tag(part)]
+    error = max(errors, key=lambda item: (_rank(item), len(item["loc"]), item["type"] in _UNKNOWN))
+    location = _keys_of(error, data)
     field = ".".join(str(part) for part in location) or None
     value = error.get("input")
-    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = _fields_at(kind, location[:-1])
+    if error["type"] in _UNKNOWN:
+        known = _fields_at(kind, location[:-1], set(error["loc"]) - set(location))
         return FileError(
             file,
             "unknown key",
@@ -162,7 +157,7 @@ def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> Fi
             allowed=", ".join(known) or None,
             nearest=nearest_name(str(location[-1]), known),
         )
-    if error["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+    if error["type"] in _MISSING:
         return FileError(file, "is missing", field=field)
     context = error.get("ctx", {})
     if error["type"] == "union_tag_not_found":
@@ -180,7 +175,7 @@ def _as_file_error(kind: type[Any], file: str, errors: list[ErrorDetails]) -> Fi
         field=field,
         value=_shown(value),
         allowed=", ".join(names) or None,
-        nearest=nearest_name(str(value), names) if isinstance(value, str) else None,
+        nearest=nearest_name(value, names) if isinstance(value, str) else None,
     )
 
 
@@ -193,14 +188,11 @@ _PROBLEMS = {
     "recursion_loop": "contains itself",
     "literal_error": "is not allowed",
 }
-_LONGEST_SHOWN = 200
 
 
 def _shown(value: Any) -> str | int | float | bool:
-    """Return a value as messages show it: long ones are cut, collections are named."""
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "..."
-    if isinstance(value, (int, float)):
+    """Return a value as messages show it: collections are named."""
+    if isinstance(value, (str, int, float)):
         return value
     names = {dict: "a mapping", list: "a list", tuple: "a list", type(None): "nothing"}
     return names.get(type(value), type(value).__name__)
@@ -212,17 +204,43 @@ def _rank(error: ErrorDetails) -> int:
     return 0 if error["type"] in shapes else 1
 
 
-def _is_union_tag(part: int | str) -> bool:
-    """Tell whether a location's part names a type or alternative rather than a key of the file."""
-    return isinstance(part, str) and (
-        part[:1].isupper() or "[" in part or part in _SCALARS or part in _TAGS
-    )
+def _keys_of(error: ErrorDetails, data: object) -> tuple[int | str, ...]:
+    """Return the keys of the file that lead to an error, without what a location says of types.
+
+    Between keys, a location names types and alternatives of unions (`int`, `ModelArchitecture`,
+    `lognormal`), and a key may have any such name. What the file holds tells them apart: its keys lead
+    to the value that was found wrong, or to the mapping in which one is missing.
+    """
+    location, wrong = error["loc"], error.get("input")
+    if error["type"] in _MISSING:
+        found = _path_to(location[:-1], data, wrong)
+        return location if found is None else (*found, location[-1])
+    found = _path_to(location, data, wrong)
+    # A key that is wrong itself: nothing that the file holds under it is at fault.
+    return tuple(part for part in location if part != "[key]") if found is None else found
 
 
-_SCALARS = frozenset({"int", "str", "float", "bool", "constrained-int", "constrained-float"})
+def _path_to(
+    location: tuple[int | str, ...], data: object, wrong: object
+) -> tuple[int | str, ...] | None:
+    """Return the parts of a location that lead through `data` to a value; None where none do."""
+    if not location:
+        return () if data is wrong else None
+    part, rest = location[0], location[1:]
+    if isinstance(data, dict):
+        held = data.get(part, _ABSENT)
+    else:
+        is_place = isinstance(data, list) and isinstance(part, int) and part < len(data)
+        held = data[part] if is_place else _ABSENT  # type: ignore[index]
+    deeper = None if held is _ABSENT else _path_to(rest, held, wrong)
+    return _path_to(rest, data, wrong) if deeper is None else (part, *deeper)
+
+
+_ABSENT = object()
+_UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _LENGTH_TAGS = frozenset({"lognormal", "uniform", "empirical", "logged", "trace"})
 _SECONDS_TAGS = frozenset({"lognormal", "uniform", "empirical", "percentiles"})
-_TAGS = _LENGTH_TAGS | _SECONDS_TAGS
 
 
 def _tags_of(field: str | None) -> frozenset[str]:
@@ -230,8 +248,14 @@ def _tags_of(field: str | None) -> frozenset[str]:
     return _SECONDS_TAGS if (field or "").endswith("_seconds") else _LENGTH_TAGS
 
 
-def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:
-    """Return the field names of the dataclass that lies at a location of `kind`."""
+def _fields_at(
+    kind: Any, location: Iterable[int | str], alternatives: Iterable[int | str]
+) -> list[str]:
+    """Return the field names of the dataclass that lies at a location of `kind`.
+
+    Args:
+        alternatives: What the error says of which member of a union was meant.
+    """
     candidates = [kind]
     for part in location:
         following: list[Any] = []
@@ -242,9 +266,9 @@ def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:
         candidates = following or [
             arg for item in candidates for arg in getattr(item, "__args__", ())
         ]
-    return sorted(
-        {field.name for kind in _dataclasses_in(candidates) for field in dataclasses.fields(kind)}
-    )
+    found = [dataclasses.fields(each) for each in _dataclasses_in(candidates)]
+    meant = [each for each in found if {field.default for field in each} & set(alternatives)]
+    return sorted({field.name for each in meant or found for field in each})
 
 
 def _dataclasses_in(kinds: Iterable[Any]) -> list[Any]:

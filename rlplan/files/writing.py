@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from enum import Enum
@@ -29,10 +30,34 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         FileError: The file cannot be written; an earlier one of its name is still there.
     """
+    check_replaceable(str(path), path)
     try:
         _replace(path, content)
     except OSError as error:
         raise FileError(str(path), f"cannot be written: {error.strerror or error}") from None
+
+
+def check_replaceable(option: str, path: Path) -> None:
+    """Refuse to replace what is no regular file: a rename would put one in place of a device or link.
+
+    Args:
+        option: What messages name, an option or the path itself.
+
+    Raises:
+        FileError: Says what is there.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except (OSError, ValueError):
+        return  # nothing is there, or writing will say what is wrong
+    if stat.S_ISREG(mode):
+        return
+    kinds = {stat.S_IFDIR: "is a folder, not a file", stat.S_IFLNK: "is a symbolic link"}
+    problem = kinds.get(stat.S_IFMT(mode), "is a device, pipe or socket")
+    allowed = "a regular file, or a path where there is nothing"
+    raise FileError(
+        option, problem, value=None if option == str(path) else str(path), allowed=allowed
+    )
 
 
 def _replace(path: Path, content: bytes) -> None:

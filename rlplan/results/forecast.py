@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from rlplan.estimate import SourceName
 from rlplan.files.frozen import FrozenDict
 from rlplan.trace import Activity, IterationSpan, Span, Trace
 
@@ -70,7 +71,7 @@ class TaskForecast:
     stage: str
     seconds: float
     interval_seconds: tuple[float, float]
-    source: str
+    source: SourceName
     outside_range: bool
     parts: FrozenDict[str, float]
 

@@ -1,6 +1,7 @@
 """`rlplan accuracy`: its JSON, its rows as CSV, its page, and what it says of wrong files."""
 
 import csv
+import os
 
 import pytest
 
@@ -106,3 +107,25 @@ def test_a_missing_table_or_device_is_a_mistake_of_the_user(rlplan, table, tmp_p
     answer = rlplan("accuracy", table, "--device", "a1000")
     assert answer.code == 2
     assert "a100" in answer.err
+
+
+@pytest.mark.parametrize("cell", ["inf", "-1", "9" * 30, "1e308", "\x1b[31m", "8" * 100_000])
+@pytest.mark.parametrize("column", ["gen_len", "gpus", "iter_s"])
+def test_an_impossible_cell_leaves_its_row_out_or_is_named(rlplan, table, column, cell):
+    cells = dict(zip(REAL.split(","), ROWS[0].split(","), strict=True)) | {column: cell}
+    table.write_text("\n".join((REAL, ",".join(cells.values()))) + "\n")
+    answer = rlplan("accuracy", table, "--json")
+    assert answer.code in (0, 2)
+    assert len(answer.lines) == (answer.code == 2)
+    assert len(answer.err) < 5000
+    assert "\x1b" not in answer.err + answer.out
+    if answer.code == 0:
+        assert answer.json["tables"][0]["skipped"] == 1
+
+
+def test_a_table_is_a_regular_file(rlplan, tmp_path):
+    os.mkfifo(tmp_path / "rows.csv")
+    for path in (tmp_path / "rows.csv", "/dev/zero"):
+        answer = rlplan("accuracy", path)
+        assert answer.code == 2
+        assert "is a device, pipe or socket" in answer.err

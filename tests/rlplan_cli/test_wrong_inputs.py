@@ -1,6 +1,7 @@
 """Wrong input of every kind: one line on stderr, exit code 2, and nothing changed or half-written."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,6 +65,16 @@ EXECUTE = "execute plan.yaml --out runs/new --iterations 3"
 
 JOB_FIELDS = [
     job("algoritm", to="ppo", name="unknown key", said=("algoritm", "unknown key", "did you mean 'algorithm'")),
+    job("Name", to=1, name="capitalised key", said=("Name", "unknown key", "did you mean 'name'")),
+    job("int", to=1, name="key that is a type's name", said=("int: unknown key",)),
+    job("trace", to=1, name="key that is an alternative's name", said=("trace: unknown key",)),
+    job("TASKS", to=1, name="key in capitals", said=("TASKS: unknown key", "allowed: adapters")),
+    job("workload", "Prompts", to=4, name="capitalised key inside", said=("workload.Prompts: unknown key", "allowed: epochs", "did you mean 'prompts'")),
+    job("cluster", 0, "str", to=4, name="key in a list that is a type's name", said=("cluster.0.str: unknown key", "gpus_per_node")),
+    job("workload", "prompt_tokens", to={"distribution": "uniform", "low": 1, "high": 2, "High": 3}, name="key that one distribution has not", said=("workload.prompt_tokens.High: unknown key", "allowed: distribution, high, low;", "did you mean 'high'")),
+    job("\x1b[2Jname", to=1, name="control characters in a key", said=(r"\x1b[2Jname: unknown key",)),
+    job("name" * 300_000, to=1, name="key of a megabyte", said=("namename...: unknown key",)),
+    job("algorithm", to="ppo" * 400_000, name="value of a megabyte", said=("algorithm", "opp...'")),
     job("workload", "promts", to=4, name="unknown key inside", said=("workload.promts", "did you mean 'prompts'")),
     job("algorithm", to="pppo", name="misspelt algorithm", said=("algorithm", "'pppo'", "did you mean 'ppo'")),
     job("models", "actor", to="lama-2-7b", name="misspelt model", said=("models.actor", "'lama-2-7b'", "did you mean 'llama-2-7b'")),
@@ -112,6 +123,12 @@ JOB_FILES = [
     plain("search jop.yaml --out best.yaml", name="missing job", said=("jop.yaml", "no such file", "did you mean 'job.yaml'")),
     plain("search absent/job.yaml", name="missing folder", said=("absent/job.yaml", "no such file")),
     plain("search run", name="folder in place of a job", said=("run", "is a folder")),
+    plain("search /dev/zero --out best.yaml", name="device in place of a job", said=("/dev/zero", "is a device, pipe or socket")),
+    Wrong("pipe in place of a job", "search pipe --out best.yaml", ("pipe: is a device, pipe or socket",), lambda: os.mkfifo("pipe")),
+    Wrong("job of megabytes", SEARCH, ("job.yaml", "too large", "at most"), lambda: os.truncate("job.yaml", 3 * 2**20)),
+    Wrong("device in place of a model", SEARCH, ("/dev/zero: is a device, pipe or socket",), lambda: change("job.yaml", "models", "actor", to="/dev/zero")),
+    Wrong("pipe in place of a model", SEARCH, ("is a device, pipe or socket",), lambda: (
+        Path("mine").mkdir(), os.mkfifo("mine/config.json"), change("job.yaml", "models", "actor", to="mine"))),
     file("job.yaml", "", name="empty job", said=("job.yaml", "is empty"), arguments=SEARCH),
     file("job.yaml", "- a\n- b\n", name="list in place of a job", said=("job.yaml", "holds no job"), arguments=SEARCH),
     file("job.yaml", "algorithm: ppo\nmodels: {actor: [\n", name="broken YAML", said=("job.yaml", "is not YAML at line 3"), arguments=SEARCH),
@@ -213,6 +230,7 @@ RUNS = [
     plain("validate job.yaml", name="file in place of a run", said=("job.yaml",)),
     Wrong("forecast of another version", "validate run", ("forecast.json", "version", "found 9"), lambda: change("run/forecast.json", "version", to=9)),
     Wrong("forecast with an unknown key", "validate run", ("forecast.json", "iteration_secs", "did you mean 'iteration_seconds'"), lambda: change("run/forecast.json", "iteration_secs", to=1)),
+    Wrong("forecast of an unknown source", "validate run", ("forecast.json", "costs.0.source", "'guessed'", "measured"), lambda: change("run/forecast.json", "costs", 0, "source", to="guessed")),
     Wrong("run of another version", "validate run", ("measured.json", "version", "found 9"), lambda: change("run/measured.json", "version", to=9)),
     Wrong("run that is all warm-up", "validate run", ("run", "5 iterations", "warm-up"), lambda: change("run/measured.json", "warmup_iterations", to=5)),
     file("run/measured.json", '{"version": 1, "plan":', name="measurement cut off", said=("measured.json", "is not JSON"), arguments="validate run"),
@@ -234,6 +252,9 @@ OPTIONS = [
     plain("simulate plan.yaml --iterations 0", name="no iteration", said=("--iterations", "0")),
     plain("simulate plan.yaml --iterations many", name="iterations in words", said=("--iterations", "many")),
     plain("simulate plan.yaml --out run", name="output that is a folder", said=("--out", "run", "is a folder")),
+    Wrong("output onto a symbolic link", "search job.yaml --out link.yaml", ("--out: is a symbolic link", "link.yaml"), lambda: Path("link.yaml").symlink_to("plan.yaml")),
+    Wrong("output onto a pipe", "search job.yaml --out pipe", ("--out: is a device, pipe or socket",), lambda: os.mkfifo("pipe")),
+    plain("search job.yaml --out /dev/full", name="output onto a device", said=("--out: is a device, pipe or socket", "/dev/full")),
     plain("simulate plan.yaml --out job.yaml/f.json", name="output inside a file", said=("--out", "job.yaml", "is not a folder")),
     plain("simulate plan.yaml --out plan.yaml", name="output over the input", said=("--out", "plan.yaml", "would replace")),
     plain("simulate plan.yaml --out x.json --trace x.json", name="two outputs in one file", said=("--trace", "x.json", "--out")),

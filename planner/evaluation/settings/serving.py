@@ -5,6 +5,7 @@ from functools import cache
 
 from profiles.catalog import load_device
 from profiles.facts import DeviceFacts
+from profiles.jobs.checks import MOST_SEQUENCES
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
 from rlplan.model import ModelArchitecture
@@ -49,6 +50,17 @@ class Service:
     response_tokens: int
     max_running: int
     max_batched_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no engine was ever measured on; playing it would not end.
+
+        Raises:
+            ValueError: Names the count.
+        """
+        for name in ("tp", "requests", "prompt_tokens", "response_tokens", "max_running"):
+            count = getattr(self, name)
+            if not 1 <= count <= MOST_SEQUENCES:
+                raise ValueError(f"{name} of {count} is not between 1 and {MOST_SEQUENCES:,}")
 
 
 def serve(service: Service, engine: EngineSheet) -> Estimate:

@@ -26,7 +26,7 @@ def iteration_of(record: Record) -> Iteration:
     """Return the settings of a record."""
     number = {column: int(float(record[column])) for column in SHAPE}
     tp, layers = number["tp"], number["layers"]
-    seconds = next(record[column] for column in SECONDS if record.get(column))
+    seconds = next((record[column] for column in SECONDS if record.get(column)), "")
     engine, kind = _software(record)
     run = Pretraining(
         model=gpt(number["hidden"], number["heads"], layers, _padded(int(record["vocab"]), tp)),
