@@ -4,9 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from statistics import NormalDist
-from typing import Annotated
-
-from rlplan.files.tags import OneOf
 
 P90_DEVIATIONS = NormalDist().inv_cdf(0.9)  # 1.2816
 
@@ -23,10 +20,6 @@ class Source(IntEnum):
     def label(self) -> str:
         """Return the word that files and tables use."""
         return self.name.lower()
-
-
-# As a stored forecast has it: one of the labels.
-SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,12 @@ from pydantic_core import ErrorDetails
 
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.reading import read_text
-from rlplan.units import MIB
 
 T = TypeVar("T")
 
 # YAML is read at about 100 kB a second; jobs and plans have some thousands of bytes, and the longest lists
 # of lengths that a plan holds (4,096) some tens of thousands.
-LARGEST_YAML_BYTES = 2 * MIB
+LARGEST_YAML_BYTES = 2**21
 
 STRICT = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 

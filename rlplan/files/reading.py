@@ -4,11 +4,10 @@ import stat
 from pathlib import Path
 
 from rlplan.errors import FileError, nearest_name, unreadable
-from rlplan.units import MIB, show_bytes
 
 # Far more than any file that people or frameworks write for a command to read whole: the logs of ten
 # thousand steps or the measurements of a million tasks are below it.
-LARGEST_FILE_BYTES = 256 * MIB
+LARGEST_FILE_BYTES = 2**28
 
 
 def check_regular(path: Path, most_bytes: int | None = LARGEST_FILE_BYTES) -> None:
@@ -38,8 +37,8 @@ def check_regular(path: Path, most_bytes: int | None = LARGEST_FILE_BYTES) -> No
             str(path), "is a device, pipe or socket", allowed="a regular file; copy into one first"
         )
     if most_bytes is not None and found.st_size > most_bytes:
-        problem = f"is too large to be read: {show_bytes(found.st_size)}"
-        raise FileError(str(path), problem, allowed=f"at most {show_bytes(most_bytes)}")
+        problem = f"is too large to be read: {found.st_size:,} bytes"
+        raise FileError(str(path), problem, allowed=f"at most {most_bytes:,} bytes")
 
 
 def read_text(

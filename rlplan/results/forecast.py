@@ -1,12 +1,14 @@
 """What the simulator says a plan will do. The file `forecast.json`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from rlplan.estimate import SourceName
+from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.tags import OneOf
 from rlplan.trace import Activity, IterationSpan, Span, Trace
 
+SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
 FORECAST_VERSION: Literal[1] = 1
 
 
