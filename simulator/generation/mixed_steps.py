@@ -12,11 +12,11 @@ from simulator.generation.running import RunningSet
 
 def play_mixed(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
     """Play `mixed` batching, in seconds."""
-    state = _Reserving if replica.reserves_whole else _Growing
+    state = Reserving if replica.reserves_whole else Growing
     return state(replica, prompts, responses).play()
 
 
-class _Taken:
+class Taken:
     """Hold the prompt tokens that one step computes."""
 
     __slots__ = ("chunks", "complete", "pairs", "tokens")
@@ -27,7 +27,7 @@ class _Taken:
         self.complete: list[tuple[int, int]] = []  # (sequence, its tokens)
 
 
-class _Growing(RunningSet):
+class Growing(RunningSet):
     """Give sequences blocks as they grow, and preempt the latest when blocks run out.
 
     At most one sequence is prefilled in part: it has used the step's budget up, stands last among
@@ -42,23 +42,26 @@ class _Growing(RunningSet):
         # By sequence, where all the blocks that it may need are taken on admission.
         self.reserved: list[int] | None = None
 
-    def play(self) -> Generated:
-        """Run until every sequence has ended."""
-        while self.waiting or self.running or self.part:
-            preempted = False
-            taken = _Taken()
-            if self.part is not None:
-                preempted = self._make_room() or not self._continue_part(taken)
-            if self.part is None and not self.closed and not preempted:
-                self._admit(taken)
-            if taken.chunks:
-                self._mixed_step(taken)
-            elif self.running:
-                if self.lacks_blocks():
-                    self.preempt()
-                # The scheduler admits nobody in the step in which it throws out, but in the next.
-                self.jump(1 if preempted else None)
-        return self.outcome()
+    @property
+    def busy(self) -> bool:
+        """Tell whether there are sequences to compute."""
+        return bool(self.waiting or self.running or self.part)
+
+    def advance(self, most: int | None = None) -> None:
+        """Take a step with prompts, or decode steps, `most` of them at most."""
+        preempted = False
+        taken = Taken()
+        if self.part is not None:
+            preempted = self._make_room() or not self._continue_part(taken)
+        if self.part is None and not self.closed and not preempted:
+            self._admit(taken)
+        if taken.chunks:
+            self._mixed_step(taken)
+        elif self.running:
+            if self.lacks_blocks():
+                self.preempt()
+            # The scheduler admits nobody in the step in which it throws out, but in the next.
+            self.jump(1 if preempted else most)
 
     def needed_blocks(self, sequence: int, tokens: int) -> int:
         """Return the blocks that a sequence takes when its first `tokens` tokens are computed."""
@@ -82,7 +85,7 @@ class _Growing(RunningSet):
         self.part, self.part_blocks = None, 0
         self.preemptions += 1
 
-    def _continue_part(self, taken: _Taken) -> bool:
+    def _continue_part(self, taken: Taken) -> bool:
         """Compute the next chunk of the sequence in part; False if its blocks ran out."""
         if self.part is None:
             return True
@@ -94,10 +97,10 @@ class _Growing(RunningSet):
         if self.used_next() + self.needed_blocks(sequence, computed + tokens) > self.capacity:
             self._drop_part()
             return False
-        self._take(taken, sequence, computed, tokens, total)
+        self.take(taken, sequence, computed, tokens, total)
         return True
 
-    def _admit(self, taken: _Taken) -> None:
+    def _admit(self, taken: Taken) -> None:
         """Begin with waiting sequences while slots, blocks and the step's budget last."""
         free = self.capacity - self.used_next()
         for each in taken.complete:
@@ -113,7 +116,7 @@ class _Growing(RunningSet):
             needed = self.needed_blocks(sequence, total)
             if needed > free:
                 break
-            computed = self._cached_tokens(sequence)
+            computed = self.cached_tokens(sequence)
             tokens -= computed
             if tokens > left:
                 if self.replica.chunked_prefill:
@@ -123,7 +126,7 @@ class _Growing(RunningSet):
             if tokens <= 0:
                 return
             waiting.popleft()
-            self._take(taken, sequence, computed, tokens, total)
+            self.take(taken, sequence, computed, tokens, total)
             if computed + tokens < total:
                 return
             free -= needed
@@ -132,7 +135,7 @@ class _Growing(RunningSet):
         # Slots, blocks or the queue are used up: so they stay until a sequence ends.
         self.closed = True
 
-    def _cached_tokens(self, sequence: int) -> int:
+    def cached_tokens(self, sequence: int) -> int:
         """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token.
 
         What was preempted is computed again: the cache was full.
@@ -141,7 +144,13 @@ class _Growing(RunningSet):
             return 0
         return (self.prompts[sequence] - 1) // self.block * self.block
 
-    def _take(self, taken: _Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
+    def take(self, taken: Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
+        """Compute a chunk of a sequence in a step.
+
+        Args:
+            computed: Tokens of it that are cached already.
+            total: Tokens after which it decodes.
+        """
         taken.chunks += 1
         taken.tokens += tokens
         taken.pairs += tokens * (computed + tokens / 2)
@@ -153,7 +162,7 @@ class _Growing(RunningSet):
         self.part_blocks = self.needed_blocks(sequence, computed + tokens)
         self.capacity -= self.part_blocks
 
-    def _mixed_step(self, taken: _Taken) -> None:
+    def _mixed_step(self, taken: Taken) -> None:
         running = len(self.running)
         cached = self.step + self.offset_sum / running if running else 0.0
         mean = taken.tokens / taken.chunks
@@ -180,7 +189,7 @@ class _Growing(RunningSet):
         self.peak_blocks = max(self.peak_blocks, self.used + self.part_blocks)
 
 
-class _Reserving(_Growing):
+class Reserving(Growing):
     """Give a sequence all the blocks that it can ever need on admission; nothing is preempted."""
 
     def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:

@@ -16,16 +16,14 @@ from itertools import accumulate
 import numpy as np
 
 from simulator.generation.mixed_steps import play_mixed
+from simulator.generation.prefill_first import PrefillFirst
 from simulator.generation.replica import (
     Batching,
     Chunks,
     Generated,
     Replica,
     StepCost,
-    blocks_of,
-    prefill_passes,
 )
-from simulator.generation.running import RunningSet
 from simulator.generation.waves import play_waves
 
 __all__ = ["Batching", "Chunks", "Generated", "Replica", "StepCost", "generate"]
@@ -46,7 +44,7 @@ def generate(
     assert prompts.size > 0
     assert responses.min() >= 1
     if replica.batching == "continuous":
-        return _play_prefill_first(replica, prompts.tolist(), responses.tolist())
+        return PrefillFirst(replica, prompts.tolist(), responses.tolist()).play()
     if replica.batching == "calls":
         return _play_calls(replica, prompts.tolist(), responses.tolist())
     if replica.batching == "mixed":
@@ -54,27 +52,11 @@ def generate(
     return play_waves(replica, prompts.tolist(), responses.tolist())
 
 
-def _play_prefill_first(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
-    """Play continuous batching whose prefills go before decode steps and never share one."""
-    state = RunningSet(replica, prompts, responses)
-    while state.waiting or state.running:
-        if not state.closed and (admitted := _admit(state)):
-            tokens = [state.offset[sequence] + state.step for sequence in admitted]
-            state.prefill += prefill_passes(replica, tokens)
-            state.note_peaks()
-            state.complete()
-            continue
-        if state.lacks_blocks():
-            state.preempt()
-        state.jump()
-    return state.outcome()
-
-
 def _play_calls(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
     """Play calls of `max_running` sequences one after another; nothing of two calls is merged."""
     size = replica.max_running
     calls = [
-        _play_prefill_first(replica, prompts[first : first + size], responses[first : first + size])
+        PrefillFirst(replica, prompts[first : first + size], responses[first : first + size]).play()
         for first in range(0, len(prompts), size)
     ]
     starts = accumulate((call.seconds for call in calls), initial=0.0)
@@ -94,19 +76,3 @@ def _play_calls(replica: Replica, prompts: list[int], responses: list[int]) -> G
             for end in call.finish_seconds
         ),
     )
-
-
-def _admit(state: RunningSet) -> list[int]:
-    """Move sequences from the head of the queue into the running set while they fit."""
-    state.closed = True
-    free = state.replica.max_running - len(state.running)
-    admitted: list[int] = []
-    while state.waiting and len(admitted) < free:
-        sequence = state.waiting[0]
-        tokens = state.prompts[sequence] + state.done_tokens[sequence]
-        if state.used + blocks_of(tokens, state.block) + state.held > state.capacity:
-            break
-        state.waiting.popleft()
-        state.enter(sequence, tokens)
-        admitted.append(sequence)
-    return admitted

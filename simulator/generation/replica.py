@@ -63,6 +63,8 @@ class ReplicaLimits:
             that it holds once, and mixed batching whole blocks once (a prefix cache; what its blocks save of
             the cache's room is not counted).
         state_blocks: Blocks that a running sequence holds beside those of its tokens.
+        keeps_prefixes: Whether blocks of what has ended stay in the cache until others need them, for
+            sequences that begin alike (a prefix cache).
     """
 
     batching: Batching
@@ -74,6 +76,7 @@ class ReplicaLimits:
     reserves_whole: bool = False
     prompt_samples: int = 1
     state_blocks: int = 0
+    keeps_prefixes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,8 @@ class Generated:
     """Hold what a replica did with its sequences.
 
     Attributes:
-        seconds: From the start to the last completion: prefill plus decode.
+        seconds: From the start to the last completion: prefill, decode and idle seconds.
+        idle_seconds: In which every sequence waits for what is outside of the replica.
         num_steps: Decode steps, mixed ones included (without a KV cache: passes over the whole sequences).
         num_jumps: Jumps that the steps were taken in.
         num_preemptions: Sequences thrown out for want of KV blocks.
@@ -123,6 +127,7 @@ class Generated:
     peak_blocks: int
     missing_blocks: int
     finish_seconds: tuple[float, ...]
+    idle_seconds: float = 0.0
 
 
 def run_seconds(cost: StepCost, sequences: int, first: float, steps: int) -> float:

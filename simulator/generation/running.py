@@ -1,13 +1,14 @@
 """The sequences that a generation replica runs, advanced by whole jumps of decode steps."""
 
 import heapq
+from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 
 from simulator.generation.replica import Generated, Replica, blocks_of, run_seconds
 
 
-class RunningSet:
+class RunningSet(ABC):
     """Keep the running and waiting sequences of a replica, and the blocks they hold.
 
     `step` counts decode steps. A running sequence is kept as its offset (cached tokens - step),
@@ -20,6 +21,7 @@ class RunningSet:
         closed: Whether no waiting sequence can be admitted until a running one ends: blocks in use
             only grow until then. So it is after a preemption too, since the last one thrown out,
             first in the queue, wants as many blocks as the step was short of without it.
+        idle: Seconds in which there was nothing to compute.
     """
 
     def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
@@ -41,15 +43,36 @@ class RunningSet:
         self.growth = 1  # blocks that a sequence takes for `block` tokens more
         self.closed = False
         self.step = self.jumps = self.preemptions = self.peak_running = self.peak_blocks = 0
-        self.prefill = self.decode = 0.0
+        self.prefill = self.decode = self.idle = 0.0
         self.finish = [0.0] * len(prompts)
+
+    @property
+    def now(self) -> float:
+        """Return the seconds since the start."""
+        return self.prefill + self.decode + self.idle
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether there are sequences to compute."""
+        return bool(self.waiting or self.running)
+
+    def play(self) -> Generated:
+        """Run until every sequence has ended."""
+        while self.busy:
+            self.advance()
+        return self.outcome()
+
+    @abstractmethod
+    def advance(self, most: int | None = None) -> None:
+        """Do what comes next: a prefill or a step with prompts, or decode steps, `most` of them at most."""
 
     def outcome(self) -> Generated:
         """Return what was done so far."""
         return Generated(
-            seconds=self.prefill + self.decode,
+            seconds=self.now,
             prefill_seconds=self.prefill,
             decode_seconds=self.decode,
+            idle_seconds=self.idle,
             num_steps=self.step,
             num_jumps=self.jumps,
             num_preemptions=self.preemptions,
@@ -151,12 +174,15 @@ class RunningSet:
 
     def complete(self) -> None:
         """Take out the sequences that have ended."""
-        now = self.prefill + self.decode
         while self.ends and self.ends[0][0] <= self.step:
             end, sequence = heapq.heappop(self.ends)
             if self.running.get(sequence) == end:
                 self.leave(sequence)
-                self.finish[sequence] = now
+                self.note_end(sequence)
+
+    def note_end(self, sequence: int) -> None:
+        """Remember when a sequence ended."""
+        self.finish[sequence] = self.now
 
     def note_peaks(self) -> None:
         """Remember how many sequences and blocks were held at most."""
