@@ -11,11 +11,11 @@ from executor.control.start import check_machine, gpu_names
 from executor.data.workload import PromptBatches
 from executor.workers.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.writing import write_json, write_yaml
+from rlplan.files.writing import write_json
 from rlplan.machine import read_fingerprint
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
-from rlplan.results.stored import MEASURED_FILE, PLAN_FILE
+from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
 from rlplan.trace import Trace, sorted_spans
 
 
@@ -61,7 +61,7 @@ def execute(
         check_continues(start, plan, seed, iterations)
     first = start.state.iteration if start is not None else 0
     goes_on = check_checkpoints_of(out, start)
-    write_yaml(out / PLAN_FILE, plan)
+    write_plan(out / PLAN_FILE, plan)
     drop_iterations(out / METRICS_FILE, first if goes_on else 0)
     (out / MEASURED_FILE).unlink(missing_ok=True)
     devices = sum(pool.gpus for pool in plan.pools if not pool.is_host)

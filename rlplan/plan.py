@@ -5,7 +5,7 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, Updates
@@ -15,9 +15,14 @@ from rlplan.units import MIB
 
 PLAN_VERSION = 1
 HOST_DEVICE = "host"
+# What people call the actor on a pool where it only generates.
+GENERATION_ROLE: Final = "generation"
 # A call to a worker takes about a millisecond, and this much crosses a link of 10 GB/s in seven; three
 # of them fit into the object store of a run.
 BUCKET_BYTES = 64 * MIB
+
+# With these of all tasks a plan's file leaves nothing to choose: what else it leaves out has its default.
+WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
 Mode = Literal["sync", "streaming", "one-step-off", "async"]
@@ -160,7 +165,7 @@ class Plan:
         copied = update is not None and generate is not None and update.pool != generate.pool
         if not copied or generate is None or generate.pool != pool.name:
             return pool.roles
-        return tuple("generation" if role == "actor" else role for role in pool.roles)
+        return tuple(GENERATION_ROLE if role == "actor" else role for role in pool.roles)
 
     @property
     def placement(self) -> str:
@@ -201,13 +206,19 @@ class PoolDraft:
     """Hold the part of a pool that the user fixed; None is for the planner to choose.
 
     Attributes:
-        roles: The whole colocated set.
+        roles: The whole colocated set; `generation` is the actor where it only generates.
     """
 
     name: str | None = None
     device: str | None = None
     gpus: AtLeastOne | None = None
-    roles: tuple[Role, ...]
+    roles: tuple[Role | Literal["generation"], ...]
+
+    @property
+    def models(self) -> tuple[Role, ...]:
+        """Return the roles whose models the pool holds: what generates is an actor."""
+        models: list[Role] = ["actor" if role == GENERATION_ROLE else role for role in self.roles]
+        return tuple(dict.fromkeys(models))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,35 +38,60 @@ def microseconds_from_seconds(seconds: float) -> float:
 
 
 def show_seconds(seconds: float) -> str:
-    """Return a duration for people, such as `12.3 ms`, `4.56 s` or `3 min 20 s`."""
-    magnitude = abs(seconds)
-    if magnitude < 1e-3:
-        return f"{seconds * 1e6:.1f} µs"
-    if magnitude < 1:
-        return f"{seconds * 1e3:.1f} ms"
-    if magnitude < 120:
-        return f"{seconds:.2f} s"
-    if magnitude < 2 * 3600:
-        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
-    return f"{seconds / 3600:.1f} h"
+    """Return a duration for people, such as `12.3 ms`, `4.56 s` or `3 min 20 s`.
+
+    The unit is chosen by what is shown: 59.7 s after 8 min are 9 min, and 999.97 ms are a second.
+    """
+    sign, magnitude = ("-" if seconds < 0 else ""), abs(seconds)
+    if round(magnitude * 1e6, 1) < 1000:
+        return f"{sign}{magnitude * 1e6:.1f} µs"
+    if round(magnitude * 1e3, 1) < 1000:
+        return f"{sign}{magnitude * 1e3:.1f} ms"
+    if round(magnitude, 2) < 120:
+        return f"{sign}{magnitude:.2f} s"
+    if round(magnitude) < 2 * 3600:
+        minutes, rest = divmod(round(magnitude), 60)
+        return f"{sign}{minutes} min {rest} s"
+    return f"{sign}{magnitude / 3600:.1f} h"
+
+
+# From so many of a unit on the next one is shown: three digits never become `1e+03`.
+NEXT_UNIT_FROM = 999.5
 
 
 def show_bytes(num_bytes: float) -> str:
     """Return a size for people, in the binary unit that fits, such as `1.5 GiB`."""
-    for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if abs(num_bytes) >= size:
-            return (
-                f"{num_bytes / size:.3g} {unit}" if unit != "GiB" else f"{num_bytes / size:.1f} GiB"
-            )
+    if abs(num_bytes) >= NEXT_UNIT_FROM * MIB:
+        return f"{num_bytes / GIB:,.1f} GiB"
+    for unit, size, smaller in (("MiB", MIB, KIB), ("KiB", KIB, 1)):
+        if abs(num_bytes) >= NEXT_UNIT_FROM * smaller:
+            return f"{num_bytes / size:.3g} {unit}"
     return f"{num_bytes:.0f} B"
+
+
+def show_filled(num_bytes: float, capacity_bytes: float) -> str:
+    """Return how much of a memory is taken, in one unit, such as `71.2 of 79.6 GiB`."""
+    word, size = bytes_scale(capacity_bytes)
+    return f"{num_bytes / size:,.1f} of {capacity_bytes / size:,.1f} {word}"
 
 
 def show_joules(joules: float) -> str:
     """Return an energy for people, in the decimal unit that fits, such as `1.5 MJ`."""
     for unit, size in (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
-        if abs(joules) >= size:
+        if abs(joules) >= size * NEXT_UNIT_FROM / 1000:
             return f"{joules / size:.3g} {unit}"
     return f"{joules:.3g} J"
+
+
+def show_usd(usd: float) -> str:
+    """Return an amount of money for people, such as `2.37 USD` or `0.0012 USD`."""
+    if 0 < usd < SMALLEST_USD:
+        return f"<{SMALLEST_USD:.4f} USD"
+    return f"{usd:,.2f} USD" if usd >= 1 else f"{usd:.4f} USD"
+
+
+# Below it, digits of an amount say nothing to who pays it.
+SMALLEST_USD = 1e-4
 
 
 def seconds_scale(largest_seconds: float) -> tuple[str, float]:

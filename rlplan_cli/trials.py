@@ -150,7 +150,7 @@ def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) 
     from profiles.catalog import load_job
     from profiles.facts import load_facts
     from rlplan.files.writing import write_yaml
-    from rlplan.results.stored import COMPARISON_FILE, PLAN_FILE, read_run
+    from rlplan.results.stored import COMPARISON_FILE, PLAN_FILE, read_run, write_plan
     from simulator.simulate import simulate
     from simulator.validation import compare
 
@@ -168,7 +168,7 @@ def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) 
         say(f"{trial.name}: search")
         with progress_bar("search") as progress:
             found = search(job, load_facts(job, profile), progress=progress)
-        write_yaml(plan_file, found.plans[0].plan)
+        write_plan(plan_file, found.plans[0].plan)
     plan, facts = load_plan(plan_file, profile)
     forecast = simulate(plan, facts)
     if (run_folder / COMPARISON_FILE).is_file():

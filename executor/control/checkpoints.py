@@ -18,10 +18,10 @@ from executor.workers.pools import WorkerGroup, fetched
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.writing import write_json, write_yaml
+from rlplan.files.writing import write_json
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.results.stored import PLAN_FILE
+from rlplan.results.stored import PLAN_FILE, write_plan
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "checkpoint.json"
@@ -82,7 +82,7 @@ class CheckpointFolder:
         except OSError as error:
             raise FileError(str(self._folder), f"cannot be written: {error.strerror}") from None
         _on_all("save_checkpoint", partial, groups)
-        write_yaml(partial / PLAN_FILE, plan)
+        write_plan(partial / PLAN_FILE, plan)
         write_json(partial / STATE_FILE, state)
         _discard(target)
         partial.rename(target)

@@ -95,7 +95,7 @@ def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
         gpus = pool.gpus or (1 if pool.device == HOST_DEVICE else None)
         if pool.name is None or pool.device is None or gpus is None:
             return None
-        found.append(ResourcePool(name=pool.name, device=pool.device, gpus=gpus, roles=pool.roles))
+        found.append(ResourcePool(name=pool.name, device=pool.device, gpus=gpus, roles=pool.models))
     return tuple(found)
 
 

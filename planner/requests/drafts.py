@@ -1,6 +1,6 @@
 """Read and check what a user pinned in a partial plan: `pinned_parts` hands it to a search."""
 
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,17 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import HOST_DEVICE, PLAN_VERSION, PlanDraft, PoolDraft, ResourcePool
+from rlplan.plan import (
+    GENERATION_ROLE,
+    HOST_DEVICE,
+    PLAN_VERSION,
+    WHOLE_LAYOUT,
+    PlanDraft,
+    PoolDraft,
+    ResourcePool,
+    TaskDraft,
+    TaskPlan,
+)
 from rlplan.rules import check_draft
 from rlplan.rules.order import STALENESS
 
@@ -42,6 +52,9 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
         FileError: The draft or its job is wrong.
     """
     check_version(data, PLAN_VERSION, str(path), "plan")
+    if "job" not in data and "workload" in data:
+        allowed = f"a plan, such as `rlplan search {path} --out plan.yaml` writes"
+        raise FileError(str(path), "is a job, not a plan", allowed=allowed)
     draft = decode(PlanDraft, data, str(path))
     if isinstance(draft.job, str):
         named_file = path.parent / draft.job
@@ -59,7 +72,59 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
     else:
         job = resolve_job(draft.job, path.parent, file=str(path), prefix="job.")
         _check_objective(job, str(path), "job.objective")
-    return without_unused_roles(draft, job), job
+    draft = with_generation(without_unused_roles(draft, job), str(path))
+    return written_out(draft, job), job
+
+
+def with_generation(draft: PlanDraft, file: str) -> PlanDraft:
+    """Return a draft whose pool of the role `generation`, if it has one, holds the actor that generates.
+
+    Raises:
+        FileError: There is no pool for the actor's training, or several are said to generate.
+    """
+    places = [place for place, pool in enumerate(draft.pools) if GENERATION_ROLE in pool.roles]
+    if not places:
+        return draft
+    field = f"pools.{places[-1]}.roles"
+    trains = any("actor" in pool.roles for pool in draft.pools)
+    if len(places) > 1 or not trains:
+        problem = "generates on one pool, beside another pool on which the actor is trained"
+        allowed = "one pool with generation, and one with actor"
+        raise FileError(file, problem, field=field, value=GENERATION_ROLE, allowed=allowed)
+    place, taken = places[0], {pool.name for pool in draft.pools}
+    pool = draft.pools[place]
+    name = pool.name or next(
+        name for number in range(len(taken) + 1) if (name := POOL_NAME.format(number)) not in taken
+    )
+    given = draft.tasks.get(GENERATION, TaskDraft())
+    if given.pool not in {None, name}:
+        allowed = f"{name}, whose roles have generation"
+        where = f"tasks.{GENERATION}.pool"
+        raise FileError(file, "is another pool", field=where, value=given.pool, allowed=allowed)
+    pools = (
+        *draft.pools[:place],
+        replace(pool, name=name, roles=pool.models),
+        *draft.pools[place + 1 :],
+    )
+    tasks = draft.tasks.with_item(GENERATION, replace(given, pool=name))
+    return replace(draft, pools=pools, tasks=tasks)
+
+
+def written_out(draft: PlanDraft, job: Job) -> PlanDraft:
+    """Return a draft with the defaults of its layouts, if it leaves nothing of them to choose.
+
+    It does where every model's task has all of `WHOLE_LAYOUT`; that is how plans are written.
+    """
+    tasks = [task for task in tasks_of(load_algorithm(job.algorithm), job) if task.has_model]
+    given = [draft.tasks.get(task.name, TaskDraft()) for task in tasks]
+    if any(getattr(each, name) is None for each in given for name in WHOLE_LAYOUT):
+        return draft
+    usual = {each.name: each.default for each in fields(TaskPlan) if each.default is not MISSING}
+    whole = draft.tasks
+    for task, each in zip(tasks, given, strict=True):
+        left = {name: value for name, value in usual.items() if getattr(each, name) is None}
+        whole = whole.with_item(task.name, replace(each, **left))
+    return replace(draft, tasks=whole)
 
 
 def without_unused_roles(draft: PlanDraft, job: Job) -> PlanDraft:
@@ -158,7 +223,7 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
 
 def _host(pool: PoolDraft) -> ResourcePool:
     assert pool.name is not None, "a named draft's pools have names"
-    return ResourcePool(name=pool.name, device=HOST_DEVICE, gpus=pool.gpus or 1, roles=pool.roles)
+    return ResourcePool(name=pool.name, device=HOST_DEVICE, gpus=pool.gpus or 1, roles=pool.models)
 
 
 def members_of(draft: PlanDraft, job: Job) -> tuple[ColocatedSet, ...]:
@@ -170,7 +235,7 @@ def members_of(draft: PlanDraft, job: Job) -> tuple[ColocatedSet, ...]:
     apart = pinned.pool if pinned is not None and len(held) == 2 else None  # noqa: PLR2004
     placement: list[ColocatedSet] = []
     for pool in gpu_pools:
-        members: ColocatedSet = in_role_order(pool.roles, roles)
+        members: ColocatedSet = in_role_order(pool.models, roles)
         if pool.name == apart:
             members = (GENERATION, *(role for role in members if role != "actor"))
         placement.append(members)

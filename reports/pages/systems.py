@@ -17,8 +17,9 @@ from reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.files.writing import write_json, write_text, write_yaml
+from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
+from rlplan.results.stored import write_plan
 from rlplan.results.systems import SystemForecast, SystemsComparison
 from rlplan.units import seconds_scale, show_seconds
 
@@ -38,7 +39,7 @@ def write_systems_page(out: Path, comparison: SystemsComparison, job: Job) -> Pa
     """
     for system in (comparison.ours, *comparison.systems):
         if system.plan is not None:
-            write_yaml(out / PLANS / f"{system.name}.yaml", system.plan)
+            write_plan(out / PLANS / f"{system.name}.yaml", system.plan)
     write_json(out / DOCUMENT_FILE, comparison_document(comparison))
     content = systems_content(comparison, job)
     for drawn in content.pictures:

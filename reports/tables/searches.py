@@ -31,12 +31,16 @@ def runners_up_table(search: SearchResult) -> Table:
     )
 
 
-def short_runners_up_table(search: SearchResult) -> Table:
-    """Return the best plan of every placement in few characters, for terminals."""
-    best = best_of_placements(search)
+def short_runners_up_table(search: SearchResult, most: int | None = None) -> Table:
+    """Return the best plan of every placement in few characters, for terminals.
+
+    Args:
+        most: How many of them, the best first; None for all.
+    """
+    best = best_of_placements(search)[:most]
     winner = best[0].forecast.iteration_seconds if best else 0.0
     return Table(
-        columns=columns("##", "Placement", "#Devices", "#Iteration", "#Loses", "Mostly to"),
+        columns=columns("##", "Placement", "#GPUs", "#Step", "#Slower by", "Mainly in"),
         rows=tuple(
             (
                 str(number),

@@ -7,12 +7,16 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rlplan.errors import FileError
+
+# Of a line that holds a whole layout.
+FLAT_WIDTH = 140
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,19 +79,38 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-def plain(value: Any, *, drop_none: bool = True) -> Any:
-    """Return a value as dicts, lists, strings and numbers; fields that are None are left out."""
+def plain(value: Any, *, drop_none: bool = True, drop_defaults: bool = False) -> Any:
+    """Return a value as dicts, lists, strings and numbers; fields that are None are left out.
+
+    Args:
+        drop_defaults: Whether fields are left out that have their default: they are read again as such.
+    """
+    again = partial(plain, drop_none=drop_none, drop_defaults=drop_defaults)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        kept = ((key, item) for key, item in items if item is not None or not drop_none)
-        return {key: plain(item, drop_none=drop_none) for key, item in kept}
+        items = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {
+            field.name: again(item)
+            for field, item in items
+            if (item is not None or not drop_none) and not (drop_defaults and _usual(field, item))
+        }
     if isinstance(value, Mapping):
-        return {str(key): plain(item, drop_none=drop_none) for key, item in value.items()}
+        return {str(key): again(item) for key, item in value.items()}
     if isinstance(value, Enum):
         return value.name.lower()
     if isinstance(value, (list, tuple)):
-        return [plain(item, drop_none=drop_none) for item in value]
+        return [again(item) for item in value]
     return value
+
+
+def _usual(field: "dataclasses.Field[Any]", item: Any) -> bool:
+    """Tell whether a field has its default; one that tells a union's kinds apart always stays."""
+    if field.name in _KINDS or type(item) is not type(field.default):
+        return False
+    return bool(item == field.default)
+
+
+# Fields by which a reader tells the kinds of a union apart (`rlplan.files.tags`).
+_KINDS = frozenset({"distribution"})
 
 
 def to_json(value: Any) -> str:
@@ -95,9 +118,19 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
 
 
-def to_yaml(value: Any) -> str:
-    """Return a value as YAML, keys in the order of their fields."""
-    text: str = yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=True, width=100)
+def to_yaml(value: Any, *, flat: bool = False) -> str:
+    """Return a value as YAML, keys in the order of their fields.
+
+    Args:
+        flat: Whether lists and mappings of single values stand on one line.
+    """
+    text: str = yaml.safe_dump(
+        plain(value),
+        sort_keys=False,
+        allow_unicode=True,
+        width=100 if not flat else FLAT_WIDTH,
+        default_flow_style=None if flat else False,
+    )
     return text
 
 

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json
-from rlplan.files.writing import plain
+from rlplan.files.writing import plain, to_yaml, write_text
+from rlplan.plan import WHOLE_LAYOUT, Plan, TaskPlan
 from rlplan.results.forecast import FORECAST_VERSION, Forecast
 from rlplan.results.measurement import RUN_VERSION, MeasuredRun
 from rlplan.results.searched import SEARCH_VERSION, SearchResult
@@ -19,6 +20,37 @@ SEARCH_FILE = "search.json"
 TRACE_FILE = "trace.json"
 
 T = TypeVar("T")
+
+
+# What a plan's file begins with.
+_FIRST = ("version", "made_by", "mode", "transition")
+# Where iterations overlap a partial plan may leave these to choose.
+_OF_OVERLAPPING = ("staleness", "sync_every", "in_flight")
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write a plan's file, whole or not at all: what was decided first, the job last, defaults left out.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    write_text(path, plan_text(plan))
+
+
+def plan_text(plan: Plan) -> str:
+    """Return what a plan's file holds; reading it gives the same plan."""
+    every = plain(plan, drop_defaults=True)
+    every["tasks"] = {name: _layout_of(layout) for name, layout in plan.tasks.items()}
+    every["job"] = {"version": plan.job.version, **every["job"]}
+    always = (*_FIRST, *(_OF_OVERLAPPING if plan.mode != "sync" else ()))
+    first = {name: getattr(plan, name) for name in always}
+    last = {name: every.pop(name) for name in ("pools", "tasks", "order", "job")}
+    return to_yaml({**first, **every, **last}, flat=True)
+
+
+def _layout_of(layout: TaskPlan) -> dict[str, object]:
+    always = {name: getattr(layout, name) for name in WHOLE_LAYOUT if getattr(layout, name)}
+    return always | plain(layout, drop_defaults=True)
 
 
 def read_run(folder: Path) -> MeasuredRun:

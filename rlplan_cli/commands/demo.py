@@ -75,8 +75,8 @@ def _plan(out: Path) -> SearchResult:
     from planner.search import search
     from profiles.catalog import load_job
     from profiles.facts import load_facts
-    from rlplan.files.writing import write_json, write_yaml
-    from rlplan.results.stored import PLAN_FILE, SEARCH_FILE, TRACE_FILE
+    from rlplan.files.writing import write_json
+    from rlplan.results.stored import PLAN_FILE, SEARCH_FILE, TRACE_FILE, write_plan
     from rlplan.units import show_seconds
     from rlplan_cli.measuring import measure_machine
     from rlplan_cli.terminal import progress_bar
@@ -91,7 +91,7 @@ def _plan(out: Path) -> SearchResult:
     with progress_bar("search") as progress:
         found = search(job, load_facts(job, profile), progress=progress)
     best = found.plans[0]
-    write_yaml(out / PLAN_FILE, best.plan)
+    write_plan(out / PLAN_FILE, best.plan)
     write_json(out / SEARCH_FILE, found)
     write_json(out / TRACE_FILE, trace_events(best.forecast.trace, best.plan))
     expected = show_seconds(best.forecast.iteration_seconds)

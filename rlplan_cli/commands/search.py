@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,10 +34,14 @@ from rlplan_cli.terminal import (
 if TYPE_CHECKING:
     from planner.requests.pinned import Pinned
     from profiles.facts import Facts
+    from reports.tables.plans import Table
     from rlplan.job import Job
     from rlplan.results.frontier import Frontier
     from rlplan.results.searched import SearchResult
     from rlplan.units import ShownAs
+
+# Of placements, where `--all` does not ask for every one.
+SHOWN_PLACEMENTS = 5
 
 EXAMPLE = (
     "Example: rlplan search examples/ppo-7b-16xa100.yaml --out plan.yaml; "
@@ -79,12 +84,16 @@ def command(  # noqa: PLR0917 -- one parameter an option
     max_iteration_seconds: MaxSecondsOption = None,
     max_cost_usd: MaxCostOption = None,
     max_usd_per_hour: MaxHourOption = None,
+    all_placements: Annotated[
+        bool, typer.Option("--all", help="Show every placement, not only the five best.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
     from executor.learning.rules import check_rule_names
     from planner.requests.drafts import load_request
     from profiles.facts import load_facts
+    from rlplan.results.stored import search_document
     from rlplan_cli.outputs import check_files
 
     limits: dict[str, float | None] = {
@@ -102,7 +111,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_plot(plot, names)
     facts = load_facts(resolved, profile, site)
     if names is None:
-        _search(resolved, facts, pinned, seconds, files, as_json=as_json)
+        found = _search(resolved, facts, pinned, seconds, files)
+        if as_json:
+            echo_json(search_document(found))
+        else:
+            _print(found, resolved, facts, all_placements=all_placements)
     else:
         _search_front(resolved, facts, pinned, names, seconds, files, as_json=as_json)
     for path in files.values():
@@ -129,23 +142,18 @@ def _search(
     pinned: Pinned,
     seconds: float | None,
     files: dict[str, Path | None],
-    *,
-    as_json: bool,
-) -> None:
+) -> SearchResult:
     from planner.answers.best_plans import best_plans
-    from rlplan.files.writing import write_json, write_yaml
-    from rlplan.results.stored import search_document
+    from rlplan.files.writing import write_json
+    from rlplan.results.stored import search_document, write_plan
 
     with progress_bar("search") as progress:
         found = best_plans(job, facts, pinned=pinned, seconds=seconds, progress=progress)
     if (out := files["--out"]) is not None:
-        write_yaml(out, found.plans[0].plan)
+        write_plan(out, found.plans[0].plan)
     if (result := files["--result"]) is not None:
         write_json(result, search_document(found))
-    if as_json:
-        echo_json(search_document(found))
-    else:
-        _print(found, job)
+    return found
 
 
 def _search_front(
@@ -160,12 +168,13 @@ def _search_front(
 ) -> None:
     from planner.answers.best_plans import best_front
     from reports.pictures.frontier import frontier_picture
-    from rlplan.files.writing import write_json, write_text, write_yaml
+    from rlplan.files.writing import write_json, write_text
+    from rlplan.results.stored import write_plan
 
     with progress_bar("front") as progress:
         found = best_front(job, facts, names, pinned=pinned, seconds=seconds, progress=progress)
     if (out := files["--out"]) is not None:
-        write_yaml(out, found.points[0].candidate.plan)
+        write_plan(out, found.points[0].candidate.plan)
     if (result := files["--result"]) is not None:
         write_json(result, found)
     if (plot := files["--plot"]) is not None:
@@ -196,28 +205,59 @@ def _shown_as(found: Frontier) -> dict[str, ShownAs]:
     return {name: load_objective(name).shown_as for name in found.objectives}
 
 
-def _print(found: SearchResult, job: Job) -> None:
+def _print(found: SearchResult, job: Job, facts: Facts, *, all_placements: bool) -> None:
+    from reports.tables.searches import (
+        best_of_placements,
+        infeasible_table,
+        short_runners_up_table,
+    )
+    from rlplan_cli.answering import print_answer, print_remarks
+
+    best = found.plans[0]
+    print_answer(best.plan, best.forecast, facts)
+    number, misfits = len(best_of_placements(found)), len(found.infeasible)
+    most = None if all_placements else SHOWN_PLACEMENTS
+    title = "Best plan of every placement"
+    if most is not None and number > most:
+        title = f"The {most} best of {number} placements (--all shows all)"
+    print_table(title, _worth(found, job, short_runners_up_table(found, most), most))
+    if misfits and all_placements:
+        print_table("Placements without a plan that fits", infeasible_table(found))
+    say(_certificate(found, job))
+    if misfits and not all_placements:
+        say(f"{misfits} placements have no plan that fits (--all says why)")
+    print_remarks(best.forecast)
+
+
+def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Table:
+    """Return the table of placements, by the figure of the job's objective where that is not time."""
     from planner.objectives import load_objective
     from reports.tables.frontier import worth_table
-    from reports.tables.searches import infeasible_table, short_runners_up_table
+    from simulator.timeline.assemble import batch_tokens
+
+    objective = load_objective(job.objective)
+    if objective.limit == "iteration_seconds":
+        return table
+    plans = found.plans[:most]
+    values = [objective.value(each.forecast, batch_tokens(job)) for each in plans]
+    return worth_table(replace(found, plans=plans), objective.shown_as, values)
+
+
+def _certificate(found: SearchResult, job: Job) -> str:
+    """Return the best plan's placement with what the search knows of it."""
+    from planner.objectives import load_objective
     from rlplan.units import show_seconds
     from simulator.timeline.assemble import batch_tokens
 
     best, objective = found.plans[0], load_objective(job.objective)
-    table, worth = short_runners_up_table(found), ""
-    if objective.limit != "iteration_seconds":
-        tokens, shown = batch_tokens(job), objective.shown_as
-        values = [objective.value(each.forecast, tokens) for each in found.plans]
-        table = worth_table(found, shown, values)
-        worth = f"{shown.words(values[0])} {shown.heading}, "
-    print_table("Best plan of every placement", table)
-    if found.infeasible:
-        print_table("Placements without a plan that fits", infeasible_table(found))
-    say(
+    value = objective.value(best.forecast, batch_tokens(job))
+    shown = objective.shown_as
+    worth = f"{shown.words(value)} {shown.heading}, "
+    if objective.limit == "iteration_seconds":
+        worth = ""
+    proof = "proven best" if found.gap <= 0 else f"at most {found.gap:.2%} from the best"
+    return (
         f"best: {best.plan.placement}, {worth}"
-        f"{show_seconds(best.forecast.iteration_seconds)} an iteration; "
-        f"gap {found.gap:.2%}; searched in {show_seconds(found.search_seconds)}; "
-        f"{best.forecast.free_fraction:.0%} of memory stays free on the fullest GPU"
+        f"{show_seconds(best.forecast.iteration_seconds)} a step; {proof} under the cost model; "
+        f"searched in {show_seconds(found.search_seconds)}"
     )
-    for assumption in best.forecast.assumptions:
-        say(f"assumed: {assumption}")

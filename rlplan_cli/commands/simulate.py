@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, print_table, say
-
-if TYPE_CHECKING:
-    from rlplan.results.forecast import Forecast
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
@@ -48,9 +45,11 @@ def command(
     from planner.answers.completion import load_plan
     from planner.answers.explain import with_nearest_fit
     from planner.requests.drafts import load_request
+    from reports.tables.plans import memory_terms_table
     from rlplan.errors import InfeasibleError
-    from rlplan.files.writing import write_json, write_yaml
-    from rlplan.results.stored import PLAN_FILE
+    from rlplan.files.writing import write_json
+    from rlplan.results.stored import PLAN_FILE, write_plan
+    from rlplan_cli.answering import print_answer, print_remarks
     from rlplan_cli.outputs import check_files
     from simulator.simulate import simulate
     from simulator.timeline.perfetto import trace_events
@@ -67,36 +66,15 @@ def command(
     if out is not None:
         write_json(out, forecast)
     if out_plan is not None:
-        write_yaml(out_plan, complete)
+        write_plan(out_plan, complete)
     if as_json:
         echo_json(forecast)
     else:
-        _print(forecast)
+        print_answer(complete, forecast, facts)
+        print_table("Memory of the fullest GPU", memory_terms_table(forecast))
+        print_remarks(forecast)
     for path in (trace, out, out_plan):
         if path is not None:
             say(f"written: {path}")
     if not forecast.feasible:
         raise typer.Exit(InfeasibleError.exit_code)
-
-
-def _print(forecast: Forecast) -> None:
-    from planner.answers.explain import NEAREST
-    from reports.tables.plans import memory_terms_table, task_table
-    from rlplan.units import show_joules, show_seconds
-
-    print_table("Tasks", task_table(forecast), spare=("Source", "Pool", "Stage"))
-    print_table("Memory of the fullest GPU", memory_terms_table(forecast))
-    low, high = forecast.iteration_seconds_interval
-    say(
-        f"iteration: {show_seconds(forecast.iteration_seconds)} "
-        f"(p10 to p90: {show_seconds(low)} to {show_seconds(high)}), "
-        f"{forecast.tokens_per_second:,.0f} tokens/s, {forecast.cost_usd:.4f} USD, "
-        f"{show_joules(forecast.energy_joules)}"
-    )
-    for assumption in forecast.assumptions:
-        say(f"assumed: {assumption}")
-    for warning in forecast.warnings:
-        say(f"warning: {warning}")
-    for reason in forecast.infeasible_reasons:
-        nearest = reason.startswith(NEAREST)
-        say(reason if nearest else f"does not fit: {reason}")

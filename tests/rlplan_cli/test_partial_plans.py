@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from rlplan.files.decoding import read_yaml
+from rlplan.files.writing import plain
+from rlplan.plan import Plan
 from tests.rlplan_cli.conftest import DRAFT, JOB, change, dump
 
 SIZES = ("tp", "pp", "dp")
@@ -19,9 +21,14 @@ def completed(project, rlplan):
         Path("draft.yaml").write_text(dump(DRAFT | parts))
         answer = rlplan("simulate", "draft.yaml", "--out-plan", "full.yaml")
         assert answer.code == 0, answer.err
-        return yaml.safe_load(Path("full.yaml").read_text())
+        return plan_in("full.yaml")
 
     return complete
+
+
+def plan_in(path):
+    """Return what a plan's file says, its defaults too."""
+    return plain(read_yaml(Plan, Path(path)))
 
 
 def pool(name, gpus, *roles, device="cpu"):
@@ -93,7 +100,7 @@ def test_a_fixed_order_stays(completed):
 def test_a_complete_plan_is_completed_to_itself(completed, rlplan):
     first = completed()
     assert rlplan("simulate", "full.yaml", "--out-plan", "again.yaml").code == 0
-    assert yaml.safe_load(Path("again.yaml").read_text()) == first
+    assert plan_in("again.yaml") == first
 
 
 @pytest.mark.parametrize("task", ["actor.update", "actor.generate", "critic.update"])
@@ -102,7 +109,7 @@ def test_a_size_taken_out_of_a_complete_plan_with_a_rule_is_chosen_again(complet
     change("full.yaml", "tasks", task, "dp", to=None)
     answer = rlplan("simulate", "full.yaml", "--out-plan", "again.yaml")
     assert answer.code == 0, answer.err
-    again = yaml.safe_load(Path("again.yaml").read_text())
+    again = plan_in("again.yaml")
     assert again["tasks"]["rule.compute_reward"] == first["tasks"]["rule.compute_reward"]
     assert again["tasks"][task]["dp"] == first["tasks"][task]["dp"]
 
@@ -114,7 +121,7 @@ def test_a_plan_written_in_full_but_for_its_host_pool_is_taken_as_it_is(complete
     plan["tasks"]["actor.update"]["micro_batch"] = 2
     Path("most.yaml").write_text(dump(plan))
     assert rlplan("simulate", "most.yaml", "--out-plan", "full.yaml").code == 0
-    again = yaml.safe_load(Path("full.yaml").read_text())
+    again = plan_in("full.yaml")
     assert again["tasks"]["actor.update"] == plan["tasks"]["actor.update"]
     assert again["pools"][-1]["name"] == "host"
 
@@ -222,10 +229,10 @@ def test_fixed_parts_that_nothing_can_keep_are_named_in_one_line(project, rlplan
 
 def test_an_older_plans_pass_of_a_reference_that_is_not_used_is_left_out(completed, rlplan):
     plan = completed()
-    change("full.yaml", "job", "hyperparameters", "kl_coefficient", to=0.0)
+    change("full.yaml", "job", "hyperparameters", to={"kl_coefficient": 0.0})
     answer = rlplan("simulate", "full.yaml", "--out-plan", "again.yaml")
     assert answer.code == 0, answer.err
     assert "models.reference is not used" in answer.err
-    again = yaml.safe_load(Path("again.yaml").read_text())
+    again = plan_in("again.yaml")
     assert plan["tasks"].keys() - again["tasks"].keys() == {"reference.compute_log_prob"}
     assert "reference" not in again["pools"][0]["roles"]

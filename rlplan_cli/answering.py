@@ -1,0 +1,39 @@
+"""What `search` and `simulate` print of a plan: the verdict, its tasks, and what the answer rests on."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from rlplan_cli.terminal import print_table, say
+
+if TYPE_CHECKING:
+    from profiles.facts import Facts
+    from rlplan.plan import Plan
+    from rlplan.results.forecast import Forecast
+
+
+def print_answer(plan: Plan, forecast: Forecast, facts: Facts) -> None:
+    """Print on stdout whether a plan fits, what a step takes, and a row for each of its tasks."""
+    from reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words, step_lines
+    from simulator.timeline.utilisation import mfu_fractions
+
+    mfu = mfu_fractions(plan, forecast, facts)
+    lines = (fit_words(forecast), *step_lines(plan, forecast, mfu))
+    sys.stdout.write("\n".join(lines) + "\n\n")
+    print_table("How each task runs", answer_table(plan, forecast, mfu), spare=SPARE_COLUMNS)
+
+
+def print_remarks(forecast: Forecast) -> None:
+    """Print on stderr what was assumed, where the forecast may be off, and why a plan does not fit."""
+    from planner.answers.explain import NEAREST
+    from reports.tables.answers import least_certain_words
+
+    for assumption in forecast.assumptions:
+        say(f"assumed: {assumption}")
+    for warning in (*forecast.warnings, least_certain_words(forecast)):
+        if warning:
+            say(f"may be off: {warning}")
+    for reason in forecast.infeasible_reasons:
+        nearest = reason.startswith(NEAREST)
+        say(reason if nearest else f"does not fit: {reason}")
