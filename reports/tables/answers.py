@@ -72,19 +72,30 @@ def answer_table(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> Ta
         is_run = layout is not None and task is not None and task.has_model
         how = _layout_cells(layout, task) if is_run and layout and task else ("",) * 7
         gpus = str(plan.pool(cost.pool).gpus) if layout is not None else ""
-        times = (show_seconds(cost.seconds), interval(cost.interval_seconds))
+        times = (show_seconds(cost.seconds), _short_interval(cost.interval_seconds))
         used = percent(mfu[cost.name]) if cost.name in mfu else ""
         rows.append((cost.name, cost.pool, gpus, *how, *times, used))
     whole = show_seconds(forecast.iteration_seconds), interval(forecast.iteration_seconds_interval)
     rows.append(("step", *("",) * 9, *whole, ""))
     return Table(
         columns=columns(
-            "Task", "Pool", "#GPUs", "#TP", "#PP", "#DP", "#CP", "#EP", "Batch", "Recompute",
+            "Task", "Pool", "#GPUs", "#TP", "#PP", "#DP", "#CP", "#EP", "#Batch", "Recompute",
             "#Time", "#p10 to p90", "#MFU",
         ),
         rows=tuple(rows),
         strong_rows=frozenset({len(rows) - 1}),
     )  # fmt: skip
+
+
+def _short_interval(seconds: tuple[float, float]) -> str:
+    """Return an interval whose unit stands once, such as `39.50 to 66.74 s`."""
+    low, high = (show_seconds(each) for each in seconds)
+    unit = high.partition(" ")[2]
+    return (
+        f"{low.removesuffix(f' {unit}')} to {high}"
+        if "min" not in low + high
+        else interval(seconds)
+    )
 
 
 def _tasks(plan: Plan) -> Sequence[Task]:

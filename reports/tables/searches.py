@@ -92,6 +92,10 @@ def cause_words(loss: StageLoss, most: int = 3) -> str:
     return ", ".join(told) or "many small parts"
 
 
+# Parts of forecasts whose names say too little where they stand alone.
+_CAUSES = {"software": "overhead of the sync"}
+
+
 def main_loss_words(candidate: Candidate, winner: Candidate) -> str:
     """Return the stage that a plan loses most in and the largest cause of it, in few words."""
     found = losses(candidate.forecast, winner.forecast)
@@ -99,6 +103,7 @@ def main_loss_words(candidate: Candidate, winner: Candidate) -> str:
         return "nothing"
     worst = found[0]
     cause = worst.main_causes[0][0] if worst.main_causes else ""
+    cause = _CAUSES.get(cause, cause)
     words = f"{worst.stage} {signed_seconds(worst.seconds)}"
     return f"{words}: {cause}" if cause else words
 

@@ -50,7 +50,8 @@ def plan_text(plan: Plan) -> str:
 
 def _layout_of(layout: TaskPlan) -> dict[str, object]:
     always = {name: getattr(layout, name) for name in WHOLE_LAYOUT if getattr(layout, name)}
-    return always | plain(layout, drop_defaults=True)
+    others: dict[str, object] = plain(layout, drop_defaults=True)
+    return always | others
 
 
 def read_run(folder: Path) -> MeasuredRun:

@@ -29,15 +29,15 @@ def test_simulate_begins_with_the_verdict_and_the_figures_of_a_step(rlplan):
     assert "may be off: most of all actor.generate: " in answer.err
 
 
-def test_every_task_has_a_row_with_its_layout(project, rlplan):
-    change("plan.yaml", "tasks", "actor.update", "tp", to=2)
-    change("plan.yaml", "tasks", "actor.update", "dp", to=1)
-    change("plan.yaml", "tasks", "actor.update", "token_budget", to=64)
-    lines = rlplan("simulate", "plan.yaml").out.splitlines()
+def test_every_task_has_a_row_with_its_layout(project, rlplan, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert rlplan("simulate", PPO, "--out-plan", "ppo.yaml").code == 0
+    change("ppo.yaml", "tasks", "actor.update", "token_budget", to=16384)
+    lines = rlplan("simulate", "ppo.yaml").out.splitlines()
     (head,) = [line for line in lines if line.startswith("Task ")]
     assert head.split()[:8] == "Task Pool GPUs TP PP DP CP EP".split()
     (row,) = [line for line in lines if line.startswith("actor.update ")]
-    assert row.split()[1:10] == ["p0", "2", "2", "1", "1", "1", "1", "64", "tokens"]
+    assert row.split()[1:10] == ["p0", "16", "8", "1", "2", "1", "1", "16,384", "tokens"]
 
 
 def test_a_search_shows_its_best_plan_and_the_five_best_placements(project, rlplan):
