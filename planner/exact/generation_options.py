@@ -1,6 +1,6 @@
 """Ways to generate on a pool: layouts with their memory, and transitions that bring weights to them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.layouts.pool_rows import PoolRows
 from planner.placements.allocations import Share
@@ -40,6 +40,7 @@ class Replicas:
         block_bytes: One block of the cache on one GPU.
         state_blocks: Blocks that a sequence takes beside those of its tokens.
         bound_seconds: Nothing is faster, however large the cache.
+        bounds: Seconds that are known not to be beaten, by the cache's blocks.
     """
 
     layout: TaskPlan
@@ -51,6 +52,7 @@ class Replicas:
     block_bytes: float
     state_blocks: int
     bound_seconds: float
+    bounds: dict[float, float] = field(default_factory=dict, compare=False, repr=False)
 
 
 # A share of the cluster, its site, and what a set can do there.

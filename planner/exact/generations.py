@@ -205,12 +205,20 @@ class GenerationTable:
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that generation cannot beat with caches of these sizes."""
-        steps = self._steps(replicas)
-        if not isinstance(steps, EngineSteps):
+        if not isinstance(self._steps(replicas), EngineSteps):
             return np.array([self.seconds(replicas, each) for each in cache_bytes])
+        blocks, known = np.floor(cache_bytes / replicas.block_bytes).tolist(), replicas.bounds
+        new = [each for each in dict.fromkeys(blocks) if each not in known]
+        if new:
+            known.update(zip(new, self._bounds(replicas, np.array(new)).tolist(), strict=True))
+        return np.array([known[each] for each in blocks])
+
+    def _bounds(self, replicas: Replicas, blocks: Floats) -> Floats:
+        """Return what `bounds` says of caches of so many blocks, by an engine's steps."""
+        steps = self._steps(replicas)
+        assert isinstance(steps, EngineSteps), "other engines' generations are played"
         local = rank_sequences(replicas.layout.dp, self.job.workload, trains=False)
         running = min(replicas.layout.max_running, local, self._most_running)
-        blocks = np.floor(cache_bytes / replicas.block_bytes)
         loads = self._loads_of(replicas.layout.dp, running)
         held = replicas.state_blocks
         each = [least_seconds(steps, load, running, blocks, state_blocks=held) for load in loads]
