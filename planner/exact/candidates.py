@@ -129,10 +129,12 @@ class CandidateTable:
         """Yield ways to generate on a share with the rows that leave room for them."""
         share, site, rows = part
         count = 0
-        for replicas, sharding, places in self._promising(rows, site, limit_seconds):
+        for bound, replicas, sharding, places in self._promising(rows, site, limit_seconds):
             if count >= most_ways:
                 return
             for move in self._moves(sharding, replicas, part, places):
+                if bound + move.seconds >= limit_seconds:
+                    continue
                 way = GenerationOption(share, site, rows, replicas, move)
                 found = self._of_way(way, places, limit_seconds)
                 if found is not None:
@@ -141,8 +143,8 @@ class CandidateTable:
 
     def _promising(
         self, rows: PoolRows, site: Site, cutoff: float
-    ) -> Iterator[tuple[Replicas, int, Ints]]:
-        """Yield layouts of generation with rows of one sharding, the lowest bound first.
+    ) -> Iterator[tuple[float, Replicas, int, Ints]]:
+        """Yield bounds with layouts of generation and rows of one sharding, the lowest bound first.
 
         A pair's bound has the cache that the row of the sharding with the fewest residents leaves.
         """
@@ -159,10 +161,10 @@ class CandidateTable:
             chosen = np.flatnonzero(bounds < min(cutoff, np.finfo(float).max))
             some = zip(bounds[chosen].tolist(), numbers[chosen].tolist(), strict=True)
             pairs += [(bound, number, sharding) for bound, sharding in some]
-        for _, number, sharding in sorted(pairs):
+        for bound, number, sharding in sorted(pairs):
             replicas = generations.replicas(site)[number]
             own = places[sharding]
-            yield replicas, sharding, own[whole[own] + replicas.bound_seconds < cutoff]
+            yield bound, replicas, sharding, own[whole[own] + replicas.bound_seconds < cutoff]
 
     def _moves(
         self, sharding: int, replicas: Replicas, part: ShareRows, places: Ints

@@ -35,9 +35,7 @@ from simulator.memory.task_memory import (
     least_kv_bytes,
     useful_kv_bytes,
 )
-from simulator.memory.transition_memory import (
-    bucket_terms,
-)
+from simulator.memory.transition_memory import bucket_terms, train_shard_bytes
 from simulator.placed.columns import Flags, Floats
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
@@ -87,6 +85,7 @@ class GenerationTable:
         self._moves: dict[Hashable, list[Move]] = {}
         self._brought: dict[Hashable, list[Bringing]] = {}
         self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
+        self._shards: dict[tuple[WeightSharding, Site], int] = {}
         self._copies: dict[Hashable, PlacedTask] = {}
         self._clocks: dict[Hashable, object] = {}
         self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
@@ -108,6 +107,10 @@ class GenerationTable:
         Those are left out, before they are priced, that leave no room beside so many residents.
         """
         layout, site = replicas.layout, replicas.site
+        # Weights that generate are at most spared what the trained shard has of them.
+        added = max(0, replicas.weight_bytes - self._trained_bytes(sharding, site))
+        if resident_bytes + added > self.options.space.capacity_bytes(site):
+            return []
         cut = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp)
         key = (sharding, cut, site)
         if key not in self._brought:
@@ -313,6 +316,13 @@ class GenerationTable:
             )
             self._updates[key] = PlacedTask(self._update, layout, site, self.job, self.facts)
         return self._updates[key]
+
+    def _trained_bytes(self, sharding: WeightSharding, site: Site) -> int:
+        """Return the weights of a GPU's shard in training, in bytes."""
+        key = (sharding, site)
+        if key not in self._shards:
+            self._shards[key] = train_shard_bytes(self._trained(sharding, site))
+        return self._shards[key]
 
     def _generating(self, layout: TaskPlan, site: Site) -> PlacedTask:
         """Return a generating task in a layout's cut on a site: it knows its weights for all transitions."""

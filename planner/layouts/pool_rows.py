@@ -91,8 +91,8 @@ class Join:
         """Return rows chosen at several prices of memory, for every sharding, as far as they fit."""
         if not self.roles or not all(self.options):
             return self._nothing() if not self.roles else self._empty()
-        found = [self._priced(sharding) for sharding in (range(len(self.shardings)) or (-1,))]
-        picks = np.unique(np.concatenate(found), axis=0)
+        leanest = [self._leanest(sharding) for sharding in (range(len(self.shardings)) or (-1,))]
+        picks = np.unique(np.concatenate([self._priced(), *leanest]), axis=0)
         rows = self._rows(picks)
         return self._front(rows.rows(np.flatnonzero(self._fits(rows))))
 
@@ -146,24 +146,43 @@ class Join:
             np.concatenate([left.picks[first], right.picks[second]], axis=1),
         )
 
-    def _priced(self, sharding: int) -> Ints:
-        """Return picks for one sharding at every price of memory, once transients fit beside residents."""
+    def _priced(self) -> Ints:
+        """Return picks for each sharding at every price of memory, once transients fit beside residents."""
         least = sum(float((part.prepare + part.train).min()) for part in self.parts)
         prices = np.array(MEMORY_PRICES) * (least or 1.0) / self.capacity
-        room = np.full(len(prices), float(self.capacity))
-        picks = np.zeros((len(prices), len(self.parts)), dtype=np.int64)
-        allowed = [self._of_sharding(part, sharding) for part in self.parts]
+        shape = (len(prices), max(1, len(self.shardings)))
+        room = np.full(shape, float(self.capacity))
+        picks = np.zeros((*shape, len(self.parts)), dtype=np.int64)
+        costs = [
+            part.prepare + part.train + prices[:, None] * part.resident for part in self.parts
+        ]
         for _ in range(3):
-            for place, own in enumerate(allowed):
-                part = self.parts[place]
-                costs = (part.prepare + part.train)[own] + prices[:, None] * part.resident[own]
-                costs = costs + np.where(part.transient[own] > room[:, None], np.inf, 0.0)
-                best = np.argmin(costs, axis=1)
-                fits = np.isfinite(costs[np.arange(len(prices)), best])
-                picks[:, place] = np.where(fits, own[best], 0)
-            chosen = [part.resident[picks[:, place]] for place, part in enumerate(self.parts)]
+            for place, part in enumerate(self.parts):
+                picks[..., place] = self._cheapest(part, costs[place], room)
+            chosen = [part.resident[picks[..., place]] for place, part in enumerate(self.parts)]
             room = self.capacity - np.sum(chosen, axis=0).astype(float)
-        return np.concatenate([picks, self._leanest(sharding)])
+        return picks.reshape(-1, len(self.parts))
+
+    def _cheapest(self, part: PoolRows, costs: Floats, room: Floats) -> Ints:
+        """Return a role's cheapest rows whose transients fit, 0 where none does. Shape as `room`.
+
+        Args:
+            costs: At every price. Shape (prices, rows).
+            room: For transients. Shape (prices, shardings).
+        """
+        if part.sharding.max() < 0:
+            fitting = np.where(part.transient > room[..., None], np.inf, costs[:, None])
+            best = np.argmin(fitting, axis=2)
+            least = np.take_along_axis(fitting, best[..., None], axis=2)[..., 0]
+        else:  # each of its rows is of one sharding
+            order = np.argsort(part.sharding, kind="stable")
+            own = part.sharding[order]
+            starts = np.searchsorted(own, np.arange(room.shape[1]))
+            fitting = np.where(part.transient[order] > room[:, own], np.inf, costs[:, order])
+            least = np.minimum.reduceat(fitting, starts, axis=1)
+            best = np.where(fitting == least[:, own], order, len(order))
+            best = np.minimum.reduceat(best, starts, axis=1)
+        return np.where(np.isfinite(least), best, 0)
 
     def _of_sharding(self, part: PoolRows, sharding: int) -> Ints:
         """Return a role's rows that leave its weights in a sharding; all of a role that does not generate."""

@@ -59,7 +59,7 @@ def extra_weight_bytes(transition: PlacedTransition) -> int:
     if transition.keeps_own_weights:
         shares = False
     if shares and not generate.engine.gathers_weights:
-        return max(0, shard - _train_shard_bytes(train))
+        return max(0, shard - train_shard_bytes(train))
     return shard
 
 
@@ -71,7 +71,7 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     """
     train, generate = transition.train, transition.generate
     extra, volume = extra_weight_bytes(transition), volume_of(transition)
-    peak = round(volume.peak_weight_bytes) - _train_shard_bytes(train)
+    peak = round(volume.peak_weight_bytes) - train_shard_bytes(train)
     if generate.engine.gathers_weights or transition.moves_adapter:
         peak = extra
     elif transition.sheet.method is not None:
@@ -157,7 +157,8 @@ def _piece_bytes(train: PlacedTask) -> int:
     return (pieces + model.embedding_parameters) * train.formats.weight_bytes
 
 
-def _train_shard_bytes(train: PlacedTask) -> int:
+def train_shard_bytes(train: PlacedTask) -> int:
+    """Return the weight bytes of a GPU's shard in training."""
     layout = train.layout
     parameters = largest_shard(train.model, "lm", layout.tp, layout.pp, layout.ep, train.details)
     if layout.zero == FULLY_SHARDED:
