@@ -92,12 +92,27 @@ class CandidateTable:
         """Return what no way to generate on a site can beat, transition included."""
         known, key = self.space.least_generations, (self.apart, site)
         if key not in known:
-            found = (
-                each.bound_seconds + (self._sync_seconds(each, site) if self.apart else 0.0)
-                for each in self.space.generations.replicas(site)
-            )
-            known[key] = min(found, default=np.inf)
+            known[key] = self._least_seconds(site)
         return known[key]
+
+    def _least_seconds(self, site: Site) -> float:
+        generations, best = self.space.generations, np.inf
+        cuts = [
+            (
+                generations.least_bound(each)
+                + (self._sync_seconds(each, site) if self.apart else 0.0)
+            )
+            for each in generations.replicas(site)
+        ]
+        for place in np.argsort(
+            cuts, kind="stable"
+        ):  # of a cut's layouts what none of them beats first
+            if cuts[place] >= best:
+                break
+            each = generations.replicas(site)[place]
+            sync = self._sync_seconds(each, site) if self.apart else 0.0
+            best = min(best, generations.bound_alone(each) + sync)
+        return best
 
     def candidates(
         self, parts: list[ShareRows], limits_seconds: list[float], most_ways: float = np.inf
@@ -152,10 +167,12 @@ class CandidateTable:
         numbers = np.unique(rows.sharding)
         places = {int(each): np.flatnonzero(rows.sharding == each) for each in numbers}
         least = np.array([whole[each].min() for each in places.values()])
+        if not len(least):
+            return
         resident = np.array([rows.resident[each].min() for each in places.values()], dtype=float)
         pairs: list[tuple[float, int, int]] = []
         for number, each in enumerate(generations.replicas(site)):
-            if each.bound_seconds + least.min(initial=np.inf) >= cutoff:
+            if cutoff < np.inf and generations.least_bound(each) + least.min() >= cutoff:
                 continue
             bounds = least + generations.bounds_beside(each, resident)
             chosen = np.flatnonzero(bounds < min(cutoff, np.finfo(float).max))
@@ -164,7 +181,8 @@ class CandidateTable:
         for bound, number, sharding in sorted(pairs):
             replicas = generations.replicas(site)[number]
             own = places[sharding]
-            yield bound, replicas, sharding, own[whole[own] + replicas.bound_seconds < cutoff]
+            generating = bound - float(whole[own].min())
+            yield bound, replicas, sharding, own[whole[own] + generating < cutoff]
 
     def _moves(
         self, sharding: int, replicas: Replicas, part: ShareRows, places: Ints

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,21 +36,29 @@ Line = tuple[float, float]  # seconds at no tokens, seconds for each
 PROBED_SEQUENCES, PROBED_TOKENS = 64, 1024
 
 
-def least_seconds(
-    steps: EngineSteps, load: Load, max_running: int, kv_blocks: Floats, *, state_blocks: int = 0
-) -> Floats:
-    """Return the bounds for caches of several sizes, in seconds. Shape as `kv_blocks`.
+class Asked(NamedTuple):
+    """Hold what of a replica's settings bounds depend on.
 
-    Args:
+    Attributes:
+        max_running: Sequences that run at the same time, at most.
         state_blocks: Blocks that a sequence takes beside those of its tokens.
+        waits: Whether some may wait though all may run: the bound holds for smaller limits too.
     """
+
+    max_running: int
+    state_blocks: int = 0
+    waits: bool = False
+
+
+def least_seconds(steps: EngineSteps, load: Load, asked: Asked, kv_blocks: Floats) -> Floats:
+    """Return the bounds for caches of several sizes, in seconds. Shape as `kv_blocks`."""
     engine, stages = steps.engine, steps.setting.pp
     widest = max(engine.max_batched_tokens, load.longest_prompt_tokens) // stages + 1
     block = engine.kv_block_tokens
-    running = min(max_running, load.sequences)
+    running = min(asked.max_running, load.sequences)
     # With so many blocks nobody is ever preempted, and if all may run, nobody waits.
-    preempts = kv_blocks < running * (blocks_of(load.longest_tokens, block) + state_blocks)
-    waits = preempts | (running < load.sequences)
+    preempts = kv_blocks < running * (blocks_of(load.longest_tokens, block) + asked.state_blocks)
+    waits = preempts | (running < load.sequences or asked.waits)
     by_cache = load.cached_tokens / (block * np.maximum(kv_blocks, 1.0))
     num_steps = np.maximum(by_cache, steps_in_turn(load.contexts, running))
     tokens = (load.prompt_tokens + load.decoded_tokens) / stages

@@ -39,7 +39,6 @@ class Replicas:
         useful_bytes: More cache is of no use.
         block_bytes: One block of the cache on one GPU.
         state_blocks: Blocks that a sequence takes beside those of its tokens.
-        bound_seconds: Nothing is faster, however large the cache.
         bounds: Seconds that are known not to be beaten, by the cache's blocks.
     """
 
@@ -51,7 +50,6 @@ class Replicas:
     useful_bytes: float
     block_bytes: float
     state_blocks: int
-    bound_seconds: float
     bounds: dict[float, float] = field(default_factory=dict, compare=False, repr=False)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.generation_bounds import least_seconds
+from planner.exact.generation_bounds import Asked, least_seconds
 from planner.exact.generation_loads import Load, load_of
 from planner.exact.generation_options import Bringing, Move, Replicas
 from planner.layouts.option_table import OptionTable
@@ -85,6 +85,8 @@ class GenerationTable:
         self._moves: dict[Hashable, list[Move]] = {}
         self._brought: dict[Hashable, list[Bringing]] = {}
         self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
+        self._alike: dict[Hashable, list[Replicas]] = {}
+        self._least: dict[Hashable, float] = {}
         self._shards: dict[tuple[WeightSharding, Site], int] = {}
         self._copies: dict[Hashable, PlacedTask] = {}
         self._clocks: dict[Hashable, object] = {}
@@ -97,7 +99,39 @@ class GenerationTable:
         if site not in self._replicas:
             layouts = self.options.generate_options(site)
             self._replicas[site] = [self._described(layout, site) for layout in layouts]
+            for each in self._replicas[site]:
+                self._alike.setdefault((_cut(each.layout), site), []).append(each)
         return self._replicas[site]
+
+    def least_bound(self, replicas: Replicas) -> float:
+        """Return seconds that no generation in a layout's cut beats, whatever cache and running limit it has.
+
+        Infinite where not even an empty pool has room.
+        """
+        key = (_cut(replicas.layout), replicas.site)
+        if key not in self._least:
+            alike = [each for each in self._alike[key] if self._runs_alone(each)]
+            self._least[key] = self._least_of(alike)
+        return self._least[key]
+
+    def _least_of(self, alike: list[Replicas]) -> float:
+        """Return what layouts that differ in their running limit cannot beat: the least limited of them."""
+        if not alike:
+            return math.inf
+        widest = max(alike, key=lambda each: each.layout.max_running)
+        if len(alike) == 1 or not self._is_continuous(widest):
+            return min(self.bound_alone(each) for each in alike)
+        blocks = max(each.useful_bytes // each.block_bytes for each in alike)
+        return float(self._bounds(widest, np.array([blocks]), waits=True)[0])
+
+    def bound_alone(self, replicas: Replicas) -> float:
+        """Return seconds that generation cannot beat, however large its cache; infinite where it never runs."""
+        if not self._runs_alone(replicas):
+            return math.inf
+        return float(self.bounds(replicas, np.array([replicas.useful_bytes]))[0])
+
+    def _runs_alone(self, replicas: Replicas) -> bool:
+        return bool(self.cache_bytes(replicas, np.zeros(1), 0)[0] >= replicas.least_bytes)
 
     def moves(
         self, sharding: WeightSharding, replicas: Replicas, resident_bytes: float
@@ -111,8 +145,7 @@ class GenerationTable:
         added = max(0, replicas.weight_bytes - self._trained_bytes(sharding, site))
         if resident_bytes + added > self.options.space.capacity_bytes(site):
             return []
-        cut = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp)
-        key = (sharding, cut, site)
+        key = (sharding, _cut(layout), site)
         if key not in self._brought:
             self._brought[key] = self._bringing(sharding, layout, site)
         fitting = [
@@ -208,7 +241,7 @@ class GenerationTable:
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that generation cannot beat with caches of these sizes."""
-        if not isinstance(self._steps(replicas), EngineSteps):
+        if not self._is_continuous(replicas):
             return np.array([self.seconds(replicas, each) for each in cache_bytes])
         blocks, known = np.floor(cache_bytes / replicas.block_bytes).tolist(), replicas.bounds
         new = [each for each in dict.fromkeys(blocks) if each not in known]
@@ -216,18 +249,25 @@ class GenerationTable:
             known.update(zip(new, self._bounds(replicas, np.array(new)).tolist(), strict=True))
         return np.array([known[each] for each in blocks])
 
-    def _bounds(self, replicas: Replicas, blocks: Floats) -> Floats:
-        """Return what `bounds` says of caches of so many blocks, by an engine's steps."""
+    def _bounds(self, replicas: Replicas, blocks: Floats, *, waits: bool = False) -> Floats:
+        """Return what `bounds` says of caches of so many blocks, by an engine's steps.
+
+        Args:
+            waits: Whether sequences may wait for one to end, though the running limit lets all run.
+        """
         steps = self._steps(replicas)
         assert isinstance(steps, EngineSteps), "other engines' generations are played"
         local = rank_sequences(replicas.layout.dp, self.job.workload, trains=False)
         running = min(replicas.layout.max_running, local, self._most_running)
         loads = self._loads_of(replicas.layout.dp, running)
-        held = replicas.state_blocks
-        each = [least_seconds(steps, load, running, blocks, state_blocks=held) for load in loads]
+        asked = Asked(running, replicas.state_blocks, waits)
+        each = [least_seconds(steps, load, asked, blocks) for load in loads]
         placed = self._placed(replicas.layout, replicas.site)
         whole = np.max(each, axis=0) * times_of(placed) + self._call_seconds(placed)
         return np.asarray(whole * self.task.batches)
+
+    def _is_continuous(self, replicas: Replicas) -> bool:
+        return isinstance(self._steps(replicas), EngineSteps)
 
     def _call_seconds(self, placed: PlacedTask) -> float:
         """Return the seconds of a framework's call, which no layout changes."""
@@ -241,7 +281,7 @@ class GenerationTable:
         It comes from a cache that is a little larger, until one so near was played.
         """
         whole = replicas.useful_bytes
-        if not isinstance(self._steps(replicas), EngineSteps) or cache_bytes >= whole:
+        if not self._is_continuous(replicas) or cache_bytes >= whole:
             return self.seconds(replicas, cache_bytes), True
         power = math.floor(math.log(whole / cache_bytes) / math.log(CACHE_STEP))
         near = whole / CACHE_STEP**power
@@ -281,7 +321,7 @@ class GenerationTable:
     def _described(self, layout: TaskPlan, site: Site) -> Replicas:
         placed = self._placed(layout, site)
         useful = useful_kv_bytes(placed)
-        found = Replicas(
+        return Replicas(
             layout=layout,
             site=site,
             working_bytes=sum(generation_terms(placed).values()),
@@ -290,13 +330,7 @@ class GenerationTable:
             useful_bytes=useful,
             block_bytes=placed.block_bytes,
             state_blocks=placed.state_blocks,
-            bound_seconds=0.0,
         )
-        # What does not fit in an empty pool need not be bounded.
-        alone = self.cache_bytes(found, np.zeros(1), 0)
-        if alone[0] < found.least_bytes:
-            return replace(found, bound_seconds=np.inf)
-        return replace(found, bound_seconds=float(self.bounds(found, np.array([useful]))[0]))
 
     def _trained(self, sharding: WeightSharding, site: Site) -> PlacedTask:
         """Return the update that leaves weights in a sharding on a site."""
@@ -326,7 +360,7 @@ class GenerationTable:
 
     def _generating(self, layout: TaskPlan, site: Site) -> PlacedTask:
         """Return a generating task in a layout's cut on a site: it knows its weights for all transitions."""
-        key = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp, site)
+        key = (_cut(layout), site)
         if key not in self._copies:
             self._copies[key] = self._placed(layout, site)
         return self._copies[key]
@@ -359,8 +393,7 @@ class GenerationTable:
 
     def _steps(self, replicas: Replicas) -> object:
         layout, site = replicas.layout, self._bare(replicas.site)
-        cut = (layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.expert_tp)
-        key = (cut, site)
+        key = (_cut(layout), site)
         if key not in self._clocks:  # by the layout's cut alone: settings take long to hash
             self._clocks[key] = steps_of(self._placed(layout, site))
         return self._clocks[key]
@@ -388,3 +421,8 @@ class GenerationTable:
         """Return the sequences of which each takes a token of a step's budget."""
         limited = self.engine.batching == "mixed"
         return self.engine.max_batched_tokens if limited else self.job.workload.sequences
+
+
+def _cut(layout: TaskPlan) -> tuple[int | None, ...]:
+    """Return what layouts of generation have alike that differ in settings only."""
+    return layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.expert_tp

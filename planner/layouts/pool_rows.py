@@ -153,9 +153,7 @@ class Join:
         shape = (len(prices), max(1, len(self.shardings)))
         room = np.full(shape, float(self.capacity))
         picks = np.zeros((*shape, len(self.parts)), dtype=np.int64)
-        costs = [
-            part.prepare + part.train + prices[:, None] * part.resident for part in self.parts
-        ]
+        costs = [part.prepare + part.train + prices[:, None] * part.resident for part in self.parts]
         for _ in range(3):
             for place, part in enumerate(self.parts):
                 picks[..., place] = self._cheapest(part, costs[place], room)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.exact.concave_bounds import floors_under
-from planner.exact.generation_bounds import least_seconds
+from planner.exact.generation_bounds import Asked, least_seconds
 from planner.exact.generation_loads import Contexts, load_of, steps_in_turn
 from profiles.catalog import load_engine, load_model
 from profiles.facts import load_facts
@@ -76,7 +76,7 @@ def ratio_of(generator, engine, models):
     samples = job.workload.samples_per_prompt
     shares = longest_shares(statistics_of(job.workload), layout.dp, samples, wave)
     loads = [load_of(*share, samples, sheet.kv_block_tokens) for share in shares]
-    bounds = [least_seconds(steps, load, running, np.array([blocks]))[0] for load in loads]
+    bounds = [least_seconds(steps, load, Asked(running), np.array([blocks]))[0] for load in loads]
     return max(bounds) / cost.total.seconds
 
 
