@@ -191,9 +191,9 @@ class CandidateTable:
         _, site, rows = part
         if self.apart:
             copy = replicas.weight_bytes
-            name = self.space.generations.copied
+            name = self.space.generations.ways.copied
             engine = self.space.options.space.engine_of(self._update)
-            peak = self.space.generations.copied_peak_bytes(replicas, engine)
+            peak = self.space.generations.ways.copied_peak_bytes(replicas, engine)
             return [Move(name, self._sync_seconds(replicas, site), copy, peak)]
         resident = float(rows.resident[places].min(initial=rows.resident.max()))
         return self.space.generations.moves(rows.shardings[sharding], replicas, resident)
@@ -223,7 +223,7 @@ class CandidateTable:
             s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
         )
         source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
-        return self.space.generations.sync_seconds(train, replicas.layout, source, site)
+        return self.space.generations.ways.sync_seconds(train, replicas.layout, source, site)
 
     def _of_way(
         self, way: GenerationOption, places: Ints, cutoff: float

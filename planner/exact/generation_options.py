@@ -90,3 +90,8 @@ class Bringing:
         """Return it with its seconds."""
         seconds = transition_cost(self.transition).total.seconds
         return Move(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
+
+
+def cut_of(layout: TaskPlan) -> tuple[int | None, ...]:
+    """Return what layouts of generation have alike that differ in settings only."""
+    return layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.expert_tp

@@ -8,24 +8,21 @@ import bisect
 import math
 from collections.abc import Hashable
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
 from planner.exact.generation_bounds import Asked, least_seconds
 from planner.exact.generation_loads import Load, load_of
-from planner.exact.generation_options import Bringing, Move, Replicas
+from planner.exact.generation_options import Bringing, Move, Replicas, cut_of
+from planner.exact.weight_moves import WeightMoves
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
 from planner.layouts.role_options import WeightSharding
-from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
-from rlplan.rules.transition import transitions
-from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
+from rlplan.transfers import TransitionName
 from simulator.costs.calibrated import times_of
 from simulator.costs.traffic import CALL, call_of
-from simulator.costs.transition import least_sync_seconds, transition_cost
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
 from simulator.generation.stepping import EngineSteps
@@ -35,9 +32,7 @@ from simulator.memory.task_memory import (
     least_kv_bytes,
     useful_kv_bytes,
 )
-from simulator.memory.transition_memory import bucket_terms, train_shard_bytes
 from simulator.placed.columns import Flags, Floats
-from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
@@ -63,18 +58,11 @@ class GenerationTable:
             the job's framework says it.
 
     Attributes:
-        transition: The only one on one pool; None tries all that are nobody's own.
-        copied: How weights get to a copy on another pool.
+        ways: How weights get from where they train to where they generate.
     """
 
     def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
-        self.options, sync = options, options.space.job.weight_sync
-        self.transition: TransitionName | None = sync.shared_pool
-        self.copied: TransitionName = sync.between_pools or TWO_COPIES
-        if transition is not None and TRANSFERS.load(transition).on_one_pool:
-            self.transition = transition
-        if transition is not None and TRANSFERS.load(transition).between_pools:
-            self.copied = transition
+        self.options, self.ways = options, WeightMoves(options.space, transition)
         self.job, self.facts = options.space.job, options.space.facts
         self.task = options.space.generate_task()
         self.engine = self.facts.engine(options.space.engine_of(self.task))
@@ -84,13 +72,9 @@ class GenerationTable:
         self._replicas: dict[Site, list[Replicas]] = {}
         self._moves: dict[Hashable, list[Move]] = {}
         self._brought: dict[Hashable, list[Bringing]] = {}
-        self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
         self._alike: dict[Hashable, list[Replicas]] = {}
         self._least: dict[Hashable, float] = {}
-        self._shards: dict[tuple[WeightSharding, Site], int] = {}
-        self._copies: dict[Hashable, PlacedTask] = {}
         self._clocks: dict[Hashable, object] = {}
-        self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
         self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[Load]] = {}
 
@@ -100,7 +84,7 @@ class GenerationTable:
             layouts = self.options.generate_options(site)
             self._replicas[site] = [self._described(layout, site) for layout in layouts]
             for each in self._replicas[site]:
-                self._alike.setdefault((_cut(each.layout), site), []).append(each)
+                self._alike.setdefault((cut_of(each.layout), site), []).append(each)
         return self._replicas[site]
 
     def least_bound(self, replicas: Replicas) -> float:
@@ -108,7 +92,7 @@ class GenerationTable:
 
         Infinite where not even an empty pool has room.
         """
-        key = (_cut(replicas.layout), replicas.site)
+        key = (cut_of(replicas.layout), replicas.site)
         if key not in self._least:
             alike = [each for each in self._alike[key] if self._runs_alone(each)]
             self._least[key] = self._least_of(alike)
@@ -142,12 +126,12 @@ class GenerationTable:
         """
         layout, site = replicas.layout, replicas.site
         # Weights that generate are at most spared what the trained shard has of them.
-        added = max(0, replicas.weight_bytes - self._trained_bytes(sharding, site))
+        added = max(0, replicas.weight_bytes - self.ways.trained_bytes(sharding, site))
         if resident_bytes + added > self.options.space.capacity_bytes(site):
             return []
-        key = (sharding, _cut(layout), site)
+        key = (sharding, cut_of(layout), site)
         if key not in self._brought:
-            self._brought[key] = self._bringing(sharding, layout, site)
+            self._brought[key] = self.ways.bringing(sharding, layout, site)
         fitting = [
             each for each in self._brought[key] if self._leaves_room(each, replicas, resident_bytes)
         ]
@@ -167,43 +151,6 @@ class GenerationTable:
             return False
         cache = self.cache_bytes(replicas, np.float64(resident_bytes), brought.extra_bytes)
         return bool(cache >= replicas.least_bytes)
-
-    def _bringing(self, sharding: WeightSharding, layout: TaskPlan, site: Site) -> list[Bringing]:
-        """Return the ways from a sharding on a site to a layout there, with what they hold."""
-        trained = self._trained(sharding, site)
-        train = trained.layout
-        cuts = (train.tp, train.pp, layout.tp, layout.pp)
-        if cuts not in self._transitions:  # found by looking into a folder
-            named = () if self.transition is None else (self.transition,)
-            self._transitions[cuts] = transitions(train, layout, named)
-        names = self._transitions[cuts]
-        if self.transition is not None:
-            names = tuple(name for name in names if name == self.transition)
-        placed = self._generating(layout, site)
-        every = (PlacedTransition(name, trained, placed, same_pool=True) for name in names)
-        return [Bringing.of(each) for each in every]
-
-    def sync_seconds(
-        self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
-    ) -> float:
-        """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""
-        transition = self._transition(
-            self.copied, train, generate, train_site, site, same_pool=False
-        )
-        if transition.sheet.method is not None:
-            return least_sync_seconds(transition).seconds
-        return transition_cost(transition).total.seconds
-
-    def copied_peak_bytes(self, replicas: Replicas, engine: str) -> int:
-        """Return what a copy on a pool of its own takes of each GPU when weights come.
-
-        Args:
-            engine: That trains them.
-        """
-        train, site = TaskPlan(pool="", engine=engine), replicas.site
-        moved = self._transition(self.copied, train, replicas.layout, site, site, same_pool=False)
-        buckets = bucket_terms(moved).values() if moved.streams else ()
-        return replicas.weight_bytes + sum(buckets)
 
     def bounds_beside(self, replicas: Replicas, resident_bytes: Floats) -> Floats:
         """Return bounds on generation beside so many residents; infinite where it cannot run.
@@ -332,68 +279,12 @@ class GenerationTable:
             state_blocks=placed.state_blocks,
         )
 
-    def _trained(self, sharding: WeightSharding, site: Site) -> PlacedTask:
-        """Return the update that leaves weights in a sharding on a site."""
-        key = (sharding, site)
-        if key not in self._updates:
-            layout = TaskPlan(
-                pool="",
-                engine=self.options.space.engine_of(self._update),
-                tp=sharding.tp,
-                pp=sharding.pp,
-                cp=sharding.cp,
-                ep=sharding.ep,
-                expert_tp=sharding.expert_tp or None,
-                dp=site.gpus // (sharding.tp * sharding.pp * sharding.cp),
-                zero=sharding.sharded,
-                offload=sharding.away,
-            )
-            self._updates[key] = PlacedTask(self._update, layout, site, self.job, self.facts)
-        return self._updates[key]
-
-    def _trained_bytes(self, sharding: WeightSharding, site: Site) -> int:
-        """Return the weights of a GPU's shard in training, in bytes."""
-        key = (sharding, site)
-        if key not in self._shards:
-            self._shards[key] = train_shard_bytes(self._trained(sharding, site))
-        return self._shards[key]
-
-    def _generating(self, layout: TaskPlan, site: Site) -> PlacedTask:
-        """Return a generating task in a layout's cut on a site: it knows its weights for all transitions."""
-        key = (_cut(layout), site)
-        if key not in self._copies:
-            self._copies[key] = self._placed(layout, site)
-        return self._copies[key]
-
-    @cached_property
-    def _update(self) -> Task:
-        """Return the task whose weights generate."""
-        tasks = self.options.space.tasks
-        return next(task for task in tasks if task.kind == "train" and task.role == ACTOR)
-
-    def _transition(
-        self,
-        name: TransitionName,
-        train: TaskPlan,
-        generate: TaskPlan,
-        train_site: Site,
-        site: Site,
-        *,
-        same_pool: bool,
-    ) -> PlacedTransition:
-        return PlacedTransition(
-            name,
-            PlacedTask(self._update, train, train_site, self.job, self.facts),
-            self._placed(generate, site),
-            same_pool=same_pool,
-        )
-
     def _placed(self, layout: TaskPlan, site: Site) -> PlacedTask:
         return PlacedTask(self.task, layout, site, self.job, self.facts)
 
     def _steps(self, replicas: Replicas) -> object:
         layout, site = replicas.layout, self._bare(replicas.site)
-        key = (_cut(layout), site)
+        key = (cut_of(layout), site)
         if key not in self._clocks:  # by the layout's cut alone: settings take long to hash
             self._clocks[key] = steps_of(self._placed(layout, site))
         return self._clocks[key]
@@ -421,8 +312,3 @@ class GenerationTable:
         """Return the sequences of which each takes a token of a step's budget."""
         limited = self.engine.batching == "mixed"
         return self.engine.max_batched_tokens if limited else self.job.workload.sequences
-
-
-def _cut(layout: TaskPlan) -> tuple[int | None, ...]:
-    """Return what layouts of generation have alike that differ in settings only."""
-    return layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.expert_tp
