@@ -8,7 +8,7 @@ from rlplan.errors import FileError
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
-from rlplan.rules.rule import listed
+from simulator.asynchronous.forecasting import stream_forecast
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import agenda_of
 from simulator.timeline.assemble import assemble, device_pools
@@ -23,7 +23,7 @@ from simulator.timeline.steady import (
     shown,
 )
 
-PLAYED = ("sync", "one-step-off")
+STREAMED = ("streaming", "async")
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -48,10 +48,12 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     assert iterations >= 1
     _refuse_unplayed(plan)
     placed = PlacedPlan(plan, facts)
+    memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
+    if plan.mode in STREAMED:
+        return stream_forecast(placed, memory, iterations)
     agenda = agenda_of(placed)
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
     works = [entry.work for entry in agenda]
-    memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if not overlaps(plan.mode):
         trace = play(works, seconds, plan.order, iterations=iterations)
         return assemble(plan, facts, agenda, trace, memory)
@@ -74,11 +76,8 @@ def _refuse_unplayed(plan: Plan) -> None:
     if plan.job.environments:
         words, field = "is not simulated yet", "workload.environments.0"
         raise FileError("plan", words, field=field, value=plan.job.environments[0].name)
-    if plan.mode in PLAYED and plan.job.workload.over_provisioning == 1:
+    value = plan.job.workload.over_provisioning
+    if plan.mode in STREAMED or value == 1:
         return
-    if plan.mode in PLAYED:
-        words, value = "is not simulated yet", plan.job.workload.over_provisioning
-        raise FileError("plan", words, field="workload.over_provisioning", value=value, allowed="1")
-    raise FileError(
-        "plan", "is not simulated yet", field="mode", value=plan.mode, allowed=listed(PLAYED)
-    )
+    words = f"is not simulated yet in mode {plan.mode}"
+    raise FileError("plan", words, field="workload.over_provisioning", value=value, allowed="1")

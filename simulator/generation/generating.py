@@ -52,7 +52,7 @@ def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
 
 def _slowest(placed: PlacedTask, kv_bytes: float | None) -> "Played":
     """Return what the replica does that ends last."""
-    steps, limits = _replica(placed, kv_bytes)
+    steps, limits = replica_limits(placed, kv_bytes)
     samples = placed.workload.samples_per_prompt
     wave = limits.max_running if waits(limits.batching) else 0
     shares = longest_shares(placed.statistics, placed.layout.dp, samples, wave)
@@ -69,7 +69,7 @@ def with_length_spread(
     Args:
         cost: What `generate_cost` said of the task.
     """
-    steps, limits = _replica(placed, kv_bytes)
+    steps, limits = replica_limits(placed, kv_bytes)
     share = length_spread(
         clock_of(steps),
         limits.batching,
@@ -96,8 +96,12 @@ def _token_blocks(limits: ReplicaLimits) -> int:
     return max(left, min(1, limits.kv_blocks))
 
 
-def _replica(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, ReplicaLimits]:
-    """Return what the steps of a task's replicas cost, and how they batch."""
+def replica_limits(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, ReplicaLimits]:
+    """Return what the steps of a task's replicas cost, and how they batch.
+
+    Args:
+        kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
+    """
     limits = limits_of(
         placed.engine,
         placed.running,

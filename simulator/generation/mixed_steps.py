@@ -6,14 +6,19 @@ batching, TurboMind). Steps with prefill are played one by one; the decode steps
 jumps.
 """
 
-from simulator.generation.replica import Chunks, Generated, Replica, blocks_of
-from simulator.generation.running import RunningSet
+from simulator.generation.replica import Chunks, Replica, blocks_of
+from simulator.generation.running import Jump, RunningSet
 
 
-def play_mixed(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
-    """Play `mixed` batching, in seconds."""
+def mixed_set(
+    replica: Replica,
+    prompts: list[int],
+    responses: list[int],
+    longest_tokens: int | None = None,
+) -> RunningSet:
+    """Return the sequences of a replica that batches `mixed`."""
     state = Reserving if replica.reserves_whole else Growing
-    return state(replica, prompts, responses).play()
+    return state(replica, prompts, responses, longest_tokens)
 
 
 class Taken:
@@ -34,21 +39,39 @@ class Growing(RunningSet):
     the running, and keeps its blocks.
     """
 
-    def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
-        super().__init__(replica, prompts, responses)
+    def __init__(
+        self,
+        replica: Replica,
+        prompts: list[int],
+        responses: list[int],
+        longest_tokens: int | None = None,
+    ) -> None:
+        super().__init__(replica, prompts, responses, longest_tokens)
         self.part: tuple[int, int] | None = None  # sequence and its computed tokens
         self.part_blocks = 0
         self.budget = replica.max_batched_tokens
-        # By sequence, where all the blocks that it may need are taken on admission.
-        self.reserved: list[int] | None = None
 
     @property
     def busy(self) -> bool:
         """Tell whether there are sequences to compute."""
         return bool(self.waiting or self.running or self.part)
 
-    def advance(self, most: int | None = None) -> None:
-        """Take a step with prompts, or decode steps, `most` of them at most."""
+    def withdraw(self, sequence: int) -> int:
+        """Take a sequence out before its end; return the tokens of its response that were made."""
+        if self.part is not None and self.part[0] == sequence:
+            self._drop_part()
+        return super().withdraw(sequence)
+
+    def restart(self) -> int:
+        """Throw all running sequences out, to be computed again first; return the tokens that they had."""
+        computed = 0
+        if self.part is not None:
+            computed = self.part[1]
+            self._drop_part()
+        return computed + super().restart()
+
+    def turn(self, most: int | None = None) -> Jump | None:
+        """Take a step with prompts; where there are none, return the decode steps that come next."""
         preempted = False
         taken = Taken()
         if self.part is not None:
@@ -57,16 +80,17 @@ class Growing(RunningSet):
             self._admit(taken)
         if taken.chunks:
             self._mixed_step(taken)
-        elif self.running:
-            if self.lacks_blocks():
-                self.preempt()
-            # The scheduler admits nobody in the step in which it throws out, but in the next.
-            self.jump(1 if preempted else most)
+            return None
+        if not self.running:
+            return None
+        if self.lacks_blocks():
+            self.preempt()
+        # The scheduler admits nobody in the step in which it throws out, but in the next.
+        return self.next_jump(1 if preempted else most)
 
     def needed_blocks(self, sequence: int, tokens: int) -> int:
         """Return the blocks that a sequence takes when its first `tokens` tokens are computed."""
-        if self.reserved is not None:
-            return self.reserved[sequence]
+        del sequence
         return -(-tokens // self.block) + self.held
 
     def _make_room(self) -> bool:
@@ -192,13 +216,20 @@ class Growing(RunningSet):
 class Reserving(Growing):
     """Give a sequence all the blocks that it can ever need on admission; nothing is preempted."""
 
-    def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
-        super().__init__(replica, prompts, responses)
+    def __init__(
+        self,
+        replica: Replica,
+        prompts: list[int],
+        responses: list[int],
+        longest_tokens: int | None = None,
+    ) -> None:
+        super().__init__(replica, prompts, responses, longest_tokens)
         self.growth = 0
-        self.reserved = [
-            blocks_of(prompt + response - 1, self.block) + self.held
-            for prompt, response in zip(prompts, responses, strict=True)
-        ]
+
+    def needed_blocks(self, sequence: int, tokens: int) -> int:
+        """Return the blocks of the whole sequence, however many of its tokens are computed."""
+        del tokens
+        return blocks_of(self.prompts[sequence] + self.responses[sequence] - 1, self.block) + self.held
 
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run with all its blocks."""

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from simulator.generation.mixed_steps import play_mixed
+from simulator.generation.mixed_steps import mixed_set
 from simulator.generation.prefill_first import PrefillFirst
 from simulator.generation.replica import (
     Batching,
@@ -48,7 +48,7 @@ def generate(
     if replica.batching == "calls":
         return _play_calls(replica, prompts.tolist(), responses.tolist())
     if replica.batching == "mixed":
-        return play_mixed(replica, prompts.tolist(), responses.tolist())
+        return mixed_set(replica, prompts.tolist(), responses.tolist()).play()
     return play_waves(replica, prompts.tolist(), responses.tolist())
 
 

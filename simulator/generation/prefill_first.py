@@ -1,22 +1,22 @@
 """Continuous batching whose prefills go before decode steps and never share one."""
 
 from simulator.generation.replica import blocks_of, prefill_passes
-from simulator.generation.running import RunningSet
+from simulator.generation.running import Jump, RunningSet
 
 
 class PrefillFirst(RunningSet):
     """Admit what fits whenever a sequence has ended, and prefill it before the others go on."""
 
-    def advance(self, most: int | None = None) -> None:
-        """Prefill newcomers, or take decode steps, `most` of them at most."""
+    def turn(self, most: int | None = None) -> Jump | None:
+        """Prefill newcomers; where there are none, return the decode steps that come next."""
         if not self.closed and (admitted := self._admit()):
             self.prefill += prefill_passes(self.replica, admitted)
             self.note_peaks()
             self.complete()
-            return
+            return None
         if self.lacks_blocks():
             self.preempt()
-        self.jump(most)
+        return self.next_jump(most)
 
     def cached_tokens(self, sequence: int) -> int:
         """Return the tokens of a waiting sequence that need no prefill."""

@@ -1,11 +1,25 @@
 """The sequences that a generation replica runs, advanced by whole jumps of decode steps."""
 
 import heapq
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
+from typing import NamedTuple
 
 from simulator.generation.replica import Generated, Replica, blocks_of, run_seconds
+
+
+class Jump(NamedTuple):
+    """Describe decode steps of all running sequences that are about to be taken.
+
+    Attributes:
+        used: Blocks held after them.
+    """
+
+    steps: int
+    used: int
+    seconds: float
 
 
 class RunningSet(ABC):
@@ -14,21 +28,31 @@ class RunningSet(ABC):
     `step` counts decode steps. A running sequence is kept as its offset (cached tokens - step),
     constant while it runs, so that advancing all of them is advancing one counter. A sequence takes
     a block for its next token when its cached tokens fill their blocks, which the offsets' residues
-    by block size tell for any later step.
+    by block size tell for any later step. Sequences may arrive and be withdrawn while others run.
+
+    Args:
+        longest_tokens: Longest sequence that will ever arrive, where not all are here from the start.
 
     Attributes:
         held: Blocks that each running sequence has beside those of its tokens.
+        ended: Sequences that have ended, in that order; for the caller to empty.
         closed: Whether no waiting sequence can be admitted until a running one ends: blocks in use
             only grow until then. So it is after a preemption too, since the last one thrown out,
             first in the queue, wants as many blocks as the step was short of without it.
         idle: Seconds in which there was nothing to compute.
     """
 
-    def __init__(self, replica: Replica, prompts: list[int], responses: list[int]) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        prompts: list[int],
+        responses: list[int],
+        longest_tokens: int | None = None,
+    ) -> None:
         self.replica, self.prompts, self.responses = replica, prompts, responses
         self.run_seconds = replica.decode_run or partial(run_seconds, replica.decode_seconds)
         self.block, self.max_running = replica.block_tokens, replica.max_running
-        longest = max(p + r - 1 for p, r in zip(prompts, responses, strict=True))
+        longest = longest_tokens or max(p + r - 1 for p, r in zip(prompts, responses, strict=True))
         self.held = replica.state_blocks
         self.missing = max(0, blocks_of(longest, self.block) + self.held - replica.kv_blocks)
         self.capacity = replica.kv_blocks + self.missing
@@ -45,6 +69,7 @@ class RunningSet(ABC):
         self.step = self.jumps = self.preemptions = self.peak_running = self.peak_blocks = 0
         self.prefill = self.decode = self.idle = 0.0
         self.finish = [0.0] * len(prompts)
+        self.ended: list[int] = []
 
     @property
     def now(self) -> float:
@@ -62,9 +87,44 @@ class RunningSet(ABC):
             self.advance()
         return self.outcome()
 
-    @abstractmethod
     def advance(self, most: int | None = None) -> None:
         """Do what comes next: a prefill or a step with prompts, or decode steps, `most` of them at most."""
+        jump = self.turn(most)
+        if jump is not None:
+            self.follow(jump)
+
+    @abstractmethod
+    def turn(self, most: int | None = None) -> Jump | None:
+        """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
+
+    def arrive(self, prompt: int, response: int) -> int:
+        """Let a sequence wait behind all others; return its number."""
+        self.prompts.append(prompt)
+        self.responses.append(response)
+        self.done_tokens.append(0)
+        self.finish.append(0.0)
+        self.waiting.append(len(self.prompts) - 1)
+        self.closed = False
+        return len(self.prompts) - 1
+
+    def withdraw(self, sequence: int) -> int:
+        """Take a sequence out before its end; return the tokens of its response that were made."""
+        if sequence in self.running:
+            self._stop(sequence)
+        else:
+            self.waiting.remove(sequence)
+        self.closed = False
+        return self.done_tokens[sequence]
+
+    def restart(self) -> int:
+        """Throw all running sequences out, to be computed again first; return the tokens that they had."""
+        tokens = 0
+        for sequence in reversed(list(self.running)):
+            tokens += self.offset[sequence] + self.step
+            self._stop(sequence)
+            self.waiting.appendleft(sequence)
+        self.closed = False
+        return tokens
 
     def outcome(self) -> Generated:
         """Return what was done so far."""
@@ -124,8 +184,8 @@ class RunningSet(ABC):
         """Tell whether the next step of all running sequences does not fit."""
         return self.used + self.residues[-self.step % self.block] > self.capacity
 
-    def jump(self, most: int | None = None) -> None:
-        """Decode until the next completion, until blocks run out, or for `most` steps."""
+    def next_jump(self, most: int | None = None) -> Jump:
+        """Return the steps until the next completion, until blocks run out, or `most` of them."""
         running = len(self.running)
         ends = self.ends
         end, sequence = ends[0]
@@ -137,12 +197,35 @@ class RunningSet(ABC):
         if used > self.capacity:
             steps, used = self._steps_that_fit()
         first = self.step + self.offset_sum / running
-        self.decode += self.run_seconds(running, first, steps)
-        self.step += steps
-        self.used = used
+        return Jump(steps, used, self.run_seconds(running, first, steps))
+
+    def part_of(self, jump: Jump, seconds: float) -> Jump:
+        """Return the steps of a jump that begin before so many seconds of it, one at least.
+
+        Steps are nearly equally long, so few chords find the last of them.
+        """
+        running, first = len(self.running), self.step + self.offset_sum / len(self.running)
+        low, high, high_seconds, low_seconds = 0, jump.steps, jump.seconds, 0.0
+        while high - low > 1:
+            share = (seconds - low_seconds) / (high_seconds - low_seconds)
+            middle = min(high - 1, max(low + 1, math.ceil(low + share * (high - low))))
+            middle_seconds = self.run_seconds(running, first, middle)
+            if middle_seconds >= seconds:
+                high, high_seconds = middle, middle_seconds
+                if self.run_seconds(running, first, middle - 1) < seconds:
+                    break
+            else:
+                low, low_seconds = middle, middle_seconds
+        return Jump(high, self.used_after(high), high_seconds)
+
+    def follow(self, jump: Jump) -> None:
+        """Decode for the steps of a jump."""
+        self.decode += jump.seconds
+        self.step += jump.steps
+        self.used = jump.used
         self.jumps += 1
-        self.peak_blocks = max(self.peak_blocks, used)
-        if end == self.step:
+        self.peak_blocks = max(self.peak_blocks, jump.used)
+        if self.ends[0][0] <= self.step:
             self.complete()
 
     def _steps_that_fit(self) -> tuple[int, int]:
@@ -164,13 +247,18 @@ class RunningSet(ABC):
         """Throw out the latest sequences, to the head of the queue, until one step fits."""
         needed = self.used_next()
         while needed > self.capacity:
-            sequence, end = next(reversed(self.running.items()))
+            sequence = next(reversed(self.running))
             needed -= -(-(self.offset[sequence] + self.step + 1) // self.block) + self.held
-            self.done_tokens[sequence] = self.responses[sequence] - (end - self.step)
-            self.leave(sequence)
+            self._stop(sequence)
             self.waiting.appendleft(sequence)
             self.preemptions += 1
         self.closed = True
+
+    def _stop(self, sequence: int) -> None:
+        """Take a running sequence out, and remember how many tokens it has."""
+        left = self.running[sequence] - self.step
+        self.done_tokens[sequence] = self.responses[sequence] - left
+        self.leave(sequence)
 
     def complete(self) -> None:
         """Take out the sequences that have ended."""
@@ -183,6 +271,7 @@ class RunningSet(ABC):
     def note_end(self, sequence: int) -> None:
         """Remember when a sequence ended."""
         self.finish[sequence] = self.now
+        self.ended.append(sequence)
 
     def note_peaks(self) -> None:
         """Remember how many sequences and blocks were held at most."""

@@ -52,7 +52,7 @@ def agenda_of(placed: PlacedPlan) -> tuple[Entry, ...]:
                 entries.setdefault(move.work.key, move)
                 after.append(move.work.key)
         entries[task.name] = _task_entry(placed.tasks[task.name], tuple(after), placed)
-    if plan.mode == "sync":
+    if plan.mode != "one-step-off":
         return tuple(entries.values())
     works = one_step_off((entry.work for entry in entries.values()), tasks, TRANSITION)
     return tuple(

@@ -1,6 +1,7 @@
 """The forecast, put together from an agenda, its trace and the memory of its pools."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from profiles.facts import Facts
 from rlplan.estimate import Estimate, interval_seconds
@@ -8,7 +9,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.lengths import mean_length
 from rlplan.plan import Plan, ResourcePool
-from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
+from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes
 from simulator.timeline.agenda import Entry
@@ -27,6 +28,23 @@ from simulator.timeline.pool_memory import TRANSITION
 from simulator.timeline.steady import window_of
 
 STAGES = ("generation", "preparation", "training", TRANSITION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Hold what an iteration is forecast to take, and where its time goes.
+
+    Attributes:
+        tokens: Prompt and response tokens of what it learns from.
+        overlap: What becomes of generation beside training, in modes that stream responses.
+    """
+
+    iteration: Estimate
+    tokens: float
+    stage_seconds: FrozenDict[str, float]
+    idle_seconds: FrozenDict[str, float]
+    loads: tuple[PoolLoad, ...]
+    overlap: OverlapForecast | None = None
 
 
 def assemble(
@@ -50,16 +68,35 @@ def assemble(
     spread = sum(_spread_seconds(entry, interval) for entry, interval in path) / cycle
     numbers = {each.iteration for each in counted}
     spans = [span for span in trace.spans if span.iteration in numbers]
-    loads = pool_loads(plan, facts, spans, agenda, cycle)
     staged = [(interval, entry.stage) for entry, interval in path]
     idle = idle_seconds(
         [pool.name for pool in device_pools(plan)], window, trace.spans, works, staged
     )
-    return Forecast(
-        iteration_seconds=iteration_seconds,
-        iteration_seconds_interval=interval_seconds(Estimate(iteration_seconds, spread)),
-        tokens_per_second=batch_tokens(plan.job) / iteration_seconds,
+    figures = Figures(
+        iteration=Estimate(iteration_seconds, spread),
+        tokens=batch_tokens(plan.job),
         stage_seconds=_per_iteration(seconds_by_stage(staged, STAGES), cycle),
+        idle_seconds=_per_iteration(idle, cycle),
+        loads=pool_loads(plan, facts, spans, agenda, cycle),
+    )
+    return forecast_of(plan, facts, agenda, trace, memory, figures)
+
+
+def forecast_of(
+    plan: Plan,
+    facts: Facts,
+    agenda: Sequence[Entry],
+    trace: Trace,
+    memory: Sequence[MemoryForecast],
+    figures: Figures,
+) -> Forecast:
+    """Return the forecast of a trace whose figures are known."""
+    seconds = figures.iteration.seconds
+    return Forecast(
+        iteration_seconds=seconds,
+        iteration_seconds_interval=interval_seconds(figures.iteration),
+        tokens_per_second=figures.tokens / seconds,
+        stage_seconds=figures.stage_seconds,
         tasks=trace.spans,
         iterations=trace.iterations,
         costs=tuple(_task_forecast(entry) for entry in agenda),
@@ -68,9 +105,10 @@ def assemble(
         infeasible_reasons=tuple(
             memory_shortage(plan.pool(each.pool), each) for each in memory if not each.fits
         ),
-        idle_seconds=_per_iteration(idle, cycle),
-        cost_usd=iteration_usd((load.rates for load in loads), iteration_seconds),
-        energy_joules=iteration_joules(loads, iteration_seconds),
+        idle_seconds=figures.idle_seconds,
+        cost_usd=iteration_usd((load.rates for load in figures.loads), seconds),
+        energy_joules=iteration_joules(figures.loads, seconds),
+        overlap=figures.overlap,
         warnings=warnings_of(plan, agenda, memory),
         assumptions=assumptions_of(plan.job, facts),
         profile=facts.label,

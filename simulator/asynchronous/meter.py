@@ -1,0 +1,95 @@
+"""Where the time of overlapping generation and training goes, added up as it passes."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from simulator.timeline.pool_memory import TRANSITION
+
+K = TypeVar("K")
+# What an instant belongs to, the first that is under way; else training waits for generation.
+FIRST = (TRANSITION, "training", "preparation")
+GENERATION = "generation"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Hold what was added up until an instant.
+
+    Attributes:
+        stage_seconds: Seconds in which each stage was what the iteration waited for.
+        busy_seconds: By pool, seconds in which it computed; of generators, of the mean replica.
+        idle_seconds: By pool and stage, seconds in which the pool had nothing to do.
+    """
+
+    at_seconds: float
+    stage_seconds: Mapping[str, float]
+    busy_seconds: Mapping[str, float]
+    idle_seconds: Mapping[tuple[str, str], float]
+
+    def since(self, earlier: "Reading") -> "Reading":
+        """Return what was added up since an earlier instant."""
+        return Reading(
+            self.at_seconds - earlier.at_seconds,
+            _less(self.stage_seconds, earlier.stage_seconds),
+            _less(self.busy_seconds, earlier.busy_seconds),
+            _less(self.idle_seconds, earlier.idle_seconds),
+        )
+
+
+def _less(later: Mapping[K, float], earlier: Mapping[K, float]) -> dict[K, float]:
+    return {key: seconds - earlier.get(key, 0.0) for key, seconds in later.items()}
+
+
+class Meter:
+    """Add up what pools do, and what they wait for.
+
+    Args:
+        generating: Pool of the generators.
+        replicas: Generators that are played.
+    """
+
+    def __init__(self, pools: Iterable[str], generating: str, replicas: int) -> None:
+        self._pools = tuple(pool for pool in pools if pool != generating)
+        self._generating, self._replicas = generating, replicas
+        self._active: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
+        self._running = 0
+        self._now = 0.0
+        self._stages: dict[str, float] = defaultdict(float)
+        self._busy: dict[str, float] = defaultdict(float)
+        self._idle: dict[tuple[str, str], float] = defaultdict(float)
+
+    def work(self, now: float, stage: str, pools: Iterable[str], change: int) -> None:
+        """Note that a work of a stage begins (1) or ends (-1) on pools."""
+        self._advance(now)
+        self._active[stage] += change
+        for pool in pools:
+            self._held[pool] += change
+
+    def generate(self, now: float, change: int) -> None:
+        """Note that a replica begins (1) or ends (-1) to have responses under way."""
+        self._advance(now)
+        self._running += change
+
+    def read(self, now: float) -> Reading:
+        """Return what was added up until now."""
+        self._advance(now)
+        return Reading(now, dict(self._stages), dict(self._busy), dict(self._idle))
+
+    def _advance(self, now: float) -> None:
+        seconds, self._now = now - self._now, now
+        if not seconds:
+            return
+        stage = next((each for each in FIRST if self._active[each]), GENERATION)
+        self._stages[stage] += seconds
+        for pool in self._pools:
+            if self._held[pool]:
+                self._busy[pool] += seconds
+            else:
+                self._idle[pool, stage] += seconds
+        share = self._running / self._replicas
+        self._busy[self._generating] += share * seconds
+        if not self._held[self._generating]:
+            self._idle[self._generating, stage] += (1 - share) * seconds

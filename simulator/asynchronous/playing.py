@@ -1,0 +1,169 @@
+"""The playing of streaming and asynchronous iterations: generators, training, and weights between them."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+import simpy
+
+from rlplan.job import Workload
+from rlplan.trace import IterationSpan, Span
+from simulator.asynchronous.generators import GeneratingReplica, Generators
+from simulator.asynchronous.meter import Meter, Reading
+from simulator.asynchronous.samples import SampleQueue, endless_lengths
+from simulator.asynchronous.setting import StreamSetting
+from simulator.asynchronous.training import PieceWork, Training
+from simulator.generation.arrivals import arriving
+from simulator.generation.replica import Replica
+from simulator.timeline.engine import Work
+
+Steps = Generator[simpy.Event, object, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Hold what streams: generators, what learns from them, and how weights go over.
+
+    Attributes:
+        replica: Of the engine.
+        times: How long its steps take at the site, as a multiple of what they cost.
+        generate: The work that generators do.
+        works: What each piece of an iteration goes through.
+        transition: Weights on their way to generators; None where that takes no time.
+        transition_seconds: How long they take.
+        pools: All pools of devices.
+        order: By pool, names in the order in which they get the pool when several wait.
+    """
+
+    workload: Workload
+    setting: StreamSetting
+    replica: Replica
+    times: float
+    generate: Work
+    works: Sequence[PieceWork]
+    transition: Work | None
+    transition_seconds: float
+    pools: Sequence[str]
+    order: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Hold what was counted until the end of an iteration, all tokens those of the replicas that were played."""
+
+    reading: Reading
+    generated: int
+    restarted: int
+    dropped: int
+    taken: int
+    ages: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """Hold what happened, and what was counted at the end of each iteration."""
+
+    spans: Sequence[Span]
+    iterations: Sequence[IterationSpan]
+    counts: Sequence[Count]
+
+
+def play_stream(stream: Stream) -> Streamed:
+    """Return what happens in all iterations of a stream's setting."""
+    floor = _Floor(stream)
+    main = floor.environment.process(floor.run())
+    floor.environment.run(until=main)
+    spans = sorted(
+        (*floor.spans, *floor.training.spans),
+        key=lambda span: (span.start_seconds, span.pool, span.name),
+    )
+    return Streamed(spans, floor.iterations, floor.counts)
+
+
+class _Floor:
+    """Hold both sides, and bring the one's weights to the other."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, setting = stream, stream.setting
+        self.environment = environment = simpy.Environment()
+        generating = stream.generate.pool
+        self.meter = Meter(stream.pools, generating, setting.replicas)
+        lengths = endless_lengths(stream.workload, setting)
+        self.queue = SampleQueue(environment, setting, lengths)
+        longest = stream.workload.longest_sequence_tokens - 1
+        replicas = [
+            GeneratingReplica(
+                environment,
+                arriving(stream.replica, longest),
+                stream.times,
+                stream.replica.max_running,
+            )
+            for _ in range(setting.replicas)
+        ]
+        self.generators = Generators(environment, replicas, self.queue, self.meter)
+        tokens = _batch_tokens(stream)
+        self.training = Training(
+            environment, stream.works, stream.order, self.queue, self.meter, tokens
+        )
+        self.spans: list[Span] = []
+        self.iterations: list[IterationSpan] = []
+        self.counts: list[Count] = []
+
+    def run(self) -> Steps:
+        """Run all iterations."""
+        setting, start_seconds, began_seconds = self.stream.setting, 0.0, 0.0
+        for number in range(setting.iterations):
+            yield from self.training.iteration(number, setting)
+            if (number + 1) % setting.sync_every == 0:
+                version = self.queue.version
+                yield self.generators.stop(setting.in_flight)
+                self._note(self.stream.generate, version, began_seconds)
+                yield from self._transition(number)
+                self.generators.resume(number + 1)
+                began_seconds = self.environment.now
+            now = self.environment.now
+            self.iterations.append(
+                IterationSpan(iteration=number, start_seconds=start_seconds, end_seconds=now)
+            )
+            self.counts.append(self._count())
+            start_seconds = now
+
+    def _transition(self, iteration: int) -> Steps:
+        transition = self.stream.transition
+        if transition is None:
+            return
+        start_seconds = self.environment.now
+        self.meter.work(start_seconds, transition.name, transition.holds, 1)
+        yield self.environment.timeout(self.stream.transition_seconds)
+        self.meter.work(self.environment.now, transition.name, transition.holds, -1)
+        self._note(transition, iteration, start_seconds)
+
+    def _note(self, work: Work, iteration: int, start_seconds: float) -> None:
+        self.spans.append(
+            Span(
+                name=work.name,
+                pool=work.pool,
+                iteration=iteration,
+                start_seconds=start_seconds,
+                end_seconds=self.environment.now,
+                activity=work.activity,
+            )
+        )
+
+    def _count(self) -> Count:
+        queue = self.queue
+        return Count(
+            self.meter.read(self.environment.now),
+            self.generators.generated,
+            self.generators.restarted,
+            queue.dropped_tokens,
+            queue.taken_tokens,
+            dict(queue.ages),
+        )
+
+
+def _batch_tokens(stream: Stream) -> float:
+    """Return the prompt and response tokens of an iteration's samples."""
+    lengths = endless_lengths(stream.workload, stream.setting)
+    return float(
+        sum(sum(next(lengths)) for _ in range(stream.setting.prompts * stream.setting.samples))
+    )

@@ -1,0 +1,201 @@
+"""Samples on their way from generators to training: which may be begun, which may be taken, and when."""
+
+from collections import Counter, deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import simpy
+
+from rlplan.job import Workload
+from simulator.asynchronous.setting import StreamSetting
+from simulator.workload.sequences import evenly
+
+Steps = Generator[simpy.Event, object, None]
+
+
+@dataclass(slots=True, eq=False)
+class Sample:
+    """Hold what is learnt from together: the responses of a prompt, or one of them.
+
+    Attributes:
+        version: Iterations whose updates the weights had that began it.
+        left: Responses that have not ended.
+        tokens: Of prompts and responses.
+        made: Response tokens of those that have ended.
+        at: Replicas and numbers of its responses there.
+    """
+
+    version: int
+    left: int
+    tokens: int = 0
+    made: int = 0
+    ended_at: int = 0
+    gone: bool = False
+    at: list[tuple["Leaving", int]] = field(default_factory=list)
+
+
+class Leaving:
+    """Say what samples know of a replica."""
+
+    def withdraw(self, sequence: int) -> None:
+        """Take a response out before its end."""
+        raise NotImplementedError
+
+
+# Prompt tokens, response tokens and the sample of each response that goes to one replica.
+Bundle = list[tuple[int, int, Sample]]
+
+
+def endless_lengths(workload: Workload, setting: StreamSetting) -> Iterator[tuple[int, int]]:
+    """Yield prompt and response tokens by response, batch after batch, in orders of fixed seeds.
+
+    Each batch has every length as often as the distribution has it, and the longest of the whole batch where
+    fewer replicas stand for all of them.
+    """
+    sequences = setting.prompts * setting.samples
+    prompts = evenly(workload.prompt_tokens, setting.prompts)
+    responses = evenly(workload.response_tokens, sequences)
+    whole = sequences * setting.whole_replicas // setting.replicas
+    responses[-1] = evenly(workload.response_tokens, whole)[-1]
+    batch = 0
+    while True:
+        generator = np.random.default_rng(batch)
+        prompt_order = np.repeat(generator.permutation(prompts), setting.samples)
+        pairs = (prompt_order, generator.permutation(responses))
+        yield from zip(*(each.astype(np.int64).tolist() for each in pairs), strict=True)
+        batch += 1
+
+
+class SampleQueue:
+    """Keep samples from their beginning until they are learnt from, or dropped.
+
+    A sample may be taken unless that would leave too little room, in the iterations that are left to them, for
+    samples of older weights: so none is ever learnt from later than its staleness allows, and iterations wait for
+    those that must not get older.
+
+    Attributes:
+        version: Iterations whose updates the generators' weights have.
+        begun: Samples that were begun so far.
+        ages: How many samples were learnt from at which age, in updates.
+        taken_tokens: Prompt and response tokens of samples that were taken.
+        dropped_tokens: Response tokens that nobody learns from.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        setting: StreamSetting,
+        lengths: Iterator[tuple[int, int]],
+    ) -> None:
+        self.environment, self.setting = environment, setting
+        self._lengths = lengths
+        self.version = 0
+        self.begun = self.taken = self.dropped = 0
+        self.ages: Counter[int] = Counter()
+        self.taken_tokens = self.dropped_tokens = 0
+        self._open: Sample | None = None  # begun, with responses that no replica has yet
+        self._unbegun = 0  # responses of it
+        self._alive: Counter[int] = Counter()  # begun and neither taken nor dropped, by version
+        self._ready: dict[int, deque[Sample]] = {}
+        self._under_way: dict[int, dict[Sample, None]] = {}
+        self._ended = 0
+        self._came: simpy.Event | None = None
+
+    def next_bundle(self) -> Bundle | None:
+        """Begin the next responses that go to one replica; None where no more may be begun."""
+        found: Bundle = []
+        quota = self.setting.quota(self.version)
+        while len(found) < self.setting.bundle and (self._open or self.begun < quota):
+            found.append(self._next())
+        return found or None
+
+    def _next(self) -> tuple[int, int, Sample]:
+        sample = self._open
+        if sample is None:
+            sample = self._open = Sample(self.version, self.setting.unit)
+            self._unbegun = self.setting.unit
+            self.begun += 1
+            self._alive[self.version] += 1
+            self._under_way.setdefault(self.version, {})[sample] = None
+        self._unbegun -= 1
+        if self._unbegun == 0:
+            self._open = None
+        prompt, response = next(self._lengths)
+        sample.tokens += prompt + response
+        return prompt, response, sample
+
+    def end(self, sample: Sample, tokens: int) -> None:
+        """Note that a response of so many tokens has ended."""
+        if sample.gone:
+            self.dropped_tokens += tokens
+            return
+        sample.made += tokens
+        sample.left -= 1
+        if sample.left:
+            return
+        sample.at.clear()
+        self._ended += 1
+        sample.ended_at = self._ended
+        del self._under_way[sample.version][sample]
+        self._ready.setdefault(sample.version, deque()).append(sample)
+        if self._came is not None:
+            self._came.succeed()
+            self._came = None
+
+    def collect(self, count: int, iteration: int) -> Generator[simpy.Event, object, int]:
+        """Take so many samples as they end; return their tokens."""
+        tokens = 0
+        for _ in range(count):
+            while (sample := self._take(iteration)) is None:
+                self._came = self.environment.event()
+                yield self._came
+            tokens += sample.tokens
+        return tokens
+
+    def _take(self, iteration: int) -> Sample | None:
+        """Return the sample that ended first of those that may be taken now."""
+        best: Sample | None = None
+        alive = 0
+        for version in sorted(self._alive):
+            ready = self._ready.get(version)
+            if ready and (best is None or ready[0].ended_at < best.ended_at):
+                best = ready[0]
+            alive += self._alive[version]
+            if alive >= self._room(self.setting.last_iteration(version)):
+                break  # what is newer must not take their places
+        if best is None:
+            return None
+        self._ready[best.version].popleft()
+        self._leave(best.version)
+        self.taken += 1
+        self.taken_tokens += best.tokens
+        self.ages[iteration - best.version] += 1
+        return best
+
+    def _room(self, iteration: int) -> int:
+        """Return how many samples can still be taken, or dropped, until the end of an iteration."""
+        return (iteration + 1) * self.setting.begun - self.taken - self.dropped
+
+    def _leave(self, version: int) -> None:
+        self._alive[version] -= 1
+        if not self._alive[version]:
+            del self._alive[version]
+
+    def drop_due(self, iteration: int) -> None:
+        """Drop what would be too old after an iteration: more was begun than is learnt from."""
+        for version in [
+            each for each in self._alive if self.setting.last_iteration(each) <= iteration
+        ]:
+            for sample in self._ready.pop(version, ()):
+                self._drop(sample)
+            for sample in self._under_way.pop(version, {}):
+                self._drop(sample)
+                for replica, sequence in sample.at:
+                    replica.withdraw(sequence)
+
+    def _drop(self, sample: Sample) -> None:
+        sample.gone = True
+        self.dropped += 1
+        self.dropped_tokens += sample.made
+        self._leave(sample.version)

@@ -1,0 +1,156 @@
+"""What is played: how much is begun, taken and learnt from, and how much of it stands for the whole."""
+
+import math
+from dataclasses import dataclass
+
+from rlplan.algorithms import load_algorithm
+from rlplan.plan import InFlight, Plan
+from rlplan.rules.layouts import divisors
+from simulator.placed.task import PlacedTask
+
+# Sequences of one playing, about half a second of it: where an iteration has more, fewer replicas stand for all
+# of them, each with its share. `tests/simulator/test_asynchronous.py` says how little that changes.
+PLAYED_SEQUENCES = 12_000
+# Fewer would be few enough for the luck of their order to show.
+LEAST_SEQUENCES = 512
+LEAST_ITERATIONS = 8
+# Responses begun at the same time end together at first; their ages are mixed after as many iterations as may be
+# under way. A bound of more than this is not reached by generators that are slower than training.
+LONGEST_WARM_UP = 16
+# Micro-batches of an update that go on as they are ready; finer ones would move its end by less than a sixteenth.
+MOST_PIECES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSetting:
+    """Hold what is played of a plan, all counts those of the replicas that are played.
+
+    Attributes:
+        replicas: Generating replicas that are played.
+        whole_replicas: Replicas that they stand for.
+        prompts: Prompts of a batch, in the order of a usual one's lengths.
+        samples: Responses of a prompt.
+        unit: Responses that are learnt from together: those of a prompt where they are compared.
+        bundle: Responses of a prompt that go to one replica.
+        learnt: Units that an iteration takes.
+        begun: Units that may be begun for each iteration.
+        pieces: Units of each piece of an iteration that goes on by itself.
+        piece_updates: Whether an optimizer's step ends each piece.
+        staleness: Most updates that the weights which began a response may lack.
+        warm_up: Iterations that fill the pools.
+        counted: Iterations whose mean is taken.
+    """
+
+    replicas: int
+    whole_replicas: int
+    prompts: int
+    samples: int
+    unit: int
+    bundle: int
+    learnt: int
+    begun: int
+    pieces: tuple[int, ...]
+    piece_updates: tuple[bool, ...]
+    staleness: float
+    sync_every: int
+    in_flight: InFlight
+    warm_up: int
+    counted: int
+
+    @property
+    def iterations(self) -> int:
+        """Return how many iterations are played."""
+        return self.warm_up + self.counted
+
+    def quota(self, version: int) -> int:
+        """Return the units that may have been begun when generators have a version's weights."""
+        return math.floor((version + self.staleness + 1) * self.begun)
+
+    def last_iteration(self, version: int) -> int:
+        """Return the last iteration that may learn from what a version's weights began."""
+        return math.ceil(version + self.staleness)
+
+
+def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetting:
+    """Return what is played of a plan.
+
+    Args:
+        iterations: How many are to be counted at least.
+    """
+    work, replicas = plan.job.workload, generate.layout.dp
+    warm_up, counted = _iterations(plan, iterations)
+    updates = work.updates
+    prompts = round(work.prompts * generate.task.batches)
+    each = prompts * work.samples_per_prompt * work.over_provisioning
+    played = _played_replicas(plan, prompts, each * (warm_up + counted), replicas)
+    prompts = prompts * played // replicas
+    grouped = load_algorithm(plan.job.algorithm).groups
+    unit = work.samples_per_prompt if grouped else 1
+    learnt = prompts * work.samples_per_prompt // unit
+    number = updates * _pieces_of_update(plan)
+    number = min(number, learnt)
+    pieces = tuple(
+        learnt * (piece + 1) // number - learnt * piece // number for piece in range(number)
+    )
+    ends = tuple(
+        (piece + 1) * updates // number > piece * updates // number for piece in range(number)
+    )
+    return StreamSetting(
+        replicas=played,
+        whole_replicas=replicas,
+        prompts=prompts,
+        samples=work.samples_per_prompt,
+        unit=unit,
+        bundle=_bundle(work.samples_per_prompt, prompts, played),
+        learnt=learnt,
+        begun=math.ceil(learnt * work.over_provisioning),
+        pieces=pieces,
+        piece_updates=ends,
+        staleness=plan.staleness,
+        sync_every=plan.sync_every,
+        in_flight=plan.in_flight,
+        warm_up=warm_up,
+        counted=counted,
+    )
+
+
+def _iterations(plan: Plan, iterations: int) -> tuple[int, int]:
+    """Return the iterations that fill the pools and those that are counted, in whole intervals of syncs.
+
+    Streaming iterations are all alike: each ends before the next one's responses are begun.
+    """
+    if plan.staleness == 0:
+        return 1, iterations
+    every = plan.sync_every
+    warm_up = every * math.ceil(min(plan.staleness + 1, LONGEST_WARM_UP) / every)
+    counted = every * math.ceil(max(iterations, LEAST_ITERATIONS) / every)
+    return warm_up, counted
+
+
+def _played_replicas(plan: Plan, prompts: int, sequences: float, replicas: int) -> int:
+    """Return how many replicas stand for all: as many as can be played, with whole shares of prompts."""
+    samples = plan.job.workload.samples_per_prompt
+    least = min(prompts, max(plan.job.workload.updates, math.ceil(LEAST_SEQUENCES / samples)))
+    able = [
+        count
+        for count in range(1, replicas + 1)
+        if prompts * count % replicas == 0 and prompts * count // replicas >= least
+    ]
+    fitting = [count for count in able if sequences * count / replicas <= PLAYED_SEQUENCES]
+    return max(fitting, default=min(able, default=replicas))
+
+
+def _pieces_of_update(plan: Plan) -> int:
+    """Return in how many pieces an update goes on; asynchronous ones take theirs whole."""
+    if plan.mode == "async":
+        return 1
+    update = plan.tasks["actor.update"]
+    work = plan.job.workload
+    micro_batches = work.sequences // (work.updates * update.dp * update.micro_batch)
+    return max(1, min(MOST_PIECES, micro_batches))
+
+
+def _bundle(samples: int, prompts: int, replicas: int) -> int:
+    """Return how many samples of a prompt go to one replica, so that all have some of a batch."""
+    share = max(1, prompts * samples // replicas)
+    return max(each for each in divisors(samples) if each <= share)

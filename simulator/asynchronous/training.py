@@ -1,0 +1,148 @@
+"""Preparation and updates as SimPy processes: pieces of an iteration go through its works as their samples end."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+import simpy
+
+from rlplan.trace import Span
+from simulator.asynchronous.meter import Meter
+from simulator.asynchronous.samples import SampleQueue
+from simulator.asynchronous.setting import StreamSetting
+from simulator.timeline.agenda import Entry
+
+Steps = Generator[simpy.Event, object, None]
+
+# Causes whose seconds an optimizer's step has, however many samples it learns from.
+OF_STEPS = ("optimizer", "gradient reduction")
+
+
+@dataclass(frozen=True, slots=True)
+class PieceWork:
+    """Hold one work of an iteration that its pieces go through.
+
+    Attributes:
+        after: Keys of the works of the same piece that it waits for.
+        learns: Whether it updates a model.
+        sample_seconds: Of a whole iteration of mean samples.
+        step_seconds: Of all the optimizer's steps of an iteration.
+    """
+
+    entry: Entry
+    after: tuple[str, ...]
+    learns: bool
+    sample_seconds: float
+    step_seconds: float
+
+
+def piece_work(entry: Entry, after: tuple[str, ...], *, learns: bool) -> PieceWork:
+    """Return a work of an iteration as its pieces go through it."""
+    steps = sum(part.seconds for name, part in entry.cost.parts if name in OF_STEPS)
+    return PieceWork(entry, after, learns, entry.cost.total.seconds - steps, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Hold a piece of an iteration.
+
+    Attributes:
+        share: Of the tokens of an iteration of mean samples.
+        steps: Share of the iteration's optimizer steps that end it.
+    """
+
+    iteration: int
+    number: int
+    share: float
+    steps: float
+
+
+class Training:
+    """Take an iteration's samples piece by piece, one iteration after another.
+
+    A piece's samples are taken when the update on the piece before begins, so that preparation on other pools
+    goes on meanwhile. Pools take what waits for them by (iteration, piece, place in their order).
+
+    Args:
+        order: By pool, names in the order in which they get the pool when several wait.
+        batch_tokens: Of the units that an iteration of mean samples learns from.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        works: Sequence[PieceWork],
+        order: Mapping[str, Sequence[str]],
+        queue: SampleQueue,
+        meter: Meter,
+        batch_tokens: float,
+    ) -> None:
+        self.environment, self.works, self.queue, self.meter = environment, works, queue, meter
+        self.batch_tokens = batch_tokens
+        names = dict.fromkeys(name for each in works for name in each.entry.work.holds)
+        self.pools = {name: simpy.PriorityResource(environment) for name in names}
+        self.places = {
+            each.entry.work.key: (_place(each.entry, order), place)
+            for place, each in enumerate(works)
+        }
+        self.spans: list[Span] = []
+
+    def iteration(self, number: int, setting: StreamSetting) -> Steps:
+        """Run one iteration, from its first samples to its last update."""
+        pieces: list[simpy.Event] = []
+        updates = sum(setting.piece_updates)
+        for place, count in enumerate(setting.pieces):
+            tokens = yield from self.queue.collect(count, number)
+            if place == len(setting.pieces) - 1:
+                self.queue.drop_due(number)
+            steps = setting.piece_updates[place] / updates
+            piece = Piece(number, place, tokens / self.batch_tokens, steps)
+            learning = self.environment.event()
+            pieces.append(self._start(piece, learning))
+            yield learning
+        yield self.environment.all_of(pieces)
+
+    def _start(self, piece: Piece, learning: simpy.Event) -> simpy.Event:
+        done = {each.entry.work.key: self.environment.event() for each in self.works}
+        for each in self.works:
+            self.environment.process(self._run(each, piece, done, learning))
+        return self.environment.all_of(done.values())
+
+    def _run(
+        self, each: PieceWork, piece: Piece, done: Mapping[str, simpy.Event], learning: simpy.Event
+    ) -> Steps:
+        work = each.entry.work
+        yield self.environment.all_of([done[key] for key in each.after])
+        rank = (piece.iteration, piece.number, *self.places[work.key])
+        requests = []
+        for name in sorted(work.holds):
+            request = self.pools[name].request(priority=rank)  # type: ignore[arg-type]
+            requests.append((name, request))
+            yield request
+        if each.learns and not learning.triggered:
+            learning.succeed()
+        seconds = each.sample_seconds * piece.share + each.step_seconds * piece.steps
+        start_seconds = self.environment.now
+        held = work.holds if work.activity == "task" else ()
+        stage = each.entry.stage
+        self.meter.work(start_seconds, stage, held, 1)
+        yield self.environment.timeout(seconds)
+        self.meter.work(self.environment.now, stage, held, -1)
+        for name, request in requests:
+            self.pools[name].release(request)
+        self.spans.append(
+            Span(
+                name=work.name,
+                pool=work.pool,
+                iteration=piece.iteration,
+                start_seconds=start_seconds,
+                end_seconds=self.environment.now,
+                activity=work.activity,
+            )
+        )
+        done[work.key].succeed()
+
+
+def _place(entry: Entry, order: Mapping[str, Sequence[str]]) -> int:
+    """Return a work's place in the order of its pool; what is not listed comes first."""
+    listed = list(order.get(entry.work.pool, ()))
+    return listed.index(entry.work.name) + 1 if entry.work.name in listed else 0
