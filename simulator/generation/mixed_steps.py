@@ -229,7 +229,9 @@ class Reserving(Growing):
     def needed_blocks(self, sequence: int, tokens: int) -> int:
         """Return the blocks of the whole sequence, however many of its tokens are computed."""
         del tokens
-        return blocks_of(self.prompts[sequence] + self.responses[sequence] - 1, self.block) + self.held
+        return (
+            blocks_of(self.prompts[sequence] + self.responses[sequence] - 1, self.block) + self.held
+        )
 
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run with all its blocks."""
