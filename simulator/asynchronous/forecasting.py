@@ -64,7 +64,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         workload=plan.job.workload,
         setting=setting,
         replica=replica_of(clock_of(steps), limits),
-        times=times_of(task),
+        time_factor=times_of(task),
         generate=generate.work,
         works=[
             piece_work(

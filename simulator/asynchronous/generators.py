@@ -7,18 +7,18 @@ import simpy
 
 from rlplan.plan import InFlight
 from simulator.asynchronous.meter import Meter
-from simulator.asynchronous.samples import Leaving, Sample, SampleQueue
+from simulator.asynchronous.samples import Sample, SampleQueue
 from simulator.generation.arrivals import Arriving
 from simulator.generation.running import Jump, RunningSet
 
 Steps = Generator[simpy.Event, object, None]
 
 
-class GeneratingReplica(Leaving):
+class GeneratingReplica:
     """Run one replica of the engine for as long as the training lasts.
 
     Args:
-        times: How long its steps take at the site, as a multiple of what they cost.
+        time_factor: How long its steps take at the site, as a multiple of what they cost.
         slots: Most responses that it has at a time.
 
     Attributes:
@@ -28,9 +28,9 @@ class GeneratingReplica(Leaving):
     """
 
     def __init__(
-        self, environment: simpy.Environment, state: Arriving, times: float, slots: int
+        self, environment: simpy.Environment, state: Arriving, time_factor: float, slots: int
     ) -> None:
-        self.environment, self.times, self.slots = environment, times, slots
+        self.environment, self.time_factor, self.slots = environment, time_factor, slots
         self.under_way = self.generated = self.restarted = 0
         self._state = state
         self._samples: dict[int, tuple[Sample, int]] = {}  # with their response tokens
@@ -125,7 +125,9 @@ class GeneratingReplica(Leaving):
         before = state.prefill + state.decode
         jump = state.turn()
         if jump is None:
-            yield self.environment.timeout(self.times * (state.prefill + state.decode - before))
+            yield self.environment.timeout(
+                self.time_factor * (state.prefill + state.decode - before)
+            )
         else:
             yield from self._jump(jump, begun)
         for sequence in state.ended:
@@ -140,12 +142,12 @@ class GeneratingReplica(Leaving):
         assert isinstance(state, RunningSet), "a wave is taken at once"
         try:
             self._jumping = True
-            yield self.environment.timeout(self.times * jump.seconds)
+            yield self.environment.timeout(self.time_factor * jump.seconds)
             self._jumping = False
         except simpy.Interrupt:
             passed = self.environment.now - begun
-            jump = state.part_of(jump, passed / self.times)
-            yield self.environment.timeout(max(0.0, self.times * jump.seconds - passed))
+            jump = state.part_of(jump, passed / self.time_factor)
+            yield self.environment.timeout(max(0.0, self.time_factor * jump.seconds - passed))
         state.follow(jump)
 
 

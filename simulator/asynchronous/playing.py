@@ -25,7 +25,7 @@ class Stream:
 
     Attributes:
         replica: Of the engine.
-        times: How long its steps take at the site, as a multiple of what they cost.
+        time_factor: How long its steps take at the site, as a multiple of what they cost.
         generate: The work that generators do.
         works: What each piece of an iteration goes through.
         transition: Weights on their way to generators; None where that takes no time.
@@ -37,7 +37,7 @@ class Stream:
     workload: Workload
     setting: StreamSetting
     replica: Replica
-    times: float
+    time_factor: float
     generate: Work
     works: Sequence[PieceWork]
     transition: Work | None
@@ -94,7 +94,7 @@ class _Floor:
             GeneratingReplica(
                 environment,
                 arriving(stream.replica, longest),
-                stream.times,
+                stream.time_factor,
                 stream.replica.max_running,
             )
             for _ in range(setting.replicas)

@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import simpy
@@ -32,15 +33,14 @@ class Sample:
     made: int = 0
     ended_at: int = 0
     gone: bool = False
-    at: list[tuple["Leaving", int]] = field(default_factory=list)
+    at: list[tuple["Holder", int]] = field(default_factory=list)
 
 
-class Leaving:
+class Holder(Protocol):
     """Say what samples know of a replica."""
 
     def withdraw(self, sequence: int) -> None:
         """Take a response out before its end."""
-        raise NotImplementedError
 
 
 # Prompt tokens, response tokens and the sample of each response that goes to one replica.
