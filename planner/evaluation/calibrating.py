@@ -21,7 +21,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_log import LoggedSteps
 from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_run
-from simulator.costs.passes import DRIVER, STATES_COPIED
+from simulator.costs.passes import DRIVER, STATES_AWAY, STATES_BACK
 from simulator.observations import (
     Observation,
     observations_of,
@@ -222,14 +222,14 @@ def _measured_in_log(path: Path, given: Given) -> Measured:
 
 def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> Row:
     """Return the steps of a log beside the forecast of their plan, stage by stage."""
-    apart = (DRIVER, STATES_COPIED) if log.sheet.states_in else (DRIVER,)
+    apart = (DRIVER, STATES_BACK, STATES_AWAY) if log.sheet.states_in else (DRIVER,)
     seconds = {
         each.name: each.seconds - sum(each.parts.get(part, 0.0) for part in apart)
         for each in forecast.costs
     }
     if log.sheet.states_in:
         (task,) = STAGE_TASKS[log.sheet.states_in]
-        copied = sum(each.parts.get(STATES_COPIED, 0.0) for each in forecast.costs)
+        copied = sum(each.parts.get(STATES_AWAY, 0.0) for each in forecast.costs)
         seconds[task] = seconds.get(task, 0.0) + copied
     held = {
         inner: outer

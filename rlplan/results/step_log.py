@@ -13,8 +13,8 @@ class LogSheet:
         step: Key of the seconds of the whole step.
         stages: Stages of a step (`rlplan.calibration.STEP_STAGES`) by the keys of their seconds.
         holds: Stages that a stage's seconds hold where they have no key of their own.
-        states_in: Stage whose seconds hold the trainer's states on their way to the host and back; empty
-            where those of the updates do.
+        states_in: Stage whose seconds hold the trainer's states on their way to the host, whose way back none
+            holds; empty where those of the updates hold both.
         prompt_tokens: Key of the mean length of prompts.
         response_tokens: Key of the mean length of responses, after the cut at the maximum.
         sources: Where the names are from.

@@ -22,7 +22,8 @@ from simulator.costs.traffic import CALL, call_of, driver_of
 from simulator.placed.task import PlacedTask, PlacedTasks
 
 DRIVER = "host work of a step"
-STATES_COPIED = "optimizer states from and to host"
+STATES_BACK = "optimizer states from host"
+STATES_AWAY = "optimizer states to host"
 
 
 def infer_parts(table: PlacedTasks) -> Parts:
@@ -41,7 +42,9 @@ def train_parts(table: PlacedTasks) -> Parts:
     workload = table.any.workload
     updates = workload.updates * workload.epochs
     whole = {name: part * updates for name, part in update_parts(table).items()}
-    whole[STATES_COPIED] = _copied(table, _states_from_and_to_host)
+    if np.any(table.columns.offload):
+        whole[STATES_BACK] = _copied(table, _states_from_host)
+        whole[STATES_AWAY] = _copied(table, _states_to_host)
     whole[CALL] = estimates_by(table, ("dp",), call_of)
     return whole | {DRIVER: estimates_by(table, (), driver_of)}
 
@@ -118,12 +121,23 @@ def _weights_from_host(placed: PlacedTask) -> Estimate:
     return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
 
 
-def _states_from_and_to_host(placed: PlacedTask) -> Estimate:
+def _states_from_host(placed: PlacedTask) -> Estimate:
+    return placed.device.copy(sum(_states_bytes(placed)), "host_to_device")
+
+
+def _states_to_host(placed: PlacedTask) -> Estimate:
+    states, weights = _states_bytes(placed)
+    rate = placed.framework.to_host_bytes_per_second
+    if rate is None:
+        return placed.device.copy(states + weights, "device_to_host")
+    written = Estimate(states / rate, 0.0, Source.FITTED)
+    return written + placed.device.copy(weights, "device_to_host")
+
+
+def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
+    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them."""
     states = placed.kept_states(_stepping_ranks(placed), placed.formats.optimizer_bytes)
-    if "weights" in placed.framework.offloads:
-        sharded = placed.layout.zero == FULLY_SHARDED
-        states += placed.kept_states(
-            placed.state_ranks if sharded else 1, placed.stored.weight_bytes
-        )
-    device = placed.device
-    return device.copy(states, "host_to_device") + device.copy(states, "device_to_host")
+    if "weights" not in placed.framework.offloads:
+        return states, 0
+    ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1
+    return states, placed.kept_states(ranks, placed.stored.weight_bytes)

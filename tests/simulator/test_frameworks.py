@@ -93,6 +93,21 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
     assert update.parts[DRIVER] == pytest.approx(longer.driver.of(512, 512 * TOKENS), rel=1e-3)
 
 
+def test_states_reach_unpinned_memory_more_slowly_than_they_come_back():
+    away = {
+        name: next(
+            each for each in forecast(name, offload=True).costs if each.name == "actor.update"
+        ).parts
+        for name in ("nemo-rl", "verl-megatron")
+    }
+    slow = away["nemo-rl"]["optimizer states to host"]
+    fast = away["verl-megatron"]["optimizer states to host"]
+    # 12 bytes of 8.19 billion parameters over eight ranks: TP 2, and DP 4 that shard the optimizer.
+    assert slow == pytest.approx(12 * 8.19e9 / 8 / 2.6e9, rel=0.1)
+    assert fast == pytest.approx(away["nemo-rl"]["optimizer states from host"], rel=0.01)
+    assert slow > 5 * fast
+
+
 def test_states_that_leave_the_gpus_make_room_for_the_cache_and_lie_in_host_memory():
     stays, leaves = forecast("nemo-rl"), forecast("nemo-rl", offload=True)
     (kept,), (left,) = (

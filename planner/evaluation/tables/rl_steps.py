@@ -28,7 +28,7 @@ from rlplan.plan import Mode, Plan
 from rlplan.precision import Precision
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from simulator.costs.passes import DRIVER, STATES_COPIED
+from simulator.costs.passes import DRIVER, STATES_AWAY, STATES_BACK
 from simulator.observations import path_seconds_of
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION
@@ -338,10 +338,13 @@ def _stages(
     """
     seconds = {each.name: each.seconds - each.parts.get(DRIVER, 0.0) for each in forecast.costs}
     if record["framework"].lower() == NEMO:
-        # Its timer of the weight sync has the trainer's states on their way to the host and back.
-        copied = sum(each.parts.get(STATES_COPIED, 0.0) for each in forecast.costs)
-        seconds["actor.update"] -= copied
-        seconds[TRANSITION] = seconds.get(TRANSITION, 0.0) + copied
+        # Its timer of the weight sync has the trainer's states on their way to the host; none has them come back.
+        back, away = (
+            sum(each.parts.get(part, 0.0) for each in forecast.costs)
+            for part in (STATES_BACK, STATES_AWAY)
+        )
+        seconds["actor.update"] -= back + away
+        seconds[TRANSITION] = seconds.get(TRANSITION, 0.0) + away
     found: dict[str, StageSeconds] = {}
     for column, (name, tasks) in STAGES.items():
         if column in ("old_log_prob_s", "ref_s") and record["framework"].lower() == NEMO:
