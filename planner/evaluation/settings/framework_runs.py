@@ -7,17 +7,18 @@ from functools import lru_cache
 from pathlib import Path
 
 from planner.plans.assembly import assemble
+from planner.plans.trained import TrainerSizes, trainer_task
 from profiles.catalog import device_names, load_engine, model_names, resolve_job
 from profiles.sheets import canonical_name, load_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
+from rlplan.hardware import EngineSheet
 from rlplan.job import Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
 from rlplan.lengths import Lengths
 from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
 from rlplan.precision import Precision
-from rlplan.rules.layouts import FULLY_SHARDED
 
 TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
 NODE_GPUS = 8
@@ -208,10 +209,23 @@ def _trained(run: PublishedRun, job: Job, gpus: int) -> Iterator[tuple[str, Task
     """Yield the layouts of all tasks that the trainer's engine computes."""
     assert job.engines.train
     engine = load_engine(job.engines.train)
-    sharded = FULLY_SHARDED in engine.zero_stages
-    cut = TaskPlan(
+    sizes = _sizes(run, engine, gpus)
+    for task in tasks_of(load_algorithm(job.algorithm), job):
+        if task.stage_kind.engine == "train":
+            away = replace(sizes, offload=task.role in run.offloads)
+            yield task.name, trainer_task(away, engine, trains=task.trains)
+
+
+def _sizes(run: PublishedRun, engine: EngineSheet, gpus: int) -> TrainerSizes:
+    """Return the sizes of every trained model of a run, with its framework's usual settings."""
+    size = run.micro_batch or 1
+    infer_size = run.log_prob_micro_batch or size
+    budget = run.token_budget * run.cp if run.token_budget else None
+    packs = run.packs and budget is None
+    usual = load_framework(run.framework).recompute
+    recompute = usual if run.recomputes is None else "full" if run.recomputes else "none"
+    return TrainerSizes(
         pool=TRAIN_POOL,
-        engine=engine.name,
         tp=run.tp,
         pp=run.pp,
         cp=run.cp,
@@ -219,28 +233,13 @@ def _trained(run: PublishedRun, job: Job, gpus: int) -> Iterator[tuple[str, Task
         ep=run.ep,
         expert_tp=1 if run.ep > 1 and engine.whole_experts else None,
         last_stage_layers=run.last_stage_layers,
-        zero=FULLY_SHARDED if sharded else max(engine.zero_stages),
         shard_ranks=run.shard_ranks,
+        micro_batch=size,
+        infer_micro_batch=infer_size,
+        token_budget=size * run.longest_tokens if packs else budget,
+        infer_token_budget=infer_size * run.longest_tokens if packs else budget,
+        recompute=recompute,
     )
-    for task in tasks_of(load_algorithm(job.algorithm), job):
-        if task.stage_kind.engine == "train":
-            away = task.role in run.offloads
-            yield task.name, _batched(cut, run, trains=task.trains, offload=away)
-
-
-def _batched(cut: TaskPlan, run: PublishedRun, *, trains: bool, offload: bool) -> TaskPlan:
-    """Return a layout with its micro-batches and what only training has."""
-    size = (None if trains else run.log_prob_micro_batch) or run.micro_batch or 1
-    budget = run.token_budget * run.cp if run.token_budget else None
-    if budget is None and run.packs:
-        budget = size * run.longest_tokens
-    layout = replace(cut, micro_batch=1 if budget else size, token_budget=budget, offload=offload)
-    if not trains:
-        sharded = cut.zero == FULLY_SHARDED
-        return layout if sharded else replace(layout, zero=0, shard_ranks=None)
-    again = run.recomputes
-    usual = load_framework(run.framework).recompute
-    return replace(layout, recompute=usual if again is None else ("full" if again else "none"))
 
 
 def _copies(gpus: int, model_gpus: int, what: str) -> int:

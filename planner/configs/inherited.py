@@ -1,0 +1,150 @@
+"""YAML configurations with what they inherit from (`defaults:`) and refer to (`${...}`)."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from planner.configs.given import Flat, Given
+from planner.configs.shell.text import Gap
+from rlplan.errors import FileError, unreadable
+
+INHERITS = "defaults"
+# Of a mapping that takes the place of the inherited one instead of being merged into it.
+REPLACES = "_override_"
+MOST_ANCESTORS = 20
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# What NeMo-RL's and verl's configurations compute with.
+RESOLVERS = {
+    "mul": lambda *values: math.prod(values),
+    "add": lambda *values: sum(values),
+    "sub": lambda left, right: left - right,
+    "div": lambda left, right: left // right if left % right == 0 else left / right,
+    "max": lambda *values: max(values),
+    "min": lambda *values: min(values),
+}
+
+
+def read_inherited(path: Path) -> Flat:
+    """Return the values of a file over those of the files that it inherits from.
+
+    Raises:
+        FileError: A file is missing or broken, or inherits from itself.
+    """
+    data, places = _merged(path, ())
+    return _resolved(data, places)
+
+
+def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a file's mapping over those that it inherits from, and where each leaf stands."""
+    if path.resolve() in seen or len(seen) > MOST_ANCESTORS:
+        raise FileError(str(path), "inherits from itself", field=INHERITS)
+    own, places = _read(path)
+    named = own.pop(INHERITS, None)
+    data: dict[str, Any] = {}
+    inherited: dict[str, str] = {}
+    for each in named if isinstance(named, list) else [] if named is None else [named]:
+        if not isinstance(each, str) or each == "_self_":
+            continue
+        parent = path.parent / each
+        parent = parent if parent.suffix else parent.with_suffix(".yaml")
+        if not parent.is_file():
+            raise FileError(str(path), "no such file", field=INHERITS, value=each)
+        more, where = _merged(parent, (*seen, path.resolve()))
+        data = _over(data, more)
+        inherited |= where
+    return _over(data, own), inherited | places
+
+
+def _over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping merged into another."""
+    merged = {} if data.get(REPLACES) else dict(base)
+    for key, value in data.items():
+        if key == REPLACES:
+            continue
+        before = merged.get(key)
+        both = isinstance(value, dict) and isinstance(before, dict)
+        merged[key] = _over(cast(dict[str, Any], before) if both else {}, value) if isinstance(value, dict) else value
+    return merged
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a file's mapping, and the file and line of each leaf."""
+    try:
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        data = {} if node is None else loader.construct_document(node)
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(str(path), error) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise FileError(str(path), f"is not YAML{line}") from None
+    if not isinstance(data, dict):
+        raise FileError(str(path), "is no mapping", allowed="keys with values")
+    places: dict[str, str] = {}
+    if node is not None:
+        _mark(node, "", str(path), places)
+    return {str(key): value for key, value in data.items()}, places
+
+
+def _mark(node: Any, prefix: str, file: str, places: dict[str, str]) -> None:  # noqa: ANN401 -- PyYAML has no types
+    for key, value in node.value:
+        path = f"{prefix}{key.value}"
+        if isinstance(value, yaml.MappingNode) and value.value:
+            _mark(value, f"{path}.", file, places)
+        else:
+            places[path] = f"{file}:{key.start_mark.line + 1}"
+
+
+def _resolved(data: dict[str, Any], places: dict[str, str]) -> Flat:
+    """Return the leaves by their keys, references replaced by what they refer to."""
+    from omegaconf import OmegaConf  # noqa: PLC0415 -- only where YAML is read
+    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
+
+    for name, function in RESOLVERS.items():
+        if not OmegaConf.has_resolver(name):
+            OmegaConf.register_new_resolver(name, function)
+    tree = OmegaConf.create(data)
+    flat: Flat = {}
+    for key, path, value in _leaves(data, "", ()):
+        where, gaps = places.get(key, "the file"), tuple[Gap, ...]()
+        if "${" in str(value):
+            try:
+                value = _followed(tree, path)
+            except OmegaConfBaseException:
+                line = where.rpartition(":")[2]
+                gap = Gap(
+                    line=int(line) if line.isdigit() else 0,
+                    source=str(value),
+                    reason="what it refers to is not known",
+                )
+                gaps = (gap,)
+        flat[key] = Given(value=value, where=where, gaps=gaps)
+    return flat
+
+
+def _followed(tree: Any, path: tuple[str, ...]) -> object:  # noqa: ANN401 -- a node of OmegaConf
+    from omegaconf import OmegaConf  # noqa: PLC0415
+
+    for part in path:
+        tree = tree[part]
+    return OmegaConf.to_container(tree, resolve=True) if OmegaConf.is_config(tree) else tree
+
+
+def _leaves(
+    data: Mapping[str, Any], prefix: str, parents: tuple[str, ...]
+) -> "list[tuple[str, tuple[str, ...], Any]]":
+    """Return the leaves of nested mappings: dotted key, path and value."""
+    found = []
+    for key, value in data.items():
+        path = (*parents, key)
+        if isinstance(value, dict) and value:
+            found += _leaves(value, f"{prefix}{key}.", path)
+        else:
+            found.append((f"{prefix}{key}", path, value))
+    return found

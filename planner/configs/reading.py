@@ -1,0 +1,218 @@
+"""Read configurations: scripts, YAML files with what they inherit from, and command lines."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from planner.configs.given import Flat, Given, place_of, scalar
+from planner.configs.inherited import read_inherited
+from planner.configs.sheet import ConfigSheet
+from planner.configs.shell.script import Command, Evaluated, evaluate
+from planner.configs.shell.text import Gap, Text
+from rlplan.errors import FileError, unreadable
+
+YAML_SUFFIXES = (".yaml", ".yml")
+# `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
+OVERRIDE = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
+CONFIG_FLAGS = ("--config", "--config-name", "--config-path", "--config-dir")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """Hold what was read.
+
+    Attributes:
+        file: Its name, for messages.
+        start: The module or script that would be started; empty for a bare configuration.
+        flat: Values by key.
+        gaps: Parts of a script that could not be evaluated.
+    """
+
+    file: str
+    start: str
+    flat: Flat
+    gaps: tuple[Gap, ...] = ()
+
+
+def read_configuration(
+    sheet: ConfigSheet,
+    words: Iterable[str],
+    environment: Mapping[str, str],
+    *,
+    evaluated: Evaluated | None = None,
+) -> Configuration:
+    """Return the configuration that a file and what follows it, or a command line, amount to.
+
+    Args:
+        words: A script or YAML file and its arguments, or the arguments alone.
+        environment: Variables of a script.
+        evaluated: What a script does, if that is known already.
+
+    Raises:
+        FileError: The file cannot be read, starts no RL training, or stops before.
+    """
+    given = list(words)
+    path = Path(given[0]) if given else Path()
+    if not given:
+        raise FileError("FILE|ARGS", "is missing", allowed="a script, a YAML file, or a command line")
+    if path.suffix in YAML_SUFFIXES:
+        if not path.is_file():
+            raise FileError(str(path), "no such file")
+        flat = read_inherited(path)
+        flat |= _arguments(sheet, [Text(word) for word in given[1:]], str(path))
+        return Configuration(file=str(path), start="", flat=flat)
+    if path.is_file():
+        return _of_script(sheet, path, given[1:], environment, evaluated)
+    if path.suffix == ".sh":
+        raise FileError(str(path), "no such file")
+    command = Command(line=0, words=tuple(Text(word) for word in given))
+    return _of_command(sheet, command, "the command line", Path(), ()) or Configuration(
+        file="the command line",
+        start="",
+        flat=_arguments(sheet, list(command.words), "the command line"),
+    )
+
+
+def script_text(path: Path) -> str:
+    """Return a script's text.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(str(path), error) from None
+
+
+def _of_script(
+    sheet: ConfigSheet,
+    path: Path,
+    arguments: list[str],
+    environment: Mapping[str, str],
+    evaluated: Evaluated | None,
+) -> Configuration:
+    found = evaluated or evaluate(script_text(path), arguments, environment, sheet.probes)
+    gaps = tuple(found.gaps)
+    for command in reversed(found.commands):
+        configuration = _of_command(sheet, command, str(path), path.parent, gaps)
+        if configuration is not None:
+            return configuration
+    if found.refusal is not None:
+        line, message = found.refusal
+        raise FileError(f"{path}:{line}", f"the script stops here: {message}")
+    problem = f"starts no RL training of {sheet.title}"
+    if gaps:
+        problem += f"; not evaluated: {gaps[0]}"
+    raise FileError(str(path), problem, allowed=f"a script that starts {', '.join(sheet.starts)}")
+
+
+def _of_command(
+    sheet: ConfigSheet, command: Command, file: str, folder: Path, gaps: tuple[Gap, ...]
+) -> Configuration | None:
+    """Return what a command starts with; None where it starts no training."""
+    for place, word in enumerate(_spread(command.words)):
+        for pattern, what in sheet.refused_starts.items():
+            if fnmatchcase(word.value, pattern):
+                raise FileError(
+                    f"{file}:{command.line}" if command.line else file,
+                    f"{what}; rlplan plans training with RL",
+                    value=word.value,
+                    allowed=", ".join(sheet.starts),
+                )
+        if any(fnmatchcase(word.value, pattern) for pattern in sheet.starts):
+            rest = list(_spread(command.words))[place + 1 :]
+            flat = _files(rest, folder) | _arguments(sheet, rest, file)
+            return Configuration(file=file, start=word.value, flat=flat, gaps=gaps)
+    return None
+
+
+def _spread(words: Iterable[Text]) -> Iterator[Text]:
+    """Yield words; a command in quotes, as `bash -c` gets it, is spread out."""
+    for word in words:
+        if " -m " in word.value or ".py " in word.value:
+            yield from (word.with_value(part) for part in word.value.split())
+        else:
+            yield word
+
+
+def _files(words: list[Text], folder: Path) -> Flat:
+    """Return the values of the YAML file that a command line names."""
+    named = _option(words, "--config")
+    if named is None:
+        return {}
+    for base in (Path(), folder, *folder.resolve().parents):
+        for path in (base / named.value, base / Path(named.value).name):
+            if path.is_file():
+                return read_inherited(path)
+    raise FileError(named.value, "no such file", field="--config")
+
+
+def _option(words: list[Text], name: str) -> Text | None:
+    for place, word in enumerate(words):
+        if word.value == name and place + 1 < len(words):
+            return words[place + 1]
+        if word.value.startswith(f"{name}="):
+            return word.with_value(word.value.partition("=")[2])
+    return None
+
+
+def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
+    return _flags(words, file) if sheet.arguments == "flags" else _overrides(words, file)
+
+
+def _overrides(words: list[Text], file: str) -> Flat:
+    """Return the values of hydra's overrides."""
+    flat: Flat = {}
+    skips = False
+    for word in words:
+        if skips or word.value in CONFIG_FLAGS:
+            skips = not skips and word.value in CONFIG_FLAGS
+            continue
+        found = OVERRIDE.match(word.value)
+        if word.value.startswith("-"):
+            name, _, value = word.value.lstrip("-").partition("=")
+            flat[f"--{name}"] = _given(word, value or "true", file)
+        elif found is None:
+            if word.value.startswith("~"):
+                flat.pop(word.value[1:], None)
+            elif word.value.strip():
+                flat[word.value] = _given(word, "", file)
+        elif found[1] == "~":
+            flat.pop(found[2], None)
+        else:
+            flat[found[2]] = _given(word, found[3], file)
+    return flat
+
+
+def _flags(words: list[Text], file: str) -> Flat:
+    """Return the values of argparse's flags: one word, several, or none for a switch."""
+    flat: Flat = {}
+    name, values = "", list[Text]()
+
+    def keep() -> None:
+        if not name:
+            return
+        found = [scalar(word.value) for word in values]
+        value = True if not found else found[0] if len(found) == 1 else found
+        first = values[0] if values else None
+        gaps = tuple(gap for word in values for gap in word.gaps)
+        where = place_of(first or flag, file)
+        flat[name] = Given(value=value, where=where, gaps=gaps)
+
+    flag = Text("")
+    for word in words:
+        if word.value.startswith("--"):
+            keep()
+            head, equals, tail = word.value.removeprefix("--").partition("=")
+            flag, name, values = word, head, [word.with_value(tail)] if equals else []
+        elif word.value.strip() and word.value != "\\":
+            values.append(word)
+    keep()
+    return flat
+
+
+def _given(word: Text, value: str, file: str) -> Given:
+    return Given(value=scalar(value), where=place_of(word, file), gaps=word.gaps)

@@ -1,0 +1,225 @@
+"""Settings: a configuration's values by what they mean, as a framework's sheet says."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from planner.configs.given import Flat, Given
+from planner.configs.sheet import ROLE, ConfigSheet, Setting
+from rlplan.errors import FileError, nearest_name
+
+OFF = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
+
+
+@dataclass(slots=True)
+class Settings:
+    """Answer what a configuration sets; keys that were asked for are remembered.
+
+    Attributes:
+        sheet: What its keys mean.
+        flat: Its values by key.
+        file: Its name, for messages.
+        used: Keys whose values went into the job or plan.
+    """
+
+    sheet: ConfigSheet
+    flat: Flat
+    file: str
+    used: set[str] = field(default_factory=set)
+
+    def value(self, name: str) -> object:
+        """Return a setting's value; the framework's default where none is given."""
+        return self._value(self.sheet.settings[name], "")
+
+    def whole(self, name: str) -> int:
+        """Return a setting that is a whole number."""
+        return self._whole(self.sheet.settings[name], "", self.value(name))
+
+    def optional_whole(self, name: str) -> int | None:
+        """Return a setting that is a whole number, or None."""
+        return None if self.value(name) is None else self.whole(name)
+
+    def number(self, name: str) -> float:
+        """Return a setting that is a number."""
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.refused(name, "is no number", "a number")
+        return float(value)
+
+    def on(self, name: str) -> bool:
+        """Return whether a switch is on."""
+        return _is_on(self.value(name))
+
+    def word(self, name: str) -> str:
+        """Return a setting that is a word.
+
+        Raises:
+            FileError: None is given, and the framework has no default.
+        """
+        value = self.value(name)
+        if value is None:
+            raise self.refused(name, "is missing", "a value")
+        return str(value)
+
+    def size(self, trainer: str, role: str, name: str) -> object:
+        """Return a size of a role's model, as its trainer has it."""
+        setting = self.sheet.trainers[trainer].sizes.get(name)
+        if setting is None:
+            return None
+        prefix = self.sheet.roles[role]
+        followed = self.sheet.role_follows.get(role)
+        if followed is not None and not self._given(setting, prefix):
+            return self.size(trainer, followed, name)
+        return self._value(setting, prefix)
+
+    def whole_size(self, trainer: str, role: str, name: str, usual: int | None = None) -> int | None:
+        """Return a size that is a whole number; `usual` where none is given."""
+        value = self.size(trainer, role, name)
+        if value is None:
+            return usual
+        return self._whole(self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role], value)
+
+    def size_is_on(self, trainer: str, role: str, name: str) -> bool:
+        """Return whether a switch of a role's model is on."""
+        return _is_on(self.size(trainer, role, name))
+
+    def key_of(self, name: str) -> str:
+        """Return the key that gives a setting, or would give it."""
+        return _key(self.sheet.settings[name], "", self.flat)
+
+    def key_of_size(self, trainer: str, role: str, name: str) -> str:
+        """Return the key that gives a size of a role's model, or would give it."""
+        return _key(self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role], self.flat)
+
+    def refused(self, name: str, problem: str, allowed: str, nearest: str | None = None) -> FileError:
+        """Return the error of a setting that cannot be imported."""
+        return self.refused_key(self.key_of(name), problem, allowed, nearest)
+
+    def refused_key(
+        self, key: str, problem: str, allowed: str, nearest: str | None = None
+    ) -> FileError:
+        """Return the error of a key that cannot be imported."""
+        given = self.flat.get(key)
+        file = given.where if given is not None else self.file
+        value = None if given is None or given.value is None else given.value
+        return FileError(file, problem, field=key, value=value, allowed=allowed, nearest=nearest)
+
+    def _given(self, setting: Setting, prefix: str) -> bool:
+        return any(key.replace(ROLE, prefix) in self.flat for key in setting.keys)
+
+    def _value(self, setting: Setting, prefix: str) -> object:
+        for key in (each.replace(ROLE, prefix) for each in setting.keys):
+            given = self.flat.get(key)
+            if given is None:
+                continue
+            self.used.add(key)
+            if given.gaps:
+                problem = f"cannot be evaluated: {given.gaps[0]}"
+                raise FileError(
+                    given.where,
+                    problem,
+                    field=key,
+                    allowed="a value; set the variable, give the key after the file, or use --run",
+                )
+            return self._meant(setting, key, given)
+        return self.value(setting.follows) if setting.follows else setting.default
+
+    def _meant(self, setting: Setting, key: str, given: Given) -> object:
+        if not setting.values:
+            return given.value
+        word = str(given.value)
+        if word not in setting.values:
+            known = setting.values.keys()
+            raise FileError(
+                given.where,
+                "is not known",
+                field=key,
+                value=given.value,
+                allowed=", ".join(known),
+                nearest=nearest_name(word, known),
+            )
+        return setting.values[word]
+
+    def _whole(self, setting: Setting, prefix: str, value: object) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            key = _key(setting, prefix, self.flat)
+            raise self.refused_key(key, "is no whole number", "a whole number")
+        return value
+
+
+def _is_on(value: object) -> bool:
+    return value.lower() in {"true", "yes", "on", "1"} if isinstance(value, str) else bool(value)
+
+
+def _key(setting: Setting, prefix: str, flat: Flat) -> str:
+    keys = [key.replace(ROLE, prefix) for key in setting.keys]
+    return next((key for key in keys if key in flat), keys[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Sort a configuration's keys by what became of them.
+
+    Attributes:
+        mapped: Their values went into the job or plan.
+        without_influence: They change neither time nor memory, or not in this configuration.
+        not_modelled: They may, and are not counted: what is not, by key.
+        unknown: Nothing is known of them.
+        unevaluated: Values that could not be evaluated, and why, by key; none of them is mapped.
+    """
+
+    mapped: tuple[str, ...]
+    without_influence: tuple[str, ...]
+    not_modelled: dict[str, str]
+    unknown: tuple[str, ...]
+    unevaluated: dict[str, str]
+
+
+def keys_of(settings: Settings) -> Keys:
+    """Return what became of each key."""
+    sheet, flat = settings.sheet, settings.flat
+    mapped = tuple(key for key in flat if key in settings.used)
+    known = set(_known(sheet))
+    silent, unknown = [], []
+    apart: dict[str, str] = {}
+    for key, given in flat.items():
+        if key in settings.used:
+            continue
+        uncounted = next((why for each, why in sheet.not_modelled.items() if fnmatchcase(key, each)), None)
+        if uncounted is not None:
+            if _is_usual(sheet, key, given.value):
+                silent.append(key)
+            else:
+                apart[key] = uncounted
+        elif key in known or fits_any(key, sheet.without_influence):
+            silent.append(key)
+        else:
+            unknown.append(key)
+    return Keys(
+        mapped=mapped,
+        without_influence=tuple(silent),
+        not_modelled=apart,
+        unknown=tuple(unknown),
+        unevaluated={key: str(given.gaps[0]) for key, given in flat.items() if given.gaps},
+    )
+
+
+def fits_any(key: str, patterns: Iterable[str]) -> bool:
+    """Return whether a key fits one of some patterns."""
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
+
+
+def _is_usual(sheet: ConfigSheet, key: str, value: object) -> bool:
+    usual = [word for each, word in sheet.usual.items() if fnmatchcase(key, each)]
+    return value in usual or (not usual and value in OFF)
+
+
+def _known(sheet: ConfigSheet) -> Iterator[str]:
+    for setting in sheet.settings.values():
+        yield from setting.keys
+    for trainer in sheet.trainers.values():
+        for setting in trainer.sizes.values():
+            for key in setting.keys:
+                yield from (key.replace(ROLE, prefix) for prefix in sheet.roles.values())

@@ -1,0 +1,96 @@
+"""Sheets of configurations: which key of a framework means what of a job and plan. `frameworks/<name>.yaml`."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from planner.configs.frameworks import FRAMEWORKS
+from rlplan.files.decoding import read_yaml
+from rlplan.files.frozen import FrozenDict
+
+Scalar = bool | int | float | str | None
+
+ROLE = "{role}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Say which key gives a setting.
+
+    Attributes:
+        keys: The first that a configuration gives counts; `{role}` stands for the role's prefix.
+        default: The framework's own, where none is given.
+        follows: The setting whose value it takes where none is given.
+        values: What its words mean here; without any they mean themselves. An unknown one is refused.
+    """
+
+    keys: tuple[str, ...]
+    default: Scalar = None
+    follows: str | None = None
+    values: FrozenDict[str, Scalar] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSheet:
+    """Say where one of a framework's trainers has its sizes.
+
+    Attributes:
+        framework: Name of the framework sheet whose steps are forecast.
+        engine: Its engine sheet, where that is not the framework's usual one.
+        sizes: Settings by the names of `planner.plans.trained.TrainerSizes`, and a few of the plug-in's own.
+    """
+
+    framework: str
+    engine: str | None = None
+    sizes: FrozenDict[str, Setting]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSheet:
+    """Say what a framework's keys mean.
+
+    Attributes:
+        version: The framework's, whose keys and defaults these are.
+        arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
+        starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
+        refused_starts: Those that train otherwise, and what they do.
+        roles: Prefix of the keys of each role.
+        role_follows: Roles that take another's size where they give none of their own.
+        settings: What is no role's.
+        trainers: By the name that the plug-in finds.
+        without_influence: Keys that change neither time nor memory, as patterns.
+        not_modelled: Keys that may, and for which job and plan have no field: what is not counted. Where such
+            a key is off, empty or its usual value, nothing is.
+        usual: Values of keys that stand for what is forecast anyway.
+        probes: Words of commands by which scripts ask what machine they are on, and whether they succeed on one
+            with GPUs.
+        sources: Origin of keys and defaults.
+    """
+
+    name: str
+    title: str
+    version: str
+    arguments: Literal["hydra", "flags"]
+    starts: tuple[str, ...]
+    refused_starts: FrozenDict[str, str] = FrozenDict()
+    roles: FrozenDict[str, str] = FrozenDict()
+    role_follows: FrozenDict[str, str] = FrozenDict()
+    settings: FrozenDict[str, Setting]
+    trainers: FrozenDict[str, TrainerSheet]
+    without_influence: tuple[str, ...]
+    not_modelled: FrozenDict[str, str] = FrozenDict()
+    usual: FrozenDict[str, Scalar] = FrozenDict()
+    probes: FrozenDict[str, bool] = FrozenDict()
+    sources: FrozenDict[str, str]
+
+
+@cache
+def load_config_sheet(name: str) -> ConfigSheet:
+    """Return the sheet of a framework's keys.
+
+    Raises:
+        UnknownNameError: No such framework's configurations are read.
+    """
+    module = FRAMEWORKS.load(name)
+    return read_yaml(ConfigSheet, Path(str(module.__file__)).with_suffix(".yaml"))

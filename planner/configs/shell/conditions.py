@@ -1,0 +1,113 @@
+"""Conditions of a script: `[ ... ]`, `[[ ... ]]`, `test` and `((...))`, true, false or unknown."""
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from planner.configs.shell.arithmetic import UnknownNumberError, number_of
+from planner.configs.shell.text import Gap, Text
+from planner.configs.shell.words import Words
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Truth = bool | None
+
+_NUMBERS = {
+    "-eq": lambda left, right: left == right,
+    "-ne": lambda left, right: left != right,
+    "-lt": lambda left, right: left < right,
+    "-le": lambda left, right: left <= right,
+    "-gt": lambda left, right: left > right,
+    "-ge": lambda left, right: left >= right,
+}
+_TEXTS = {"<": lambda left, right: left < right, ">": lambda left, right: left > right}
+_EQUAL = {"=", "=="}
+
+
+def both(left: Truth, right: Truth) -> Truth:
+    """Return whether both are true, as far as that is known."""
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def inverse(truth: Truth) -> Truth:
+    """Return the opposite, as far as it is known."""
+    return None if truth is None else not truth
+
+
+def either(left: Truth, right: Truth) -> Truth:
+    """Return whether one is true, as far as that is known."""
+    return inverse(both(inverse(left), inverse(right)))
+
+
+def truth_of(node: "Node", words: Words) -> Truth:
+    """Return whether an expression of a test is true; None where that cannot be said."""
+    parts = [part for part in node.children if part.type not in {"(", ")", "[", "]", "[[", "]]"}]
+    if node.type in {"test_command", "parenthesized_expression"}:
+        return truth_of(parts[0], words) if len(parts) == 1 else None
+    if node.type == "negated_command":
+        return None
+    if node.type == "unary_expression" and len(parts) == 2:  # noqa: PLR2004 -- sign, value
+        return _of_one(parts[0], parts[1], words)
+    if node.type == "binary_expression" and len(parts) == 3:  # noqa: PLR2004 -- left, sign, right
+        return _of_two(*parts, words)
+    return _is_text(words.text(node))
+
+
+def number_is_true(node: "Node", words: Words) -> Truth:
+    """Return whether an arithmetic expression is other than zero; None where that cannot be said."""
+    gaps: list[Gap] = []
+    try:
+        value = number_of(node, words.number, gaps)
+    except UnknownNumberError:
+        return None
+    return None if gaps else value != 0
+
+
+def _is_text(text: Text) -> Truth:
+    return None if text.gaps else bool(text.value)
+
+
+def _of_one(sign: "Node", operand: "Node", words: Words) -> Truth:
+    kind = (sign.text or b"").decode()
+    if kind == "!":
+        return inverse(truth_of(operand, words))
+    if kind == "-v":
+        return words.variables.get((operand.text or b"").decode()) is not None
+    if kind not in {"-n", "-z"}:
+        return None  # about files: of the machine on which it will run
+    truth = _is_text(words.text(operand))
+    return truth if kind == "-n" else inverse(truth)
+
+
+def _of_two(left: "Node", sign: "Node", right: "Node", words: Words) -> Truth:
+    kind = (sign.text or b"").decode()
+    if kind in {"&&", "-a"}:
+        return both(truth_of(left, words), truth_of(right, words))
+    if kind in {"||", "-o"}:
+        return either(truth_of(left, words), truth_of(right, words))
+    first, second = words.text(left), words.text(right)
+    if first.gaps or second.gaps:
+        return None
+    return compared(first.value, kind, second.value, literal=right.type == "string")
+
+
+def compared(first: str, kind: str, second: str, *, literal: bool = True) -> Truth:
+    """Return what a comparison says of two texts; None where there is none of that kind."""
+    if kind in _EQUAL:
+        return first == second if literal else fnmatchcase(first, second)
+    if kind == "!=":
+        return first != second if literal else not fnmatchcase(first, second)
+    if kind == "=~":
+        try:
+            return re.search(second, first) is not None
+        except re.error:
+            return None
+    if kind in _TEXTS:
+        return _TEXTS[kind](first, second)
+    try:
+        return _NUMBERS[kind](int(first), int(second))
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,429 @@
+"""Evaluate a script statement by statement, as a shell would run it, without running anything."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from planner.configs.shell.conditions import (
+    Truth,
+    both,
+    either,
+    inverse,
+    number_is_true,
+    truth_of,
+)
+from planner.configs.shell.text import Gap, Text, joined
+from planner.configs.shell.words import RefusedError, Value, Words, line_of, source
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# Commands that change nothing of what is launched, and succeed.
+SILENT: Final = frozenset("set shift trap ulimit mkdir cd pushd popd chmod sleep wait pip pip3 rm cp mv ln wget curl".split())
+ASSIGNING: Final = frozenset("export declare local readonly typeset".split())
+# What an `exit` may be: success, failure, or what the last command said.
+SUCCESS: Final = ("0", "")
+MOST_ROUNDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Hold a command that a script would start.
+
+    Attributes:
+        line: Where it is written, from 1.
+        words: Its name and arguments.
+    """
+
+    line: int
+    words: tuple[Text, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluated:
+    """Hold what a script would do.
+
+    Attributes:
+        commands: What it would start, in order; assignments, output and files left out.
+        gaps: What could not be evaluated, and decides what follows it.
+        refusal: Why the script stops before its end, with its line.
+    """
+
+    commands: list[Command] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    refusal: tuple[int, str] | None = None
+
+
+class _ExitError(Exception):
+    """Leave the script."""
+
+
+class _ReturnError(Exception):
+    """Leave a function."""
+
+
+def evaluate(
+    text: str,
+    arguments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    probes: Mapping[str, bool] | None = None,
+) -> Evaluated:
+    """Return what a script would do.
+
+    Args:
+        text: The script.
+        arguments: Its `$1`, `$2`, ...
+        environment: Variables that are set before it starts.
+        probes: Whether a command succeeds that has such words in it; others are not known.
+    """
+    import tree_sitter_bash  # noqa: PLC0415 -- only where a script is read
+    from tree_sitter import Language, Parser  # noqa: PLC0415
+
+    parser = Parser(Language(tree_sitter_bash.language()))
+
+    def parse(text: str) -> "Node":
+        return parser.parse(text.encode()).root_node
+
+    variables: dict[str, Value] = {name: Text(value) for name, value in (environment or {}).items()}
+    script = _Script(variables, tuple(map(Text, arguments)), dict(probes or {}), parse)
+    try:
+        script.block(parse(text).children)
+    except RefusedError as error:
+        script.found.refusal = (error.line, error.message)
+    except _ExitError:
+        pass
+    return script.found
+
+
+class _Script:
+    """Play a script."""
+
+    def __init__(
+        self,
+        variables: dict[str, Value],
+        arguments: tuple[Text, ...],
+        probes: dict[str, bool],
+        parse: Callable[[str], "Node"],
+    ) -> None:
+        self.found = Evaluated()
+        self.words = Words(variables, arguments, self._substituted, parse)
+        self._probes = probes
+        self._functions: dict[str, Node] = {}
+        self._printed: list[Text] | None = None
+        self._said = ""
+
+    def block(self, nodes: Iterable["Node"]) -> Truth:
+        """Play statements; return whether the last one succeeds."""
+        truth: Truth = True
+        for node in nodes:
+            if node.is_named and node.type != "comment":
+                truth = self.play(node)
+        return truth
+
+    def play(self, node: "Node") -> Truth:
+        """Play one statement; return whether it succeeds, None where that is not known."""
+        players: dict[str, Callable[[Node], Truth]] = {
+            "variable_assignment": self._assign,
+            "variable_assignments": self._inside,
+            "declaration_command": self._declare,
+            "unset_command": self._unset,
+            "command": self._command,
+            "test_command": lambda test: truth_of(test, self.words),
+            "list": self._list,
+            "pipeline": self._inside,
+            "negated_command": lambda node: inverse(self._inside(node)),
+            "redirected_statement": self._redirected,
+            "compound_statement": self._compound,
+            "subshell": self._subshell,
+            "if_statement": self._if,
+            "case_statement": self._case,
+            "for_statement": self._for,
+            "function_definition": self._define,
+        }
+        player = players.get(node.type)
+        if player is not None:
+            return player(node)
+        if node.type not in {"heredoc_body", "heredoc_redirect", "file_redirect", "herestring_redirect"}:
+            self._leave_out(node, f"{node.type.replace('_', ' ')} is not evaluated", [node])
+        return None
+
+    def _inside(self, node: "Node") -> Truth:
+        return self.block(node.children)
+
+    def _redirected(self, node: "Node") -> Truth:
+        """Play what is redirected; what goes to the error stream explains a stop, and is printed nowhere."""
+        body = node.child_by_field_name("body")
+        if body is None:
+            return True
+        to_errors = any(">&2" in source(part).replace(" ", "") for part in node.children[1:])
+        if not to_errors:
+            return self.play(body)
+        kept, self._printed = self._printed, []
+        truth = self.play(body)
+        self._said = joined(self._printed, " ", 0).value.strip() or self._said
+        self._printed = kept
+        return truth
+
+    def _compound(self, node: "Node") -> Truth:
+        if node.children and node.children[0].type == "((":
+            inner = [part for part in node.children if part.is_named]
+            return number_is_true(inner[0], self.words) if inner else None
+        return self._inside(node)
+
+    def _subshell(self, node: "Node") -> Truth:
+        kept = dict(self.words.variables)
+        try:
+            return self._inside(node)
+        finally:
+            self.words.variables.clear()
+            self.words.variables.update(kept)
+
+    def _list(self, node: "Node") -> Truth:
+        left, sign, right = (part for part in node.children if part.type != "comment")
+        first = self.play(left)
+        goes_on = first if sign.type == "&&" else inverse(first)
+        if goes_on is None:
+            self._leave_out(right, f"it is not known whether `{_short(left)}` succeeds", [right])
+            return None
+        if not goes_on:
+            return first
+        second = self.play(right)
+        return both(first, second) if sign.type == "&&" else either(first, second)
+
+    def _assign(self, node: "Node") -> Truth:
+        name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
+        assert name_node is not None
+        name = source(name_node)
+        adds = any(part.type == "+=" for part in node.children)
+        variables = self.words.variables
+        if name_node.type == "subscript":
+            name = name.partition("[")[0]
+            adds = True  # an item of its own: as good as one more
+        if value_node is not None and value_node.type == "array":
+            items = tuple(
+                word
+                for part in value_node.children
+                if part.is_named and part.type != "comment"
+                for word in self.words.fields(part)
+            )
+            before = variables.get(name, ()) if adds else ()
+            variables[name] = (*((before,) if isinstance(before, Text) else before), *items)
+            return True
+        text = self.words.text(value_node) if value_node is not None else Text("", line_of(node))
+        before = variables.get(name)
+        if adds and isinstance(before, tuple):
+            text_or_array: Value = (*before, text)
+        else:
+            text_or_array = before + text if adds and before is not None else text
+        variables[name] = text_or_array
+        return None if any("$(" in gap.source for gap in text.gaps) else True
+
+    def _declare(self, node: "Node") -> Truth:
+        for part in node.children:
+            if part.type == "variable_assignment":
+                self._assign(part)
+        return True
+
+    def _unset(self, node: "Node") -> Truth:
+        for part in node.children:
+            if part.is_named:
+                self.words.variables.pop(source(part), None)
+        return True
+
+    def _define(self, node: "Node") -> Truth:
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        assert name is not None
+        assert body is not None
+        self._functions[source(name)] = body
+        return True
+
+    def _command(self, node: "Node") -> Truth:
+        parts = [part for part in node.children if part.is_named and "redirect" not in part.type]
+        named = [part for part in parts if part.type != "variable_assignment"]
+        if not named:
+            return self._inside(node)
+        words = [word for part in named for word in self.words.fields(part)]
+        if not words:
+            return True
+        name = words[0].value
+        if name in self._functions:
+            return self._call(self._functions[name], words[1:])
+        return self._named(name, words, node)
+
+    def _named(self, name: str, words: list[Text], node: "Node") -> Truth:
+        """Play a command by its name; what no rule is for is kept as one that would be started."""
+        text = " ".join(word.value for word in words)
+        if name in {"echo", "printf"}:
+            self._print(joined([word for word in words[1:] if word.value not in {"-n", "-e"}], " ", line_of(node)))
+            return True
+        if name in {"basename", "dirname"} and len(words) > 1:
+            folder, _, file = words[1].value.rstrip("/").rpartition("/")
+            self._print(words[1].with_value(file if name == "basename" else folder or "."))
+            return True
+        if name in {"exit", "return"}:
+            return self._leave(name, words[1].value if len(words) > 1 else "", node)
+        if name in ASSIGNING:
+            for word in words[1:]:
+                variable, equals, value = word.value.partition("=")
+                if equals:
+                    self.words.variables[variable] = word.with_value(value)
+            return True
+        if name in {"true", ":", "false", "["} or name in SILENT:
+            return name != "false"
+        known = next((answer for probe, answer in self._probes.items() if probe in text), None)
+        if known is not None:
+            return known
+        if name in {"source", ".", "eval"}:
+            self._note(node, "is not followed")
+            return None
+        self.found.commands.append(Command(line=line_of(node), words=tuple(words)))
+        if self._printed is not None:
+            gap = Gap(line=line_of(node), source=_short(node), reason="it is not run")
+            self._print(Text(f"$({_short(node)})", line_of(node), (gap,)))
+        return None
+
+    def _print(self, text: Text) -> None:
+        if self._printed is not None:
+            self._printed.append(text)
+        self._said = text.value or self._said
+
+    def _leave(self, name: str, code: str, node: "Node") -> Truth:
+        if name == "return":
+            raise _ReturnError
+        if code not in SUCCESS and not self._printed:
+            raise RefusedError(line_of(node), self._said or f"exit {code}")
+        raise _ExitError
+
+    def _call(self, body: "Node", arguments: list[Text]) -> Truth:
+        kept, self.words.arguments = self.words.arguments, tuple(arguments)
+        try:
+            return self.play(body)
+        except _ReturnError:
+            return True
+        finally:
+            self.words.arguments = kept
+
+    def _substituted(self, node: "Node") -> Text:
+        """Return what `$(...)` prints."""
+        kept, self._printed = self._printed, []
+        commands, gaps = len(self.found.commands), len(self.found.gaps)
+        try:
+            self._inside(node)
+        except _ExitError:
+            pass
+        printed, self._printed = self._printed, kept
+        del self.found.commands[commands:]
+        undecided = self.found.gaps[gaps:]
+        del self.found.gaps[gaps:]
+        if undecided or not printed:
+            gap = Gap(line=line_of(node), source=_short(node), reason="it is not run")
+            return Text(source(node), line_of(node), (gap,))
+        return joined(printed, "\n", line_of(node))
+
+    def _if(self, node: "Node") -> Truth:
+        """Play the first branch whose condition is true."""
+        condition: Truth = None
+        tests: list[Node] = []
+        branch: list[Node] = []
+        in_test = False
+        for part in node.children:
+            if part.type == "if":
+                in_test = True
+            elif part.type == "then":
+                condition, in_test = self.block(tests), False
+            elif part.type in {"elif_clause", "else_clause", "fi"}:
+                if condition is not False:
+                    break
+                if part.type == "elif_clause":
+                    return self._elif(part, node)
+                return self._inside(part)
+            elif part.is_named:
+                (tests if in_test else branch).append(part)
+        return self._branch(condition, tests, branch, node)
+
+    def _elif(self, clause: "Node", node: "Node") -> Truth:
+        """Play an `elif`, and what follows it where it is false."""
+        at_then = next(at for at, part in enumerate(clause.children) if part.type == "then")
+        tests = [part for part in clause.children[:at_then] if part.is_named]
+        condition = self.block(tests)
+        if condition is not False:
+            branch = [part for part in clause.children[at_then:] if part.is_named]
+            return self._branch(condition, tests, branch, node)
+        later = [part for part in node.children if part.start_byte >= clause.end_byte]
+        following = next((part for part in later if part.type in {"elif_clause", "else_clause"}), None)
+        if following is None:
+            return True
+        return self._elif(following, node) if following.type == "elif_clause" else self._inside(following)
+
+    def _branch(
+        self, condition: Truth, tests: list["Node"], branch: list["Node"], node: "Node"
+    ) -> Truth:
+        if condition:
+            return self.block(branch)
+        if condition is None:
+            text = "; ".join(map(_short, tests))
+            self._leave_out(node, f"it is not known whether `{text}`", [node])
+        return condition
+
+    def _case(self, node: "Node") -> Truth:
+        value_node = node.child_by_field_name("value")
+        assert value_node is not None
+        value = self.words.text(value_node)
+        if value.gaps:
+            self._leave_out(node, f"{source(value_node)} is not known", [node])
+            return None
+        for item in node.children:
+            if item.type != "case_item":
+                continue
+            at = next(at for at, part in enumerate(item.children) if part.type == ")")
+            patterns = [part for part in item.children[:at] if part.is_named]
+            if any(self._fits(value, pattern) for pattern in patterns):
+                return self.block(item.children[at + 1 :])
+        return True
+
+    def _fits(self, value: Text, pattern: "Node") -> bool:
+        from fnmatch import fnmatchcase  # noqa: PLC0415
+
+        return fnmatchcase(value.value, self.words.text(pattern).value)
+
+    def _for(self, node: "Node") -> Truth:
+        name, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
+        assert name is not None
+        assert body is not None
+        between = [
+            part
+            for part in node.children
+            if part.is_named and name.end_byte <= part.start_byte < body.start_byte
+        ]
+        items = [word for part in between if part.type != "comment" for word in self.words.fields(part)]
+        for item in items[:MOST_ROUNDS]:
+            self.words.variables[source(name)] = item
+            self._inside(body)
+        return True
+
+    def _leave_out(self, node: "Node", reason: str, parts: list["Node"]) -> None:
+        """Leave statements out; what they would assign is not known any more."""
+        self._note(node, reason)
+        gap = self.found.gaps[-1]
+        for name in {name for part in parts for name in _assigned(part)}:
+            self.words.variables[name] = Text(f"${name}", gap.line, (gap,))
+
+    def _note(self, node: "Node", reason: str) -> None:
+        self.found.gaps.append(Gap(line=line_of(node), source=_short(node), reason=reason))
+
+
+def _short(node: "Node") -> str:
+    """Return a part of a script as it is written, in one line of at most 60 characters."""
+    text = " ".join(source(node).split())
+    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004
+
+
+def _assigned(node: "Node") -> set[str]:
+    """Return the variables that statements would assign."""
+    found = set()
+    if node.type == "variable_assignment":
+        name = node.child_by_field_name("name")
+        found.add(source(name).partition("[")[0] if name is not None else "")
+    for part in node.children:
+        found |= _assigned(part)
+    return found

@@ -1,0 +1,53 @@
+"""A word of a script: what it expands to, where it is written, and what of it could not be evaluated."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Name what could not be evaluated.
+
+    Attributes:
+        line: Where it is written, from 1.
+        source: As it is written.
+        reason: Why, as a clause.
+    """
+
+    line: int
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the gap in words."""
+        return f"line {self.line}: {self.source}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Hold a word.
+
+    Attributes:
+        value: Its text; what could not be evaluated stands in it as it is written.
+        line: Where it is written, from 1; 0 where it is of no file.
+        gaps: What could not be evaluated.
+    """
+
+    value: str
+    line: int = 0
+    gaps: tuple[Gap, ...] = ()
+
+    def __add__(self, other: "Text") -> "Text":
+        """Return both, one after the other."""
+        return Text(self.value + other.value, self.line or other.line, self.gaps + other.gaps)
+
+    def with_value(self, value: str) -> "Text":
+        """Return another text of the same origin."""
+        return Text(value, self.line, self.gaps)
+
+
+def joined(texts: Iterable[Text], separator: str, line: int) -> Text:
+    """Return texts as one, of that line."""
+    parts = list(texts)
+    gaps = tuple(gap for part in parts for gap in part.gaps)
+    return Text(separator.join(part.value for part in parts), line, gaps)

@@ -1,0 +1,302 @@
+"""Expansion of a script's words: variables with their defaults, arrays, arithmetic, substitutions."""
+
+import re
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from planner.configs.shell.arithmetic import UnknownNumberError, number_of
+from planner.configs.shell.text import Gap, Text, joined
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Value = Text | tuple[Text, ...]
+
+# What a backslash takes its meaning from, inside double quotes and outside.
+_IN_QUOTES: Final = re.compile(r'\\(\n|["$`\\])')
+_OUTSIDE: Final = re.compile(r"\\(\n|.)", re.DOTALL)
+_ALL: Final = ("@", "*")
+ARITHMETIC: Final = "$(("
+
+
+class RefusedError(Exception):
+    """Say that a script refuses to go on, as `${NAME:?message}` and `exit 1` do."""
+
+    def __init__(self, line: int, message: str) -> None:
+        self.line, self.message = line, message
+        super().__init__(message)
+
+
+class Words:
+    """Expand words over a script's variables.
+
+    Args:
+        variables: By name; an array is a tuple.
+        arguments: The script's own: `$1`, `$@`.
+        run: Returns what a command substitution prints.
+        parse: Returns the tree of a piece of script.
+    """
+
+    def __init__(
+        self,
+        variables: dict[str, Value],
+        arguments: tuple[Text, ...],
+        run: Callable[["Node"], Text],
+        parse: Callable[[str], "Node"],
+    ) -> None:
+        self.variables, self.arguments = variables, arguments
+        self._run, self._parse = run, parse
+
+    def text(self, node: "Node") -> Text:
+        """Return a word that stays one word, as in an assignment."""
+        return joined(self._pieces(node, quoted=True), " ", line_of(node))
+
+    def fields(self, node: "Node") -> list[Text]:
+        """Return the words that one becomes: unquoted variables are split, arrays are spread out."""
+        pieces = self._pieces(node, quoted=False)
+        solid = _has_quotes(node)
+        return [piece for piece in pieces if piece.value or solid]
+
+    def _pieces(self, node: "Node", *, quoted: bool) -> list[Text]:
+        line = line_of(node)
+        match node.type:
+            case "string" | "concatenation" | "command_name" | "translated_string":
+                return self._joined_parts(node, quoted=quoted or node.type == "string")
+            case "raw_string":
+                return [Text(source(node)[1:-1], line)]
+            case "ansi_c_string":
+                return [Text(source(node)[2:-1].encode().decode("unicode_escape"), line)]
+            case "simple_expansion":
+                return self._variable(source(node).strip()[1:], node, quoted=quoted)
+            case "expansion":
+                return self._expansion(node, quoted=quoted)
+            case "arithmetic_expansion":
+                return [self._arithmetic(node)]
+            case "command_substitution":
+                found = self._run(node)
+                return [found] if quoted else _split(found)
+            case _:
+                pattern = _IN_QUOTES if node.type == "string_content" else _OUTSIDE
+                plain = pattern.sub(lambda at: at[1].replace("\n", ""), source(node))
+                return [Text(_at_home(plain) if not quoted else plain, line)]
+
+    def _joined_parts(self, node: "Node", *, quoted: bool) -> list[Text]:
+        """Return the words of parts that stand together without a space."""
+        words = [Text("", line_of(node))]
+        for part, between in _parts(node):
+            pieces = self._pieces(part, quoted=quoted) if part is not None else []
+            if between:
+                plain = _IN_QUOTES.sub(lambda at: at[1].replace("\n", ""), between)
+                words[-1] += Text(plain, words[-1].line)
+            if pieces:
+                words[-1] += pieces[0]
+                words.extend(pieces[1:])
+            elif part is not None and len(node.named_children) == 1 and not between:
+                return []  # "${EMPTY[@]}" is no word at all
+        return words
+
+    def _variable(self, name: str, node: "Node", *, quoted: bool) -> list[Text]:
+        if name in _ALL:
+            return list(self.arguments)
+        value = self._value(name)
+        if value is None:
+            return [self._unset(name, node)]
+        first = _first(value)
+        return [first] if quoted else _split(first)
+
+    def _unset(self, name: str, node: "Node") -> Text:
+        gap = Gap(line=line_of(node), source=source(node), reason=f"{name} is not set")
+        return Text(source(node), line_of(node), (gap,))
+
+    def _value(self, name: str) -> Value | None:
+        if name.isdigit():
+            place = int(name)
+            return self.arguments[place - 1] if 0 < place <= len(self.arguments) else None
+        if name == "#":
+            return Text(str(len(self.arguments)))
+        return self.variables.get(name)
+
+    def _expansion(self, node: "Node", *, quoted: bool) -> list[Text]:
+        """Return what `${...}` becomes."""
+        parts = [part for part in node.children if part.type not in {"${", "}"}]
+        if parts and parts[0].type in {"#", "!"} and len(parts) > 1:
+            return [self._measured(parts[0].type, parts[1], node)]
+        if not parts:
+            return [self._gap(node, "is not understood")]
+        name, index = _named(parts[0])
+        value = self._value(name) if name not in _ALL else self.arguments
+        if index in _ALL or name in _ALL:
+            items = () if value is None else value if isinstance(value, tuple) else (value,)
+            if len(parts) == 1:
+                return list(items) if quoted else [each for item in items for each in _split(item)]
+            value = joined(items, " ", line_of(node)) if items else None
+        elif index is not None:
+            value = self._item(value, index)
+        return self._operated(name, value, parts[1:], node, quoted=quoted)
+
+    def _operated(
+        self, name: str, value: Value | None, parts: list["Node"], node: "Node", *, quoted: bool
+    ) -> list[Text]:
+        """Return a variable's value after the operator that follows its name."""
+        known = _first(value) if value is not None else None
+        if not parts:
+            found = known if known is not None else self._unset(name, node)
+            return [found] if quoted else _split(found)
+        operator, words = parts[0].type, parts[1:]
+        empty = known is None or (operator.startswith(":") and not known.value)
+        if operator in {":-", "-", ":=", "="}:
+            found = self._default(words, node, parts[0]) if empty else known
+            assert found is not None
+            if empty and "=" in operator:
+                self.variables[name] = found
+            return [found] if quoted or _quotes(words) else _split(found)
+        if operator in {":+", "+"}:
+            return [Text("", line_of(node))] if empty else [self._default(words, node, parts[0])]
+        if operator in {":?", "?"} and empty:
+            self.variables[name] = self._unset(name, node)
+            return [self._unset(name, node)]
+        if operator in {":?", "?"}:
+            assert known is not None
+            return [known]
+        if known is None:
+            return [self._unset(name, node)]
+        return [self._cut(known, operator, words, node)]
+
+    def _default(self, words: list["Node"], node: "Node", sign: "Node") -> Text:
+        """Return the word that follows an operator inside `${...}`."""
+        found = Text("", line_of(node))
+        if ARITHMETIC in source(node):
+            # The grammar takes arithmetic for a substitution there: read the word by itself.
+            written = (node.text or b"")[sign.end_byte - node.start_byte : -1].decode()
+            value = self._parse(f"x={written}").children[0].child_by_field_name("value")
+            if value is not None and ARITHMETIC in written:
+                text = self.text(value)
+                return Text(text.value, line_of(node), text.gaps)
+        for word in words:
+            found += self.text(word)
+        return found
+
+    def _cut(self, value: Text, operator: str, words: list["Node"], node: "Node") -> Text:
+        """Return a value without a prefix or suffix, with a pattern replaced, in other case, or a part."""
+        given = [self.text(word).value for word in words if word.type not in {"/", ":"}]
+        pattern = given[0] if given else ""
+        text = value.value
+        if operator in {"%", "%%", "#", "##"}:
+            return value.with_value(_trimmed(text, operator, pattern))
+        if operator in {"/", "//"}:
+            other = given[1] if len(given) > 1 else ""
+            return value.with_value(text.replace(pattern, other, -1 if operator == "//" else 1))
+        if operator in {"^^", ",,"}:
+            return value.with_value(text.upper() if operator == "^^" else text.lower())
+        if operator == ":" and given and all(each.strip().isdigit() for each in given):
+            start = int(given[0])
+            return value.with_value(text[start : start + int(given[1]) if len(given) > 1 else None])
+        return self._gap(node, "is not understood")
+
+    def _measured(self, operator: str, part: "Node", node: "Node") -> Text:
+        """Return how long a variable or array is, or the variable that another names."""
+        name, index = _named(part)
+        value = self._value(name)
+        if value is None:
+            return Text("0", line_of(node)) if operator == "#" else self._unset(name, node)
+        if operator == "#":
+            many = index in _ALL and isinstance(value, tuple)
+            return Text(str(len(value if many else _first(value).value)), line_of(node))  # type: ignore[arg-type]
+        named = self._value(_first(value).value)
+        return self._gap(node, "names no variable") if named is None else _first(named)
+
+    def _item(self, value: Value | None, index: str) -> Text | None:
+        items = value if isinstance(value, tuple) else () if value is None else (value,)
+        place = index if index.lstrip("-").isdigit() else _first(self._value(index) or Text("0")).value
+        try:
+            return items[int(place)]
+        except (IndexError, ValueError):
+            return None
+
+    def _arithmetic(self, node: "Node") -> Text:
+        gaps: list[Gap] = []
+        try:
+            parts = [part for part in node.children if part.is_named]
+            number = number_of(parts[0], self.number, gaps) if parts else 0
+        except UnknownNumberError as error:
+            return self._gap(node, str(error))
+        return Text(str(number), line_of(node), tuple(gaps))
+
+    def number(self, node: "Node") -> Text:
+        """Return a variable of an arithmetic expression, with or without its `$`."""
+        if node.type in {"variable_name", "word"}:
+            value = self._value(source(node))
+            return Text("0") if value is None else _first(value)
+        return self.text(node)
+
+    def _gap(self, node: "Node", reason: str) -> Text:
+        gap = Gap(line=line_of(node), source=source(node), reason=reason)
+        return Text(source(node), line_of(node), (gap,))
+
+
+def source(node: "Node") -> str:
+    """Return a part of a script as it is written."""
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def line_of(node: "Node") -> int:
+    """Return the line on which a part of a script begins, from 1."""
+    return node.start_point[0] + 1
+
+
+def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
+    """Yield the parts of a word, each with the plain text between it and the part before."""
+    text, start = node.text or b"", node.start_byte
+    at = start
+    for part in node.children:
+        between = text[at - start : part.start_byte - start].decode("utf-8", "replace")
+        if part.type == '"':
+            yield None, between
+        else:
+            yield part, between
+        at = part.end_byte
+
+
+def _named(node: "Node") -> tuple[str, str | None]:
+    """Return a variable's name and, of an array's item, its index."""
+    if node.type != "subscript":
+        return source(node), None
+    name, _, index = source(node).partition("[")
+    return name, index.removesuffix("]").lstrip("$").strip("{}")
+
+
+def _first(value: Value) -> Text:
+    if isinstance(value, Text):
+        return value
+    return value[0] if value else Text("")
+
+
+def _split(text: Text) -> list[Text]:
+    if text.gaps:
+        return [text]
+    return [text.with_value(word) for word in text.value.split()]
+
+
+def _has_quotes(node: "Node") -> bool:
+    return node.type in {"string", "raw_string", "ansi_c_string"} or (
+        node.type == "concatenation" and any(_has_quotes(part) for part in node.children)
+    )
+
+
+def _quotes(words: list["Node"]) -> bool:
+    return any(_has_quotes(word) for word in words)
+
+
+def _at_home(word: str) -> str:
+    return "$HOME" + word[1:] if word == "~" or word.startswith("~/") else word
+
+
+def _trimmed(text: str, operator: str, pattern: str) -> str:
+    """Return a text without the shortest or longest prefix or suffix that a pattern fits."""
+    places = range(len(text) + 1)
+    if operator.startswith("#"):
+        ends = [at for at in places if fnmatchcase(text[:at], pattern)]
+        return text[(max(ends) if operator == "##" else min(ends)) :] if ends else text
+    starts = [at for at in places if fnmatchcase(text[at:], pattern)]
+    return text[: (min(starts) if operator == "%%" else max(starts))] if starts else text
