@@ -61,6 +61,20 @@ class Settings:
             raise self.refused(name, "is missing", "a value")
         return str(value)
 
+    def path(self, name: str) -> str:
+        """Return a setting that is an id or a path; what leads to its last part may be unknown.
+
+        Raises:
+            FileError: None is given, or its last part cannot be evaluated.
+        """
+        given = self.flat.get(self.key_of(name))
+        if given is not None and given.gaps and isinstance(given.value, str):
+            _, slash, last = given.value.rpartition("/")
+            if slash and last and not any(sign in last for sign in "$`)"):
+                self.used.add(self.key_of(name))
+                return last
+        return self.word(name)
+
     def size(self, trainer: str, role: str, name: str) -> object:
         """Return a size of a role's model, as its trainer has it."""
         setting = self.sheet.trainers[trainer].sizes.get(name)

@@ -1,14 +1,14 @@
 """Published runs of RL frameworks as jobs and plans: one record of settings, whatever table it stands in."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from planner.configs.models import sheet_of_model
 from planner.plans.assembly import assemble
 from planner.plans.trained import TrainerSizes, trainer_task
-from profiles.catalog import device_names, load_engine, model_names, resolve_job
+from profiles.catalog import device_names, load_engine, resolve_job
 from profiles.sheets import canonical_name, load_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -22,8 +22,6 @@ from rlplan.precision import Precision
 
 TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
 NODE_GPUS = 8
-# Words of published names that say how a model was tuned, or how large it is where its own name does not.
-TUNED = ("instruct", "chat", "base", "it", "hf", "671b")
 # Devices by words of a cell that is no name of a sheet.
 DEVICE_WORDS = {"a100/a800": "a100-80gb-sxm", "h20-96gb": "h20", "a800": "a800-80gb"}
 # Sequences that an engine decodes at a time at most: verl's `max_num_seqs`, and vLLM's own default for offline
@@ -102,17 +100,10 @@ def model_sheet(published: str) -> str:
     Raises:
         UnknownSettingError: No sheet is of that model.
     """
-    name = published.partition("(")[0].strip().lower()
-    words = [word for word in re.split(r"[\s-]+", name) if word not in TUNED]
-    tries = [name, "-".join(words), re.sub(r"^([a-z]+)(\d)", r"\1-\2", "-".join(words))]
-    for each in tries:
-        known = canonical_name("models", each)
-        if known in model_names():
-            return known
-    longer = [sheet for sheet in model_names() for each in tries if sheet.startswith(f"{each}-")]
-    if longer:
-        return min(longer, key=len)  # the plain one of a series, such as qwen3-235b-a22b
-    raise UnknownSettingError(f"no sheet is of the model {published}")
+    sheet = sheet_of_model(published)
+    if sheet is None:
+        raise UnknownSettingError(f"no sheet is of the model {published}")
+    return sheet
 
 
 def device_sheet(published: str) -> str:

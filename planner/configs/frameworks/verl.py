@@ -1,0 +1,254 @@
+"""verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
+
+from dataclasses import replace
+from typing import Final, cast
+
+from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from planner.configs.settings import Settings
+from planner.configs.sizes import divided, eager_engine, kl_place, role_sizes
+from planner.plans.trained import TrainerSizes
+from rlplan.adapter import Adapter
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, Role
+from rlplan.plan import InFlight, Mode, TaskPlan
+from rlplan.precision import Precision, TrainingPrecision
+from rlplan.units import MIB
+
+# Passes over the same models, and compares no samples of a prompt.
+UNGROUPED: Final = "reinforce-plus-plus"
+# Configurations of before `model_engine`, and the modules of asynchronous training.
+MEGATRON_CONFIG: Final = "megatron"
+ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
+
+
+def run_of(settings: Settings, start: str) -> Run:
+    """Return what a configuration trains, and how."""
+    mode = _mode(settings, start)
+    trainer = trainer_of(settings)
+    sheet = settings.sheet.trainers[trainer]
+    roles, models, keys = _models(settings)
+    gpus = settings.whole("nodes") * settings.whole("gpus_per_node")
+    pools, groups = _pools(settings, roles, mode, gpus)
+    trains: dict[Role, TrainerSizes] = {}
+    for role in roles:
+        if role == "reward":
+            trains[role] = _scored(settings, pools)
+        else:
+            trains[role] = _trained(settings, trainer, role, gpus)
+    work = _work(settings, mode)
+    engine = sheet.engine
+    if engine is not None and all(each.ep == 1 for each in trains.values()):
+        engine = None
+    return Run(
+        framework=sheet.framework,
+        engines=Engines(train=engine, generate=_engine(settings)),
+        algorithm=_algorithm(settings),
+        models=models,
+        model_keys=keys,
+        work=work,
+        groups=groups,
+        pools=pools,
+        generate=_generation(settings, pools[0] if len(groups) == 1 and mode == "sync" else pools[1]),
+        trainers=trains,
+        loss=_loss(settings),
+        old_log_prob="engine" if settings.on("bypass") else None,
+        rollout_precision=cast(Precision | None, settings.value("rollout_quantised")),
+        kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
+        adapter=_adapter(settings),
+        dynamic_sampling=_sampling(settings),
+        bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
+        mode=mode,
+        **_async(settings, start, mode),
+    )
+
+
+def trainer_of(settings: Settings) -> str:
+    """Return the name of the trainer in the sheet."""
+    named = settings.value("group") or settings.value("engine")
+    strategy = settings.value("strategy")
+    if named is None and MEGATRON_CONFIG in str(settings.value("config")):
+        return MEGATRON_CONFIG
+    if named in {None, "fsdp"} and strategy is not None:
+        return str(strategy)
+    return str(named or "fsdp")
+
+
+def _mode(settings: Settings, start: str) -> Mode:
+    if ONE_STEP_OFF in start:
+        return "one-step-off"
+    if FULLY_ASYNC in start or settings.value("trainer_mode") == "separate_async":
+        return "async"
+    return "sync"
+
+
+def _async(settings: Settings, start: str, mode: Mode) -> dict[str, object]:
+    """Return how old weights may grow, how often they are synced, and what becomes of what is under way.
+
+    An iteration is an update. verl counts staleness as a share of the samples between two syncs.
+    """
+    if mode != "async":
+        return {}
+    if FULLY_ASYNC in start:
+        every = settings.whole("trigger")
+        staleness = settings.number("staleness") * every + every - 1
+        kept: InFlight = "recompute" if settings.on("partial_rollout") else "drain"
+        return {"staleness": max(staleness, 0.5), "sync_every": every, "in_flight": kept}
+    every = settings.whole("sync_step")
+    return {"staleness": float(max(settings.whole("off_policy_steps"), every)), "sync_every": every}
+
+
+def _models(settings: Settings) -> tuple[list[Role], dict[Role, str], dict[Role, str]]:
+    models: dict[Role, str] = {"actor": settings.path("model")}
+    keys: dict[Role, str] = {"actor": settings.key_of("model")}
+    if _compares(settings) and settings.whole("lora_rank") < 1:
+        models["reference"], keys["reference"] = models["actor"], keys["actor"]
+    if _has_critic(settings):
+        models["critic"], keys["critic"] = settings.path("critic_model"), settings.key_of("critic_model")
+    if settings.on("reward_on"):
+        models["reward"], keys["reward"] = settings.path("reward_model"), settings.key_of("reward_model")
+    return list(models), models, keys
+
+
+def _has_critic(settings: Settings) -> bool:
+    enabled = settings.value("critic_on")
+    return _algorithm(settings) == "ppo" and enabled is not False
+
+
+def _compares(settings: Settings) -> bool:
+    return settings.on("kl_loss") or settings.on("kl_reward")
+
+
+def _algorithm(settings: Settings) -> str:
+    name = settings.word("estimator")
+    if name == "grpo" and settings.on("filters") and not _compares(settings):
+        return "dapo"
+    if name in {"grpo", "rloo"} and settings.whole("samples") == 1:
+        return UNGROUPED
+    return name
+
+
+def _pools(
+    settings: Settings, roles: list[Role], mode: Mode, gpus: int
+) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
+    """Return the pools, and the cluster's groups of nodes."""
+    apart = settings.on("reward_on") and settings.on("reward_pool")
+    trained = tuple(role for role in roles if role != "reward" or not apart)
+    pools = [RunPool(name=TRAIN_POOL, gpus=gpus, roles=trained)]
+    groups = [(settings.whole("gpus_per_node"), settings.whole("nodes"))]
+    if mode != "sync":
+        per_node, nodes = settings.whole("rollout_gpus_per_node"), settings.whole("rollout_nodes")
+        if nodes < 1:
+            raise settings.refused("rollout_nodes", "leaves generation no GPU", "at least 1")
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=per_node * nodes, roles=("actor",)))
+        groups.append((per_node, nodes))
+    if apart:
+        per_node, nodes = settings.whole("reward_gpus_per_node"), settings.whole("reward_nodes")
+        if nodes < 1:
+            raise settings.refused("reward_nodes", "leaves the reward model no GPU", "at least 1")
+        pools.append(RunPool(name=REWARD_POOL, gpus=per_node * nodes, roles=("reward",)))
+        groups.append((per_node, nodes))
+    return tuple(pools), tuple(groups)
+
+
+def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
+    sizes = role_sizes(settings, trainer, role, gpus, TRAIN_POOL)
+    if role == "reference":
+        return sizes
+    if role == "actor":
+        budget = settings.whole("infer_token_budget") * sizes.cp
+        dynamic = settings.on("infer_dynamic")
+        micro_batch = settings.optional_whole("infer_micro_batch")
+        sizes = replace(
+            sizes,
+            infer_token_budget=budget if dynamic else None,
+            infer_micro_batch=micro_batch or sizes.micro_batch,
+        )
+    if trainer in {"megatron", "mlite"}:
+        granularity = settings.size(trainer, role, "granularity")
+        full = "full" in granularity if isinstance(granularity, list | str) else False
+        return replace(sizes, recompute="full" if full else "selective" if granularity else "none")
+    checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
+    return replace(sizes, recompute="full" if checkpoints else "none")
+
+
+def _scored(settings: Settings, pools: tuple[RunPool, ...]) -> TrainerSizes:
+    """Return the sizes of a reward model, which an engine serves."""
+    pool = next(pool for pool in pools if "reward" in pool.roles)
+    tp = settings.whole("reward_tp")
+    dp = divided(settings, settings.key_of("reward_tp"), pool.gpus, tp)
+    return TrainerSizes(pool=pool.name, tp=tp, dp=dp, infer_micro_batch=8, offload=False)
+
+
+def _work(settings: Settings, mode: Mode) -> Work:
+    prompts, mini = settings.whole("prompts"), settings.whole("mini_prompts")
+    if mode == "async":
+        prompts = mini * (settings.whole("require_batches") if prompts < 1 else 1)
+    elif settings.value("gen_prompts") is not None:
+        settings.whole("gen_prompts")
+    samples, most = settings.whole("samples"), settings.optional_whole("max_model_len")
+    longest = settings.whole("max_prompt") + settings.whole("max_response")
+    if settings.word("estimator") == "remax":  # every sample has a greedy response beside it
+        prompts, mini, samples = prompts * samples, mini * samples, 1
+    return Work(
+        prompts=prompts,
+        samples=samples,
+        updates=max(1, round(prompts / mini)),
+        epochs=settings.whole("epochs"),
+        max_prompt=settings.whole("max_prompt"),
+        max_response=settings.whole("max_response"),
+        max_total=most if most is not None and most < longest else None,
+    )
+
+
+def _engine(settings: Settings) -> str:
+    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
+
+
+def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
+    tp, pp, whole = (settings.whole(f"rollout_{size}") for size in ("tp", "pp", "dp"))
+    ep = settings.whole("rollout_ep")
+    dp = divided(settings, settings.key_of("rollout_tp"), pool.gpus, tp * pp)
+    if ep > 1 and ep != tp * whole:
+        raise settings.refused("rollout_ep", f"is not TP {tp} x DP {whole}", f"1 or {tp * whole}")
+    return TaskPlan(
+        pool=pool.name,
+        engine=_engine(settings),
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
+        max_running=settings.whole("max_running"),
+        memory_fraction=settings.number("memory_fraction"),
+    )
+
+
+def _loss(settings: Settings) -> Hyperparameters:
+    kind = "loss" if settings.on("kl_loss") else "reward" if settings.on("kl_reward") else "none"
+    weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
+    return Hyperparameters(
+        learning_rate=settings.number("learning_rate") or Hyperparameters().learning_rate,
+        critic_learning_rate=settings.number("critic_learning_rate"),
+        temperature=settings.number("temperature") or Hyperparameters().temperature,
+        **kl_place(kind, weight),
+    )
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    rank = settings.whole("lora_rank")
+    if rank < 1:
+        return None
+    merges = settings.on("lora_merges")
+    return Adapter(
+        rank=rank,
+        alpha=settings.number("lora_alpha"),
+        sync="merged" if merges else "adapter",
+    )
+
+
+def _sampling(settings: Settings) -> DynamicSampling | None:
+    if not settings.on("filters"):
+        return None
+    rounds = settings.whole("filter_rounds")
+    return DynamicSampling(max_rounds=rounds) if rounds > 0 else DynamicSampling()
+
+

@@ -1,0 +1,174 @@
+"""Import a framework's configuration: a job, and a plan with all its layouts."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.models import model_of
+from planner.configs.reading import Configuration, read_configuration
+from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
+from planner.configs.settings import Keys, Settings, keys_of
+from planner.configs.sheet import load_config_sheet
+from planner.configs.shell.script import Evaluated
+from profiles.catalog import model_names, resolve_job
+from rlplan.errors import FileError, nearest_name
+from rlplan.job import Job
+from rlplan.plan import PlanDraft
+
+JOB_FILE = "job.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """Say what no configuration does.
+
+    Attributes:
+        gpu: Name of a device sheet, or a sheet's file.
+        mean_response: Mean response in tokens.
+        mean_prompt: Mean prompt in tokens; None takes the usual of mathematics.
+        model: Takes the place of the actor's model (and of all that are the same).
+        job_path: What the plan calls the job's file.
+        environment: Variables of a script; None takes the process's own.
+        evaluated: What a script does, if it was run already.
+    """
+
+    gpu: str
+    mean_response: float | None = None
+    mean_prompt: float | None = None
+    model: str | None = None
+    job_path: str = JOB_FILE
+    environment: Mapping[str, str] | None = None
+    evaluated: Evaluated | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """Hold a configuration as a job and a plan.
+
+    Attributes:
+        job: With names for models and devices, as `job.yaml` has it.
+        resolved: The same with all that names stand for.
+        draft: The plan, every layout pinned.
+        keys: What became of each key.
+        notes: What was assumed.
+        settings: The configuration's values by what they mean.
+        start: The module or script that it starts.
+        gaps: Parts of a script that could not be evaluated, in words.
+    """
+
+    framework: str
+    version: str
+    file: str
+    job: Job
+    resolved: Job
+    draft: PlanDraft
+    keys: Keys
+    settings: Settings
+    start: str
+    notes: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = field(default=())
+
+
+def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Imported:
+    """Return a framework's configuration as a job and a plan.
+
+    Args:
+        framework: Name of a file in `planner/configs/frameworks/`.
+        words: A script or YAML file and its arguments, or a command line.
+
+    Raises:
+        UnknownNameError: No such framework is known.
+        FileError: The configuration cannot be read, or a key that matters cannot be imported; it is named.
+    """
+    configuration, settings = settings_of(framework, words, options)
+    run = FRAMEWORKS.load(framework).run_of(settings, configuration.start)
+    return imported_run(configuration, settings, run, options)
+
+
+def settings_of(
+    framework: str, words: Iterable[str], options: ImportOptions
+) -> tuple[Configuration, Settings]:
+    """Return a configuration as it was read, and its settings.
+
+    Raises:
+        UnknownNameError: No such framework is known.
+        FileError: It cannot be read, or starts no training with RL.
+    """
+    sheet = load_config_sheet(framework)
+    environment = os.environ if options.environment is None else options.environment
+    configuration = read_configuration(sheet, words, environment, evaluated=options.evaluated)
+    return configuration, Settings(sheet, configuration.flat, configuration.file)
+
+
+def imported_run(
+    configuration: Configuration, settings: Settings, run: Run, options: ImportOptions
+) -> Imported:
+    """Return a configured run as a job and a plan.
+
+    Raises:
+        FileError: A model or device is not known, or the mean response is missing.
+    """
+    sheet = settings.sheet
+    models = _models(run, settings, options)
+    most = run.work.max_response or run.work.max_total or 0
+    if options.mean_response is None:
+        raise FileError(
+            "--mean-response",
+            "is missing: no configuration says how long responses are on average",
+            allowed=f"tokens, at most {most:,}",
+        )
+    if not 0 < options.mean_response <= most:
+        problem = "is not the mean of responses that the configuration allows"
+        raise FileError(
+            "--mean-response", problem, value=options.mean_response, allowed=f"above 0, at most {most:,}"
+        )
+    means = Means(response=options.mean_response, prompt=options.mean_prompt)
+    name = Path(configuration.file).stem if Path(configuration.file).suffix else sheet.name
+    job = job_of(replace(run, models=models), name, options.gpu, means)
+    resolved = resolve_job(job, Path(), file=configuration.file)
+    return Imported(
+        framework=sheet.name,
+        version=sheet.version,
+        file=configuration.file,
+        job=job,
+        resolved=resolved,
+        draft=draft_of(run, resolved, options.job_path),
+        keys=keys_of(settings),
+        settings=settings,
+        start=configuration.start,
+        notes=tuple(_notes(run, options)),
+        gaps=tuple(map(str, configuration.gaps)),
+    )
+
+
+def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[str, str]:
+    """Return the models' sheets, or paths of their configurations, by role.
+
+    Raises:
+        FileError: A model is not known; its key is named.
+    """
+    found = {}
+    for role, named in run.models.items():
+        replaced = options.model if named == run.models["actor"] and options.model else named
+        sheet = model_of(replaced)
+        if sheet is None:
+            known = nearest_name(Path(replaced).name.lower(), model_names())
+            raise settings.refused_key(
+                run.model_keys[role],
+                f"no sheet is of the model {replaced}; name a known one by --model",
+                "a Hugging Face id of a known model, or a folder with its config.json",
+                known,
+            )
+        found[role] = sheet
+    return found
+
+
+def _notes(run: Run, options: ImportOptions) -> list[str]:
+    notes = list(run.notes)
+    if options.mean_prompt is None:
+        most = run.work.max_prompt or run.work.max_total or 1
+        mean = usual_prompt_tokens(most)
+        notes.append(f"prompts of {mean} tokens on average, as in mathematics; say --mean-prompt")
+    return notes

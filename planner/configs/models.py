@@ -1,0 +1,44 @@
+"""Sheets of models by what tables and configurations call them."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from profiles.catalog import model_names
+from profiles.sheets import canonical_name
+
+# Words of published names that say how a model was tuned or stored, or how large it is where its own name does not.
+TUNED: Final = ("instruct", "chat", "base", "it", "hf", "671b")
+STORED: Final = ("bf16", "fp8", "fp16", "dequantized", "sft", "mixture")
+CONFIG_JSON: Final = "config.json"
+
+
+def sheet_of_model(published: str) -> str | None:
+    """Return the sheet of a model as a table names it; None where no sheet is of that model."""
+    name = published.partition("(")[0].strip().lower()
+    words = [word for word in re.split(r"[\s-]+", name) if word not in TUNED]
+    tries = [name, "-".join(words), re.sub(r"^([a-z]+)(\d)", r"\1-\2", "-".join(words))]
+    for each in tries:
+        known = canonical_name("models", each)
+        if known in model_names():
+            return known
+    longer = [sheet for sheet in model_names() for each in tries if sheet.startswith(f"{each}-")]
+    # The plain one of a series, such as qwen3-235b-a22b.
+    return min(longer, key=len) if longer else None
+
+
+def model_of(named: str) -> str | None:
+    """Return the sheet of a model by its id or the last part of its path, or the path of its own config.json.
+
+    None where neither is known.
+    """
+    path = Path(named).expanduser()
+    if (path / CONFIG_JSON).is_file() or (path.suffix == ".json" and path.is_file()):
+        return str(path)
+    last = path.name
+    plain = "-".join(word for word in last.split("-") if word.lower() not in STORED)
+    for name in (named, last, plain):
+        known = canonical_name("models", name)
+        if known in model_names():
+            return known
+    return sheet_of_model(plain) if plain else None

@@ -1,0 +1,210 @@
+"""A framework's configured run as a job and a plan in which nothing is left open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from planner.plans.trained import TrainerSizes, trainer_task
+from profiles.sheets import canonical_name, load_engine, load_framework
+from rlplan.adapter import Adapter
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import (
+    DynamicSampling,
+    Engines,
+    Hyperparameters,
+    Job,
+    NodeGroup,
+    OldLogProb,
+    Rewards,
+    Role,
+    Workload,
+)
+from rlplan.lengths import Lengths, Logged
+from rlplan.plan import InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
+from rlplan.precision import Precision, TrainingPrecision
+from rlplan.specs import Specs
+
+TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"
+# Any built-in rule: what it computes takes no GPU, and how long it takes a configuration does not say.
+RULE = "exact_match"
+# Where a configuration says no mean: about what tasks of mathematics have with their template (GSM8K, MATH and
+# DAPO's in the frameworks' own examples).
+USUAL_PROMPT_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Hold the work of an iteration in a configuration's own limits.
+
+    Attributes:
+        max_prompt, max_response: Longest lengths in tokens; None where only both together are limited.
+        max_total: Most tokens of both together; None where each has a limit.
+    """
+
+    prompts: int
+    samples: int
+    updates: int = 1
+    epochs: int = 1
+    max_prompt: int | None = None
+    max_response: int | None = None
+    max_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPool:
+    """Hold the GPUs of a pool and the roles on it."""
+
+    name: str
+    gpus: int
+    roles: tuple[Role, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Hold a configured run.
+
+    Attributes:
+        framework: A framework sheet's name.
+        engines: None takes the framework's usual one.
+        models: By role, the model's Hugging Face id or path.
+        model_keys: By role, the key that names it.
+        groups: Equal nodes of the cluster: GPUs of a node, and nodes.
+        generate: Layout of generation.
+        trainers: By role, its sizes.
+        hybrid: Whether generation keeps weights that are off-loaded with the trainer's.
+        loss: What the losses need; the KL coefficient is 0 where no reference is passed over.
+        notes: What was assumed, in sentences.
+    """
+
+    framework: str
+    engines: Engines = Engines()
+    algorithm: str
+    models: Mapping[Role, str]
+    model_keys: Mapping[Role, str]
+    work: Work
+    groups: tuple[tuple[int, int], ...]
+    pools: tuple[RunPool, ...]
+    generate: TaskPlan
+    trainers: Mapping[Role, TrainerSizes]
+    loss: Hyperparameters = Hyperparameters()
+    old_log_prob: OldLogProb | None = None
+    precision: Precision | None = None
+    rollout_precision: Precision | None = None
+    kv_cache: TrainingPrecision | None = None
+    adapter: Adapter | None = None
+    dynamic_sampling: DynamicSampling | None = None
+    over_provisioning: float = 1.0
+    mode: Mode = "sync"
+    staleness: float | None = None
+    sync_every: int | None = None
+    in_flight: InFlight | None = None
+    bucket_bytes: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """Hold the mean lengths in tokens that no configuration says.
+
+    Attributes:
+        prompt: None takes the usual.
+        response_at_end: Mean at the end of training, where lengths grow.
+    """
+
+    response: float
+    prompt: float | None = None
+
+
+def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
+    """Return a run's job, with names for its models and devices."""
+    roles = tuple(run.models)
+    rewards = None if "reward" in roles else Rewards(function=RULE)
+    return Job(
+        name=name,
+        algorithm=run.algorithm,
+        framework=canonical_name("frameworks", run.framework),
+        engines=run.engines,
+        old_log_prob=run.old_log_prob,
+        models=FrozenDict(run.models),
+        adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
+        workload=_workload(run.work, means, run.over_provisioning),
+        cluster=tuple(
+            NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes) for per_node, nodes in run.groups
+        ),
+        rewards=rewards,
+        hyperparameters=run.loss,
+        precision=run.precision,
+        rollout_precision=run.rollout_precision,
+        kv_cache=run.kv_cache,
+        dynamic_sampling=run.dynamic_sampling,
+        specs=Specs(staleness=run.staleness) if run.staleness else Specs(),
+    )
+
+
+def _workload(work: Work, means: Means, over_provisioning: float) -> Workload:
+    return Workload(
+        prompts=work.prompts,
+        samples_per_prompt=work.samples,
+        updates=work.updates,
+        epochs=work.epochs,
+        prompt_tokens=_prompts(work, means),
+        response_tokens=_responses(work, means),
+        max_total_tokens=work.max_total,
+        over_provisioning=over_provisioning,
+    )
+
+
+def _prompts(work: Work, means: Means) -> Lengths:
+    most = work.max_prompt or work.max_total
+    assert most is not None, "a framework limits prompts, responses or both"
+    if work.max_total is not None:
+        most = max(1, min(most, work.max_total - round(means.response)))
+    mean = usual_prompt_tokens(most) if means.prompt is None else means.prompt
+    return most if mean >= most else Logged(mean=mean, max=most)
+
+
+def usual_prompt_tokens(most: int) -> int:
+    """Return the mean length of prompts that are at most so long, where nobody says it."""
+    return min(USUAL_PROMPT_TOKENS, max(1, most // 2))
+
+
+def _responses(work: Work, means: Means) -> Lengths:
+    most = work.max_response or work.max_total
+    assert most is not None, "a framework limits prompts, responses or both"
+    return most if means.response >= most else Logged(mean=means.response, max=most)
+
+
+def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
+    """Return a run's plan: all layouts pinned, as its framework runs them.
+
+    Args:
+        job: Its job, resolved.
+        path: What the plan calls the job's file.
+    """
+    gpu = job.cluster[0].gpu
+    pools = tuple(
+        PoolDraft(name=pool.name, device=gpu, gpus=pool.gpus, roles=pool.roles) for pool in run.pools
+    )
+    assert job.engines.train
+    engine = load_engine(job.engines.train)
+    tasks = {"actor.generate": _pinned(run.generate)}
+    for task in tasks_of(load_algorithm(job.algorithm), job):
+        if task.stage_kind.engine == "train":
+            sizes = run.trainers[task.role]
+            tasks[task.name] = _pinned(trainer_task(sizes, engine, trains=task.trains))
+    draft = PlanDraft(
+        job=path,
+        pools=pools,
+        tasks=FrozenDict(tasks),
+        mode=run.mode,
+        staleness=run.staleness,
+        sync_every=run.sync_every,
+        in_flight=run.in_flight,
+        made_by=load_framework(run.framework).title,
+    )
+    return draft
+
+
+def _pinned(layout: TaskPlan) -> TaskDraft:
+    return TaskDraft(**{each.name: getattr(layout, each.name) for each in fields(TaskDraft)})
