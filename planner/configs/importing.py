@@ -152,7 +152,7 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[str, s
     found = {}
     for role, named in run.models.items():
         replaced = options.model if named == run.models["actor"] and options.model else named
-        sheet = model_of(replaced)
+        sheet = model_of(settings.sheet.models.get(replaced, replaced))
         if sheet is None:
             known = nearest_name(Path(replaced).name.lower(), model_names())
             raise settings.refused_key(

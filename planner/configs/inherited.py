@@ -32,6 +32,8 @@ RESOLVERS = {
 def read_inherited(path: Path) -> Flat:
     """Return the values of a file over those of the files that it inherits from.
 
+    A file that is not there stands as a key `defaults: NAME`, whose value is a gap.
+
     Raises:
         FileError: A file is missing or broken, or inherits from itself.
     """
@@ -53,7 +55,8 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
         parent = path.parent / each
         parent = parent if parent.suffix else parent.with_suffix(".yaml")
         if not parent.is_file():
-            raise FileError(str(path), "no such file", field=INHERITS, value=each)
+            inherited[f"{INHERITS}: {each}"] = str(path)
+            continue
         more, where = _merged(parent, (*seen, path.resolve()))
         data = _over(data, more)
         inherited |= where
@@ -108,9 +111,10 @@ def _resolved(data: dict[str, Any], places: dict[str, str]) -> Flat:
 
     for name, function in RESOLVERS.items():
         if not OmegaConf.has_resolver(name):
-            OmegaConf.register_new_resolver(name, function)
+            OmegaConf.register_resolver(name, function)
     tree = OmegaConf.create(data)
-    flat: Flat = {}
+    missing = (key for key in places if key.startswith(f"{INHERITS}: "))
+    flat: Flat = {key: _missing(key, places[key]) for key in missing}
     for key, path, value in _leaves(data, "", ()):
         where, gaps = places.get(key, "the file"), tuple[Gap, ...]()
         if "${" in str(value):
@@ -126,6 +130,12 @@ def _resolved(data: dict[str, Any], places: dict[str, str]) -> Flat:
                 gaps = (gap,)
         flat[key] = Given(value=value, where=where, gaps=gaps)
     return flat
+
+
+def _missing(key: str, file: str) -> Given:
+    name = key.removeprefix(f"{INHERITS}: ")
+    reason = "is not there; its values are taken to be the framework's usual ones"
+    return Given(value=name, where=file, gaps=(Gap(line=1, source=name, reason=reason),))
 
 
 def _followed(tree: Any, path: tuple[str, ...]) -> object:  # noqa: ANN401 -- a node of OmegaConf

@@ -41,4 +41,15 @@ def model_of(named: str) -> str | None:
         known = canonical_name("models", name)
         if known in model_names():
             return known
-    return sheet_of_model(plain) if plain else None
+    return _named_in_part(plain) if plain else None
+
+
+def _named_in_part(named: str) -> str | None:
+    """Return the sheet that the first words of a name mean, its size among them: what follows says how it was tuned."""
+    words = named.lower().split("-")
+    sized = next((at for at, word in enumerate(words) if re.fullmatch(r"\d+(\.\d+)?[bm]", word)), None)
+    for end in range(len(words), len(words) if sized is None else sized, -1):
+        sheet = sheet_of_model("-".join(words[:end]))
+        if sheet is not None:
+            return sheet
+    return None

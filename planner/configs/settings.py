@@ -75,6 +75,10 @@ class Settings:
                 return last
         return self.word(name)
 
+    def has(self, pattern: str) -> Iterator[str]:
+        """Yield the given keys that fit a pattern."""
+        return (key for key in self.flat if fnmatchcase(key, pattern))
+
     def size(self, trainer: str, role: str, name: str) -> object:
         """Return a size of a role's model, as its trainer has it."""
         setting = self.sheet.trainers[trainer].sizes.get(name)

@@ -38,11 +38,13 @@ class TrainerSheet:
     Attributes:
         framework: Name of the framework sheet whose steps are forecast.
         engine: Its engine sheet, where that is not the framework's usual one.
+        tokens_of_all_ranks: Whether token budgets are of all context-parallel ranks together, not of each.
         sizes: Settings by the names of `planner.plans.trained.TrainerSizes`, and a few of the plug-in's own.
     """
 
     framework: str
     engine: str | None = None
+    tokens_of_all_ranks: bool = False
     sizes: FrozenDict[str, Setting]
 
 
@@ -55,6 +57,8 @@ class ConfigSheet:
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
         refused_starts: Those that train otherwise, and what they do.
+        refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
+        models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
         role_follows: Roles that take another's size where they give none of their own.
         settings: What is no role's.
@@ -74,6 +78,8 @@ class ConfigSheet:
     arguments: Literal["hydra", "flags"]
     starts: tuple[str, ...]
     refused_starts: FrozenDict[str, str] = FrozenDict()
+    refused_keys: FrozenDict[str, str] = FrozenDict()
+    models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
     settings: FrozenDict[str, Setting]

@@ -41,7 +41,8 @@ def role_sizes(
     dp = divided(settings, key, gpus, tp * pp * cp)
     shard_ranks = settings.whole_size(trainer, role, "shard_ranks", -1) or -1
     dynamic = settings.size_is_on(trainer, role, "dynamic")
-    budget = size("token_budget", 0) * cp or None if dynamic else None
+    ranks = 1 if settings.sheet.trainers[trainer].tokens_of_all_ranks else cp
+    budget = size("token_budget", 0) * ranks or None if dynamic else None
     micro_batch = size("micro_batch", 0) or max(1, size("global_micro_batch", 0) // gpus)
     away = any(
         settings.size_is_on(trainer, role, name)

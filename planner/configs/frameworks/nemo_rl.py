@@ -1,0 +1,230 @@
+"""NeMo-RL: policy, reference and value model on one pool, generation inside it or on nodes of its own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from planner.configs.settings import Settings
+from planner.configs.sizes import divided, eager_engine, kl_place, role_sizes
+from planner.plans.trained import TrainerSizes
+from rlplan.adapter import Adapter
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
+from rlplan.plan import Mode, TaskPlan
+from rlplan.precision import Precision, TrainingPrecision
+
+# The engine sheet of each back end; Megatron's own has none, and is taken for vLLM.
+ENGINE_SHEETS: Final = {
+    "vllm": "vllm-0.11",
+    "sglang": "sglang-0.5",
+    "trtllm": "tensorrt-llm-1",
+    "megatron": "vllm-0.11",
+}
+MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
+REFERENCE_NOTE: Final = (
+    "samples are dropped and drawn again, and the pass of a reference whose penalty is 0 is not counted"
+)
+# All of one prompt's samples stay together only where advantages compare them.
+UNGROUPED: Final = "reinforce-plus-plus"
+
+
+def run_of(settings: Settings, start: str) -> Run:
+    """Return what a configuration trains, and how."""
+    del start
+    trainer = _trainer(settings)
+    train_gpus, rollout_gpus = _gpus(settings)
+    models, keys = _models(settings)
+    backend = settings.word("backend")
+    pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
+    if rollout_gpus:
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
+    sizes = {
+        role: _trained(settings, trainer, role, train_gpus, away=not rollout_gpus) for role in models
+    }
+    fp8 = trainer == "megatron" and settings.on("fp8")
+    precision = settings.word("fp8_recipe") if fp8 else settings.word("precision")
+    notes = [MEGATRON_NOTE] if backend == "megatron" else []
+    if _resamples(settings):
+        notes.append(REFERENCE_NOTE)
+    return Run(
+        framework=settings.sheet.trainers[trainer].framework,
+        engines=Engines(train=settings.sheet.trainers[trainer].engine, generate=_engine(settings)),
+        algorithm=_algorithm(settings),
+        models=models,
+        model_keys=keys,
+        work=_work(settings),
+        groups=((settings.whole("gpus_per_node"), settings.whole("nodes")),),
+        pools=tuple(pools),
+        generate=_generation(settings, backend, pools[-1]),
+        trainers=sizes,
+        loss=_loss(settings),
+        old_log_prob="engine" if settings.on("on_policy") else None,
+        precision=cast(Precision, precision),
+        rollout_precision=cast(Precision | None, settings.value("vllm_precision"))
+        if backend == "vllm"
+        else None,
+        kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")) if backend == "vllm" else None,
+        adapter=_adapter(settings, trainer),
+        dynamic_sampling=_sampling(settings),
+        notes=tuple(notes),
+        **_modes(settings, apart=bool(rollout_gpus)),
+    )
+
+
+def _trainer(settings: Settings) -> str:
+    chosen = settings.value("megatron")
+    if chosen or (chosen is None and settings.value("megatron_tensor_ranks") is not None):
+        return "megatron"
+    return "automodel" if settings.whole("expert_ranks") > 1 else "dtensor"
+
+
+def _gpus(settings: Settings) -> tuple[int, int]:
+    """Return the GPUs that train and those that only generate; the latter are taken off the cluster."""
+    nodes, per_node = settings.whole("nodes"), settings.whole("gpus_per_node")
+    if settings.on("colocated"):
+        return nodes * per_node, 0
+    own_nodes, own = settings.optional_whole("rollout_nodes"), settings.optional_whole("rollout_gpus_per_node")
+    apart = (own or 1) if nodes == 1 else (own_nodes or 1) * (own or per_node)
+    if apart >= nodes * per_node:
+        key = "rollout_gpus_per_node" if nodes == 1 else "rollout_nodes"
+        problem = f"leaves no GPU of the cluster's {nodes * per_node} to training"
+        raise settings.refused(key, problem, "fewer")
+    return nodes * per_node - apart, apart
+
+
+def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
+    for pattern, what in settings.sheet.refused_keys.items():
+        if settings.value("prompts") is None and any(settings.has(pattern)):
+            raise settings.refused_key(next(settings.has(pattern)), what, "a configuration that trains with RL")
+    if settings.value("prompts") is None and not any(settings.has("defaults: *")):
+        raise settings.refused("prompts", "is missing", "a whole number")
+    models: dict[Role, str] = {"actor": settings.path("model")}
+    keys: dict[Role, str] = {"actor": settings.key_of("model")}
+    if _compares(settings):
+        models["reference"], keys["reference"] = models["actor"], keys["actor"]
+    if _algorithm(settings) == "ppo":
+        models["critic"], keys["critic"] = settings.path("critic_model"), settings.key_of("critic_model")
+    return models, keys
+
+
+def _algorithm(settings: Settings) -> str:
+    if settings.value("critic_prompts") is not None:
+        return "ppo"
+    name = settings.word("estimator")
+    if name == "grpo" and _resamples(settings):
+        return "dapo"
+    return UNGROUPED if name in {"grpo", "rloo"} and settings.whole("samples") == 1 else name
+
+
+def _resamples(settings: Settings) -> bool:
+    return settings.on("filters") and not settings.number("kl_weight")
+
+
+def _compares(settings: Settings) -> bool:
+    adapts = settings.on("lora") or settings.on("peft")
+    return not adapts and not settings.on("skips_reference") and not _resamples(settings)
+
+
+def _trained(
+    settings: Settings, trainer: str, role: Role, gpus: int, *, away: bool
+) -> TrainerSizes:
+    """Return a role's sizes.
+
+    Args:
+        away: Whether its states leave the GPUs while others use them, as colocated ones do.
+    """
+    sizes = role_sizes(settings, trainer, role, gpus, TRAIN_POOL)
+    names = ("packed_tokens", "infer_packed_tokens")
+    if settings.size_is_on(trainer, role, "dynamic"):
+        names = ("token_budget", "infer_token_budget")
+    packs = settings.size_is_on(trainer, role, "packs") or names[0] == "token_budget"
+    budget, infer_budget = (
+        settings.whole_size(trainer, role, name) if packs else None for name in names
+    )
+    infer_micro_batch = settings.whole_size(trainer, role, "infer_micro_batch", sizes.micro_batch)
+    granularity = str(settings.size(trainer, role, "granularity") or "full")
+    checkpoints = settings.size_is_on(trainer, role, "checkpoints")
+    return replace(
+        sizes,
+        token_budget=budget,
+        infer_token_budget=infer_budget or budget,
+        infer_micro_batch=infer_micro_batch or 1,
+        recompute=("selective" if granularity == "selective" else "full") if checkpoints else "none",
+        offload=away or sizes.offload or role == "reference",
+        infer_offload=None,
+    )
+
+
+def _work(settings: Settings) -> Work:
+    prompts = settings.optional_whole("prompts") or settings.whole("usual_prompts")
+    samples = settings.whole("samples")
+    update = settings.optional_whole("update_sequences") or prompts * samples
+    return Work(
+        prompts=prompts,
+        samples=samples,
+        updates=max(1, round(prompts * samples / update)),
+        epochs=settings.whole("epochs"),
+        max_prompt=settings.optional_whole("max_prompt"),
+        max_response=settings.optional_whole("max_response"),
+        max_total=settings.whole("max_total"),
+    )
+
+
+def _engine(settings: Settings) -> str:
+    backend = settings.word("backend")
+    return eager_engine(ENGINE_SHEETS[backend], eager=settings.on(f"{backend}_eager"))
+
+
+def _generation(settings: Settings, backend: str, pool: RunPool) -> TaskPlan:
+    tp, pp = settings.whole(f"{backend}_tp"), settings.whole(f"{backend}_pp")
+    ep = settings.optional_whole(f"{backend}_ep") or 1
+    dp = divided(settings, settings.key_of(f"{backend}_tp"), pool.gpus, tp * pp)
+    return TaskPlan(
+        pool=pool.name,
+        engine=_engine(settings),
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
+        max_running=settings.optional_whole(f"{backend}_running") or 1024,
+        memory_fraction=settings.number(f"{backend}_memory"),
+    )
+
+
+def _loss(settings: Settings) -> Hyperparameters:
+    kind: KlPlace = "reward" if settings.on("kl_in_reward") else "loss"
+    adapts = settings.on("lora") or settings.on("peft")
+    compares = _compares(settings) or (adapts and not settings.on("skips_reference"))
+    return Hyperparameters(
+        temperature=settings.number("temperature") or 1.0,
+        **kl_place(kind if compares else "none", settings.number("kl_weight")),
+    )
+
+
+def _adapter(settings: Settings, trainer: str) -> Adapter | None:
+    name = "peft" if trainer == "megatron" else "lora"
+    if not settings.on(name):
+        return None
+    return Adapter(
+        rank=settings.whole(f"{name}_rank"), alpha=settings.number(f"{name}_alpha"), sync="merged"
+    )
+
+
+def _sampling(settings: Settings) -> DynamicSampling | None:
+    if not _resamples(settings):
+        return None
+    return DynamicSampling(max_rounds=settings.whole("filter_rounds"))
+
+
+def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:
+    """Return the mode: one step off, as published steps of it are forecast, or further off."""
+    ahead = settings.optional_whole("ahead")
+    if not apart or not (ahead or settings.on("async")):
+        return {}
+    age = ahead or settings.whole("age")
+    if age == 1:
+        mode: Mode = "one-step-off"
+        return {"mode": mode, "staleness": 1.0}
+    kept = "recompute" if settings.on("recomputes_cache") else "keep"
+    return {"mode": "async", "staleness": float(age), "in_flight": kept if settings.on("in_flight") else "drain"}

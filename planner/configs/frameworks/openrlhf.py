@@ -1,0 +1,192 @@
+"""OpenRLHF: every role and the engines on GPUs of their own, or colocated as configured."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from planner.configs.settings import Settings
+from planner.configs.sizes import eager_engine, kl_place, role_sizes
+from planner.plans.trained import TrainerSizes
+from rlplan.adapter import Adapter
+from rlplan.job import Engines, Hyperparameters, Role
+from rlplan.plan import TaskPlan
+from rlplan.precision import Precision
+
+TRAINER: Final = "deepspeed"
+ENGINE: Final = "vllm-0.11"
+PADDING: Final = "deepspeed-zero3"
+UNGROUPED: Final = "reinforce-plus-plus"
+# Sequences that an engine decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
+MAX_RUNNING: Final = 1024
+NODE_SIZES: Final = (8, 4, 2, 1)
+
+
+def run_of(settings: Settings, start: str) -> Run:
+    """Return what a configuration trains, and how."""
+    del start
+    models, keys = _models(settings)
+    pools = _pools(settings, tuple(models))
+    pool_of = {role: pool for pool in pools for role in pool.roles if pool.name != ROLLOUT_POOL}
+    sizes = {role: _sizes(settings, role, pool_of[role]) for role in models}
+    rollout = next((pool for pool in pools if pool.name == ROLLOUT_POOL), pool_of["actor"])
+    packs = settings.on("packs")
+    return Run(
+        framework=settings.sheet.trainers[TRAINER].framework,
+        engines=Engines(
+            train=settings.sheet.trainers[TRAINER].engine if packs or _needs_more(sizes) else PADDING,
+            generate=_engine(settings),
+        ),
+        algorithm=_algorithm(settings),
+        models=models,
+        model_keys=keys,
+        work=_work(settings),
+        groups=(_nodes(settings, sum(pool.gpus for pool in pools)),),
+        pools=pools,
+        generate=_generation(settings, rollout),
+        trainers=sizes,
+        loss=_loss(settings),
+        precision=cast(Precision, settings.word("precision")),
+        adapter=_adapter(settings),
+        notes=("groups of equal rewards are not sampled again",) if settings.on("filters") else (),
+        **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
+    )
+
+
+def _needs_more(sizes: Mapping[Role, TrainerSizes]) -> bool:
+    return any(each.cp > 1 or each.zero != 3 for each in sizes.values())  # noqa: PLR2004 -- ZeRO stage 3
+
+
+def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
+    models: dict[Role, str] = {"actor": settings.path("model")}
+    keys: dict[Role, str] = {"actor": settings.key_of("model")}
+    if settings.number("kl_weight") > 0 and settings.whole("lora_rank") < 1:
+        models["reference"], keys["reference"] = models["actor"], keys["actor"]
+    named = settings.value("reward_model") is not None
+    ruled = settings.value("reward_address") is not None or settings.value("agent") is not None
+    if _algorithm(settings) == "ppo":
+        source = "critic_model" if settings.value("critic_model") is not None else "model"
+        source = "reward_model" if source == "model" and named and not ruled else source
+        models["critic"], keys["critic"] = settings.path(source), settings.key_of(source)
+    if named and not ruled:
+        models["reward"], keys["reward"] = settings.path("reward_model"), settings.key_of("reward_model")
+    return models, keys
+
+
+def _algorithm(settings: Settings) -> str:
+    name = settings.word("estimator")
+    return UNGROUPED if name in {"grpo", "rloo"} and settings.whole("samples") == 1 else name
+
+
+def _pools(settings: Settings, roles: tuple[Role, ...]) -> tuple[RunPool, ...]:
+    def gpus(role: Role) -> int:
+        return settings.whole(f"{role}_nodes") * settings.whole(f"{role}_gpus_per_node")
+
+    everything = settings.on("colocate_all")
+    trained: tuple[Role, ...] = roles if everything else ("actor",)
+    if settings.on("colocate_actor_ref") and "reference" in roles and not everything:
+        trained = ("actor", "reference")
+    pools = [RunPool(name=TRAIN_POOL, gpus=gpus("actor"), roles=trained)]
+    left = [role for role in roles if role not in trained]
+    if settings.on("colocate_critic_reward") and {"critic", "reward"} <= set(left):
+        pools.append(RunPool(name="critic", gpus=gpus("critic"), roles=("critic", "reward")))
+        left = [role for role in left if role not in {"critic", "reward"}]
+    for role in left:
+        name = REWARD_POOL if role == "reward" else role
+        pools.append(RunPool(name=name, gpus=gpus(role), roles=(role,)))
+    if not everything or settings.on("async"):
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=_rollout_gpus(settings), roles=("actor",)))
+    return tuple(pools)
+
+
+def _rollout_gpus(settings: Settings) -> int:
+    engines = settings.optional_whole("engines")
+    if engines is None or engines < 1:
+        raise settings.refused("engines", "is missing: no engine generates", "at least 1")
+    return engines * settings.whole("rollout_tp")
+
+
+def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
+    """Return GPUs of a node, and nodes: pools of few GPUs stand together in one."""
+    per_node = settings.whole("actor_gpus_per_node")
+    if gpus <= max(NODE_SIZES) or gpus % per_node == 0 and per_node >= max(NODE_SIZES):
+        per_node = min(gpus, max(per_node, max(NODE_SIZES)))
+        return (per_node, gpus // per_node) if gpus % per_node == 0 else (gpus, 1)
+    per_node = next(size for size in NODE_SIZES if gpus % size == 0)
+    return per_node, gpus // per_node
+
+
+def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
+    sizes = role_sizes(settings, TRAINER, role, pool.gpus, pool.name)
+    budget = sizes.token_budget and settings.whole("infer_token_budget") * sizes.cp * sizes.tp
+    infer_micro_batch = settings.whole_size(TRAINER, role, "infer_micro_batch", 1)
+    zero = settings.whole_size(TRAINER, role, "zero", 3)
+    sleeps = settings.on("trainer_sleeps")
+    return replace(
+        sizes,
+        token_budget=sizes.token_budget and sizes.token_budget * sizes.tp,
+        infer_token_budget=budget,
+        infer_micro_batch=infer_micro_batch or 1,
+        shard_ranks=None,
+        zero=zero,
+        recompute="full" if settings.on("checkpoints") else "none",
+        offload=settings.on(f"{role}_offload") if role in {"reference", "reward"} else sleeps or sizes.offload,
+        infer_offload=None,
+    )
+
+
+def _work(settings: Settings) -> Work:
+    prompts, samples = settings.whole("prompts"), settings.whole("samples")
+    return Work(
+        prompts=prompts,
+        samples=samples,
+        updates=max(1, round(prompts * samples / settings.whole("update_sequences"))),
+        epochs=settings.whole("epochs"),
+        max_response=settings.optional_whole("max_response"),
+        max_total=settings.whole("max_total"),
+    )
+
+
+def _engine(settings: Settings) -> str:
+    return eager_engine(ENGINE, eager=settings.on("eager"))
+
+
+def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
+    tp = settings.whole("rollout_tp")
+    asked = _rollout_gpus(settings)
+    if asked != pool.gpus:
+        problem = f"engines x TP are {asked} GPUs, and colocated ones share the actor's {pool.gpus}"
+        raise settings.refused("engines", problem, f"{pool.gpus // tp} engines of TP {tp}")
+    return TaskPlan(
+        pool=pool.name,
+        engine=_engine(settings),
+        tp=tp,
+        dp=pool.gpus // tp,
+        max_running=MAX_RUNNING,
+        memory_fraction=settings.number("memory_fraction"),
+    )
+
+
+def _loss(settings: Settings) -> Hyperparameters:
+    weight = settings.number("kl_weight")
+    kind = "none" if weight <= 0 else "loss" if settings.on("kl_loss") else "reward"
+    return Hyperparameters(
+        temperature=settings.number("temperature") or 1.0, **kl_place(cast(Any, kind), weight)
+    )
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    rank = settings.whole("lora_rank")
+    if rank < 1:
+        return None
+    return Adapter(rank=rank, alpha=settings.number("lora_alpha"), sync="merged")
+
+
+def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:
+    """Return the mode: a queue of one batch is one step off; weights change under way in partial rollouts."""
+    if not settings.on("async") or not apart:
+        return {}
+    ahead, partial = settings.whole("queue"), settings.on("partial_rollout")
+    if ahead == 1 and not partial:
+        return {"mode": "one-step-off", "staleness": 1.0}
+    return {"mode": "async", "staleness": float(ahead), "in_flight": "keep" if partial else "drain"}
