@@ -12,9 +12,11 @@ from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_token
 from planner.configs.settings import Keys, Settings, keys_of
 from planner.configs.sheet import load_config_sheet
 from planner.configs.shell.script import Evaluated
-from profiles.catalog import model_names, resolve_job
+from profiles.catalog import load_model, model_names, resolve_job
 from rlplan.errors import FileError, nearest_name
-from rlplan.job import Job
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, Role
+from rlplan.model import ModelArchitecture
 from rlplan.plan import PlanDraft
 
 JOB_FILE = "job.yaml"
@@ -126,7 +128,9 @@ def imported_run(
         )
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
     name = Path(configuration.file).stem if Path(configuration.file).suffix else sheet.name
+    longer = _positions(models, settings)
     job = job_of(replace(run, models=models), name, options.gpu, means)
+    job = replace(job, models=FrozenDict({**job.models, **longer}))
     resolved = resolve_job(job, Path(), file=configuration.file)
     return Imported(
         framework=sheet.name,
@@ -143,13 +147,13 @@ def imported_run(
     )
 
 
-def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[str, str]:
+def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, str]:
     """Return the models' sheets, or paths of their configurations, by role.
 
     Raises:
         FileError: A model is not known; its key is named.
     """
-    found = {}
+    found: dict[Role, str] = {}
     for role, named in run.models.items():
         replaced = options.model if named == run.models["actor"] and options.model else named
         sheet = model_of(settings.sheet.models.get(replaced, replaced))
@@ -163,6 +167,22 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[str, s
             )
         found[role] = sheet
     return found
+
+
+def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, ModelArchitecture]:
+    """Return the models whose longest sequence the configuration sets; it is counted as theirs."""
+    if "positions" not in settings.sheet.settings:
+        return {}
+    most = settings.optional_whole("positions")
+    if most is None:
+        return {}
+    own = settings.key_of("positions")
+    settings.used.add(own)
+    return {
+        role: replace(load_model(name), max_positions=most)
+        for role, name in models.items()
+        if name == models["actor"] and name in model_names()
+    }
 
 
 def _notes(run: Run, options: ImportOptions) -> list[str]:

@@ -31,6 +31,13 @@ class Settings:
         """Return a setting's value; the framework's default where none is given."""
         return self._value(self.sheet.settings[name], "")
 
+    def is_given(self, name: str) -> bool:
+        """Return whether a configuration gives a setting, whatever its value."""
+        given = self.flat.get(self.key_of(name))
+        if given is not None:
+            self.used.add(self.key_of(name))
+        return given is not None and (bool(given.gaps) or given.value is not None)
+
     def whole(self, name: str) -> int:
         """Return a setting that is a whole number."""
         return self._whole(self.sheet.settings[name], "", self.value(name))
@@ -140,7 +147,10 @@ class Settings:
                     allowed="a value; set the variable, give the key after the file, or use --run",
                 )
             return self._meant(setting, key, given)
-        return self.value(setting.follows) if setting.follows else setting.default
+        if setting.follows:
+            return self.value(setting.follows)
+        usual = setting.default
+        return setting.values.get(usual, usual) if isinstance(usual, str) else usual
 
     def _meant(self, setting: Setting, key: str, given: Given) -> object:
         if not setting.values:

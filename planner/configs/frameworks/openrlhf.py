@@ -62,10 +62,10 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     keys: dict[Role, str] = {"actor": settings.key_of("model")}
     if settings.number("kl_weight") > 0 and settings.whole("lora_rank") < 1:
         models["reference"], keys["reference"] = models["actor"], keys["actor"]
-    named = settings.value("reward_model") is not None
-    ruled = settings.value("reward_address") is not None or settings.value("agent") is not None
+    named = settings.is_given("reward_model")
+    ruled = settings.is_given("reward_address") or settings.is_given("agent")
     if _algorithm(settings) == "ppo":
-        source = "critic_model" if settings.value("critic_model") is not None else "model"
+        source = "critic_model" if settings.is_given("critic_model") else "model"
         source = "reward_model" if source == "model" and named and not ruled else source
         models["critic"], keys["critic"] = settings.path(source), settings.key_of(source)
     if named and not ruled:
