@@ -16,6 +16,8 @@ from rlplan_cli.commands import COMMANDS
 # The order of a user's day, which `--help` shows; commands that are not named here come after.
 ORDER = (
     "init",
+    "import",
+    "check",
     "profile",
     "search",
     "simulate",

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.models import model_of
@@ -15,6 +16,7 @@ from planner.configs.shell.script import Evaluated
 from profiles.catalog import load_model, model_names, resolve_job
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import plain
 from rlplan.job import Job, Role
 from rlplan.model import ModelArchitecture
 from rlplan.plan import PlanDraft
@@ -72,6 +74,26 @@ class Imported:
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = field(default=())
 
+    def document(self) -> dict[str, Any]:
+        """Return all of it as plain values, for JSON."""
+        flat = self.settings.flat
+        return {
+            "framework": self.framework,
+            "version": self.version,
+            "file": self.file,
+            "job": plain(self.job, drop_defaults=True),
+            "plan": plain(self.draft, drop_defaults=True),
+            "keys": {
+                "mapped": {key: plain(flat[key].value) for key in self.keys.mapped},
+                "without_influence": list(self.keys.without_influence),
+                "not_counted": self.keys.not_modelled,
+                "not_understood": {key: flat[key].where for key in self.keys.unknown},
+                "not_evaluated": self.keys.unevaluated,
+            },
+            "not_evaluated": list(self.gaps),
+            "assumptions": list(self.notes),
+        }
+
 
 def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Imported:
     """Return a framework's configuration as a job and a plan.
@@ -124,7 +146,10 @@ def imported_run(
     if not 0 < options.mean_response <= most:
         problem = "is not the mean of responses that the configuration allows"
         raise FileError(
-            "--mean-response", problem, value=options.mean_response, allowed=f"above 0, at most {most:,}"
+            "--mean-response",
+            problem,
+            value=options.mean_response,
+            allowed=f"above 0, at most {most:,}",
         )
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
     name = Path(configuration.file).stem if Path(configuration.file).suffix else sheet.name
@@ -142,7 +167,7 @@ def imported_run(
         keys=keys_of(settings),
         settings=settings,
         start=configuration.start,
-        notes=tuple(_notes(run, options)),
+        notes=tuple(_notes(run, settings, options)),
         gaps=tuple(map(str, configuration.gaps)),
     )
 
@@ -185,8 +210,9 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
     }
 
 
-def _notes(run: Run, options: ImportOptions) -> list[str]:
-    notes = list(run.notes)
+def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
+    missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
+    notes = [*run.notes, *(f"{gap.source} {gap.reason}" for gap in missing)]
     if options.mean_prompt is None:
         most = run.work.max_prompt or run.work.max_total or 1
         mean = usual_prompt_tokens(most)

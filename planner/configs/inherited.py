@@ -71,7 +71,11 @@ def _over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
             continue
         before = merged.get(key)
         both = isinstance(value, dict) and isinstance(before, dict)
-        merged[key] = _over(cast(dict[str, Any], before) if both else {}, value) if isinstance(value, dict) else value
+        merged[key] = (
+            _over(cast(dict[str, Any], before) if both else {}, value)
+            if isinstance(value, dict)
+            else value
+        )
     return merged
 
 

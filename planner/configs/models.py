@@ -47,7 +47,9 @@ def model_of(named: str) -> str | None:
 def _named_in_part(named: str) -> str | None:
     """Return the sheet that the first words of a name mean, its size among them: what follows says how it was tuned."""
     words = named.lower().split("-")
-    sized = next((at for at, word in enumerate(words) if re.fullmatch(r"\d+(\.\d+)?[bm]", word)), None)
+    sized = next(
+        (at for at, word in enumerate(words) if re.fullmatch(r"\d+(\.\d+)?[bm]", word)), None
+    )
     for end in range(len(words), len(words) if sized is None else sized, -1):
         sheet = sheet_of_model("-".join(words[:end]))
         if sheet is not None:

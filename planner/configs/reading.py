@@ -56,7 +56,9 @@ def read_configuration(
     given = list(words)
     path = Path(given[0]) if given else Path()
     if not given:
-        raise FileError("FILE|ARGS", "is missing", allowed="a script, a YAML file, or a command line")
+        raise FileError(
+            "FILE|ARGS", "is missing", allowed="a script, a YAML file, or a command line"
+        )
     if path.suffix in YAML_SUFFIXES:
         if not path.is_file():
             raise FileError(str(path), "no such file")

@@ -7,7 +7,7 @@ from planner.plans.trained import TrainerSizes, trainer_task
 from profiles.sheets import canonical_name, load_engine, load_framework
 from rlplan.adapter import Adapter
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
+from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import (
     DynamicSampling,
@@ -21,10 +21,11 @@ from rlplan.job import (
     Workload,
 )
 from rlplan.lengths import Lengths, Logged
-from rlplan.plan import InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
+from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
 from rlplan.precision import Precision, TrainingPrecision
 from rlplan.specs import Specs
 
+USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"
 # Any built-in rule: what it computes takes no GPU, and how long it takes a configuration does not say.
 RULE = "exact_match"
@@ -78,7 +79,7 @@ class Run:
     """
 
     framework: str
-    engines: Engines = Engines()
+    engines: Engines = USUAL_ENGINES
     algorithm: str
     models: Mapping[Role, str]
     model_keys: Mapping[Role, str]
@@ -87,7 +88,7 @@ class Run:
     pools: tuple[RunPool, ...]
     generate: TaskPlan
     trainers: Mapping[Role, TrainerSizes]
-    loss: Hyperparameters = Hyperparameters()
+    loss: Hyperparameters = USUAL_LOSS
     old_log_prob: OldLogProb | None = None
     precision: Precision | None = None
     rollout_precision: Precision | None = None
@@ -130,7 +131,8 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
         adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
         workload=_workload(run.work, means, run.over_provisioning),
         cluster=tuple(
-            NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes) for per_node, nodes in run.groups
+            NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes)
+            for per_node, nodes in run.groups
         ),
         rewards=rewards,
         hyperparameters=run.loss,
@@ -184,16 +186,19 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
     """
     gpu = job.cluster[0].gpu
     pools = tuple(
-        PoolDraft(name=pool.name, device=gpu, gpus=pool.gpus, roles=pool.roles) for pool in run.pools
+        PoolDraft(name=pool.name, device=gpu, gpus=pool.gpus, roles=pool.roles)
+        for pool in run.pools
     )
     assert job.engines.train
     engine = load_engine(job.engines.train)
-    tasks = {"actor.generate": _pinned(run.generate)}
+    tasks = {}
     for task in tasks_of(load_algorithm(job.algorithm), job):
-        if task.stage_kind.engine == "train":
+        if task.generates:
+            tasks[task.name] = _pinned(run.generate, task)
+        elif task.stage_kind.engine == "train":
             sizes = run.trainers[task.role]
-            tasks[task.name] = _pinned(trainer_task(sizes, engine, trains=task.trains))
-    draft = PlanDraft(
+            tasks[task.name] = _pinned(trainer_task(sizes, engine, trains=task.trains), task)
+    return PlanDraft(
         job=path,
         pools=pools,
         tasks=FrozenDict(tasks),
@@ -202,9 +207,12 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
         sync_every=run.sync_every,
         in_flight=run.in_flight,
         made_by=load_framework(run.framework).title,
+        bucket_bytes=run.bucket_bytes or BUCKET_BYTES,
     )
-    return draft
 
 
-def _pinned(layout: TaskPlan) -> TaskDraft:
-    return TaskDraft(**{each.name: getattr(layout, each.name) for each in fields(TaskDraft)})
+def _pinned(layout: TaskPlan, task: Task) -> TaskDraft:
+    """Return a layout's fields that say something about a task of its kind."""
+    names = {"pool", "engine", "tp", "pp", "dp", *task.stage_kind.layout_fields}
+    given = {each.name: getattr(layout, each.name) for each in fields(TaskDraft)}
+    return TaskDraft(**{name: value for name, value in given.items() if name in names})

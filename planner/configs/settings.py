@@ -8,7 +8,7 @@ from planner.configs.given import Flat, Given
 from planner.configs.sheet import ROLE, ConfigSheet, Setting
 from rlplan.errors import FileError, nearest_name
 
-OFF = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
+OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
 
 
 @dataclass(slots=True)
@@ -97,7 +97,9 @@ class Settings:
             return self.size(trainer, followed, name)
         return self._value(setting, prefix)
 
-    def whole_size(self, trainer: str, role: str, name: str, usual: int | None = None) -> int | None:
+    def whole_size(
+        self, trainer: str, role: str, name: str, usual: int | None = None
+    ) -> int | None:
         """Return a size that is a whole number; `usual` where none is given."""
         value = self.size(trainer, role, name)
         if value is None:
@@ -116,7 +118,9 @@ class Settings:
         """Return the key that gives a size of a role's model, or would give it."""
         return _key(self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role], self.flat)
 
-    def refused(self, name: str, problem: str, allowed: str, nearest: str | None = None) -> FileError:
+    def refused(
+        self, name: str, problem: str, allowed: str, nearest: str | None = None
+    ) -> FileError:
         """Return the error of a setting that cannot be imported."""
         return self.refused_key(self.key_of(name), problem, allowed, nearest)
 
@@ -215,7 +219,9 @@ def keys_of(settings: Settings) -> Keys:
     for key, given in flat.items():
         if key in settings.used:
             continue
-        uncounted = next((why for each, why in sheet.not_modelled.items() if fnmatchcase(key, each)), None)
+        uncounted = next(
+            (why for each, why in sheet.not_modelled.items() if fnmatchcase(key, each)), None
+        )
         if uncounted is not None:
             if _is_usual(sheet, key, given.value):
                 silent.append(key)

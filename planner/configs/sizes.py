@@ -20,15 +20,15 @@ def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
         FileError: The sizes do not divide the pool.
     """
     if model_gpus < 1 or gpus % model_gpus:
-        problem = f"the sizes take {model_gpus} GPUs together, which do not divide the pool's {gpus}"
+        problem = (
+            f"the sizes take {model_gpus} GPUs together, which do not divide the pool's {gpus}"
+        )
         allowed = "sizes whose product divides it"
         raise settings.refused_key(key, problem, allowed)
     return gpus // model_gpus
 
 
-def role_sizes(
-    settings: Settings, trainer: str, role: Role, gpus: int, pool: str
-) -> TrainerSizes:
+def role_sizes(settings: Settings, trainer: str, role: Role, gpus: int, pool: str) -> TrainerSizes:
     """Return the sizes of a role's model as a sheet's trainer has them, without recomputation."""
 
     def size(name: str, usual: int = 1) -> int:

@@ -21,9 +21,7 @@ ENGINE_SHEETS: Final = {
     "megatron": "vllm-0.11",
 }
 MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
-REFERENCE_NOTE: Final = (
-    "samples are dropped and drawn again, and the pass of a reference whose penalty is 0 is not counted"
-)
+REFERENCE_NOTE: Final = "samples are dropped and drawn again, and the pass of a reference whose penalty is 0 is not counted"
 # All of one prompt's samples stay together only where advantages compare them.
 UNGROUPED: Final = "reinforce-plus-plus"
 
@@ -39,7 +37,8 @@ def run_of(settings: Settings, start: str) -> Run:
     if rollout_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
     sizes = {
-        role: _trained(settings, trainer, role, train_gpus, away=not rollout_gpus) for role in models
+        role: _trained(settings, trainer, role, train_gpus, away=not rollout_gpus)
+        for role in models
     }
     fp8 = trainer == "megatron" and settings.on("fp8")
     precision = settings.word("fp8_recipe") if fp8 else settings.word("precision")
@@ -63,7 +62,9 @@ def run_of(settings: Settings, start: str) -> Run:
         rollout_precision=cast(Precision | None, settings.value("vllm_precision"))
         if backend == "vllm"
         else None,
-        kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")) if backend == "vllm" else None,
+        kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache"))
+        if backend == "vllm"
+        else None,
         adapter=_adapter(settings, trainer),
         dynamic_sampling=_sampling(settings),
         notes=tuple(notes),
@@ -83,7 +84,10 @@ def _gpus(settings: Settings) -> tuple[int, int]:
     nodes, per_node = settings.whole("nodes"), settings.whole("gpus_per_node")
     if settings.on("colocated"):
         return nodes * per_node, 0
-    own_nodes, own = settings.optional_whole("rollout_nodes"), settings.optional_whole("rollout_gpus_per_node")
+    own_nodes, own = (
+        settings.optional_whole("rollout_nodes"),
+        settings.optional_whole("rollout_gpus_per_node"),
+    )
     apart = (own or 1) if nodes == 1 else (own_nodes or 1) * (own or per_node)
     if apart >= nodes * per_node:
         key = "rollout_gpus_per_node" if nodes == 1 else "rollout_nodes"
@@ -95,7 +99,9 @@ def _gpus(settings: Settings) -> tuple[int, int]:
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     for pattern, what in settings.sheet.refused_keys.items():
         if settings.value("prompts") is None and any(settings.has(pattern)):
-            raise settings.refused_key(next(settings.has(pattern)), what, "a configuration that trains with RL")
+            raise settings.refused_key(
+                next(settings.has(pattern)), what, "a configuration that trains with RL"
+            )
     if settings.value("prompts") is None and not any(settings.has("defaults: *")):
         raise settings.refused("prompts", "is missing", "a whole number")
     models: dict[Role, str] = {"actor": settings.path("model")}
@@ -103,7 +109,10 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     if _compares(settings):
         models["reference"], keys["reference"] = models["actor"], keys["actor"]
     if _algorithm(settings) == "ppo":
-        models["critic"], keys["critic"] = settings.path("critic_model"), settings.key_of("critic_model")
+        models["critic"], keys["critic"] = (
+            settings.path("critic_model"),
+            settings.key_of("critic_model"),
+        )
     return models, keys
 
 
@@ -149,7 +158,9 @@ def _trained(
         token_budget=budget,
         infer_token_budget=infer_budget or budget,
         infer_micro_batch=infer_micro_batch or 1,
-        recompute=("selective" if granularity == "selective" else "full") if checkpoints else "none",
+        recompute=("selective" if granularity == "selective" else "full")
+        if checkpoints
+        else "none",
         offload=away or sizes.offload or role == "reference",
         infer_offload=None,
     )
@@ -227,4 +238,8 @@ def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:
         mode: Mode = "one-step-off"
         return {"mode": mode, "staleness": 1.0}
     kept = "recompute" if settings.on("recomputes_cache") else "keep"
-    return {"mode": "async", "staleness": float(age), "in_flight": kept if settings.on("in_flight") else "drain"}
+    return {
+        "mode": "async",
+        "staleness": float(age),
+        "in_flight": kept if settings.on("in_flight") else "drain",
+    }

@@ -34,7 +34,9 @@ def run_of(settings: Settings, start: str) -> Run:
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         engines=Engines(
-            train=settings.sheet.trainers[TRAINER].engine if packs or _needs_more(sizes) else PADDING,
+            train=settings.sheet.trainers[TRAINER].engine
+            if packs or _needs_more(sizes)
+            else PADDING,
             generate=_engine(settings),
         ),
         algorithm=_algorithm(settings),
@@ -69,7 +71,10 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
         source = "reward_model" if source == "model" and named and not ruled else source
         models["critic"], keys["critic"] = settings.path(source), settings.key_of(source)
     if named and not ruled:
-        models["reward"], keys["reward"] = settings.path("reward_model"), settings.key_of("reward_model")
+        models["reward"], keys["reward"] = (
+            settings.path("reward_model"),
+            settings.key_of("reward_model"),
+        )
     return models, keys
 
 
@@ -108,11 +113,10 @@ def _rollout_gpus(settings: Settings) -> int:
 
 def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
     """Return GPUs of a node, and nodes: pools of few GPUs stand together in one."""
-    per_node = settings.whole("actor_gpus_per_node")
-    if gpus <= max(NODE_SIZES) or gpus % per_node == 0 and per_node >= max(NODE_SIZES):
-        per_node = min(gpus, max(per_node, max(NODE_SIZES)))
-        return (per_node, gpus // per_node) if gpus % per_node == 0 else (gpus, 1)
-    per_node = next(size for size in NODE_SIZES if gpus % size == 0)
+    largest = max(*NODE_SIZES, settings.whole("actor_gpus_per_node"))
+    if gpus <= largest:
+        return gpus, 1
+    per_node = next(size for size in (largest, *NODE_SIZES) if gpus % size == 0)
     return per_node, gpus // per_node
 
 
@@ -130,7 +134,9 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
         shard_ranks=None,
         zero=zero,
         recompute="full" if settings.on("checkpoints") else "none",
-        offload=settings.on(f"{role}_offload") if role in {"reference", "reward"} else sleeps or sizes.offload,
+        offload=settings.on(f"{role}_offload")
+        if role in {"reference", "reward"}
+        else sleeps or sizes.offload,
         infer_offload=None,
     )
 

@@ -1,14 +1,14 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
 from dataclasses import replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.settings import Settings
 from planner.configs.sizes import divided, eager_engine, kl_place, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, Role
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
 from rlplan.plan import InFlight, Mode, TaskPlan
 from rlplan.precision import Precision, TrainingPrecision
 from rlplan.units import MIB
@@ -47,7 +47,9 @@ def run_of(settings: Settings, start: str) -> Run:
         work=work,
         groups=groups,
         pools=pools,
-        generate=_generation(settings, pools[0] if len(groups) == 1 and mode == "sync" else pools[1]),
+        generate=_generation(
+            settings, pools[0] if len(groups) == 1 and mode == "sync" else pools[1]
+        ),
         trainers=trains,
         loss=_loss(settings),
         old_log_prob="engine" if settings.on("bypass") else None,
@@ -80,7 +82,7 @@ def _mode(settings: Settings, start: str) -> Mode:
     return "sync"
 
 
-def _async(settings: Settings, start: str, mode: Mode) -> dict[str, object]:
+def _async(settings: Settings, start: str, mode: Mode) -> dict[str, Any]:
     """Return how old weights may grow, how often they are synced, and what becomes of what is under way.
 
     An iteration is an update. verl counts staleness as a share of the samples between two syncs.
@@ -102,9 +104,15 @@ def _models(settings: Settings) -> tuple[list[Role], dict[Role, str], dict[Role,
     if _compares(settings) and settings.whole("lora_rank") < 1:
         models["reference"], keys["reference"] = models["actor"], keys["actor"]
     if _has_critic(settings):
-        models["critic"], keys["critic"] = settings.path("critic_model"), settings.key_of("critic_model")
+        models["critic"], keys["critic"] = (
+            settings.path("critic_model"),
+            settings.key_of("critic_model"),
+        )
     if settings.on("reward_on"):
-        models["reward"], keys["reward"] = settings.path("reward_model"), settings.key_of("reward_model")
+        models["reward"], keys["reward"] = (
+            settings.path("reward_model"),
+            settings.key_of("reward_model"),
+        )
     return list(models), models, keys
 
 
@@ -223,7 +231,9 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
 
 
 def _loss(settings: Settings) -> Hyperparameters:
-    kind = "loss" if settings.on("kl_loss") else "reward" if settings.on("kl_reward") else "none"
+    kind: KlPlace = (
+        "loss" if settings.on("kl_loss") else "reward" if settings.on("kl_reward") else "none"
+    )
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
     return Hyperparameters(
         learning_rate=settings.number("learning_rate") or Hyperparameters().learning_rate,
@@ -250,5 +260,3 @@ def _sampling(settings: Settings) -> DynamicSampling | None:
         return None
     rounds = settings.whole("filter_rounds")
     return DynamicSampling(max_rounds=rounds) if rounds > 0 else DynamicSampling()
-
-

@@ -1,8 +1,9 @@
 """Conditions of a script: `[ ... ]`, `[[ ... ]]`, `test` and `((...))`, true, false or unknown."""
 
 import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.arithmetic import UnknownNumberError, number_of
 from planner.configs.shell.text import Gap, Text
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 Truth = bool | None
 
-_NUMBERS = {
+_NUMBERS: Final[dict[str, Callable[[int, int], bool]]] = {
     "-eq": lambda left, right: left == right,
     "-ne": lambda left, right: left != right,
     "-lt": lambda left, right: left < right,
@@ -21,7 +22,10 @@ _NUMBERS = {
     "-gt": lambda left, right: left > right,
     "-ge": lambda left, right: left >= right,
 }
-_TEXTS = {"<": lambda left, right: left < right, ">": lambda left, right: left > right}
+_TEXTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "<": lambda left, right: left < right,
+    ">": lambda left, right: left > right,
+}
 _EQUAL = {"=", "=="}
 
 
@@ -52,7 +56,7 @@ def truth_of(node: "Node", words: Words) -> Truth:
     if node.type == "unary_expression" and len(parts) == 2:  # noqa: PLR2004 -- sign, value
         return _of_one(parts[0], parts[1], words)
     if node.type == "binary_expression" and len(parts) == 3:  # noqa: PLR2004 -- left, sign, right
-        return _of_two(*parts, words)
+        return _of_two(parts[0], parts[1], parts[2], words)
     return _is_text(words.text(node))
 
 

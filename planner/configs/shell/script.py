@@ -1,7 +1,9 @@
 """Evaluate a script statement by statement, as a shell would run it, without running anything."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.conditions import (
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 # Commands that change nothing of what is launched, and succeed.
-SILENT: Final = frozenset("set shift trap ulimit mkdir cd pushd popd chmod sleep wait pip pip3 rm cp mv ln wget curl".split())
-ASSIGNING: Final = frozenset("export declare local readonly typeset".split())
+SILENT: Final = frozenset(
+    {"set", "shift", "trap", "ulimit", "mkdir", "cd", "pushd", "popd", "chmod", "sleep", "wait"}
+    | {"pip", "pip3", "rm", "cp", "mv", "ln", "wget", "curl", "true", ":"}
+)
+ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
 # What an `exit` may be: success, failure, or what the last command said.
 SUCCESS: Final = ("0", "")
 MOST_ROUNDS: Final = 1000
@@ -143,7 +148,12 @@ class _Script:
         player = players.get(node.type)
         if player is not None:
             return player(node)
-        if node.type not in {"heredoc_body", "heredoc_redirect", "file_redirect", "herestring_redirect"}:
+        if node.type not in {
+            "heredoc_body",
+            "heredoc_redirect",
+            "file_redirect",
+            "herestring_redirect",
+        }:
             self._leave_out(node, f"{node.type.replace('_', ' ')} is not evaluated", [node])
         return None
 
@@ -210,12 +220,11 @@ class _Script:
             variables[name] = (*((before,) if isinstance(before, Text) else before), *items)
             return True
         text = self.words.text(value_node) if value_node is not None else Text("", line_of(node))
-        before = variables.get(name)
-        if adds and isinstance(before, tuple):
-            text_or_array: Value = (*before, text)
+        held = variables.get(name) if adds else None
+        if isinstance(held, tuple):
+            variables[name] = (*held, text)
         else:
-            text_or_array = before + text if adds and before is not None else text
-        variables[name] = text_or_array
+            variables[name] = text if held is None else held + text
         return None if any("$(" in gap.source for gap in text.gaps) else True
 
     def _declare(self, node: "Node") -> Truth:
@@ -252,43 +261,58 @@ class _Script:
 
     def _named(self, name: str, words: list[Text], node: "Node") -> Truth:
         """Play a command by its name; what no rule is for is kept as one that would be started."""
-        text = " ".join(word.value for word in words)
-        if name in {"echo", "printf"}:
-            self._print(joined([word for word in words[1:] if word.value not in {"-n", "-e"}], " ", line_of(node)))
+        players: dict[str, Callable[[list[Text], Node], None]] = {
+            **dict.fromkeys(("echo", "printf"), self._echo),
+            **dict.fromkeys(("basename", "dirname"), self._part_of_path),
+            **dict.fromkeys(("exit", "return"), self._leave),
+            **dict.fromkeys(ASSIGNING, self._export),
+        }
+        if name in players:
+            players[name](words, node)
             return True
-        if name in {"basename", "dirname"} and len(words) > 1:
-            folder, _, file = words[1].value.rstrip("/").rpartition("/")
-            self._print(words[1].with_value(file if name == "basename" else folder or "."))
-            return True
-        if name in {"exit", "return"}:
-            return self._leave(name, words[1].value if len(words) > 1 else "", node)
-        if name in ASSIGNING:
-            for word in words[1:]:
-                variable, equals, value = word.value.partition("=")
-                if equals:
-                    self.words.variables[variable] = word.with_value(value)
-            return True
-        if name in {"true", ":", "false", "["} or name in SILENT:
+        if name in SILENT or name == "false":
             return name != "false"
+        text = " ".join(word.value for word in words)
         known = next((answer for probe, answer in self._probes.items() if probe in text), None)
-        if known is not None:
-            return known
+        if known is None:
+            self._start(name, words, node)
+        return known
+
+    def _start(self, name: str, words: list[Text], node: "Node") -> None:
         if name in {"source", ".", "eval"}:
             self._note(node, "is not followed")
-            return None
+            return
         self.found.commands.append(Command(line=line_of(node), words=tuple(words)))
         if self._printed is not None:
             gap = Gap(line=line_of(node), source=_short(node), reason="it is not run")
             self._print(Text(f"$({_short(node)})", line_of(node), (gap,)))
-        return None
+
+    def _echo(self, words: list[Text], node: "Node") -> None:
+        said = [word for word in words[1:] if word.value not in {"-n", "-e"}]
+        self._print(joined(said, " ", line_of(node)))
+
+    def _part_of_path(self, words: list[Text], node: "Node") -> None:
+        del node
+        if len(words) > 1:
+            folder, _, file = words[1].value.rstrip("/").rpartition("/")
+            part = file if words[0].value == "basename" else folder or "."
+            self._print(words[1].with_value(part))
+
+    def _export(self, words: list[Text], node: "Node") -> None:
+        del node
+        for word in words[1:]:
+            variable, equals, value = word.value.partition("=")
+            if equals:
+                self.words.variables[variable] = word.with_value(value)
 
     def _print(self, text: Text) -> None:
         if self._printed is not None:
             self._printed.append(text)
         self._said = text.value or self._said
 
-    def _leave(self, name: str, code: str, node: "Node") -> Truth:
-        if name == "return":
+    def _leave(self, words: list[Text], node: "Node") -> None:
+        code = words[1].value if len(words) > 1 else ""
+        if words[0].value == "return":
             raise _ReturnError
         if code not in SUCCESS and not self._printed:
             raise RefusedError(line_of(node), self._said or f"exit {code}")
@@ -307,10 +331,8 @@ class _Script:
         """Return what `$(...)` prints."""
         kept, self._printed = self._printed, []
         commands, gaps = len(self.found.commands), len(self.found.gaps)
-        try:
+        with suppress(_ExitError):
             self._inside(node)
-        except _ExitError:
-            pass
         printed, self._printed = self._printed, kept
         del self.found.commands[commands:]
         undecided = self.found.gaps[gaps:]
@@ -350,10 +372,16 @@ class _Script:
             branch = [part for part in clause.children[at_then:] if part.is_named]
             return self._branch(condition, tests, branch, node)
         later = [part for part in node.children if part.start_byte >= clause.end_byte]
-        following = next((part for part in later if part.type in {"elif_clause", "else_clause"}), None)
+        following = next(
+            (part for part in later if part.type in {"elif_clause", "else_clause"}), None
+        )
         if following is None:
             return True
-        return self._elif(following, node) if following.type == "elif_clause" else self._inside(following)
+        return (
+            self._elif(following, node)
+            if following.type == "elif_clause"
+            else self._inside(following)
+        )
 
     def _branch(
         self, condition: Truth, tests: list["Node"], branch: list["Node"], node: "Node"
@@ -382,8 +410,6 @@ class _Script:
         return True
 
     def _fits(self, value: Text, pattern: "Node") -> bool:
-        from fnmatch import fnmatchcase  # noqa: PLC0415
-
         return fnmatchcase(value.value, self.words.text(pattern).value)
 
     def _for(self, node: "Node") -> Truth:
@@ -395,7 +421,9 @@ class _Script:
             for part in node.children
             if part.is_named and name.end_byte <= part.start_byte < body.start_byte
         ]
-        items = [word for part in between if part.type != "comment" for word in self.words.fields(part)]
+        items = [
+            word for part in between if part.type != "comment" for word in self.words.fields(part)
+        ]
         for item in items[:MOST_ROUNDS]:
             self.words.variables[source(name)] = item
             self._inside(body)

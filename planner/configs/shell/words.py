@@ -60,26 +60,18 @@ class Words:
 
     def _pieces(self, node: "Node", *, quoted: bool) -> list[Text]:
         line = line_of(node)
-        match node.type:
-            case "string" | "concatenation" | "command_name" | "translated_string":
-                return self._joined_parts(node, quoted=quoted or node.type == "string")
-            case "raw_string":
-                return [Text(source(node)[1:-1], line)]
-            case "ansi_c_string":
-                return [Text(source(node)[2:-1].encode().decode("unicode_escape"), line)]
-            case "simple_expansion":
-                return self._variable(source(node).strip()[1:], node, quoted=quoted)
-            case "expansion":
-                return self._expansion(node, quoted=quoted)
-            case "arithmetic_expansion":
-                return [self._arithmetic(node)]
-            case "command_substitution":
-                found = self._run(node)
-                return [found] if quoted else _split(found)
-            case _:
-                pattern = _IN_QUOTES if node.type == "string_content" else _OUTSIDE
-                plain = pattern.sub(lambda at: at[1].replace("\n", ""), source(node))
-                return [Text(_at_home(plain) if not quoted else plain, line)]
+        if node.type in {"string", "concatenation", "command_name", "translated_string"}:
+            return self._joined_parts(node, quoted=quoted or node.type == "string")
+        if node.type == "simple_expansion":
+            return self._variable(source(node).strip()[1:], node, quoted=quoted)
+        if node.type == "expansion":
+            return self._expansion(node, quoted=quoted)
+        if node.type == "arithmetic_expansion":
+            return [self._arithmetic(node)]
+        if node.type == "command_substitution":
+            found = self._run(node)
+            return [found] if quoted else _split(found)
+        return [Text(_plain(node, quoted=quoted), line)]
 
     def _joined_parts(self, node: "Node", *, quoted: bool) -> list[Text]:
         """Return the words of parts that stand together without a space."""
@@ -146,8 +138,7 @@ class Words:
         operator, words = parts[0].type, parts[1:]
         empty = known is None or (operator.startswith(":") and not known.value)
         if operator in {":-", "-", ":=", "="}:
-            found = self._default(words, node, parts[0]) if empty else known
-            assert found is not None
+            found = self._default(words, node, parts[0]) if empty or known is None else known
             if empty and "=" in operator:
                 self.variables[name] = found
             return [found] if quoted or _quotes(words) else _split(found)
@@ -208,7 +199,9 @@ class Words:
 
     def _item(self, value: Value | None, index: str) -> Text | None:
         items = value if isinstance(value, tuple) else () if value is None else (value,)
-        place = index if index.lstrip("-").isdigit() else _first(self._value(index) or Text("0")).value
+        place = (
+            index if index.lstrip("-").isdigit() else _first(self._value(index) or Text("0")).value
+        )
         try:
             return items[int(place)]
         except (IndexError, ValueError):
@@ -233,6 +226,18 @@ class Words:
     def _gap(self, node: "Node", reason: str) -> Text:
         gap = Gap(line=line_of(node), source=source(node), reason=reason)
         return Text(source(node), line_of(node), (gap,))
+
+
+def _plain(node: "Node", *, quoted: bool) -> str:
+    """Return what a word or part without variables means."""
+    text = source(node)
+    if node.type == "raw_string":
+        return text[1:-1]
+    if node.type == "ansi_c_string":
+        return text[2:-1].encode().decode("unicode_escape")
+    pattern = _IN_QUOTES if node.type == "string_content" else _OUTSIDE
+    plain = pattern.sub(lambda at: at[1].replace("\n", ""), text)
+    return plain if quoted else _at_home(plain)
 
 
 def source(node: "Node") -> str:

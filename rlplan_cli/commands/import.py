@@ -1,0 +1,114 @@
+"""`rlplan import FRAMEWORK FILE|ARGS...`: a framework's configuration as a job and a plan."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlplan_cli.config_options import (
+    GpuOption,
+    ModelOption,
+    PromptOption,
+    ResponseOption,
+    RunOption,
+    import_options,
+)
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+
+if TYPE_CHECKING:
+    from planner.configs.importing import Imported
+
+EXAMPLE = (
+    "Example: rlplan import verl run.sh --gpu h100-80gb-sxm --mean-response 300 "
+    "--out job.yaml --plan plan.yaml"
+)
+
+
+def command(  # noqa: PLR0917 -- one parameter an option
+    framework: Annotated[
+        str, typer.Argument(help="verl, nemo-rl or openrlhf.", show_default=False)
+    ],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|ARGS...",
+            help="A launch script or YAML file and its arguments, or a command line (after --).",
+            show_default=False,
+        ),
+    ],
+    gpu: GpuOption = None,
+    mean_response: ResponseOption = None,
+    mean_prompt: PromptOption = None,
+    model: ModelOption = None,
+    run: RunOption = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the job here.", show_default=False)
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Write the plan here.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a framework's configuration into a job and a plan; every key is mapped, or listed."""
+    from planner.configs.importing import imported
+    from rlplan.files.writing import plain, write_yaml
+    from rlplan_cli.outputs import check_files
+
+    check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
+    options = import_options(
+        framework,
+        words,
+        gpu=gpu,
+        mean_response=mean_response,
+        mean_prompt=mean_prompt,
+        model=model,
+        run=run,
+        job_path=_job_path(out, plan),
+    )
+    found = imported(framework, words, options)
+    if out is not None:
+        write_yaml(out, plain(found.job, drop_defaults=True))
+    if plan is not None:
+        draft = plain(found.draft, drop_defaults=True)
+        if out is None:
+            draft["job"] = plain(found.job, drop_defaults=True)
+        write_yaml(plan, draft)
+    if as_json:
+        echo_json(found.document())
+    else:
+        _print(found)
+    for path in (out, plan):
+        if path is not None:
+            say(f"written: {path}")
+
+
+def _job_path(out: Path | None, plan: Path | None) -> str:
+    """Return what the plan's file calls the job's."""
+    if out is None or plan is None:
+        return "job.yaml"
+    return os.path.relpath(out, plan.parent)
+
+
+def _print(found: Imported) -> None:
+    from reports.tables.plans import Table, columns
+
+    keys = found.keys
+    say(f"{found.file}: {found.framework} {found.version}")
+    rows = (
+        ("mapped", str(len(keys.mapped))),
+        ("without influence", str(len(keys.without_influence))),
+        ("not counted", str(len(keys.not_modelled))),
+        ("not understood", str(len(keys.unknown))),
+    )
+    print_table("Keys", Table(columns=columns("Keys", "#Number"), rows=rows))
+    for key, what in keys.not_modelled.items():
+        say(f"not counted: {key}: {what}")
+    for key in keys.unknown:
+        say(f"not understood: {key} ({found.settings.flat[key].where})")
+    for gap in found.gaps:
+        say(f"not evaluated: {gap}")
+    for note in found.notes:
+        say(f"assumed: {note}")

@@ -1,0 +1,236 @@
+"""Configurations of frameworks as jobs and plans: own small ones, and the published ones where they are at hand."""
+
+import pytest
+
+from planner.answers.completion import complete
+from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.importing import ImportOptions, imported
+from planner.configs.inherited import read_inherited
+from planner.configs.models import model_of
+from planner.configs.sheet import load_config_sheet
+from profiles.facts import load_facts
+from profiles.sheets import load_engine, load_framework, sheet_names
+from rlplan.errors import FileError, UserError
+from rlplan.lengths import Logged
+from simulator.simulate import simulate
+from tests.house.tree import ROOT
+
+PUBLISHED = ROOT.parent / "shared" / "data" / "configs"
+OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
+VERL = (
+    "-m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.n_gpus_per_node=8 trainer.nnodes=2 "
+    "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 "
+    "data.train_batch_size=256 actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_prompt_length=1024 "
+    "data.max_response_length=4096 actor_rollout_ref.actor.use_dynamic_bsz=True "
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 actor_rollout_ref.rollout.tensor_model_parallel_size=2 "
+    "actor_rollout_ref.actor.use_kl_loss=True trainer.logger=[console] trainer.save_freq=20"
+).split()
+NEMO = """
+grpo: {num_prompts_per_step: 32, num_generations_per_prompt: 16, max_num_steps: 10}
+loss_fn: {reference_policy_kl_penalty: 0.01}
+policy:
+  model_name: Qwen/Qwen2.5-1.5B
+  train_global_batch_size: 256
+  train_micro_batch_size: 4
+  logprob_batch_size: ${policy.train_micro_batch_size}
+  max_total_sequence_length: 1024
+  precision: bfloat16
+  dtensor_cfg: {enabled: true, tensor_parallel_size: 2}
+  sequence_packing:
+    enabled: true
+    train_mb_tokens: ${mul:${policy.max_total_sequence_length}, ${policy.train_micro_batch_size}}
+  generation: {backend: vllm, vllm_cfg: {tensor_parallel_size: 1, gpu_memory_utilization: 0.6}}
+cluster: {gpus_per_node: 8, num_nodes: 1}
+logger: {wandb_enabled: false}
+"""
+OPENRLHF = (
+    "-m openrlhf.cli.train_ppo_ray --actor.model_name_or_path meta-llama/Llama-3.1-8B --actor.num_gpus_per_node 4 "
+    "--ref.num_gpus_per_node 2 --critic.num_gpus_per_node 4 --vllm.num_engines 3 --vllm.tensor_parallel_size 2 "
+    "--reward.remote_url http://localhost:5000 --ds.zero_stage 3 --ds.packing_samples --train.batch_size 128 "
+    "--rollout.batch_size 256 --data.max_len 2048 --actor.gradient_checkpointing_enable --ckpt.path x"
+).split()
+
+
+def verl(*more):
+    return imported("verl", [*VERL, *more], OPTIONS)
+
+
+def test_a_verl_command_line_is_a_job_and_a_plan():
+    found = verl()
+    job, tasks = found.job, found.draft.tasks
+    assert (job.algorithm, job.framework) == ("grpo", "verl-fsdp")
+    assert dict(job.models) == {"actor": "qwen3-8b", "reference": "qwen3-8b"}
+    work = job.workload
+    assert (work.prompts, work.samples_per_prompt, work.updates) == (256, 8, 4)
+    assert work.response_tokens == Logged(mean=300, max=4096)
+    assert (job.cluster[0].gpus_per_node, job.cluster[0].nodes) == (8, 2)
+    update, generate = tasks["actor.update"], tasks["actor.generate"]
+    assert (update.tp, update.dp, update.token_budget, update.recompute) == (1, 16, 16384, "full")
+    assert (generate.tp, generate.dp, generate.memory_fraction) == (2, 8, 0.5)
+    assert found.keys.unknown == ()
+    assert "trainer.logger" in found.keys.without_influence
+    assert "data.train_batch_size" in found.keys.mapped
+    assert any("--mean-prompt" in note for note in found.notes)
+
+
+def test_an_imported_plan_is_complete_and_simulated():
+    found = verl()
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved))
+    forecast = simulate(plan, load_facts(found.resolved))
+    assert forecast.feasible
+    assert plan.tasks["reference.compute_log_prob"].token_budget == 16384
+
+
+def test_context_parallel_ranks_share_a_larger_budget():
+    update = verl("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2").draft.tasks[
+        "actor.update"
+    ]
+    assert (update.cp, update.dp, update.token_budget) == (2, 8, 32768)
+
+
+def test_a_reference_follows_the_actors_layout_and_a_critic_does_not():
+    more = (
+        "model_engine=megatron", "algorithm.adv_estimator=gae", "critic.model.path=Qwen/Qwen3-8B",
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",
+        "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2",
+    )  # fmt: skip
+    tasks = verl(*more).draft.tasks
+    assert (tasks["reference.compute_log_prob"].tp, tasks["reference.compute_log_prob"].pp) == (
+        4,
+        2,
+    )
+    assert (tasks["critic.update"].tp, tasks["critic.update"].dp) == (1, 16)
+
+
+def test_generation_on_nodes_of_its_own_is_asynchronous():
+    more = (
+        "trainer.v1.trainer_mode=separate_async", "actor_rollout_ref.rollout.nnodes=1",
+        "trainer.v1.separate_async.parameter_sync_step=4", "trainer.v1.sampler.max_off_policy_threshold=4",
+    )  # fmt: skip
+    found = verl(*more)
+    assert [(pool.name, pool.gpus) for pool in found.draft.pools] == [("train", 16), ("rollout", 8)]
+    assert (found.draft.mode, found.draft.sync_every, found.draft.staleness) == ("async", 4, 4)
+    assert found.job.workload.prompts == 64
+
+
+def test_a_nemo_rl_file_with_inheritance_and_references(tmp_path):
+    (tmp_path / "base.yaml").write_text(NEMO)
+    child = tmp_path / "child.yaml"
+    child.write_text(
+        "defaults: base.yaml\ncluster: {num_nodes: 2}\nloss_fn: {force_on_policy_ratio: true}\n"
+    )
+    found = imported("nemo-rl", [str(child)], OPTIONS)
+    assert found.job.cluster[0].nodes == 2
+    assert found.job.old_log_prob == "engine"
+    assert found.job.workload.updates == 2
+    assert found.job.workload.max_total_tokens == 1024
+    update = found.draft.tasks["actor.update"]
+    assert (update.tp, update.dp, update.token_budget) == (2, 8, 4096)
+    assert found.settings.flat["cluster.num_nodes"].where == f"{child}:2"
+
+
+def test_overrides_behind_a_yaml_file_count(tmp_path):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(NEMO)
+    found = imported(
+        "nemo-rl",
+        [str(path), "policy.dtensor_cfg.tensor_parallel_size=4", "++cluster.num_nodes=4"],
+        OPTIONS,
+    )
+    assert found.draft.tasks["actor.update"].tp == 4
+    assert found.job.cluster[0].nodes == 4
+
+
+def test_an_openrlhf_command_line_has_pools_of_its_own():
+    found = imported("openrlhf", OPENRLHF, OPTIONS)
+    pools = {pool.name: (pool.gpus, pool.roles) for pool in found.draft.pools}
+    assert pools["train"] == (4, ("actor",))
+    assert pools["reference"] == (2, ("reference",))
+    assert pools["critic"] == (4, ("critic",))
+    assert pools["rollout"] == (6, ("actor",))
+    assert found.job.workload.updates == 2
+    assert found.job.algorithm == "ppo"
+
+
+def test_a_script_gives_lines_and_takes_arguments(tmp_path):
+    script = tmp_path / "run.sh"
+    words = " \\\n    ".join(VERL)
+    script.write_text(f'NNODES=${{NNODES:-4}}\npython3 {words} \\\n trainer.nnodes=$NNODES "$@"\n')
+    found = imported("verl", [str(script), "actor_rollout_ref.rollout.n=4", "made.up=1"], OPTIONS)
+    assert found.job.cluster[0].nodes == 4
+    assert found.job.workload.samples_per_prompt == 4
+    assert found.keys.unknown == ("made.up",)
+    assert found.settings.flat["data.train_batch_size"].where.startswith(f"{script}:")
+
+
+WRONG = {
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=3": "do not divide the pool's 16",
+    "algorithm.adv_estimator=grop": "did you mean 'grpo'",
+    "actor_rollout_ref.model.path=nobody/nothing-7b-made": "name a known one by --model",
+    "data.train_batch_size=many": "is no whole number",
+    "model_engine=metagron": "did you mean 'megatron'",
+}
+
+
+@pytest.mark.parametrize("override", WRONG)
+def test_what_cannot_be_imported_is_named_by_its_key(override):
+    with pytest.raises(FileError, match=WRONG[override]) as caught:
+        verl(override)
+    assert caught.value.field == override.split("=")[0]
+
+
+def test_an_unknown_mean_response_is_asked_for():
+    with pytest.raises(FileError, match="--mean-response: is missing"):
+        imported("verl", VERL, ImportOptions(gpu="h100-80gb-sxm", environment={}))
+
+
+def test_other_training_is_refused():
+    with pytest.raises(FileError, match="trains on texts"):
+        imported("openrlhf", ["-m", "openrlhf.cli.train_sft", "--x", "1"], OPTIONS)
+
+
+def test_models_are_known_by_id_by_path_and_by_the_words_that_lead_their_name():
+    assert model_of("Qwen/Qwen3-8B") == "qwen3-8b"
+    assert model_of("/data/models/Qwen3-30B-A3B-Base") == "qwen3-30b-a3b"
+    assert model_of("OpenRLHF/Llama-3-8b-sft-mixture") == "llama-3-8b"
+    assert model_of("~/gpt-oss-20b-bf16") == "gpt-oss-20b"
+    assert model_of("nobody/nothing-7b-made") is None
+
+
+def test_a_file_that_inherits_from_itself_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("defaults: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("defaults: a.yaml\n")
+    with pytest.raises(FileError, match="inherits from itself"):
+        read_inherited(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS.names())
+def test_every_sheet_of_keys_names_sheets_that_there_are(name):
+    sheet = load_config_sheet(name)
+    assert sheet.name == name
+    for trainer in sheet.trainers.values():
+        assert load_framework(trainer.framework)
+        assert trainer.engine is None or load_engine(trainer.engine)
+    follows = [each.follows for each in sheet.settings.values() if each.follows]
+    assert set(follows) <= set(sheet.settings)
+    assert all(model in sheet_names("models") for model in sheet.models.values())
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the frameworks' examples are not here")
+@pytest.mark.parametrize("framework", ["verl", "nemo-rl", "openrlhf"])
+def test_published_configurations_are_imported(framework):
+    files = sorted((PUBLISHED / framework).rglob("*.sh")) + sorted(
+        (PUBLISHED / framework).rglob("*.yaml")
+    )
+    refused = {}
+    for path in files[:: 1 if len(files) < 20 else 9]:
+        try:
+            found = imported(framework, [str(path)], OPTIONS)
+        except UserError as error:
+            refused[path.name] = str(error)
+        else:
+            assert len(found.keys.unknown) <= 8, path.name
+    others = [
+        name for name, why in refused.items() if "trains " not in why and "distils" not in why
+    ]
+    assert len(others) <= 0.12 * len(files), refused

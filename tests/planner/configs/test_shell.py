@@ -1,0 +1,123 @@
+"""Launch scripts evaluated without running: what each form of a shell's language means, against bash itself."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from planner.configs.shell.recorder import run_recorded
+from planner.configs.shell.script import evaluate
+
+# Each script ends by starting `launch`; what follows is what it starts with.
+SCRIPTS = {
+    "defaults": ('A=${X:-1} B=${A:-2}; : "${C:=3}"; launch $A ${B} "$C" ${D-4} ${E:+no} x', "1 1 3 4 x"),
+    "nested defaults": ('X=${Y:-${Z:-"a b"}}; launch "$X"', "a b"),
+    "arithmetic": ("N=3; M=$((N * (4 + $N) % 5)); launch $M $((7 / 2)) $((-7 / 2)) $((2 ** 3))", "1 3 -3 8"),
+    "arithmetic in a default": ("A=2; B=${C:-$((A * 512))}; launch b=$B", "b=1024"),
+    "arrays": ('A=(a "b c"); A+=(d); E=(); launch "${A[@]}" ${#A[@]} "${A[1]}" "${E[@]}"', "a|b c|d|3|b c"),
+    "array in an override": ("A=(x=1 y='[1, 2]'); launch \"${A[@]}\"", "x=1|y=[1, 2]"),
+    "case": ('M=gb200; case "$M" in h*) G=8 ;; gb200|gb300) G=4 ;; *) G=1 ;; esac; launch $G', "4"),
+    "if and elif": ('A=2; if [ "$A" = 1 ]; then B=x; elif (( A > 1 )); then B=y; else B=z; fi; launch $B', "y"),
+    "tests": ('if [[ -n "${V:-}" && x == x* ]] || ! [ 1 -gt 2 ]; then launch yes; fi', "yes"),
+    "else": ('if [ -z "${V:-}" ] && [[ ab == b* ]]; then launch no; else launch yes; fi', "yes"),
+    "prefix and suffix": ('P=a/b/c.tar; launch ${P##*/} ${P%.tar} ${P%%/*} ${P#a/} ${P/b/x} ${P^^}', "c.tar|a/b/c|a|b/c.tar|a/x/c.tar|A/B/C.TAR"),
+    "indirect": ("A=B; B=7; launch ${!A} ${B:0:1} ${#B}", "7 7 1"),
+    "function": ('f() { local n=$1; launch "$n" "$2"; }; f 1 "2 3"', "1|2 3"),
+    "loop": ("for x in a b; do Y=\"${Y:-}$x\"; done; launch $Y", "ab"),
+    "substitution": ("A=$(echo one two); B=$(basename /x/y.sh); launch \"$A\" $B", "one two|y.sh"),
+    "continuation": ("launch a \\\n  b=1 \\\n  'c d'", "a|b=1|c d"),
+    "subshell": ("A=1; (A=2); { B=3; }; launch $A $B", "1 3"),
+    "quotes": ('A=x; launch "$A"y "a\\"b" "two  $A"', 'xy|a"b|two  x'),
+    "word splitting": ('A="a=1 \\\n b=2"; launch $A', "a=1 b=2"),
+    "arguments": ('launch "$@" $1 $#', "p q|r|p|q|2"),
+    "heredoc": ("cat > /dev/null <<EOF\nlaunch wrong\nEOF\nlaunch right", "right"),
+    "unset": ("A=1; unset A; launch ${A:-gone}", "gone"),
+    "appended text": ("A=x; A+=y; export B=${A}z; launch $B", "xyz"),
+}  # fmt: skip
+ARGUMENTS = ("p q", "r")
+
+
+def words_of(text):
+    commands = [
+        each for each in evaluate(text, ARGUMENTS, {}).commands if each.words[0].value == "launch"
+    ]
+    assert len(commands) == 1
+    assert not [gap for word in commands[0].words for gap in word.gaps]
+    return [word.value for word in commands[0].words[1:]]
+
+
+def expected_of(text):
+    return text.split("|") if "|" in text else [text] if text == "a b" else text.split()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_starts_with_the_words_that_are_written(name):
+    text, expected = SCRIPTS[name]
+    assert words_of(text) == expected_of(expected)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_itself_starts_the_same(tmp_path):
+    parts = ['launch() { printf "%s\\037" "$@"; printf "\\n"; }']
+    parts += [f"( {text}\n)" for text, _ in SCRIPTS.values()]
+    script = tmp_path / "all.sh"
+    script.write_text("\n".join(parts) + "\n")
+    said = subprocess.run(
+        ["bash", str(script), *ARGUMENTS], capture_output=True, text=True, check=True
+    ).stdout
+    found = [line.split("\037")[:-1] for line in said.splitlines()]
+    assert found == [expected_of(expected) for _, expected in SCRIPTS.values()]
+
+
+def test_what_cannot_be_evaluated_is_named_with_its_line():
+    text = "A=1\nNAME=run_$(date +%s)\nlaunch a=$A name=$NAME b=${UNSET}\n"
+    (command,) = evaluate(text, (), {}).commands
+    assert [word.value for word in command.words[1:2]] == ["a=1"]
+    assert command.words[2].gaps[0].line == 2
+    assert "date +%s" in str(command.words[2].gaps[0])
+    assert "UNSET is not set" in str(command.words[3].gaps[0])
+
+
+def test_a_branch_on_something_unknown_is_left_out_and_what_it_assigns_is_unknown():
+    found = evaluate("A=1\nif [ -f /some/file ]; then A=2; fi\nlaunch $A\n", (), {})
+    assert [gap.line for gap in found.gaps] == [2]
+    assert found.commands[-1].words[1].gaps
+
+
+def test_a_script_that_refuses_says_where_and_why():
+    text = (
+        'N=3\nif (( N % 2 != 0 )); then\n  echo "N=${N} must be even" >&2\n  exit 1\nfi\nlaunch\n'
+    )
+    found = evaluate(text, (), {})
+    assert found.refusal == (4, "N=3 must be even")
+    assert not found.commands
+
+
+def test_probes_answer_for_the_machine():
+    text = "D=${D:-$(python3 -c 'import torch_npu' 2>/dev/null && echo npu || echo gpu)}; launch $D"
+    assert evaluate(text, (), {}, {"import torch_npu": False}).commands[-1].words[1].value == "gpu"
+    assert evaluate(text, (), {"D": "npu"}).commands[-1].words[1].value == "npu"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_a_script_that_computes_more_is_run_with_its_launchers_replaced(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "N=$(python3 -c 'print(6 * 7)')\nM=$(printf '%s' 1 2 3 | tr -d 2)\n"
+        f'touch {tmp_path}/ran\nray job submit -- python3 -m some.module n=$N m=$M "$@"\n'
+    )
+    found = run_recorded(script, ["x=1"])
+    assert (tmp_path / "ran").exists()
+    words = [word.value for word in found.commands[-1].words]
+    assert words == [
+        "ray",
+        "job",
+        "submit",
+        "--",
+        "python3",
+        "-m",
+        "some.module",
+        "n=42",
+        "m=13",
+        "x=1",
+    ]
