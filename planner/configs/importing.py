@@ -12,7 +12,7 @@ from planner.configs.reading import Configuration, read_configuration
 from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
 from planner.configs.settings import Keys, Settings, keys_of
 from planner.configs.sheet import load_config_sheet
-from planner.configs.shell.script import Evaluated
+from planner.configs.shell.commands import Evaluated
 from profiles.catalog import load_model, model_names, resolve_job
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.frozen import FrozenDict

@@ -9,7 +9,8 @@ from pathlib import Path
 from planner.configs.given import Flat, Given, place_of, scalar
 from planner.configs.inherited import read_inherited
 from planner.configs.sheet import ConfigSheet
-from planner.configs.shell.script import Command, Evaluated, evaluate
+from planner.configs.shell.commands import Command, Evaluated
+from planner.configs.shell.script import evaluate
 from planner.configs.shell.text import Gap, Text
 from rlplan.errors import FileError, unreadable
 

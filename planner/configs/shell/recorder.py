@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from planner.configs.shell.script import Command, Evaluated
+from planner.configs.shell.commands import Command, Evaluated
 from planner.configs.shell.text import Text
 from rlplan.errors import FileError
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from planner.configs.shell.commands import Commands, Evaluated, ExitError, ReturnError, short
 from planner.configs.shell.conditions import (
     Truth,
     both,
@@ -20,51 +20,7 @@ from planner.configs.shell.words import RefusedError, Value, Words, line_of, sou
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# Commands that change nothing of what is launched, and succeed.
-SILENT: Final = frozenset(
-    {"set", "shift", "trap", "ulimit", "mkdir", "cd", "pushd", "popd", "chmod", "sleep", "wait"}
-    | {"pip", "pip3", "rm", "cp", "mv", "ln", "wget", "curl", "true", ":"}
-)
-ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
-# What an `exit` may be: success, failure, or what the last command said.
-SUCCESS: Final = ("0", "")
 MOST_ROUNDS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """Hold a command that a script would start.
-
-    Attributes:
-        line: Where it is written, from 1.
-        words: Its name and arguments.
-    """
-
-    line: int
-    words: tuple[Text, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class Evaluated:
-    """Hold what a script would do.
-
-    Attributes:
-        commands: What it would start, in order; assignments, output and files left out.
-        gaps: What could not be evaluated, and decides what follows it.
-        refusal: Why the script stops before its end, with its line.
-    """
-
-    commands: list[Command] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    refusal: tuple[int, str] | None = None
-
-
-class _ExitError(Exception):
-    """Leave the script."""
-
-
-class _ReturnError(Exception):
-    """Leave a function."""
 
 
 def evaluate(
@@ -95,12 +51,12 @@ def evaluate(
         script.block(parse(text).children)
     except RefusedError as error:
         script.found.refusal = (error.line, error.message)
-    except _ExitError:
+    except ExitError:
         pass
     return script.found
 
 
-class _Script:
+class _Script(Commands):
     """Play a script."""
 
     def __init__(
@@ -110,12 +66,9 @@ class _Script:
         probes: dict[str, bool],
         parse: Callable[[str], "Node"],
     ) -> None:
-        self.found = Evaluated()
+        super().__init__(probes)
         self.words = Words(variables, arguments, self._substituted, parse)
-        self._probes = probes
         self._functions: dict[str, Node] = {}
-        self._printed: list[Text] | None = None
-        self._said = ""
 
     def block(self, nodes: Iterable["Node"]) -> Truth:
         """Play statements; return whether the last one succeeds."""
@@ -193,7 +146,7 @@ class _Script:
         first = self.play(left)
         goes_on = first if sign.type == "&&" else inverse(first)
         if goes_on is None:
-            self._leave_out(right, f"it is not known whether `{_short(left)}` succeeds", [right])
+            self._leave_out(right, f"it is not known whether `{short(left)}` succeeds", [right])
             return None
         if not goes_on:
             return first
@@ -257,72 +210,13 @@ class _Script:
         name = words[0].value
         if name in self._functions:
             return self._call(self._functions[name], words[1:])
-        return self._named(name, words, node)
-
-    def _named(self, name: str, words: list[Text], node: "Node") -> Truth:
-        """Play a command by its name; what no rule is for is kept as one that would be started."""
-        players: dict[str, Callable[[list[Text], Node], None]] = {
-            **dict.fromkeys(("echo", "printf"), self._echo),
-            **dict.fromkeys(("basename", "dirname"), self._part_of_path),
-            **dict.fromkeys(("exit", "return"), self._leave),
-            **dict.fromkeys(ASSIGNING, self._export),
-        }
-        if name in players:
-            players[name](words, node)
-            return True
-        if name in SILENT or name == "false":
-            return name != "false"
-        text = " ".join(word.value for word in words)
-        known = next((answer for probe, answer in self._probes.items() if probe in text), None)
-        if known is None:
-            self._start(name, words, node)
-        return known
-
-    def _start(self, name: str, words: list[Text], node: "Node") -> None:
-        if name in {"source", ".", "eval"}:
-            self._note(node, "is not followed")
-            return
-        self.found.commands.append(Command(line=line_of(node), words=tuple(words)))
-        if self._printed is not None:
-            gap = Gap(line=line_of(node), source=_short(node), reason="it is not run")
-            self._print(Text(f"$({_short(node)})", line_of(node), (gap,)))
-
-    def _echo(self, words: list[Text], node: "Node") -> None:
-        said = [word for word in words[1:] if word.value not in {"-n", "-e"}]
-        self._print(joined(said, " ", line_of(node)))
-
-    def _part_of_path(self, words: list[Text], node: "Node") -> None:
-        del node
-        if len(words) > 1:
-            folder, _, file = words[1].value.rstrip("/").rpartition("/")
-            part = file if words[0].value == "basename" else folder or "."
-            self._print(words[1].with_value(part))
-
-    def _export(self, words: list[Text], node: "Node") -> None:
-        del node
-        for word in words[1:]:
-            variable, equals, value = word.value.partition("=")
-            if equals:
-                self.words.variables[variable] = word.with_value(value)
-
-    def _print(self, text: Text) -> None:
-        if self._printed is not None:
-            self._printed.append(text)
-        self._said = text.value or self._said
-
-    def _leave(self, words: list[Text], node: "Node") -> None:
-        code = words[1].value if len(words) > 1 else ""
-        if words[0].value == "return":
-            raise _ReturnError
-        if code not in SUCCESS and not self._printed:
-            raise RefusedError(line_of(node), self._said or f"exit {code}")
-        raise _ExitError
+        return self.named(name, words, node)
 
     def _call(self, body: "Node", arguments: list[Text]) -> Truth:
         kept, self.words.arguments = self.words.arguments, tuple(arguments)
         try:
             return self.play(body)
-        except _ReturnError:
+        except ReturnError:
             return True
         finally:
             self.words.arguments = kept
@@ -331,14 +225,14 @@ class _Script:
         """Return what `$(...)` prints."""
         kept, self._printed = self._printed, []
         commands, gaps = len(self.found.commands), len(self.found.gaps)
-        with suppress(_ExitError):
+        with suppress(ExitError):
             self._inside(node)
         printed, self._printed = self._printed, kept
         del self.found.commands[commands:]
         undecided = self.found.gaps[gaps:]
         del self.found.gaps[gaps:]
         if undecided or not printed:
-            gap = Gap(line=line_of(node), source=_short(node), reason="it is not run")
+            gap = Gap(line=line_of(node), source=short(node), reason="it is not run")
             return Text(source(node), line_of(node), (gap,))
         return joined(printed, "\n", line_of(node))
 
@@ -389,7 +283,7 @@ class _Script:
         if condition:
             return self.block(branch)
         if condition is None:
-            text = "; ".join(map(_short, tests))
+            text = "; ".join(map(short, tests))
             self._leave_out(node, f"it is not known whether `{text}`", [node])
         return condition
 
@@ -431,19 +325,10 @@ class _Script:
 
     def _leave_out(self, node: "Node", reason: str, parts: list["Node"]) -> None:
         """Leave statements out; what they would assign is not known any more."""
-        self._note(node, reason)
+        self.note(node, reason)
         gap = self.found.gaps[-1]
         for name in {name for part in parts for name in _assigned(part)}:
             self.words.variables[name] = Text(f"${name}", gap.line, (gap,))
-
-    def _note(self, node: "Node", reason: str) -> None:
-        self.found.gaps.append(Gap(line=line_of(node), source=_short(node), reason=reason))
-
-
-def _short(node: "Node") -> str:
-    """Return a part of a script as it is written, in one line of at most 60 characters."""
-    text = " ".join(source(node).split())
-    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004
 
 
 def _assigned(node: "Node") -> set[str]:

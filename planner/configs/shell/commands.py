@@ -1,0 +1,143 @@
+"""What a script's own commands do: print, export, leave; what else would be started is written down."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from planner.configs.shell.conditions import Truth
+from planner.configs.shell.text import Gap, Text, joined
+from planner.configs.shell.words import RefusedError, Words, line_of, source
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# Commands that change nothing of what is launched, and succeed.
+SILENT: Final = frozenset(
+    {"set", "shift", "trap", "ulimit", "mkdir", "cd", "pushd", "popd", "chmod", "sleep", "wait"}
+    | {"pip", "pip3", "rm", "cp", "mv", "ln", "wget", "curl", "true", ":"}
+)
+ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
+# What an `exit` may be: success, failure, or what the last command said.
+SUCCESS: Final = ("0", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Hold a command that a script would start.
+
+    Attributes:
+        line: Where it is written, from 1.
+        words: Its name and arguments.
+    """
+
+    line: int
+    words: tuple[Text, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluated:
+    """Hold what a script would do.
+
+    Attributes:
+        commands: What it would start, in order; assignments, output and files left out.
+        gaps: What could not be evaluated, and decides what follows it.
+        refusal: Why the script stops before its end, with its line.
+    """
+
+    commands: list[Command] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    refusal: tuple[int, str] | None = None
+
+
+class ExitError(Exception):
+    """Leave the script."""
+
+
+class ReturnError(Exception):
+    """Leave a function."""
+
+
+class Commands:
+    """Play commands by their names.
+
+    Attributes:
+        found: What the script does.
+        words: Its variables.
+    """
+
+    words: Words
+
+    def __init__(self, probes: dict[str, bool]) -> None:
+        self.found = Evaluated()
+        self._probes = probes
+        self._printed: list[Text] | None = None
+        self._said = ""
+
+    def named(self, name: str, words: list[Text], node: "Node") -> Truth:
+        """Play a command by its name; what no rule is for is kept as one that would be started."""
+        players: dict[str, Callable[[list[Text], Node], None]] = {
+            **dict.fromkeys(("echo", "printf"), self._echo),
+            **dict.fromkeys(("basename", "dirname"), self._part_of_path),
+            **dict.fromkeys(("exit", "return"), self._leave),
+            **dict.fromkeys(ASSIGNING, self._export),
+        }
+        if name in players:
+            players[name](words, node)
+            return True
+        if name in SILENT or name == "false":
+            return name != "false"
+        text = " ".join(word.value for word in words)
+        known = next((answer for probe, answer in self._probes.items() if probe in text), None)
+        if known is None:
+            self._start(name, words, node)
+        return known
+
+    def _start(self, name: str, words: list[Text], node: "Node") -> None:
+        if name in {"source", ".", "eval"}:
+            self.note(node, "is not followed")
+            return
+        self.found.commands.append(Command(line=line_of(node), words=tuple(words)))
+        if self._printed is not None:
+            gap = Gap(line=line_of(node), source=short(node), reason="it is not run")
+            self._print(Text(f"$({short(node)})", line_of(node), (gap,)))
+
+    def _echo(self, words: list[Text], node: "Node") -> None:
+        said = [word for word in words[1:] if word.value not in {"-n", "-e"}]
+        self._print(joined(said, " ", line_of(node)))
+
+    def _part_of_path(self, words: list[Text], node: "Node") -> None:
+        del node
+        if len(words) > 1:
+            folder, _, file = words[1].value.rstrip("/").rpartition("/")
+            part = file if words[0].value == "basename" else folder or "."
+            self._print(words[1].with_value(part))
+
+    def _export(self, words: list[Text], node: "Node") -> None:
+        del node
+        for word in words[1:]:
+            variable, equals, value = word.value.partition("=")
+            if equals:
+                self.words.variables[variable] = word.with_value(value)
+
+    def _print(self, text: Text) -> None:
+        if self._printed is not None:
+            self._printed.append(text)
+        self._said = text.value or self._said
+
+    def _leave(self, words: list[Text], node: "Node") -> None:
+        code = words[1].value if len(words) > 1 else ""
+        if words[0].value == "return":
+            raise ReturnError
+        if code not in SUCCESS and not self._printed:
+            raise RefusedError(line_of(node), self._said or f"exit {code}")
+        raise ExitError
+
+    def note(self, node: "Node", reason: str) -> None:
+        """Keep what could not be evaluated."""
+        self.found.gaps.append(Gap(line=line_of(node), source=short(node), reason=reason))
+
+
+def short(node: "Node") -> str:
+    """Return a part of a script as it is written, in one line of at most 60 characters."""
+    text = " ".join(source(node).split())
+    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004
