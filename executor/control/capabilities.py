@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from executor.environments import environment_names
 from executor.parallel.positions import TRAIN_ENGINES
-from executor.rollout.engines import engine_module_names
+from executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from executor.rollout.vllm_limits import lacks_of_vllm
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -124,10 +125,35 @@ def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
     if begun > 1:
         instead = "it waits for all responses: 1"
         yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_provisioning", begun, instead)
-    for at, environment in enumerate(plan.job.environments):
-        instead = "it generates each response in one turn: no environments"
-        field = f"job.workload.environments.{at}"
-        yield ENVIRONMENTS.lacked_by(HERE, field, environment.name, instead)
+    if plan.job.environments:
+        yield from _lacks_for_environments(plan)
+
+
+def _lacks_for_environments(plan: Plan) -> Iterator[CapabilityError]:
+    field, environments = "job.workload.environments", plan.job.environments
+    generate, algorithm = plan.tasks["actor.generate"], load_algorithm(plan.job.algorithm)
+    for at, environment in enumerate(environments):
+        if environment.source is None:
+            names = f"{listed(environment_names())}, path/to/file.py:name, or a Gymnasium id"
+            instead = f"it plays what `source` names: {names}"
+            yield ENVIRONMENTS.lacked_by(HERE, f"{field}.{at}.source", "not given", instead)
+        if environment.inference != environments[0].inference:
+            instead = f"all have one way: {environments[0].inference}"
+            yield ENVIRONMENTS.lacked_by(
+                HERE, f"{field}.{at}.inference", environment.inference, instead
+            )
+    ranks = generate.tp * generate.pp
+    if ranks > 1:
+        yield ENVIRONMENTS.lacked_by(
+            HERE, "tasks.actor.generate.tp x pp", ranks, "a rank plays episodes alone: 1"
+        )
+    if generate.engine not in ("", DEFAULT_ENGINE):
+        yield ENVIRONMENTS.lacked_by(
+            HERE, "tasks.actor.generate.engine", generate.engine, f"it has {DEFAULT_ENGINE}"
+        )
+    if algorithm.advantage == "greedy-baseline":
+        instead = "a greedy baseline would play every episode twice: another algorithm"
+        yield ENVIRONMENTS.lacked_by(HERE, "job.algorithm", algorithm.name, instead)
 
 
 def _lacks_for_transition(plan: Plan) -> Iterator[CapabilityError]:

@@ -89,13 +89,21 @@ def prepare_groups(
     devices = {pool.name: device_type(pool.device) for pool in plan.pools if not pool.is_host}
     join_all({groups[name]: device for name, device in devices.items()})
     waiting: dict[Any, Any] = {}
+    folder = prompts.folder.resolve()
     for pool in plan.pools:
         here = tuple(task for task in tasks if plan.tasks[task.name].pool == pool.name)
         request: Any = PoolSetup(
-            plan=plan, pool=pool.name, tasks=here, seed=seed, eos_id=prompts.tokenizer.eos_id
+            plan=plan,
+            pool=pool.name,
+            tasks=here,
+            seed=seed,
+            eos_id=prompts.tokenizer.eos_id,
+            rows=prompts.rows
+            if any(task.generates for task in here) and plan.job.environments
+            else [],
+            folder=folder,
         )
         if pool.is_host:
-            folder = prompts.folder.resolve()
             request = HostSetup(job=plan.job, tasks=here, rows=prompts.rows, folder=folder)
         references = groups[pool.name].start("prepare", request)
         waiting |= {(pool.name, rank): reference for rank, reference in references.items()}

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# What stands at a position of a sequence: the column `parts`.
-PADDING, PROMPT, RESPONSE = 0, 1, 2
+# What stands at a position of a sequence: the column `parts`. An observation is what an environment said between
+# two turns: read as a prompt is, and not shared by the samples of one.
+PADDING, PROMPT, RESPONSE, OBSERVATION = 0, 1, 2, 3
 
 Rows = tuple[tuple[int, int], ...]
 Array = npt.NDArray[Any]

@@ -26,6 +26,9 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Return the ids of a prompt, with what the tokenizer puts before a text."""
 
+    def encode_more(self, text: str) -> list[int]:
+        """Return the ids of a text that goes on where another one ended."""
+
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
         """Return a chat as text and ids, up to where the answer begins.
 
@@ -52,6 +55,10 @@ class ByteTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return bos and the text's bytes."""
         return [self.bos_id, *text.encode()]
+
+    def encode_more(self, text: str) -> list[int]:
+        """Return the text's bytes."""
+        return list(text.encode())
 
     def encode_chat(
         self,
@@ -94,6 +101,10 @@ class FolderTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the ids of a prompt, special tokens included."""
         return [int(token) for token in self._tokenizer.encode(text)]
+
+    def encode_more(self, text: str) -> list[int]:
+        """Return the ids of a text that goes on where another one ended, without special tokens."""
+        return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
         """Return a chat in the folder's template as text and ids, up to where the answer begins.

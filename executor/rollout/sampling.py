@@ -42,6 +42,7 @@ class GenerateSettings:
         max_running: Most sequences of a wave.
         seed: With the iteration and the row's number it starts the row's random numbers.
         eos_id: Token that ends a response early; it is the response's last token.
+        turn: Of an episode, counted from 0; each has random numbers of its own.
         greedy: Take the likeliest token instead of sampling; log-probabilities are at the temperature.
     """
 
@@ -50,6 +51,7 @@ class GenerateSettings:
     seed: int
     iteration: int
     eos_id: int
+    turn: int = 0
     greedy: bool = False
 
 
@@ -79,7 +81,9 @@ def without_responses(prompts: Tensor, present: Tensor, width: int) -> Sequences
 
 def uniform_numbers(rows: Tensor, width: int, settings: GenerateSettings) -> Tensor:
     """Return each row's own random numbers. Shape (B, R), float64."""
+    turn = [settings.turn] if settings.turn else []
     streams = [
-        np.random.default_rng([settings.seed, settings.iteration, row]) for row in rows.tolist()
+        np.random.default_rng([settings.seed, settings.iteration, row, *turn])
+        for row in rows.tolist()
     ]
     return torch.from_numpy(np.stack([stream.random(width) for stream in streams]))

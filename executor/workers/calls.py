@@ -111,6 +111,8 @@ class PoolSetup:
         tasks: The pool's tasks, in the dataflow's order.
         seed: Of weights and samples.
         eos_id: Token that ends a response.
+        rows: The prompts that the job uses, as texts, where environments read them.
+        folder: What relative paths in the job are relative to.
     """
 
     plan: Plan
@@ -118,6 +120,8 @@ class PoolSetup:
     tasks: tuple[Task, ...]
     seed: int
     eos_id: int
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    folder: Path = Path()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

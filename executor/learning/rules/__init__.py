@@ -4,12 +4,12 @@ A rule is called as `RULE(prompt, response, row)`, where `row` is the prompt's l
 file, and returns a number. A job may also name a function of a file of its own.
 """
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.errors import FileError, UserError, nearest_name
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
@@ -34,8 +34,8 @@ def load_rule(spec: str, folder: Path) -> Rule:
         UnknownNameError: No built-in rule has that name.
         FileError: The file is missing or fails when it is imported, or has no such function.
     """
-    if ":" in spec or spec.endswith(".py"):
-        return _checked(_load_from_file(spec, folder), spec)
+    if is_in_a_file(spec):
+        return _checked(load_from_file(spec, folder), spec)
     hint = "or name a function of your own as path/to/file.py:name"
     return _checked(RULES.load(spec, hint=hint), spec)
 
@@ -76,40 +76,6 @@ def _named(job: Job) -> Iterator[tuple[str, str]]:
                 yield field, name
 
 
-def _load_from_file(spec: str, folder: Path) -> Rule:
-    file, _, name = spec.rpartition(":") if ":" in spec else (spec, ":", "")
-    path = folder / file
-    if not path.is_file():
-        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileError(str(path), "no such file", nearest=nearest_name(path.name, siblings))
-    module = _run_module(path)
-    functions = sorted(
-        key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
-    )
-    if name not in functions:
-        raise FileError(
-            str(path),
-            "has no such function",
-            value=name,
-            allowed=", ".join(functions) or None,
-            nearest=nearest_name(name, functions),
-        )
-    rule: Rule = getattr(module, name)
-    return rule
-
-
-def _run_module(path: Path) -> Any:
-    module_spec = importlib.util.spec_from_file_location(f"rlplan_rule_{path.stem}", path)
-    if module_spec is None or module_spec.loader is None:
-        raise FileError(str(path), "is not a Python file", allowed="path/to/file.py:name")
-    module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise FileError(str(path), f"cannot be imported: {_in_words(error)}") from error
-    return module
-
-
 def _checked(rule: Rule, spec: str) -> Rule:
     def call(prompt: str, response: str, row: dict[str, Any]) -> float:
         try:
@@ -118,7 +84,7 @@ def _checked(rule: Rule, spec: str) -> Rule:
             raise
         except Exception as error:
             raise UserError(
-                f"rule {spec}: fails for prompt {prompt!r}: {_in_words(error)}"
+                f"rule {spec}: fails for prompt {prompt!r}: {in_words(error)}"
             ) from error
         try:
             number = float(reward)
@@ -131,7 +97,3 @@ def _checked(rule: Rule, spec: str) -> Rule:
         return number
 
     return call
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

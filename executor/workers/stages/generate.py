@@ -9,8 +9,9 @@ from executor.data.batches import PADDING, RESPONSE, Columns, as_baseline
 from executor.data.workload import response_lengths
 from executor.parallel.positions import RankPositions, generation_positions
 from executor.rollout.engines import EngineSetup, start_engine
-from executor.rollout.sampling import GenerateSettings
+from executor.rollout.sampling import GenerateSettings, Sequences
 from executor.workers.calls import Outcome, TaskCall, run_task
+from executor.workers.episodes import EpisodePlayer
 from executor.workers.pool_models import PoolModels, as_array
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
@@ -32,6 +33,9 @@ class Stage:
         self._layout = setup.plan.tasks[task.name]
         start = EngineSetup(job=setup.plan.job, layout=self._layout, seed=setup.seed)
         self._engine = start_engine(self._layout.engine, pool.generator, start)
+        self._player = (
+            EpisodePlayer(pool, self._layout, self._engine) if setup.plan.job.environments else None
+        )
 
     def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
         """Generate responses of this replica's prompts."""
@@ -58,25 +62,37 @@ class Stage:
         rows = np.concatenate(
             [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
         )
+        settings = GenerateSettings(
+            max_running=self._layout.max_running,
+            temperature=job.hyperparameters.temperature,
+            seed=setup.seed,
+            iteration=call.iteration,
+            eos_id=setup.eos_id,
+            greedy=greedy,
+        )
+        if self._player is not None:
+            made, rewards, counted = self._player.play(columns, rows, lengths, settings)
+            outputs, metrics = _outcome(made)
+            if "rule_scores" in call.task.outputs:
+                outputs = {**outputs, "rule_scores": {"rule_scores": rewards}}
+            return outputs, {**metrics, **counted}
         made = self._engine.generate(
             tensor(columns["prompt_tokens"]),
             tensor(columns["prompt_present"]),
             tensor(lengths[rows]),
             torch.from_numpy(rows),
             int(lengths.max()),
-            GenerateSettings(
-                max_running=self._layout.max_running,
-                temperature=job.hyperparameters.temperature,
-                seed=setup.seed,
-                iteration=call.iteration,
-                eos_id=setup.eos_id,
-                greedy=greedy,
-            ),
+            settings,
         )
-        sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
-        metrics = {
-            "response_tokens": float((sequences["parts"] == RESPONSE).sum()),
-            "tokens": float((sequences["parts"] != PADDING).sum()),
-        }
-        log_probs = {"log_probs": as_array(made.log_probs)}
-        return {"sequences": sequences, "log_probs": log_probs}, metrics
+        return _outcome(made)
+
+
+def _outcome(made: Sequences) -> Outcome:
+    """Return sequences as calls pass them on, and how many tokens they have."""
+    sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
+    metrics = {
+        "response_tokens": float((sequences["parts"] == RESPONSE).sum()),
+        "tokens": float((sequences["parts"] != PADDING).sum()),
+    }
+    log_probs = {"log_probs": as_array(made.log_probs)}
+    return {"sequences": sequences, "log_probs": log_probs}, metrics
