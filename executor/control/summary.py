@@ -43,7 +43,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     tokens; `transition_received_bytes` are those of the rank that received most when weights went to
     the generate layout, `transition_redundant_bytes` those that it then held twice, and
     `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
-    prompts were sampled; `stage_seconds/...` reach from the first start to the last end of a
+    prompts were sampled; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
+    that waited longest waited for environments; `stage_seconds/...` reach from the first start to the last end of a
     stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
     """
     generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
@@ -57,6 +58,9 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
         metrics["kl"] = update["kl_sum"] / max(1.0, generated["response_tokens"] / rounds)
     metrics["response_tokens"] = generated["response_tokens"] / (sequences * rounds)
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
+    if "turns" in generated:
+        metrics["turns"] = generated["turns"] / (sequences * rounds)
+        metrics["environment_seconds"] = generated["environment_seconds_max"]
     if rounds > 1:
         metrics["rounds"] = float(rounds)
     for name in ("received", "redundant", "buffer"):

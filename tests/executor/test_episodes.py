@@ -1,0 +1,88 @@
+"""Runs whose model answers environments turn by turn, on Ray."""
+
+from dataclasses import replace
+
+import pytest
+import ray
+
+from executor.control.capabilities import check_runnable
+from executor.workers.environment_hosts import Beginning, RemoteHosts
+from rlplan.environment import Environment
+from rlplan.errors import CapabilityError, UserError
+from rlplan.files.frozen import FrozenDict
+from tests.executor.plans import make_job, make_plan
+
+GUESS = Environment(
+    name="letters",
+    source="guess",
+    turns=3,
+    observation_tokens=8,
+    step_seconds=0.001,
+    workers=2,
+)
+
+
+def episodes_plan(*, algorithm="grpo", gpus=1, environment=GUESS, **changes):
+    job = make_job(algorithm, samples_per_prompt=2, response_tokens=9, environments=(environment,))
+    plan = make_plan(replace(job, rewards=None), {"p0": (gpus, ("actor", "reference"))}, **changes)
+    order = FrozenDict({name: tasks for name, tasks in plan.order.items() if name != "host"})
+    return replace(plan, pools=plan.pools[:1], order=order)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (
+            episodes_plan(environment=replace(GUESS, source=None)),
+            "environments.0.source is not given: this executor cannot: .* it plays .*: calculator, guess",
+        ),
+        (episodes_plan(gpus=2, tp=2), "tp x pp is 2: .* a rank plays episodes alone: 1"),
+        (episodes_plan(algorithm="remax"), "a greedy baseline would play every episode twice"),
+    ],
+)
+def test_what_this_executor_does_not_play_is_refused_by_name(plan, said):
+    with pytest.raises(CapabilityError, match=said):
+        check_runnable(plan)
+
+
+@pytest.mark.ray
+def test_remote_and_inline_inference_play_the_same_episodes(worker_pool):
+    remote = worker_pool.run(episodes_plan())
+    inline = worker_pool.run(episodes_plan(environment=replace(GUESS, inference="inline")))
+    for one, other in zip(remote.tokens, inline.tokens, strict=True):
+        assert (one == other).all()
+    for metrics in (*remote.metrics, *inline.metrics):
+        assert 1 <= metrics["turns"] <= 3
+        assert metrics["response_tokens"] <= 9
+        assert metrics["environment_seconds"] > 0
+        assert 0 <= metrics["mean_reward"] <= 1
+    assert [m["mean_reward"] for m in remote.metrics] == [m["mean_reward"] for m in inline.metrics]
+
+
+@pytest.mark.ray
+def test_replicas_play_the_same_episodes_as_one(worker_pool):
+    one, two = worker_pool.run(episodes_plan()), worker_pool.run(episodes_plan(gpus=2))
+    assert (one.tokens[0] == two.tokens[0]).all()
+
+
+@pytest.mark.ray
+def test_a_lost_process_plays_its_episodes_again_up_to_where_they_were(ray_slots, tmp_path):
+    hosts = RemoteHosts((replace(GUESS, workers=1),), tmp_path, 1)
+    hosts.reset([Beginning(0, 0, "m?", {}), Beginning(1, 0, "a?", {})])
+    assert [each.observation for each in hosts.step([(0, "a"), (1, "z")])] == [
+        "later\n",
+        "earlier\n",
+    ]
+    ray.kill(hosts._hosts[0])
+    after = hosts.step([(0, "m"), (1, "a")])
+    assert [(each.reward, each.ends) for each in after] == [(0.5, True), (0.5, True)]
+
+
+@pytest.mark.ray
+def test_a_failing_environment_of_the_users_is_one_message(ray_slots, tmp_path):
+    text = "def play(prompt, responses, row):\n    return row['missing']\n"
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    hosts = RemoteHosts((replace(GUESS, source="mine.py:play"),), tmp_path, 1)
+    hosts.reset([Beginning(0, 0, "p", {})])
+    with pytest.raises(UserError, match=r"^environment mine\.py:play: step fails: KeyError"):
+        hosts.step([(0, "x")])
