@@ -128,6 +128,9 @@ class Rewards:
         cost_function: A rule like `function` whose number is a cost, for algorithms that keep costs
             under a limit.
         function_seconds_per_sample: What one call takes, when it was not profiled.
+        limit_seconds: After which a call is ended, whose reward is then 0; functions with a limit run in
+            processes of their own.
+        limit_bytes: Memory that a call may take, on top of its process's own; one that wants more gets 0.
         streamed: Whether a function is called for each response as soon as it has ended, while others
             are still generated, or for all of them after generation; None takes the framework's way.
     """
@@ -137,6 +140,8 @@ class Rewards:
     model_weight: Number = 1.0
     cost_function: str | None = None
     function_seconds_per_sample: NonNegative | None = None
+    limit_seconds: Positive | None = None
+    limit_bytes: AtLeastOne | None = None
     streamed: bool | None = None
 
 

@@ -44,7 +44,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     the generate layout, `transition_redundant_bytes` those that it then held twice, and
     `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
     prompts were sampled; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
-    that waited longest waited for environments; `stage_seconds/...` reach from the first start to the last end of a
+    that waited longest waited for environments; `broken_off_rewards` are calls of reward functions that went
+    beyond their limits; `stage_seconds/...` reach from the first start to the last end of a
     stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
     """
     generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
@@ -58,9 +59,7 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
         metrics["kl"] = update["kl_sum"] / max(1.0, generated["response_tokens"] / rounds)
     metrics["response_tokens"] = generated["response_tokens"] / (sequences * rounds)
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
-    if "turns" in generated:
-        metrics["turns"] = generated["turns"] / (sequences * rounds)
-        metrics["environment_seconds"] = generated["environment_seconds_max"]
+    metrics |= _outside_models(record, sequences * rounds)
     if rounds > 1:
         metrics["rounds"] = float(rounds)
     for name in ("received", "redundant", "buffer"):
@@ -75,6 +74,16 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     metrics |= _stage_seconds(tasks, record)
     metrics |= {f"task_seconds/{name}": each for name, each in seconds.items()}
     return metrics | _verl_seconds(seconds, record)
+
+
+def _outside_models(record: Finished, sequences: int) -> dict[str, float]:
+    """Return what environments and limits of reward functions did."""
+    generated, metrics = record.metrics["actor.generate"], dict[str, float]()
+    if "turns" in generated:
+        metrics["turns"] = generated["turns"] / sequences
+        metrics["environment_seconds"] = generated["environment_seconds_max"]
+    broken_off = record.metrics.get("rule.compute_reward", {}).get("broken_off", 0.0)
+    return metrics | ({"broken_off_rewards": broken_off} if broken_off else {})
 
 
 def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:

@@ -10,6 +10,7 @@ from executor.data.workload import prompt_stream
 from executor.learning.rules import Rule, load_rule
 from executor.parallel.positions import RankPositions, train_positions
 from executor.workers.calls import HostSetup, Outcome, TaskCall, run_task
+from executor.workers.sandbox import Limits, Sandbox
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
 
@@ -28,8 +29,11 @@ class Stage:
         rewards = setup.job.rewards
         assert rewards is not None
         functions = {"rule_scores": rewards.function, "rule_costs": rewards.cost_function}
+        limits = Limits(rewards.limit_seconds, rewards.limit_bytes)
         self._rules: dict[str, Rule] = {
-            key: load_rule(spec, setup.folder)
+            key: Sandbox(spec, setup.folder, limits)
+            if limits.given
+            else load_rule(spec, setup.folder)
             for key, spec in functions.items()
             if spec is not None
         }
@@ -42,7 +46,16 @@ class Stage:
         return run_task(call, pieces, lambda columns: self._judge(call, columns), leads=True)
 
     def _judge(self, call: TaskCall, columns: Columns) -> Outcome:
-        return {key: {key: self._called(key, call, columns)} for key in call.task.outputs}, {}
+        outputs = {key: {key: self._called(key, call, columns)} for key in call.task.outputs}
+        return outputs, {"broken_off": self._broken_off()}
+
+    def _broken_off(self) -> float:
+        """Return how many calls were broken off since this was asked last."""
+        count = 0
+        for rule in self._rules.values():
+            if isinstance(rule, Sandbox):
+                count, rule.broken_off = count + rule.broken_off, 0
+        return float(count)
 
     def _called(self, key: str, call: TaskCall, columns: Columns) -> Array:
         """Return the rule's number for each response. Shape (rows,)."""
