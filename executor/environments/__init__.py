@@ -42,7 +42,7 @@ class Step:
 class Playable(Protocol):
     """Play one episode."""
 
-    def reset(self, prompt: str, row: Row) -> str:
+    def reset(self, prompt: str, row: Row) -> str | None:
         """Begin; return what the model reads behind its prompt, often nothing."""
 
     def step(self, response: str) -> Any:
@@ -76,7 +76,8 @@ def load_environment(source: str, folder: Path) -> Making:
         missing = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
         if missing:
             raise UserError(f"environment {source}: has no method {missing[0]}")
-        return found
+        making: Making = found
+        return making
     if source not in environment_names() and GYMNASIUM_ID.match(source):
         return _gymnasium(source)
     hint = "or name a class or function of your own as path/to/file.py:name, or a Gymnasium id"
