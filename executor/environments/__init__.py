@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import isclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.errors import UnknownNameError, UserError
@@ -76,8 +76,7 @@ def load_environment(source: str, folder: Path) -> Making:
         missing = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
         if missing:
             raise UserError(f"environment {source}: has no method {missing[0]}")
-        making: Making = found
-        return making
+        return cast("Making", found)
     if source not in environment_names() and GYMNASIUM_ID.match(source):
         return _gymnasium(source)
     hint = "or name a class or function of your own as path/to/file.py:name, or a Gymnasium id"
