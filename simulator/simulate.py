@@ -73,9 +73,15 @@ def _refuse_unplayed(plan: Plan) -> None:
     Raises:
         FileError: Names the field.
     """
-    if plan.job.environments:
-        words, field = "is not simulated yet", "workload.environments.0"
-        raise FileError("plan", words, field=field, value=plan.job.environments[0].name)
+    for at, environment in enumerate(plan.job.environments):
+        if environment.inference != "remote":
+            field = f"job.workload.environments.{at}.inference"
+            words = "is not simulated of models that generate tokens"
+            raise FileError("plan", words, field=field, value="inline", allowed="remote")
+    if plan.job.environments and plan.mode in STREAMED:
+        words = f"are not simulated yet in mode {plan.mode}"
+        allowed = "mode sync or one-step-off"
+        raise FileError("plan", words, field="job.workload.environments", allowed=allowed)
     value = plan.job.workload.over_provisioning
     if plan.mode in STREAMED or value == 1:
         return

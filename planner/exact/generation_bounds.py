@@ -58,7 +58,7 @@ def least_seconds(steps: EngineSteps, load: Load, asked: Asked, kv_blocks: Float
     running = min(asked.max_running, load.sequences)
     # With so many blocks nobody is ever preempted, and if all may run, nobody waits.
     preempts = kv_blocks < running * (blocks_of(load.longest_tokens, block) + asked.state_blocks)
-    waits = preempts | (running < load.sequences or asked.waits)
+    waits = preempts | (running < load.sequences or asked.waits or not load.contexts.in_turn)
     by_cache = load.cached_tokens / (block * np.maximum(kv_blocks, 1.0))
     num_steps = np.maximum(by_cache, steps_in_turn(load.contexts, running))
     tokens = (load.prompt_tokens + load.decoded_tokens) / stages

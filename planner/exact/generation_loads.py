@@ -18,12 +18,14 @@ class Contexts:
         longest: Tokens of the k longest responses, for k = 0, 1, ... Shape (sequences + 1,).
         below: Tokens that are given with fewer than so many tokens cached. Shape (longest context + 2,).
         cached_below: What is cached when they are given, summed over them. Shape as `below`.
+        in_turn: Whether all are there from the start, so that they begin in turn and hold their slots.
     """
 
     responses: tuple[int, ...]
     longest: Floats
     below: Floats
     cached_below: Floats
+    in_turn: bool = True
 
     def side_by_side(self, running: Floats) -> Floats:
         """Return tokens, summed over steps, that steps give at least to so many sequences each.
@@ -57,9 +59,12 @@ def steps_in_turn(contexts: Contexts, running: int) -> int:
     """Return steps that no schedule undercuts which begins sequences in turn, so many at a time at most.
 
     A sequence first begins when fewer than `running` of those before it have not ended: who is thrown out
-    waits before all who have not begun. So none ends earlier than where nothing else holds it up.
+    waits before all who have not begun. So none ends earlier than where nothing else holds it up. Where
+    sequences come by and by, all that holds is that a step gives each one token, and `running` at most.
     """
     responses = contexts.responses
+    if not contexts.in_turn:
+        return max(max(responses), -(-sum(responses) // running))
     ends = list(responses[:running])
     if len(responses) > running:
         heapq.heapify(ends)

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.exact.episode_loads import BoundingLoad, episode_loads
 from planner.exact.generation_bounds import Asked, least_seconds
-from planner.exact.generation_loads import Load, load_of
+from planner.exact.generation_loads import load_of
 from planner.exact.generation_options import Bringing, Move, Replicas, cut_of
 from planner.exact.weight_moves import WeightMoves
 from planner.layouts.option_table import OptionTable
@@ -76,7 +77,7 @@ class GenerationTable:
         self._least: dict[Hashable, float] = {}
         self._clocks: dict[Hashable, object] = {}
         self._bare_sites: dict[Site, Site] = {}
-        self._loads: dict[tuple[int, int], list[Load]] = {}
+        self._loads: dict[tuple[int, int], list[BoundingLoad]] = {}
 
     def replicas(self, site: Site) -> list[Replicas]:
         """Return the generation layouts of a site."""
@@ -206,11 +207,14 @@ class GenerationTable:
         assert isinstance(steps, EngineSteps), "other engines' generations are played"
         local = rank_sequences(replicas.layout.dp, self.job.workload, trains=False)
         running = min(replicas.layout.max_running, local, self._most_running)
-        loads = self._loads_of(replicas.layout.dp, running)
-        asked = Asked(running, replicas.state_blocks, waits)
-        each = [least_seconds(steps, load, asked, blocks) for load in loads]
         placed = self._placed(replicas.layout, replicas.site)
-        whole = np.max(each, axis=0) * times_of(placed) + self._call_seconds(placed)
+        times = times_of(placed)
+        asked = Asked(running, replicas.state_blocks, waits)
+        each = [
+            least_seconds(steps, one.load, one.asked(asked), blocks) * times + one.outside_seconds
+            for one in self._loads_of(replicas.layout.dp, running)
+        ]
+        whole = np.max(each, axis=0) + self._call_seconds(placed)
         return np.asarray(whole * self.task.batches)
 
     def _is_continuous(self, replicas: Replicas) -> bool:
@@ -296,7 +300,11 @@ class GenerationTable:
             self._bare_sites[site] = site if whole else replace(site, gpus=site.gpus_per_node)
         return self._bare_sites[site]
 
-    def _loads_of(self, replicas: int, running: int) -> list[Load]:
+    def _loads_of(self, replicas: int, running: int) -> list[BoundingLoad]:
+        if self.job.environments:
+            if (replicas, 0) not in self._loads:
+                self._loads[replicas, 0] = episode_loads(self.job, self.engine, replicas)
+            return self._loads[replicas, 0]
         wave = running if waits(self.engine.batching) else 0
         if (replicas, wave) not in self._loads:
             statistics = statistics_of(self.job.workload)
@@ -304,7 +312,8 @@ class GenerationTable:
             shares = longest_shares(statistics, replicas, together, wave)
             samples = together if self.engine.shares_prompts else 1
             block = self.engine.kv_block_tokens
-            self._loads[replicas, wave] = [load_of(*share, samples, block) for share in shares]
+            loads = (load_of(*share, samples, block) for share in shares)
+            self._loads[replicas, wave] = [BoundingLoad(load) for load in loads]
         return self._loads[replicas, wave]
 
     @property

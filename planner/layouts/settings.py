@@ -23,7 +23,6 @@ from planner.layouts.sizes import (
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
-from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
 from rlplan.rules.batches import fills_rounds, rank_sequences
@@ -214,7 +213,7 @@ def generate_layouts(
     asked: Asked = NOTHING_ASKED,
 ) -> Iterator[TaskPlan]:
     """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
-    tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
+    tokens = job.workload.longest_sequence_tokens
     if tokens > model.max_positions:
         return
     draft = asked.sizes

@@ -9,7 +9,6 @@ from planner.placements.allocations import gpus_of
 from profiles.catalog import load_device
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
-from rlplan.lengths import longest
 from rlplan.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskDraft
@@ -129,7 +128,7 @@ def cp_sizes(
     """Return the context-parallel sizes: powers of two that leave a rank enough tokens, or the pinned one."""
     if pinned is not None:
         return (pinned,) if gpus % pinned == 0 and engine_runs(engine, "cp", pinned) else ()
-    tokens = longest(job.workload.prompt_tokens) + longest(job.workload.response_tokens)
+    tokens = job.workload.longest_sequence_tokens
     limit = max(1, min(largest_size(engine, "cp") or gpus, tokens // LEAST_TOKENS_OF_CONTEXT_RANK))
     return (1, *(size for size in powers_of_two(limit)[1:] if gpus % size == 0))
 

@@ -10,7 +10,7 @@ import simpy
 
 from rlplan.job import Workload
 from simulator.asynchronous.setting import StreamSetting
-from simulator.workload.sequences import evenly
+from simulator.workload.usual import evenly
 
 Steps = Generator[simpy.Event, object, None]
 

@@ -12,7 +12,9 @@ from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import CALL
 from simulator.placed.task import PlacedTask
 
-HOST_PARTS = (DRIVER, CALL)
+# Waiting for environments, which are the job's own.
+ENVIRONMENT = "environment"
+HOST_PARTS = (DRIVER, CALL, ENVIRONMENT)
 KINDS: dict[str, WorkKind] = {
     "generate": "generation",
     "infer": "inference",
@@ -74,6 +76,8 @@ def factor_of(placed: PlacedTask, part: str = "") -> Factor | None:
     calibration = placed.facts.calibration
     if part == DRIVER:
         return calibration.overhead
+    if part == ENVIRONMENT:
+        return None
     kind = KINDS.get(placed.task.kind)
     return calibration.factor(kind, placed.layout.engine) if kind else None
 

@@ -9,18 +9,21 @@ import numpy.typing as npt
 
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
+from simulator.costs.calibrated import ENVIRONMENT
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import CALL, call_of
+from simulator.environments.host import host_share
 from simulator.generation.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
 from simulator.generation.engine_clock import EngineClock
+from simulator.generation.episodes import EpisodeShare, generate_episodes
 from simulator.generation.length_spread import length_spread
 from simulator.generation.playing import generate
-from simulator.generation.replica import Chunks, Replica, ReplicaLimits, blocks_of
+from simulator.generation.replica import Chunks, Generated, Replica, ReplicaLimits, blocks_of
 from simulator.generation.setting import ReplicaSetting, replica_setting_of
-from simulator.generation.shares import Share, longest_shares, waits
+from simulator.generation.shares import Share, longest_episodes, longest_shares, waits
 from simulator.generation.stepping import EngineSteps, engine_steps
 from simulator.placed.task import PlacedTask
-from simulator.workload.sequences import Floats
+from simulator.workload.usual import Floats
 
 REMEMBERED_REPLICAS = 4096
 
@@ -37,7 +40,7 @@ def generate_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
     slowest = _slowest(placed, kv_bytes)
-    parts = {"prefill": slowest.prefill, "decode": slowest.decode}
+    parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
     return cost_of({**parts, CALL: call_of(placed)})
 
 
@@ -53,9 +56,14 @@ def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
 def _slowest(placed: PlacedTask, kv_bytes: float | None) -> "Played":
     """Return what the replica does that ends last."""
     steps, limits = replica_limits(placed, kv_bytes)
-    samples = placed.workload.samples_per_prompt
+    samples, replicas = placed.workload.samples_per_prompt, placed.layout.dp
+    if placed.workload.environments:
+        host = host_share(placed.job, replicas)
+        episodes = longest_episodes(placed.statistics, replicas, samples, host)
+        each = (played_episodes(steps, limits, share) for share in episodes)
+        return max(each, key=lambda one: one.seconds)
     wave = limits.max_running if waits(limits.batching) else 0
-    shares = longest_shares(placed.statistics, placed.layout.dp, samples, wave)
+    shares = longest_shares(placed.statistics, replicas, samples, wave)
     return max((played(steps, limits, share) for share in shares), key=lambda each: each.seconds)
 
 
@@ -141,6 +149,7 @@ def limits_of(
         chunked_prefill=engine.chunked_prefill,
         reserves_whole=engine.reserves_whole,
         prompt_samples=samples_per_prompt if engine.shares_prompts else 1,
+        keeps_prefixes=engine.shares_prompts,
     )
 
 
@@ -208,17 +217,19 @@ class Played:
     """Hold what a replica spends on prefill and on decode steps, and when each of its sequences ends.
 
     Attributes:
+        waiting: For environments, while there is nothing to compute.
         finish_seconds: In the order of their admission. Shape (sequences,).
     """
 
     prefill: Estimate
     decode: Estimate
+    waiting: Estimate
     finish_seconds: npt.NDArray[np.float32]
 
     @property
     def seconds(self) -> float:
         """Return when the last sequence ends."""
-        return self.prefill.seconds + self.decode.seconds
+        return self.prefill.seconds + self.decode.seconds + self.waiting.seconds
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
@@ -229,9 +240,21 @@ def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
         share: Prompt tokens and response tokens by sequence, in the order of their admission.
     """
     clock = clock_of(steps)
-    outcome = generate(replica_of(clock, limits), *share)
+    return _known(clock, generate(replica_of(clock, limits), *share))
+
+
+@lru_cache(maxsize=REMEMBERED_REPLICAS)
+def played_episodes(steps: Steps, limits: ReplicaLimits, share: EpisodeShare) -> Played:
+    """Return what a replica does with its episodes, remembered."""
+    clock = clock_of(steps)
+    return _known(clock, generate_episodes(replica_of(clock, limits), share))
+
+
+def _known(clock: EngineClock | PassClock, outcome: Generated) -> Played:
+    """Return what was played with how well it is known."""
     prefill, decode = clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
-    return Played(prefill, decode, np.array(outcome.finish_seconds, dtype=np.float32))
+    ends = np.array(outcome.finish_seconds, dtype=np.float32)
+    return Played(prefill, decode, Estimate(outcome.idle_seconds), ends)
 
 
 def generated(steps: Steps, limits: ReplicaLimits, share: Share) -> tuple[Estimate, Estimate]:

@@ -11,7 +11,6 @@ cached tokens.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import numpy as np
 
@@ -54,25 +53,8 @@ def generate(
 
 def _play_calls(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
     """Play calls of `max_running` sequences one after another; nothing of two calls is merged."""
-    size = replica.max_running
-    calls = [
-        PrefillFirst(replica, prompts[first : first + size], responses[first : first + size]).play()
-        for first in range(0, len(prompts), size)
-    ]
-    starts = accumulate((call.seconds for call in calls), initial=0.0)
-    return Generated(
-        seconds=sum(call.seconds for call in calls),
-        prefill_seconds=sum(call.prefill_seconds for call in calls),
-        decode_seconds=sum(call.decode_seconds for call in calls),
-        num_steps=sum(call.num_steps for call in calls),
-        num_jumps=sum(call.num_jumps for call in calls),
-        num_preemptions=sum(call.num_preemptions for call in calls),
-        peak_running=max(call.peak_running for call in calls),
-        peak_blocks=max(call.peak_blocks for call in calls),
-        missing_blocks=max(call.missing_blocks for call in calls),
-        finish_seconds=tuple(
-            start + end
-            for start, call in zip(starts, calls, strict=False)
-            for end in call.finish_seconds
-        ),
-    )
+    size, total = replica.max_running, Generated.nothing()
+    for first in range(0, len(prompts), size):
+        call = slice(first, first + size)
+        total = total.then(PrefillFirst(replica, prompts[call], responses[call]).play())
+    return total

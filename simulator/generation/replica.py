@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 Batching = Literal["continuous", "mixed", "calls", "static", "none"]
@@ -128,6 +128,46 @@ class Generated:
     missing_blocks: int
     finish_seconds: tuple[float, ...]
     idle_seconds: float = 0.0
+
+    @staticmethod
+    def nothing() -> "Generated":
+        """Return what was done before the first sequence."""
+        return Generated(
+            seconds=0.0,
+            prefill_seconds=0.0,
+            decode_seconds=0.0,
+            num_steps=0,
+            num_jumps=0,
+            num_preemptions=0,
+            peak_running=0,
+            peak_blocks=0,
+            missing_blocks=0,
+            finish_seconds=(),
+        )
+
+    def then(self, other: "Generated") -> "Generated":
+        """Return both, one after the other."""
+        return Generated(
+            seconds=self.seconds + other.seconds,
+            prefill_seconds=self.prefill_seconds + other.prefill_seconds,
+            decode_seconds=self.decode_seconds + other.decode_seconds,
+            num_steps=self.num_steps + other.num_steps,
+            num_jumps=self.num_jumps + other.num_jumps,
+            num_preemptions=self.num_preemptions + other.num_preemptions,
+            peak_running=max(self.peak_running, other.peak_running),
+            peak_blocks=max(self.peak_blocks, other.peak_blocks),
+            missing_blocks=max(self.missing_blocks, other.missing_blocks),
+            finish_seconds=(
+                *self.finish_seconds,
+                *(self.seconds + end for end in other.finish_seconds),
+            ),
+            idle_seconds=self.idle_seconds + other.idle_seconds,
+        )
+
+    def after_waiting(self, seconds: float) -> "Generated":
+        """Return the same with so many idle seconds behind it."""
+        idle = self.idle_seconds + seconds
+        return replace(self, seconds=self.seconds + seconds, idle_seconds=idle)
 
 
 def run_seconds(cost: StepCost, sequences: int, first: float, steps: int) -> float:

@@ -4,8 +4,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from rlplan.job import Workload
+from simulator.environments.host import HostShare
+from simulator.generation.episodes import Episode, EpisodeShare, Turn
 from simulator.generation.replica import Batching
-from simulator.workload.sequences import Floats, LengthStatistics, evenly
+from simulator.workload.episodes import Episodes, usual_episodes
+from simulator.workload.sequences import LengthStatistics
+from simulator.workload.usual import Floats, evenly
 
 ORDER_SEED = 0
 REMEMBERED_SHARES = 4096
@@ -48,6 +53,68 @@ def other_shares(
     prompts = generator.choice(statistics.ordered("prompts"), workload.prompts)
     responses = generator.choice(statistics.ordered("responses"), workload.sequences)
     return _last(prompts, responses, replicas, block, wave)
+
+
+@lru_cache(maxsize=REMEMBERED_SHARES)
+def longest_episodes(
+    statistics: LengthStatistics, replicas: int, samples: int, host: HostShare
+) -> tuple[EpisodeShare, ...]:
+    """Return the episodes of the replicas that may end last in a usual batch.
+
+    Prompts and responses are those of `longest_shares`.
+
+    Args:
+        samples: Of one prompt, which follow one another.
+        host: What each replica has of it.
+    """
+    workload = statistics.workload
+    generator = np.random.default_rng(ORDER_SEED)
+    each = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
+    prompts = np.repeat(each, samples)
+    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
+    drawn = usual_episodes(workload.environments, workload.prompts, samples, generator)
+    dealt = [rows for rows in np.array_split(np.arange(len(prompts)), replicas) if rows.size]
+    tokens, outside = prompts + responses + drawn.observed_tokens, drawn.outside_seconds
+    last = {
+        max(range(len(dealt)), key=lambda number: float(amount(dealt[number])))
+        for amount in (
+            lambda rows: tokens[rows].sum(),
+            lambda rows: responses[rows].max(),
+            lambda rows: outside[rows].max(),
+        )
+    }
+    return tuple(
+        EpisodeShare(
+            tuple(
+                _episode(drawn, int(row), int(prompts[row]), int(responses[row]), samples, workload)
+                for row in dealt[number]
+            ),
+            host,
+        )
+        for number in sorted(last)
+    )
+
+
+def _episode(
+    drawn: Episodes, row: int, prompt: int, response: int, samples: int, workload: Workload
+) -> Episode:
+    """Return an episode whose turns share its response evenly, as far as the limit of all tokens lets it go on."""
+    first = drawn.first[row]
+    count = min(int(drawn.turns[row]), response)
+    last = drawn.first[row + 1] - 1
+    left = workload.longest_sequence_tokens - prompt
+    turns: list[Turn] = []
+    for turn in range(count):
+        tokens = response // count + (turn < response % count)
+        ends = turn + 1 == count or left <= tokens + drawn.observation_tokens[first + turn]
+        step = last if ends else first + turn
+        seconds, added = float(drawn.step_seconds[step]), int(drawn.observation_tokens[step])
+        turns.append(Turn(max(1, min(tokens, left)), seconds, added))
+        left -= tokens + added
+        if ends:
+            break
+    reset = float(drawn.reset_seconds[row])
+    return Episode(row // samples, prompt, int(drawn.environment[row]), reset, tuple(turns))
 
 
 def _last(

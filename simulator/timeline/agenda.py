@@ -15,7 +15,7 @@ from simulator.stages import task_cost
 from simulator.timeline.engine import Work
 from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
 from simulator.timeline.steady import one_step_off
-from simulator.workload.sequences import Floats
+from simulator.workload.usual import Floats
 
 
 @dataclass(frozen=True, slots=True)

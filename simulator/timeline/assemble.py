@@ -150,9 +150,10 @@ def device_pools(plan: Plan) -> tuple[ResourcePool, ...]:
 
 
 def batch_tokens(job: Job) -> float:
-    """Return the expected prompt and response tokens of a global batch."""
+    """Return the expected tokens of a global batch: prompts, responses and what environments add."""
     workload = job.workload
     each = mean_length(workload.prompt_tokens) + mean_length(workload.response_tokens)
+    each += workload.mean_observations_tokens
     return workload.sequences * each
 
 

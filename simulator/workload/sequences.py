@@ -12,13 +12,13 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import ndtri
 
 from profiles.jobs.logged_lengths import other_spreads
 from rlplan.job import Workload
-from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform, longest
+from rlplan.lengths import longest
 from rlplan.operators import Batch
+from simulator.workload.episodes import usual_episodes
+from simulator.workload.usual import Floats, evenly
 
 # Enough that the longest of a thousand is known within a few per cent.
 DESCRIBED_SEQUENCES = 16384
@@ -30,28 +30,6 @@ PAIR_SEED = 2
 ROUNDING = 1e-6
 
 Padding = Literal["none", "micro_batch", "batch"]
-Floats = npt.NDArray[np.float64]
-
-
-def evenly(lengths: Lengths, count: int) -> Floats:
-    """Return `count` lengths in tokens, one of each `count`-th of the distribution, in order.
-
-    No luck is in their mean, spread and tail, as it is in as many drawn ones. Shape (count,).
-    """
-    shares = (np.arange(count) + 0.5) / count
-    if isinstance(lengths, int):
-        return np.full(count, float(lengths))
-    if isinstance(lengths, Uniform):
-        return np.floor(lengths.low + shares * (lengths.high - lengths.low + 1))
-    if isinstance(lengths, Lognormal):
-        variance = math.log1p((lengths.std / lengths.mean) ** 2)
-        centre = math.log(lengths.mean) - variance / 2
-        drawn = np.minimum(shares / (1 - (lengths.at_max or 0.0)), 1.0)  # what is left is `max`
-        found = np.exp(centre + math.sqrt(variance) * ndtri(drawn))
-        return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
-    assert isinstance(lengths, Empirical), "a trace is resolved before use"
-    values = np.sort(np.asarray(lengths.values, dtype=np.float64))
-    return np.asarray(values[(shares * len(values)).astype(np.int64)], dtype=np.float64)
 
 
 class LengthStatistics:
@@ -66,6 +44,8 @@ class LengthStatistics:
         std_tokens: Its standard deviation.
         prompt_std_tokens: Standard deviation of prompt lengths.
         response_std_tokens: Standard deviation of response lengths.
+        following_tokens: Mean of what follows a prompt: the response and what environments add.
+        following_std_tokens: Its standard deviation.
         longest_tokens: Longest sequence that can occur: what buffers are sized for.
         longest_prompt_tokens: Longest prompt that can occur.
     """
@@ -75,7 +55,8 @@ class LengthStatistics:
         prompts = evenly(workload.prompt_tokens, DESCRIBED_SEQUENCES)
         responses = evenly(workload.response_tokens, DESCRIBED_SEQUENCES)
         pairs = np.random.default_rng(PAIR_SEED).permutation(DESCRIBED_SEQUENCES)
-        whole = np.minimum(prompts + responses[pairs], workload.longest_sequence_tokens)
+        following = responses + _observed(workload)
+        whole = np.minimum(prompts + following[pairs], workload.longest_sequence_tokens)
         self.prompt_tokens = float(prompts.mean())
         self.response_tokens = float(responses.mean())
         self.mean_tokens = float(whole.mean())
@@ -83,6 +64,8 @@ class LengthStatistics:
         self.std_tokens = float(whole.std())
         self.prompt_std_tokens = float(prompts.std())
         self.response_std_tokens = float(responses.std())
+        self.following_tokens = float(following.mean())
+        self.following_std_tokens = float(following.std())
         self.longest_tokens = workload.longest_sequence_tokens
         self.longest_prompt_tokens = longest(workload.prompt_tokens)
         self._ordered = {
@@ -118,6 +101,15 @@ class LengthStatistics:
         if key not in self._longest:
             self._longest[key] = _longest(self._ordered[what], count)
         return self._longest[key]
+
+
+def _observed(workload: Workload) -> Floats | float:
+    """Return tokens that environments add to sequences, in any order. Shape (DESCRIBED_SEQUENCES,)."""
+    if not workload.environments:
+        return 0.0
+    generator = np.random.default_rng(PAIR_SEED)
+    episodes = usual_episodes(workload.environments, DESCRIBED_SEQUENCES, 1, generator)
+    return episodes.observed_tokens.astype(np.float64)
 
 
 def _longest(ordered: Floats, count: int) -> tuple[float, float]:

@@ -44,10 +44,10 @@ def waiting_fraction(
     if samples == 1 or ranks == 1:
         return straggler_fraction(statistics, sequences, micro_batch, ranks, engine.padding)
     copies = -(-samples // micro_batch)
-    mean = copies * (statistics.prompt_tokens - 1) + samples * (statistics.response_tokens + 1)
+    mean = copies * (statistics.prompt_tokens - 1) + samples * (statistics.following_tokens + 1)
     deviation = math.hypot(
         copies * statistics.prompt_std_tokens,
-        math.sqrt(samples) * statistics.response_std_tokens,
+        math.sqrt(samples) * statistics.following_std_tokens,
     )
     return expected_largest(ranks) * deviation / (mean * math.sqrt(sequences / samples))
 

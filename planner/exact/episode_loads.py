@@ -1,0 +1,101 @@
+"""What bounds generation in episodes: all turns together, and single episodes with the waiting between turns."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from planner.exact.generation_bounds import Asked
+from planner.exact.generation_loads import Load, load_of
+from rlplan.hardware import EngineSheet
+from rlplan.job import Job
+from simulator.environments.host import host_share
+from simulator.generation.episodes import Episode, EpisodeShare
+from simulator.generation.shares import longest_episodes
+from simulator.workload.sequences import statistics_of
+
+# A token more or less of an episode weighs as much as this many seconds where the longest ones are looked for.
+TOKEN_SECONDS = 0.01
+
+
+class BoundingLoad(NamedTuple):
+    """Hold a load that a replica cannot do without.
+
+    Attributes:
+        running: Most of its sequences that run at a time.
+        outside_seconds: In which none of them is computed.
+    """
+
+    load: Load
+    running: int = sys.maxsize
+    outside_seconds: float = 0.0
+
+    def asked(self, asked: Asked) -> Asked:
+        """Return a replica's settings as this load meets them."""
+        return asked._replace(max_running=min(asked.max_running, self.running))
+
+
+def episode_loads(job: Job, engine: EngineSheet, replicas: int) -> list[BoundingLoad]:
+    """Return what the replicas that may end last cannot do without.
+
+    All turns of a replica, whenever they come; and the turns of one episode, of which one runs at a time,
+    with its resets and steps between.
+    """
+    samples = job.workload.samples_per_prompt
+    host = host_share(job, replicas)
+    shares = longest_episodes(statistics_of(job.workload), replicas, samples, host)
+    alone = {episode for share in shares for episode in _longest(share)}
+    found = [BoundingLoad(_load(share.episodes, engine, samples)) for share in shares]
+    found += [
+        BoundingLoad(_load((episode,), engine, 1, begun=True), 1, outside_seconds(episode))
+        for episode in sorted(alone)
+    ]
+    return found
+
+
+def outside_seconds(episode: Episode) -> float:
+    """Return what an episode spends in its environment at least, were there always cores."""
+    return episode.reset_seconds + sum(turn.step_seconds for turn in episode.turns)
+
+
+def _longest(share: EpisodeShare) -> set[Episode]:
+    """Return the episodes that may end last: the longest in tokens, in their environment, and in both."""
+    limits = [seats.limit_seconds for seats in share.host.seats]
+    whole = [each for each in share.episodes if outside_seconds(each) < limits[each.environment]]
+
+    def tokens(episode: Episode) -> float:
+        return TOKEN_SECONDS * sum(turn.response_tokens for turn in episode.turns)
+
+    amounts = (
+        tokens,
+        outside_seconds,
+        lambda each: tokens(each) + outside_seconds(each),
+    )
+    return {max(whole, key=amount) for amount in amounts} if whole else set()
+
+
+def _load(
+    episodes: Sequence[Episode], engine: EngineSheet, samples: int, *, begun: bool = False
+) -> Load:
+    """Return the load of episodes: each turn is a sequence whose prompt is all that came before.
+
+    Args:
+        samples: Episodes in a row that have one prompt.
+        begun: Whether others may have computed the first one's prompt.
+    """
+    block = engine.kv_block_tokens
+    prompts, responses, computed = [], [], []
+    for number, episode in enumerate(episodes):
+        for turn, context in zip(episode.turns, episode.contexts, strict=True):
+            first = context == episode.prompt_tokens and number % samples == 0 and not begun
+            known = 0 if first or not engine.shares_prompts else (context - 1) // block * block
+            prompts.append(context)
+            responses.append(turn.response_tokens)
+            computed.append(context - known)
+    load = load_of(tuple(prompts), tuple(responses))
+    return replace(
+        load,
+        prompt_tokens=sum(computed),
+        shortest_prompt_tokens=min(computed),
+        contexts=replace(load.contexts, in_turn=False),
+    )

@@ -1,0 +1,145 @@
+"""Host cores and environment workers: steps and resets wait for them in the order in which they come."""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rlplan.environment import Environment
+from rlplan.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seats:
+    """Hold what the steps of one environment hold, and how many of them run at a time.
+
+    Attributes:
+        cores: Host cores of a running step.
+        workers: Steps that run at a time, cores apart; infinite without a limit.
+        slowdown: How many times as long a step takes where several replicas share one worker.
+        instances: Episodes that are under way at a time; infinite without a limit.
+        limit_seconds: After which an episode gets no further turn; infinite without a limit.
+    """
+
+    cores: float
+    workers: float
+    slowdown: float
+    instances: float
+    limit_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostShare:
+    """Hold what one of several replicas has of the host: cores, and seats by environment."""
+
+    cores: float
+    seats: tuple[Seats, ...]
+
+
+def host_share(job: Job, replicas: int) -> HostShare:
+    """Return what each of so many replicas has of all nodes' cores and of the environments' workers."""
+    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster) / replicas
+    return HostShare(
+        cores=cores,
+        seats=tuple(_seats(each, cores, replicas) for each in job.environments),
+    )
+
+
+def _seats(environment: Environment, cores: float, replicas: int) -> Seats:
+    """Return a replica's part of an environment's seats: one at least, which several replicas may share."""
+    held = environment.cpu_cores
+    by_cores = cores / held if held else math.inf
+    workers = math.inf if environment.workers is None else environment.workers / replicas
+    whole = min(by_cores, workers)
+    instances = environment.instances
+    return Seats(
+        cores=min(held, cores),
+        workers=max(1.0, math.floor(workers)) if workers < math.inf else workers,
+        slowdown=max(1.0, 1 / whole),
+        instances=math.inf if instances is None else max(1, round(instances / replicas)),
+        limit_seconds=environment.episode_limit_seconds or math.inf,
+    )
+
+
+class Call(NamedTuple):
+    """Hold a step or reset that asks for its cores.
+
+    Attributes:
+        number: In the order of asking.
+        asked_seconds: When it asks.
+        environment: Its index.
+        seconds: That it takes once it runs.
+        episode: Whose it is.
+        turn: The turn that it makes ready; as many as the episode has where it ends it.
+    """
+
+    number: int
+    asked_seconds: float
+    environment: int
+    seconds: float
+    episode: int
+    turn: int
+
+
+class HostQueue:
+    """Run steps on host cores, first come first served, as far as cores and workers reach.
+
+    Attributes:
+        running: Calls that run, as a heap of (end in seconds, number, call).
+        busy_core_seconds: Core-seconds of all calls so far.
+    """
+
+    def __init__(self, share: HostShare) -> None:
+        self.share, self.cores = share, share.cores
+        self.workers = [seats.workers for seats in share.seats]
+        self.queues: list[deque[Call]] = [deque() for _ in share.seats]
+        self.running: list[tuple[float, int, Call]] = []
+        self.asked = 0
+        self.busy_core_seconds = 0.0
+
+    def ask(self, now: float, environment: int, seconds: float, episode: int, turn: int) -> None:
+        """Let a step begin as soon as it has its cores."""
+        seconds *= self.share.seats[environment].slowdown
+        self.asked += 1
+        call = Call(self.asked, now, environment, seconds, episode, turn)
+        self.queues[environment].append(call)
+        self._start(now)
+
+    @property
+    def next_end(self) -> float:
+        """Return when the next call ends, in seconds; infinite where none runs."""
+        return self.running[0][0] if self.running else math.inf
+
+    def end_next(self) -> tuple[float, Call]:
+        """Return the call that ends next, with when it does; what waited for its cores begins."""
+        end, _, call = heapq.heappop(self.running)
+        self.cores += self.share.seats[call.environment].cores
+        self.workers[call.environment] += 1
+        self._start(end)
+        return end, call
+
+    def _start(self, now: float) -> None:
+        """Begin what waits, in the order of asking; what lacks workers holds up nobody else."""
+        waiting = [queue for queue in self.queues if queue]
+        for queue in sorted(waiting, key=_first) if len(waiting) > 1 else waiting:
+            seats = self.share.seats[queue[0].environment]
+            while queue and self._has_room(seats, queue[0].environment):
+                call = queue.popleft()
+                self.cores -= seats.cores
+                self.workers[call.environment] -= 1
+                self.busy_core_seconds += seats.cores * call.seconds
+                begin = max(now, call.asked_seconds)
+                heapq.heappush(self.running, (begin + call.seconds, call.number, call))
+
+    def _has_room(self, seats: Seats, environment: int) -> bool:
+        return self.workers[environment] >= 1 and self.cores >= seats.cores - ROUNDING
+
+
+def _first(queue: Sequence[Call]) -> int:
+    return queue[0].number
+
+
+# Cores that are given and taken back add up to what they were but for the last digits.
+ROUNDING = 1e-9

@@ -1,0 +1,54 @@
+"""Lengths and times as often as their distributions have them: those of a usual batch."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from rlplan.latencies import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
+from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform
+
+Floats = npt.NDArray[np.float64]
+
+
+def evenly(lengths: Lengths, count: int) -> Floats:
+    """Return `count` lengths in tokens, one of each `count`-th of the distribution, in order.
+
+    No luck is in their mean, spread and tail, as it is in as many drawn ones. Shape (count,).
+    """
+    shares = (np.arange(count) + 0.5) / count
+    if isinstance(lengths, int):
+        return np.full(count, float(lengths))
+    if isinstance(lengths, Uniform):
+        return np.floor(lengths.low + shares * (lengths.high - lengths.low + 1))
+    if isinstance(lengths, Lognormal):
+        variance = math.log1p((lengths.std / lengths.mean) ** 2)
+        centre = math.log(lengths.mean) - variance / 2
+        drawn = np.minimum(shares / (1 - (lengths.at_max or 0.0)), 1.0)  # what is left is `max`
+        found = np.exp(centre + math.sqrt(variance) * ndtri(drawn))
+        return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
+    assert isinstance(lengths, Empirical), "a trace is resolved before use"
+    values = np.sort(np.asarray(lengths.values, dtype=np.float64))
+    return np.asarray(values[(shares * len(values)).astype(np.int64)], dtype=np.float64)
+
+
+def seconds_evenly(seconds: Seconds, count: int, most: float | None = None) -> Floats:
+    """Return `count` times in seconds, one of each `count`-th of the distribution, in order. Shape (count,).
+
+    Args:
+        most: A limit after which each is broken off.
+    """
+    shares = (np.arange(count) + 0.5) / count
+    if isinstance(seconds, int | float):
+        found = np.full(count, float(seconds))
+    elif isinstance(seconds, UniformSeconds):
+        found = seconds.low + shares * (seconds.high - seconds.low)
+    elif isinstance(seconds, EmpiricalSeconds):
+        values = np.sort(np.asarray(seconds.values, dtype=np.float64))
+        found = values[(shares * len(values)).astype(np.int64)]
+    else:
+        centre, width = log_normal_of(seconds)
+        found = np.exp(centre + width * ndtri(shares))
+        found = np.minimum(found, math.inf if seconds.max is None else seconds.max)
+    return np.minimum(found, math.inf if most is None else most)

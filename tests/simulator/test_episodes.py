@@ -1,0 +1,158 @@
+"""Generation in episodes: turns between steps of environments that wait for host cores."""
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.environments.host import HostQueue, HostShare, Seats
+from simulator.generation.episodes import Episode, EpisodeShare, Turn, generate_episodes
+from simulator.generation.playing import Replica, generate
+from tests.cases import draws
+
+
+def flat(batching="mixed", **changes):
+    """Return a replica whose prefill takes 1 s a prompt token and whose decode step takes 1 s."""
+    fields = {
+        "batching": batching,
+        "max_running": 8,
+        "kv_blocks": 1000,
+        "block_tokens": 1,
+        "max_batched_tokens": 1000,
+        "chunked_prefill": True,
+        "prefill_seconds": lambda sequences, tokens: sequences * tokens,
+        "decode_seconds": lambda running, cached: 1.0,
+        "mixed_seconds": lambda running, cached, chunks: (
+            (1.0 if running else 0.0) + chunks.parts * chunks.tokens
+        ),
+    }
+    return Replica(**(fields | changes))
+
+
+def host(cores=math.inf, workers=math.inf, **fields):
+    """Return a share of the host with one environment, whose steps hold a core each."""
+    usual = {"slowdown": 1.0, "instances": math.inf, "limit_seconds": math.inf}
+    return HostShare(cores=cores, seats=(Seats(cores=1, workers=workers, **(usual | fields)),))
+
+
+def episode(*turns, prompt=0, tokens=10, reset=0.0):
+    return Episode(prompt, tokens, 0, reset, tuple(Turn(*turn) for turn in turns))
+
+
+def play(replica, *episodes, on=None):
+    return generate_episodes(replica, EpisodeShare(episodes, on or host()))
+
+
+workloads = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 25)), min_size=1, max_size=10)
+
+
+@pytest.mark.parametrize("batching", ["mixed", "continuous"])
+@pytest.mark.parametrize("reserves", [False, True])
+@settings(max_examples=draws(20, 100))
+@given(workloads, st.integers(1, 6), st.integers(1, 60), st.integers(1, 5))
+def test_episodes_of_one_turn_that_nothing_follows_are_plain_generation(
+    batching, reserves, workload, running, blocks, block
+):
+    one = flat(batching, max_running=running, kv_blocks=blocks, block_tokens=block)
+    one = dataclasses.replace(one, reserves_whole=reserves)
+    plain = generate(one, *zip(*workload, strict=True))
+    found = play(
+        one, *(episode((response, 0.0, 0), tokens=prompt) for prompt, response in workload)
+    )
+    assert found.seconds == pytest.approx(plain.seconds)
+    assert found.finish_seconds == pytest.approx(plain.finish_seconds)
+    assert found.idle_seconds == pytest.approx(0.0)
+
+
+def test_an_episode_alone_is_its_turns_and_steps_one_after_the_other():
+    one = [episode((5, 7.0, 3), (2, 1.0, 0), reset=4.0)]
+    kept = play(flat(keeps_prefixes=True), *one)
+    # A reset of 4 s; 10 prompt tokens and 4 steps; 7 s; the last token and 3 more are prefilled, 1 step; 1 s.
+    assert kept.seconds == 4 + 10 + 4 + 7 + 4 + 1 + 1
+    assert kept.idle_seconds == 4 + 7 + 1
+    # Without a prefix cache all 18 tokens are prefilled again.
+    assert play(flat(), *one).seconds == 4 + 10 + 4 + 7 + 18 + 1 + 1
+    assert play(flat("continuous"), *one).seconds == 4 + 10 + 4 + 7 + 18 + 1 + 1
+
+
+def test_a_slot_is_free_while_the_environment_steps():
+    one = flat(max_running=1, keeps_prefixes=True)
+    pair = [episode((5, 100.0, 1), (5, 0.0, 0)), episode((5, 0.0, 0), prompt=1)]
+    found = play(one, *pair)
+    assert found.finish_seconds == (14 + 100 + 2 + 4, 14 + 14)
+
+
+def test_blocks_of_waiting_episodes_go_to_those_that_run():
+    pair = [episode((5, 100.0, 1), (5, 0.0, 0)), episode((20, 0.0, 0), prompt=1)]
+    roomy = play(flat(keeps_prefixes=True, max_running=1), *pair)
+    tight = play(flat(keeps_prefixes=True, max_running=1, kv_blocks=30), *pair)
+    # The first one's 14 tokens do not stay beside 29 others: 16 tokens are prefilled for 2.
+    assert tight.seconds == roomy.seconds + 14
+
+
+def test_steps_wait_for_workers_in_the_order_of_asking():
+    each = [episode((1, 10.0, 0), tokens=1, prompt=number) for number in range(4)]
+    ends = {
+        workers: play(flat(), *each, on=host(workers=workers)).finish_seconds
+        for workers in (1, 2, 4)
+    }
+    assert ends[4] == (14.0, 14.0, 14.0, 14.0)
+    assert ends[2] == (14.0, 14.0, 24.0, 24.0)
+    assert ends[1] == (14.0, 24.0, 34.0, 44.0)
+
+
+def test_instances_begin_when_others_have_ended():
+    each = [episode((1, 10.0, 0), tokens=1, prompt=number, reset=2.0) for number in range(3)]
+    found = play(flat(), *each, on=host(instances=1))
+    assert found.finish_seconds == (13.0, 26.0, 39.0)
+
+
+def test_an_episode_that_is_late_gets_no_further_turn():
+    one = episode((5, 100.0, 1), (5, 0.0, 1), (5, 0.0, 0))
+    assert play(flat(), one, on=host(limit_seconds=50)).seconds == 114
+
+
+@pytest.mark.parametrize("batching", ["static", "calls", "none"])
+def test_engines_that_wait_for_a_batch_go_in_lockstep(batching):
+    each = [episode((5, 10.0, 1), (2, 3.0, 0)), episode((3, 1.0, 0), prompt=1)]
+    found = play(flat(batching), *each)
+    first = generate(flat(batching), [10, 10], [5, 3]).seconds
+    second = generate(flat(batching), [16], [2]).seconds
+    assert found.seconds == pytest.approx(first + 10 + second + 3)
+    assert found.idle_seconds == pytest.approx(13)
+    assert found.finish_seconds == pytest.approx((found.seconds, first + 1))
+
+
+calls = st.lists(
+    st.tuples(st.floats(0, 50), st.integers(0, 1), st.floats(0, 20)), min_size=1, max_size=30
+)
+
+
+@settings(max_examples=draws(50, 200))
+@given(calls, st.integers(2, 6), st.integers(1, 4))
+def test_the_host_runs_every_step_once_and_never_more_than_it_has(asked, cores, workers):
+    seats = [
+        Seats(cores=held, workers=limit, slowdown=1, instances=math.inf, limit_seconds=math.inf)
+        for held, limit in ((1, math.inf), (2, workers))
+    ]
+    queue = HostQueue(HostShare(cores=cores, seats=tuple(seats)))
+    spans = []
+
+    def end_until(time):
+        while queue.running and queue.next_end <= time:
+            end, call = queue.end_next()
+            spans.append((end - call.seconds, end, call))
+
+    for number, (time, environment, seconds) in enumerate(sorted(asked)):
+        end_until(time)
+        queue.ask(time, environment, seconds, number, 0)
+    end_until(math.inf)
+    assert sorted(call.episode for *_, call in spans) == list(range(len(asked)))
+    for moment, _, call in spans:
+        assert moment >= call.asked_seconds - 1e-9
+        at = moment + 1e-6
+        running = [each.environment for begin, end, each in spans if begin <= at < end]
+        assert sum(1 + kind for kind in running) <= cores
+        assert running.count(1) <= workers
