@@ -1,5 +1,6 @@
 """What bounds generation in episodes: all turns together, and single episodes with the waiting between turns."""
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,8 +45,9 @@ def episode_loads(job: Job, engine: EngineSheet, replicas: int) -> list[Bounding
     samples = job.workload.samples_per_prompt
     host = host_share(job, replicas)
     shares = longest_episodes(statistics_of(job.workload), replicas, samples, host)
-    alone = {episode for share in shares for episode in _longest(share)}
-    found = [BoundingLoad(_load(share.episodes, engine, samples)) for share in shares]
+    certain = [tuple(_certain(each, share) for each in share.episodes) for share in shares]
+    alone = {episode for episodes in certain for episode in _longest(episodes)}
+    found = [BoundingLoad(_load(episodes, engine, samples)) for episodes in certain]
     found += [
         BoundingLoad(_load((episode,), engine, 1, begun=True), 1, outside_seconds(episode))
         for episode in sorted(alone)
@@ -58,10 +60,15 @@ def outside_seconds(episode: Episode) -> float:
     return episode.reset_seconds + sum(turn.step_seconds for turn in episode.turns)
 
 
-def _longest(share: EpisodeShare) -> set[Episode]:
+def _certain(episode: Episode, share: EpisodeShare) -> Episode:
+    """Return what of an episode is played whatever holds it up: its first turn where a limit may end it."""
+    if share.host.seats[episode.environment].limit_seconds == math.inf:
+        return episode
+    return episode._replace(turns=episode.turns[:1])
+
+
+def _longest(episodes: Sequence[Episode]) -> set[Episode]:
     """Return the episodes that may end last: the longest in tokens, in their environment, and in both."""
-    limits = [seats.limit_seconds for seats in share.host.seats]
-    whole = [each for each in share.episodes if outside_seconds(each) < limits[each.environment]]
 
     def tokens(episode: Episode) -> float:
         return TOKEN_SECONDS * sum(turn.response_tokens for turn in episode.turns)
@@ -71,7 +78,7 @@ def _longest(share: EpisodeShare) -> set[Episode]:
         outside_seconds,
         lambda each: tokens(each) + outside_seconds(each),
     )
-    return {max(whole, key=amount) for amount in amounts} if whole else set()
+    return {max(episodes, key=amount) for amount in amounts}
 
 
 def _load(

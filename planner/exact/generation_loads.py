@@ -64,7 +64,7 @@ def steps_in_turn(contexts: Contexts, running: int) -> int:
     """
     responses = contexts.responses
     if not contexts.in_turn:
-        return max(max(responses), -(-sum(responses) // running))
+        return max(*responses, -(-sum(responses) // running))
     ends = list(responses[:running])
     if len(responses) > running:
         heapq.heapify(ends)

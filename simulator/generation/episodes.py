@@ -20,6 +20,9 @@ from simulator.generation.running import RunningSet
 # The clock adds up its parts, and may stop short of an event's time by the last digits.
 ROUNDING_UP = 1 + 1e-12
 
+# Over so few steps a step takes hardly longer for the tokens that the cache gains.
+FEW_STEPS = 64
+
 
 class Turn(NamedTuple):
     """Hold one turn of an episode.
@@ -203,6 +206,8 @@ class _Turns(RunningSet):
         cached = self.step + self.offset_sum / running
         first = self.run_seconds(running, cached, 1)
         steps = max(1, math.ceil(left / first))
+        if steps <= FEW_STEPS:
+            return steps
         mean = (first + self.run_seconds(running, cached + steps, 1)) / 2
         return max(1, math.ceil(left / mean))
 

@@ -207,9 +207,11 @@ def generation_terms(placed: PlacedTask) -> Terms:
     it, and the logits of all running sequences.
     """
     model, engine, shard = placed.model, placed.engine, placed.shard
-    prompt = placed.statistics.longest_prompt_tokens
+    prompt, whole = placed.statistics.longest_prompt_tokens, placed.statistics.longest_tokens
     if engine.batching == "none":
-        prompt = placed.statistics.longest_tokens  # its last pass is its longest
+        prompt = whole  # its last pass is its longest
+    elif placed.workload.environments:  # whose later turns prefill all that came before
+        prompt = min(whole, engine.max_batched_tokens) if engine.chunked_prefill else whole
     prompts = most_prompts(placed.running, samples_sharing(engine, placed.workload))
     together = max(1, min(prompts, engine.max_batched_tokens // prompt))
     activations = max(

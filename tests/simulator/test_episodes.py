@@ -23,8 +23,8 @@ def flat(batching="mixed", **changes):
         "max_batched_tokens": 1000,
         "chunked_prefill": True,
         "prefill_seconds": lambda sequences, tokens: sequences * tokens,
-        "decode_seconds": lambda running, cached: 1.0,
-        "mixed_seconds": lambda running, cached, chunks: (
+        "decode_seconds": lambda *_: 1.0,
+        "mixed_seconds": lambda running, _, chunks: (
             (1.0 if running else 0.0) + chunks.parts * chunks.tokens
         ),
     }
