@@ -98,7 +98,7 @@ class _Turns(RunningSet):
         self.waiting.clear()
         self.first_of = [at for at, (_, turn) in enumerate(self.owner) if turn == 0]
         self.begun = [0.0] * len(self.episodes)
-        self.ended = [0.0] * len(self.episodes)
+        self.episode_ends = [0.0] * len(self.episodes)
         self.to_begin = self._in_line()
         # By episode, tokens that the prefix cache keeps while it waits, the longest unused first.
         self.kept: dict[int, int] = {}
@@ -126,7 +126,7 @@ class _Turns(RunningSet):
             elif self.host.running:
                 self.idle += max(0.0, self.host.next_end - self.now)
             else:
-                return replace(self.outcome(), finish_seconds=tuple(self.ended))
+                return replace(self.outcome(), finish_seconds=tuple(self.episode_ends))
 
     def _begin(self, environment: int, now: float) -> None:
         """Reset the next episode of an environment, if there is one."""
@@ -142,7 +142,7 @@ class _Turns(RunningSet):
         limit = self.host.share.seats[call.environment].limit_seconds
         late = call.turn > 0 and end - self.begun[call.episode] > limit
         if late or call.turn == len(self.episodes[call.episode].turns):
-            self.ended[call.episode] = end
+            self.episode_ends[call.episode] = end
             self._drop(call.episode)
             self._begin(call.environment, end)
             return

@@ -75,14 +75,12 @@ def longest_episodes(
     drawn = usual_episodes(workload.environments, workload.prompts, samples, generator)
     dealt = [rows for rows in np.array_split(np.arange(len(prompts)), replicas) if rows.size]
     tokens, outside = prompts + responses + drawn.observed_tokens, drawn.outside_seconds
-    last = {
-        max(range(len(dealt)), key=lambda number: float(amount(dealt[number])))
-        for amount in (
-            lambda rows: tokens[rows].sum(),
-            lambda rows: responses[rows].max(),
-            lambda rows: outside[rows].max(),
-        )
-    }
+    amounts = (
+        [tokens[rows].sum() for rows in dealt],
+        [responses[rows].max() for rows in dealt],
+        [outside[rows].max() for rows in dealt],
+    )
+    last = {int(np.argmax(each)) for each in amounts}
     return tuple(
         EpisodeShare(
             tuple(

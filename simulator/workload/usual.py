@@ -51,4 +51,4 @@ def seconds_evenly(seconds: Seconds, count: int, most: float | None = None) -> F
         centre, width = log_normal_of(seconds)
         found = np.exp(centre + width * ndtri(shares))
         found = np.minimum(found, math.inf if seconds.max is None else seconds.max)
-    return np.minimum(found, math.inf if most is None else most)
+    return np.asarray(np.minimum(found, math.inf if most is None else most), dtype=np.float64)
