@@ -55,6 +55,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
     """Let SIGTERM unwind as Ctrl-C does, so that workers are stopped and files stay whole."""
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # `timeout` signals its child, then the child's group
     raise KeyboardInterrupt(number)
 
 

@@ -7,14 +7,14 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import psutil
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services, utils, worker
 
 from rlplan.errors import RlplanError
 from rlplan.units import MIB
@@ -56,6 +56,9 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
+_Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
+
 # How long processes of Ray may take to end by themselves.
 PATIENCE_SECONDS = 3.0
 
@@ -72,14 +75,60 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
-    with termination_as_interrupt():
+    with termination_as_interrupt() as answer:
         folder = tempfile.mkdtemp(prefix="rlplan-ray-")
+        sessions: list[int] = []
         try:
-            _init_ray(folder, devices, hosts)
-            with termination_as_interrupt():  # again, for Ray has set its own, which aborts
-                yield
+            with _in_sessions_of_their_own(sessions), _signals_answered_by(answer):
+                _init_ray(folder, devices, hosts)
+            yield
         finally:
-            stop_ray(folder)
+            stop_ray(folder, sessions)
+
+
+@contextmanager
+def _in_sessions_of_their_own(sessions: list[int]) -> Iterator[None]:
+    """Let Ray's servers start apart from this process's group, and note the sessions that they lead.
+
+    A batch system, `timeout` and a terminal signal the whole group: servers that end at once leave the
+    controller to wait for answers that nobody gives. What they start is of their sessions for as long
+    as it lives, whoever its parent is by then.
+    """
+    plain = services.ConsolePopen
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        process = plain(*arguments, start_new_session=True, **options)
+        sessions.append(process.pid)
+        return process
+
+    services.ConsolePopen = start
+    try:
+        yield
+    finally:
+        services.ConsolePopen = plain
+
+
+@contextmanager
+def _signals_answered_by(handler: _Handler) -> Iterator[None]:
+    """Keep a handler while Ray starts, which sets its own: they exit before anything is cleared up.
+
+    What Ray sets from C++ while it connects aborts the process; until that is undone, signals wait.
+    """
+    plain_setting, plain_connect = utils.set_sigterm_handler, worker.connect
+
+    def connect(*arguments: Any, **options: Any) -> Any:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+        try:
+            return plain_connect(*arguments, **options)
+        finally:
+            _on_signals(_INTERRUPTIONS, handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
+
+    utils.set_sigterm_handler, worker.connect = lambda _: None, connect
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler, worker.connect = plain_setting, plain_connect
 
 
 def _init_ray(folder: str, devices: int, hosts: int) -> None:
@@ -102,44 +151,70 @@ def _init_ray(folder: str, devices: int, hosts: int) -> None:
         ) from error
 
 
-def stop_ray(folder: str) -> None:
-    """Shut this process's Ray down, wait for its processes, and remove its folder."""
+def stop_ray(folder: str, sessions: Sequence[int] = ()) -> None:
+    """Shut this process's Ray down, wait for its processes, and remove its folder.
+
+    Args:
+        sessions: Whose processes are Ray's as well, beside this process's children.
+    """
     with signals_ignored():
-        started = psutil.Process().children(recursive=True)
         try:
             ray.shutdown()
         finally:
+            children = psutil.Process().children(recursive=True)
+            started = {*children, *_processes_of(sessions)}
             _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
-            for process in alive:
+            for process in {*alive, *_processes_of(sessions)}:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _processes_of(sessions: Sequence[int]) -> list[psutil.Process]:
+    """Return the processes of sessions, those that lost their parent included."""
+    found = []
+    for number in psutil.pids():
+        with suppress(psutil.NoSuchProcess, OSError):
+            if os.getsid(number) in sessions:
+                found.append(psutil.Process(number))
+    return found
+
+
 @contextmanager
-def termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that what was started is ended."""
-    with _handled((signal.SIGTERM,), _interrupt):
-        yield
+def termination_as_interrupt() -> Iterator[_Handler]:
+    """Let SIGTERM and Ctrl-C unwind so that what was started is ended; those that follow are ignored.
+
+    Yields the handler that does it.
+
+    Raises:
+        KeyboardInterrupt: With the number of the signal, whoever raised it anew on its way.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        # `timeout` signals its child, then the child's group: unwinding is not begun twice.
+        _on_signals(_INTERRUPTIONS, signal.SIG_IGN)
+        came.append(number)
+        raise KeyboardInterrupt(number)
+
+    with _handled(_INTERRUPTIONS, interrupt):
+        try:
+            yield interrupt
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(*came or error.args) from None
 
 
 @contextmanager
 def signals_ignored() -> Iterator[None]:
     """Ignore SIGINT and SIGTERM for the seconds that clearing up takes."""
-    with _handled((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN):
+    with _handled(_INTERRUPTIONS, signal.SIG_IGN):
         yield
 
 
 @contextmanager
-def _handled(
-    numbers: tuple[signal.Signals, ...],
-    handler: Callable[[int, FrameType | None], Any] | signal.Handlers,
-) -> Iterator[None]:
+def _handled(numbers: Sequence[signal.Signals], handler: _Handler) -> Iterator[None]:
     """Set a handler for a while; other threads than the main one may not, and get no signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = _on_signals(numbers, handler)
     try:
         yield
     finally:
@@ -147,5 +222,8 @@ def _handled(
             signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
 
 
-def _interrupt(number: int, _: FrameType | None) -> None:
-    raise KeyboardInterrupt(number)
+def _on_signals(numbers: Sequence[signal.Signals], handler: _Handler) -> dict[signal.Signals, Any]:
+    """Set a handler; return by signal the one before, nothing in other threads than the main one."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, handler) for number in numbers}

@@ -192,7 +192,10 @@ from pathlib import Path
 from executor.execute import execute
 from tests.cases import only
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
-execute(make_plan(make_job(), {"p0": (2, ALL_ROLES)}), Path(sys.argv[1]), iterations=10**6, seed=1)
+try:
+    execute(make_plan(make_job(), {"p0": (2, ALL_ROLES)}), Path(sys.argv[1]), iterations=10**6, seed=1)
+except KeyboardInterrupt as interrupt:
+    sys.exit(128 + interrupt.args[0])
 """
 
 
@@ -215,18 +218,23 @@ def marked_processes(mark):
     return found
 
 
-MOMENTS = [("starting", signal.SIGTERM)]
+# `timeout` signals the process and then its whole group, as batch systems and containers do; a terminal
+# signals the group.
+MOMENTS = [("running", signal.SIGTERM, "group")]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(
-    ("when", "number"),
-    only(MOMENTS, product(("starting", "running"), (signal.SIGINT, signal.SIGTERM))),
+    ("when", "number", "whom"),
+    only(
+        MOMENTS,
+        product(("starting", "running"), (signal.SIGINT, signal.SIGTERM), ("process", "group")),
+    ),
     ids=lambda value: value.name if isinstance(value, signal.Signals) else value,
 )
 def test_an_interrupted_run_leaves_no_process_and_no_half_written_file(
-    tmp_path, temporary, number, when
+    tmp_path, temporary, when, number, whom
 ):
     mark, out = uuid.uuid4().hex, tmp_path / "out"
     process = subprocess.Popen(
@@ -243,12 +251,11 @@ def test_an_interrupted_run_leaves_no_process_and_no_half_written_file(
         if started and (when == "starting" or (lines.exists() and lines.stat().st_size > 0)):
             break
         time.sleep(0.05)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does: to all processes of the group
-    else:
-        process.send_signal(number)
+    process.send_signal(number)
+    if whom == "group":
+        os.killpg(process.pid, number)
     process.communicate(timeout=90)
-    assert process.returncode != 0
+    assert process.returncode == 128 + number
     assert marked_processes(mark) == []
     assert list(Path(temporary).glob("rlplan-ray-*")) == []
     assert not (out / "measured.json").exists()
