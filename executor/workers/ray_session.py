@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 import ray
+from ray import _raylet
 from ray._private import ray_constants, services, utils, worker
 
 from rlplan.errors import RlplanError
@@ -33,16 +35,21 @@ INLINE_BYTES = 1000
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
+# Of Ray, read where it starts. Who sets them decides: a token of a cluster's own, or `disabled`.
+TOKEN_MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+
 ENVIRONMENT = {
     # Ray's servers listen on the loopback interface only: nobody else may reach a cluster without
     # authentication. Ray's own switch for it, named after the systems that need it most.
     ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
-    "RAY_AUTH_MODE": "disabled",  # a private cluster on this machine; else it writes to the shard folder
+    # Nor other users of this machine: every call carries a token that only this run's processes know.
+    TOKEN_MODE: "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_worker_niceness": "0",  # a device is as important as the controller beside it
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "GLOO_SOCKET_IFNAME": LOOPBACK,
+    "NCCL_SOCKET_IFNAME": LOOPBACK,
     # glibc asks Linux for huge pages: what workers compute walks through megabytes of weights and
     # keys, and finds their addresses faster. Passes take a few per cent less time.
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
@@ -74,6 +81,7 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
         return
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    _make_token()
     ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
     with termination_as_interrupt() as answer:
         folder = tempfile.mkdtemp(prefix="rlplan-ray-")
@@ -84,6 +92,14 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
             yield
         finally:
             stop_ray(folder, sessions)
+
+
+def _make_token() -> None:
+    """Make a token that calls carry, where the user has given none; kept in no file."""
+    if os.environ[TOKEN_MODE] == "token" and not {TOKEN, TOKEN_FILE} & set(os.environ):
+        os.environ[TOKEN] = secrets.token_hex(32)
+    _raylet.Config.initialize("")  # reads the environment, as it did when ray was imported
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager

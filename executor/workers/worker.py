@@ -34,6 +34,9 @@ from executor.workers.transports import DEFAULT_TRANSPORT, TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass
 
+# Ranks that may knock at the meeting point at once.
+LARGEST_POOL = 1024
+
 
 class Worker:
     """Run the tasks of a pool on one device; measure what its passes, calls and payloads take."""
@@ -44,11 +47,10 @@ class Worker:
 
     @registered("rank-zero")
     def rendezvous(self, _: None) -> str:
-        """Return an address at which the pool's ranks can meet."""
+        """Return an address at which the pool's ranks can meet, and begin to listen there alone."""
         host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return f"{host}:{probe.getsockname()[1]}"
+        self._listener = socket.create_server((host, 0), backlog=LARGEST_POOL)
+        return f"{host}:{self._listener.getsockname()[1]}"
 
     @registered("all-to-all")
     def join(self, place: RankInPool) -> None:
@@ -62,10 +64,22 @@ class Worker:
         if place.ranks > 1:
             dist.init_process_group(
                 "gloo" if place.device == "cpu" else "nccl",
-                init_method=f"tcp://{place.address}",
+                store=self._meeting_point(place),
                 rank=place.rank,
                 world_size=place.ranks,
             )
+
+    def _meeting_point(self, place: RankInPool) -> dist.TCPStore:
+        """Return the store of the pool's ranks; torch's own would listen on all interfaces."""
+        host, _, port = place.address.rpartition(":")
+        leads = place.rank == 0
+        return dist.TCPStore(
+            host,
+            int(port),
+            place.ranks,
+            is_master=leads,
+            master_listen_fd=self._listener.detach() if leads else None,
+        )
 
     @registered("one-to-all")
     def measure_for(self, job: Job) -> None:

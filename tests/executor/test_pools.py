@@ -1,7 +1,11 @@
 """The private Ray of a run."""
 
+import os
+
+import psutil
 import pytest
 import ray
+import torch
 
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import fetched, start_group
@@ -40,3 +44,24 @@ def test_a_ray_that_does_not_start_is_one_message(monkeypatch, tmp_path):
     monkeypatch.setattr(ray, "init", late)
     with pytest.raises(RlplanError, match=r"Ray did not start: .*timed out.* less to do"):
         _init_ray(str(tmp_path), devices=2, hosts=1)
+
+
+def test_calls_carry_a_token_that_only_this_runs_processes_know(ray_slots, worker_pool):
+    from ray._raylet import AuthenticationMode, get_authentication_mode
+
+    assert get_authentication_mode() == AuthenticationMode.TOKEN
+    tokens = worker_pool.on_ranks(2, lambda *_: os.environ["RAY_AUTH_TOKEN"])
+    assert set(tokens) == {os.environ["RAY_AUTH_TOKEN"]}
+    assert len(tokens[0]) == 64
+
+
+def test_all_processes_of_a_run_listen_on_the_loopback_interface_only(ray_slots, worker_pool):
+    worker_pool.on_ranks(2, lambda *_: torch.distributed.barrier())
+    heard = {
+        (process.name(), at.laddr.ip.removeprefix("::ffff:"))  # IPv4 as IPv6 writes it
+        for process in psutil.Process().children(recursive=True)
+        for at in process.net_connections("tcp")
+        if at.status == psutil.CONN_LISTEN
+    }
+    assert heard
+    assert {(name, ip) for name, ip in heard if ip not in ("127.0.0.1", "::1")} == set()
