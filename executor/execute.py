@@ -9,7 +9,6 @@ from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.control.run import Progress, Run, Saving
 from executor.control.start import check_machine, gpu_names
 from executor.data.workload import PromptBatches
-from executor.workers.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.machine import read_fingerprint
@@ -64,14 +63,11 @@ def execute(
     write_plan(out / PLAN_FILE, plan)
     drop_iterations(out / METRICS_FILE, first if goes_on else 0)
     (out / MEASURED_FILE).unlink(missing_ok=True)
-    devices = sum(pool.gpus for pool in plan.pools if not pool.is_host)
-    hosts = sum(pool.gpus for pool in plan.pools if pool.is_host)
-    with running_ray(devices, hosts):
-        run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress)
-        run.carry_out()
-        if saving.export is not None:
-            assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
-            export_actor(run.checkpoint, saving.export, folder=folder)
+    run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress)
+    run.carry_out()
+    if saving.export is not None:
+        assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
+        export_actor(run.checkpoint, saving.export, folder=folder)
     warmup_iterations = min(first + warmup, iterations - 1)
     measured = MeasuredRun(
         plan=plan,

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ray.exceptions import RayError
-
 from executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
@@ -22,15 +20,14 @@ from executor.control.start import started_groups
 from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
+from executor.workers.ray_session import running_ray
 from rlplan.dataflow import Task
-from rlplan.errors import RlplanError, UserError, WorkerLostError
+from rlplan.errors import WorkerLostError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 
 # Called as progress(iterations done, iterations in all, what is done).
 Progress = Callable[[int, int, str], None]
-# A killed process shows at once; its neighbours' broken connections may show a little earlier.
-LOSS_SHOWS_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -91,16 +88,17 @@ class Run:
         self.peaks: dict[str, int] = {}
 
     def carry_out(self) -> None:
-        """Run all iterations; where workers are lost, go on with new ones from the last checkpoint.
+        """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
 
         Raises:
-            WorkerLostError: There are no checkpoints, or no retries left.
+            WorkerLostError: There are no checkpoints though iterations were done, or no retries left.
         """
         for retry in range(1, self._saving.retries + 2):
             try:
                 self._attempt()
             except WorkerLostError as error:
-                if self._saving.every is None or retry > self._saving.retries:
+                can_go_on = self._saving.every is not None or not self.finished
+                if not can_go_on or retry > self._saving.retries:
                     raise
                 iteration = self._go_back()
                 self._progress(
@@ -113,24 +111,21 @@ class Run:
                 return
 
     def _attempt(self) -> None:
-        """Start workers and run what is left."""
+        """Start Ray and workers, and run what is left."""
         begin = time.monotonic()
-        with started_groups(self._plan, self._tasks, self._prompts, self._seed) as groups:
+        devices = sum(pool.gpus for pool in self._plan.pools if not pool.is_host)
+        hosts = sum(pool.gpus for pool in self._plan.pools if pool.is_host)
+        with (
+            running_ray(devices, hosts),
+            started_groups(self._plan, self._tasks, self._prompts, self._seed) as groups,
+        ):
             seconds = time.monotonic() - begin
             _log.info("workers started in %.1f s", seconds)
             dropped = self._prompts.dropped
             left_out = f"; {dropped} prompts left out for their length" if dropped else ""
             message = f"workers started in {seconds:.1f} s{left_out}"
             self._progress(self._first + len(self.finished), self._iterations, message)
-            try:
-                self._iterate(groups)
-            except UserError:
-                raise
-            except (RlplanError, RayError) as error:
-                lost = _lost(groups)
-                if not lost:
-                    raise
-                raise WorkerLostError(f"{lost} ended: killed, out of memory or crashed") from error
+            self._iterate(groups)
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
@@ -186,12 +181,3 @@ class Run:
         del self.finished[done - self._first :]
         drop_iterations(self._out / METRICS_FILE, done)
         return done
-
-
-def _lost(groups: Mapping[str, WorkerGroup]) -> str:
-    """Name the workers of the first pool that has lost some; empty where all are there."""
-    for pool, group in groups.items():
-        ranks = group.lost_ranks(LOSS_SHOWS_SECONDS)
-        if ranks:
-            return f"pool {pool}: {', '.join(f'worker {rank}' for rank in ranks)}"
-    return ""

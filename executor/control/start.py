@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from ray.exceptions import RayError
 
 from executor.control.capabilities import CPU
 from executor.data.workload import PromptBatches
@@ -15,8 +16,11 @@ from executor.workers.pools import WorkerGroup, fetched, start_group
 from executor.workers.ray_session import DEVICE, HOST
 from executor.workers.worker import Worker
 from rlplan.dataflow import Task
-from rlplan.errors import PlanError
+from rlplan.errors import PlanError, RlplanError, UserError, WorkerLostError
 from rlplan.plan import Plan
+
+# A killed process shows at once; its neighbours' broken connections may show a little earlier.
+LOSS_SHOWS_SECONDS = 5.0
 
 
 def device_type(device: str) -> str:
@@ -50,7 +54,11 @@ def check_machine(plan: Plan) -> None:
 def started_groups(
     plan: Plan, tasks: tuple[Task, ...], prompts: PromptBatches, seed: int
 ) -> Iterator[Mapping[str, WorkerGroup]]:
-    """Start the workers of all pools with their models; end them afterwards."""
+    """Start the workers of all pools with their models; end them afterwards.
+
+    Raises:
+        WorkerLostError: Names the workers that have ended where something failed, at the start or later.
+    """
     groups: dict[str, WorkerGroup] = {}
     try:
         for pool in plan.pools:
@@ -60,9 +68,25 @@ def started_groups(
             groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
         prepare_groups(plan, tasks, prompts, seed, groups)
         yield groups
+    except UserError:
+        raise
+    except (RlplanError, RayError) as error:
+        lost = _lost(groups)
+        if not lost:
+            raise
+        raise WorkerLostError(f"{lost} ended: killed, out of memory or crashed") from error
     finally:
         for group in groups.values():
             group.stop()
+
+
+def _lost(groups: Mapping[str, WorkerGroup]) -> str:
+    """Name the workers of the first pool that has lost some; empty where all are there."""
+    for pool, group in groups.items():
+        ranks = group.lost_ranks(LOSS_SHOWS_SECONDS)
+        if ranks:
+            return f"pool {pool}: {', '.join(f'worker {rank}' for rank in ranks)}"
+    return ""
 
 
 def join_all(groups: Mapping[WorkerGroup, str]) -> None:

@@ -10,6 +10,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import Popen
 from types import FrameType
 from typing import Any
 
@@ -17,8 +19,9 @@ import psutil
 import ray
 from ray import _raylet
 from ray._private import ray_constants, services, utils, worker
+from ray.exceptions import RayError
 
-from rlplan.errors import RlplanError
+from rlplan.errors import RlplanError, UserError, WorkerLostError
 from rlplan.units import MIB
 
 DEVICE = "rlplan_device"
@@ -66,6 +69,9 @@ ENVIRONMENT = {
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
+# Without these of Ray's servers nothing is answered; the agents take the raylet with them.
+NEEDED = ("gcs_server", "raylet")
+WATCH_SECONDS = 0.2
 # How long processes of Ray may take to end by themselves.
 PATIENCE_SECONDS = 3.0
 
@@ -85,13 +91,14 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
     ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
     with termination_as_interrupt() as answer:
         folder = tempfile.mkdtemp(prefix="rlplan-ray-")
-        sessions: list[int] = []
+        servers: list[Popen[bytes]] = []
         try:
-            with _in_sessions_of_their_own(sessions), _signals_answered_by(answer):
+            with _in_sessions_of_their_own(servers), _signals_answered_by(answer):
                 _init_ray(folder, devices, hosts)
-            yield
+            with watched([each for each in servers if _name(each) in NEEDED]):
+                yield
         finally:
-            stop_ray(folder, sessions)
+            stop_ray(folder, [each.pid for each in servers])
 
 
 def _make_token() -> None:
@@ -103,8 +110,8 @@ def _make_token() -> None:
 
 
 @contextmanager
-def _in_sessions_of_their_own(sessions: list[int]) -> Iterator[None]:
-    """Let Ray's servers start apart from this process's group, and note the sessions that they lead.
+def _in_sessions_of_their_own(servers: list[Popen[bytes]]) -> Iterator[None]:
+    """Let Ray's servers start apart from this process's group, each leading a session, and note them.
 
     A batch system, `timeout` and a terminal signal the whole group: servers that end at once leave the
     controller to wait for answers that nobody gives. What they start is of their sessions for as long
@@ -113,15 +120,54 @@ def _in_sessions_of_their_own(sessions: list[int]) -> Iterator[None]:
     plain = services.ConsolePopen
 
     def start(*arguments: Any, **options: Any) -> Any:
-        process = plain(*arguments, start_new_session=True, **options)
-        sessions.append(process.pid)
-        return process
+        servers.append(plain(*arguments, start_new_session=True, **options))
+        return servers[-1]
 
     services.ConsolePopen = start
     try:
         yield
     finally:
         services.ConsolePopen = plain
+
+
+@contextmanager
+def watched(servers: Sequence[Popen[bytes]]) -> Iterator[None]:
+    """Let this thread know within a moment where one of these servers has ended.
+
+    What waits for an answer of Ray would go on waiting, and be ended by Ray without clearing up.
+
+    Raises:
+        WorkerLostError: Names the server, whatever else failed for want of it.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(WATCH_SECONDS):
+            if _ended(servers):
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    if threading.current_thread() is threading.main_thread():
+        threading.Thread(target=watch, name="rlplan-watch", daemon=True).start()
+    try:
+        yield
+    except (KeyboardInterrupt, RlplanError, RayError) as error:
+        done.set()
+        ended = _ended(servers)
+        if not ended or isinstance(error, UserError):
+            raise
+        raise WorkerLostError(f"Ray's {ended} ended: killed, out of memory or crashed") from error
+    finally:
+        done.set()
+
+
+def _ended(servers: Sequence[Popen[bytes]]) -> str:
+    return " and ".join(_name(each) for each in servers if each.poll() is not None)
+
+
+def _name(server: Popen[bytes]) -> str:
+    command = server.args
+    return Path(str(command[0] if isinstance(command, list) else command)).name
 
 
 @contextmanager
@@ -140,11 +186,15 @@ def _signals_answered_by(handler: _Handler) -> Iterator[None]:
             _on_signals(_INTERRUPTIONS, handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
 
+    plain_listening = worker.listen_error_messages
     utils.set_sigterm_handler, worker.connect = lambda _: None, connect
+    # It prints pages of a server's log where one ends, beside the one message that says so.
+    worker.listen_error_messages = lambda *_: None
     try:
         yield
     finally:
         utils.set_sigterm_handler, worker.connect = plain_setting, plain_connect
+        worker.listen_error_messages = plain_listening
 
 
 def _init_ray(folder: str, devices: int, hosts: int) -> None:

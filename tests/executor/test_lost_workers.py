@@ -39,20 +39,29 @@ def workers():
             yield int(folder.name)
 
 
+def kill_one():
+    MARK.write_text(MARK.read_text() + "." if MARK.exists() else ".")
+    os.kill(max(workers()), signal.SIGKILL)
+
+
+# Once while workers start: who imports this beside them is the worker that judges.
+if {starting} and not MARK.exists() and list(workers()):
+    kill_one()
+
+
 def judge(prompt, response, row):
     calls = Path(__file__).with_name("calls")
     count = len(calls.read_bytes()) + 1 if calls.exists() else 1
     calls.write_bytes(b"." * count)
     if count == {at} or {always}:
-        MARK.write_text("yes")
-        os.kill(max(workers()), signal.SIGKILL)
+        kill_one()
     return float(len(response) % 3)
 """
 
 
-def killed_plan(folder, *, at, always=False, devices=2, overlaps=False):
+def killed_plan(folder, *, at, always=False, devices=2, overlaps=False, starting=False):
     """Return a plan on some processes of which a rule kills one in the midst of an iteration."""
-    (folder / "rule.py").write_text(KILLER.format(at=at, always=always))
+    (folder / "rule.py").write_text(KILLER.format(at=at, always=always, starting=starting))
     job = replace(make_job(), rewards=Rewards(function="rule.py:judge"))
     if not overlaps:
         return make_plan(job, {"p0": (devices, ALL_ROLES)})
@@ -69,7 +78,8 @@ def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
     ray_slots, worker_pool, tmp_path, overlaps
 ):
     # The rule judges 8 responses an iteration: the 20th is in the third one.
-    told, plan = [], killed_plan(tmp_path, at=20, overlaps=overlaps)
+    # Nothing is done yet where the other is lost at the start.
+    told, plan = [], killed_plan(tmp_path, at=20, overlaps=overlaps, starting=True)
     run = execute(
         plan,
         tmp_path / "out",
@@ -79,8 +89,10 @@ def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
         progress=lambda *message: told.append(message),
         saving=Saving(every=2, export=tmp_path / "actor"),
     )
-    assert (tmp_path / "killed").exists()
-    assert [text for _, _, text in told if "retry 1 of 3" in text and "pool " in text]
+    assert (tmp_path / "killed").read_text() == ".."
+    for retry, done in ((1, 0), (2, 2)):
+        words = f"goes on after {done} iterations (retry {retry} of 3)"
+        assert [text for _, _, text in told if words in text and "pool " in text]
     assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == [0, 1, 2, 3]
     assert [each.iteration for each in run.trace.iterations] == [0, 1, 2, 3]
     assert (tmp_path / "actor" / "config.json").exists()

@@ -1,6 +1,8 @@
 """The private Ray of a run."""
 
 import os
+import signal
+from subprocess import PIPE, Popen
 
 import psutil
 import pytest
@@ -9,8 +11,14 @@ import torch
 
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import fetched, start_group
-from executor.workers.ray_session import HOST, _init_ray
-from rlplan.errors import RlplanError
+from executor.workers.ray_session import (
+    HOST,
+    _init_ray,
+    _processes_of,
+    termination_as_interrupt,
+    watched,
+)
+from rlplan.errors import RlplanError, WorkerLostError
 
 pytestmark = pytest.mark.ray
 
@@ -65,3 +73,24 @@ def test_all_processes_of_a_run_listen_on_the_loopback_interface_only(ray_slots,
     }
     assert heard
     assert {(name, ip) for name, ip in heard if ip not in ("127.0.0.1", "::1")} == set()
+
+
+def test_a_server_of_ray_that_ends_interrupts_what_waits_for_it():
+    words = "Ray's sleep ended: killed"
+    with Popen(["sleep", "600"]) as server, pytest.raises(WorkerLostError, match=words):
+        wait_without(server)
+
+
+def wait_without(server):
+    with termination_as_interrupt(), watched([server]):
+        server.kill()
+        signal.pause()
+
+
+def test_processes_of_a_session_are_found_without_their_parent():
+    orphan = "sleep 600 & echo $!"
+    with Popen(["sh", "-c", orphan], stdout=PIPE, start_new_session=True) as shell:
+        number = int(shell.stdout.readline())
+    (found,) = _processes_of([shell.pid])
+    assert found.pid == number
+    found.kill()
