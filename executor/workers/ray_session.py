@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import psutil
@@ -105,8 +105,9 @@ def _make_token() -> None:
     """Make a token that calls carry, where the user has given none; kept in no file."""
     if os.environ[TOKEN_MODE] == "token" and not {TOKEN, TOKEN_FILE} & set(os.environ):
         os.environ[TOKEN] = secrets.token_hex(32)
-    _raylet.Config.initialize("")  # reads the environment, as it did when ray was imported
-    _raylet.AuthenticationTokenLoader.instance().reset_cache()
+    raylet: Any = _raylet
+    raylet.Config.initialize("")  # reads the environment, as it did when ray was imported
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager
@@ -117,17 +118,27 @@ def _in_sessions_of_their_own(servers: list[Popen[bytes]]) -> Iterator[None]:
     controller to wait for answers that nobody gives. What they start is of their sessions for as long
     as it lives, whoever its parent is by then.
     """
-    plain = services.ConsolePopen
+    plain: Any = services.ConsolePopen
 
     def start(*arguments: Any, **options: Any) -> Any:
         servers.append(plain(*arguments, start_new_session=True, **options))
         return servers[-1]
 
-    services.ConsolePopen = start
+    with _replaced(services, ConsolePopen=start):
+        yield
+
+
+@contextmanager
+def _replaced(module: ModuleType, **others: Any) -> Iterator[None]:
+    """Put others in the place of a module's functions, by their names, for a while."""
+    plain = {name: getattr(module, name) for name in others}
+    for name, other in others.items():
+        setattr(module, name, other)
     try:
         yield
     finally:
-        services.ConsolePopen = plain
+        for name, own in plain.items():
+            setattr(module, name, own)
 
 
 @contextmanager
@@ -176,25 +187,22 @@ def _signals_answered_by(handler: _Handler) -> Iterator[None]:
 
     What Ray sets from C++ while it connects aborts the process; until that is undone, signals wait.
     """
-    plain_setting, plain_connect = utils.set_sigterm_handler, worker.connect
+    plain = worker.connect
 
     def connect(*arguments: Any, **options: Any) -> Any:
         signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
         try:
-            return plain_connect(*arguments, **options)
+            return plain(*arguments, **options)
         finally:
             _on_signals(_INTERRUPTIONS, handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
 
-    plain_listening = worker.listen_error_messages
-    utils.set_sigterm_handler, worker.connect = lambda _: None, connect
-    # It prints pages of a server's log where one ends, beside the one message that says so.
-    worker.listen_error_messages = lambda *_: None
-    try:
+    with (
+        _replaced(utils, set_sigterm_handler=lambda _: None),
+        # What listens prints pages of a server's log where one ends, beside the message that says so.
+        _replaced(worker, connect=connect, listen_error_messages=lambda *_: None),
+    ):
         yield
-    finally:
-        utils.set_sigterm_handler, worker.connect = plain_setting, plain_connect
-        worker.listen_error_messages = plain_listening
 
 
 def _init_ray(folder: str, devices: int, hosts: int) -> None:

@@ -69,11 +69,11 @@ class Worker:
                 world_size=place.ranks,
             )
 
-    def _meeting_point(self, place: RankInPool) -> dist.TCPStore:
+    def _meeting_point(self, place: RankInPool) -> Any:
         """Return the store of the pool's ranks; torch's own would listen on all interfaces."""
         host, _, port = place.address.rpartition(":")
         leads = place.rank == 0
-        return dist.TCPStore(
+        return dist.TCPStore(  # type: ignore[attr-defined]
             host,
             int(port),
             place.ranks,

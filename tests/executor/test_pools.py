@@ -8,6 +8,7 @@ import psutil
 import pytest
 import ray
 import torch
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import fetched, start_group
@@ -55,9 +56,7 @@ def test_a_ray_that_does_not_start_is_one_message(monkeypatch, tmp_path):
 
 
 def test_calls_carry_a_token_that_only_this_runs_processes_know(ray_slots, worker_pool):
-    from ray._raylet import AuthenticationMode, get_authentication_mode
-
-    assert get_authentication_mode() == AuthenticationMode.TOKEN
+    assert is_token_auth_enabled()
     tokens = worker_pool.on_ranks(2, lambda *_: os.environ["RAY_AUTH_TOKEN"])
     assert set(tokens) == {os.environ["RAY_AUTH_TOKEN"]}
     assert len(tokens[0]) == 64
