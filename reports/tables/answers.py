@@ -52,8 +52,22 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
         f"rate: {each:,.0f} tokens/s/GPU on {counted(gpus, 'GPU')}",
         f"MFU:  {utilised}" if utilised else "",
         f"cost: {show_usd(forecast.cost_usd)} and {show_joules(forecast.energy_joules)} a step",
+        _goodput_line(forecast),
     )
     return tuple(line for line in lines if line)
+
+
+def _goodput_line(forecast: Forecast) -> str:
+    """Return what failures leave of the steps; nothing where the job does not speak of them."""
+    left = forecast.goodput
+    if left is None:
+        return ""
+    step = "never" if left.iteration_seconds is None else show_seconds(left.iteration_seconds)
+    return (
+        f"goodput: {percent(left.fraction)} with a failure every "
+        f"{show_seconds(left.failure_every_seconds)} and a checkpoint every "
+        f"{counted(left.checkpoint_every, 'step')}: {step} a step"
+    )
 
 
 def gpus_of(plan: Plan) -> int:

@@ -102,6 +102,24 @@ class OverlapForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GoodputForecast:
+    """Hold what failures of nodes leave of a plan's iterations.
+
+    Attributes:
+        fraction: Share of the time that goes into iterations which are not lost again.
+        failure_every_seconds: Mean time between failures of any node that the plan uses.
+        checkpoint_every: Iterations between two checkpoints.
+        iteration_seconds: What an iteration takes with its part of checkpoints, restarts and lost work; None
+            where failures let none be done.
+    """
+
+    fraction: float
+    failure_every_seconds: float
+    checkpoint_every: int
+    iteration_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """Hold the forecast of one plan.
 
@@ -116,6 +134,7 @@ class Forecast:
         iterations: Begin and end of every iteration.
         costs: What each task and transition takes, and why, in the dataflow's order.
         overlap: What becomes of generation beside training; None in modes that hand on whole batches.
+        goodput: What failures leave of iterations; None where the job does not speak of them.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
@@ -138,6 +157,7 @@ class Forecast:
     cost_usd: float
     energy_joules: float
     overlap: OverlapForecast | None = None
+    goodput: GoodputForecast | None = None
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str

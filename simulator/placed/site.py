@@ -54,6 +54,18 @@ def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
     return sites
 
 
+def nodes_of(plan: Plan) -> int:
+    """Return the nodes that have a GPU of any of the plan's pools."""
+    count = 0
+    for device in {pool.device for pool in plan.pools if not pool.is_host}:
+        left = sum(pool.gpus for pool in plan.pools if pool.device == device)
+        for group in (group for group in plan.job.cluster if group.gpu == device):
+            here = min(left, group.gpus)
+            count += -(-here // group.gpus_per_node)
+            left -= here
+    return count
+
+
 def host_site(job: Job, workers: int) -> Site:
     """Return the site of CPU worker processes, which reach GPUs over the first nodes' network."""
     first = job.cluster[0]

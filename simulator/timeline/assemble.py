@@ -24,6 +24,7 @@ from simulator.timeline.critical_path import (
 )
 from simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
 from simulator.timeline.forecast_warnings import warnings_of
+from simulator.timeline.goodput import goodput_forecast
 from simulator.timeline.pool_memory import TRANSITION
 from simulator.timeline.steady import window_of
 
@@ -109,6 +110,7 @@ def forecast_of(
         cost_usd=iteration_usd((load.rates for load in figures.loads), seconds),
         energy_joules=iteration_joules(figures.loads, seconds),
         overlap=figures.overlap,
+        goodput=goodput_forecast(plan, seconds),
         warnings=warnings_of(plan, agenda, memory),
         assumptions=assumptions_of(plan.job, facts),
         profile=facts.label,
