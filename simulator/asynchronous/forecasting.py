@@ -1,18 +1,18 @@
 """The forecast of a plan whose generation hands responses on as they end."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast
+from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.trace import Trace
+from simulator.asynchronous.long_run import LongRun, long_run
 from simulator.asynchronous.meter import GENERATION
-from simulator.asynchronous.playing import Count, Stream, Streamed, play_stream
-from simulator.asynchronous.setting import StreamSetting, setting_of
+from simulator.asynchronous.playing import Stream, play_stream
+from simulator.asynchronous.setting import setting_of
 from simulator.asynchronous.training import piece_work
 from simulator.costs.calibrated import times_of
 from simulator.generation.generating import clock_of, replica_limits, replica_of
@@ -22,6 +22,7 @@ from simulator.timeline.agenda import Entry, agenda_of
 from simulator.timeline.assemble import (
     STAGES,
     Figures,
+    batch_tokens,
     device_pools,
     forecast_of,
 )
@@ -46,7 +47,7 @@ def stream_forecast(
     trace = Trace(
         origin="simulated", spans=tuple(streamed.spans), iterations=tuple(streamed.iterations)
     )
-    figures = _figures(placed, agenda, stream.setting, streamed)
+    figures = _figures(placed, agenda, long_run(stream, streamed))
     return forecast_of(plan, placed.facts, agenda, trace, memory, figures)
 
 
@@ -88,25 +89,17 @@ def _begun(task: PlacedTask, plan: Plan) -> PlacedTask:
     return replace(task, job=replace(task.job, workload=replace(work, prompts=prompts)))
 
 
-def _figures(
-    placed: PlacedPlan, agenda: Sequence[Entry], setting: StreamSetting, streamed: Streamed
-) -> Figures:
-    first, last = streamed.counts[setting.warm_up - 1], streamed.counts[-1]
-    spent, count = last.reading.since(first.reading), setting.counted
-    seconds = spent.at_seconds / count
-    stages = FrozenDict({stage: spent.stage_seconds.get(stage, 0.0) / count for stage in STAGES})
-    idle: dict[str, float] = {}
-    for (_, stage), each in spent.idle_seconds.items():
-        idle[f"waiting in {stage}"] = idle.get(f"waiting in {stage}", 0.0) + each / count
-    busy = {pool: each / count for pool, each in spent.busy_seconds.items()}
-    whole = setting.whole_replicas / setting.replicas
+def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Figures:
+    seconds, stages = found.seconds, {name: found.stage_seconds.get(name, 0.0) for name in STAGES}
     return Figures(
         iteration=Estimate(seconds, _spread(agenda, seconds, stages)),
-        tokens=whole * (last.taken - first.taken) / count,
-        stage_seconds=stages,
-        idle_seconds=FrozenDict(idle),
-        loads=_loads(placed, busy, stages),
-        overlap=_overlap(placed.plan, first, last, busy, seconds),
+        tokens=batch_tokens(placed.plan.job) * found.learnt_share,
+        stage_seconds=FrozenDict(stages),
+        idle_seconds=FrozenDict(
+            {f"waiting in {stage}": idle for stage, idle in found.idle_seconds.items() if idle}
+        ),
+        loads=_loads(placed, found.busy_seconds, stages),
+        overlap=found.overlap,
     )
 
 
@@ -135,24 +128,3 @@ def _loads(
         computing = 0.0 if pool == generating else seconds - moving
         loads.append(PoolLoad(each, computing, seconds if pool == generating else moving))
     return tuple(loads)
-
-
-def _overlap(
-    plan: Plan, first: Count, last: Count, busy: Mapping[str, float], seconds: float
-) -> OverlapForecast:
-    ages = Counter(last.ages)
-    ages.subtract(first.ages)
-    samples = sum(ages.values())
-    generated = last.generated - first.generated
-    restarted = last.restarted - first.restarted
-    dropped = last.dropped - first.dropped
-    trained = plan.tasks["actor.update"].pool
-    generating = plan.tasks["actor.generate"].pool
-    return OverlapForecast(
-        staleness_mean=sum(age * number for age, number in ages.items()) / samples,
-        staleness_max=float(max(age for age, number in ages.items() if number)),
-        trainer_waits_fraction=max(0.0, 1 - busy.get(trained, 0.0) / seconds),
-        generator_waits_fraction=max(0.0, 1 - busy.get(generating, 0.0) / seconds),
-        dropped_fraction=dropped / max(1, generated),
-        recomputed_fraction=restarted / max(1, restarted + dropped + last.taken - first.taken),
-    )

@@ -9,7 +9,7 @@ from rlplan.job import Workload
 from rlplan.trace import IterationSpan, Span
 from simulator.asynchronous.generators import GeneratingReplica, Generators
 from simulator.asynchronous.meter import Meter, Reading
-from simulator.asynchronous.samples import SampleQueue, endless_lengths
+from simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
 from simulator.asynchronous.setting import StreamSetting
 from simulator.asynchronous.training import PieceWork, Training
 from simulator.generation.arrivals import arriving
@@ -100,7 +100,7 @@ class _Floor:
             for _ in range(setting.replicas)
         ]
         self.generators = Generators(environment, replicas, self.queue, self.meter)
-        tokens = _batch_tokens(stream)
+        tokens = batch_tokens(stream.workload, setting)
         self.training = Training(
             environment, stream.works, stream.order, self.queue, self.meter, tokens
         )
@@ -159,11 +159,3 @@ class _Floor:
             queue.taken_tokens,
             dict(queue.ages),
         )
-
-
-def _batch_tokens(stream: Stream) -> float:
-    """Return the prompt and response tokens of an iteration's samples."""
-    lengths = endless_lengths(stream.workload, stream.setting)
-    return float(
-        sum(sum(next(lengths)) for _ in range(stream.setting.prompts * stream.setting.samples))
-    )

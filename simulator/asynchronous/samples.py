@@ -67,6 +67,12 @@ def endless_lengths(workload: Workload, setting: StreamSetting) -> Iterator[tupl
         batch += 1
 
 
+def batch_tokens(workload: Workload, setting: StreamSetting) -> float:
+    """Return the prompt and response tokens of an iteration's samples before any is dropped."""
+    lengths = endless_lengths(workload, setting)
+    return float(sum(sum(next(lengths)) for _ in range(setting.prompts * setting.samples)))
+
+
 class SampleQueue:
     """Keep samples from their beginning until they are learnt from, or dropped.
 
@@ -100,12 +106,15 @@ class SampleQueue:
         self._ready: dict[int, deque[Sample]] = {}
         self._under_way: dict[int, dict[Sample, None]] = {}
         self._ended = 0
+        self._over = -1  # the last iteration that has all its samples
         self._came: simpy.Event | None = None
 
     def next_bundle(self) -> Bundle | None:
         """Begin the next responses that go to one replica; None where no more may be begun."""
         found: Bundle = []
         quota = self.setting.quota(self.version)
+        if self.setting.last_iteration(self.version) <= self._over:
+            quota = 0
         while len(found) < self.setting.bundle and (self._open or self.begun < quota):
             found.append(self._next())
         return found or None
@@ -184,6 +193,7 @@ class SampleQueue:
 
     def drop_due(self, iteration: int) -> None:
         """Drop what would be too old after an iteration: more was begun than is learnt from."""
+        self._over = iteration
         for version in [
             each for each in self._alive if self.setting.last_iteration(each) <= iteration
         ]:
@@ -196,6 +206,8 @@ class SampleQueue:
 
     def _drop(self, sample: Sample) -> None:
         sample.gone = True
+        if sample is self._open:
+            self._open = None
         self.dropped += 1
         self.dropped_tokens += sample.made
         self._leave(sample.version)

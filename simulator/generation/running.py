@@ -212,7 +212,7 @@ class RunningSet(ABC):
             middle_seconds = self.run_seconds(running, first, middle)
             if middle_seconds >= seconds:
                 high, high_seconds = middle, middle_seconds
-                if self.run_seconds(running, first, middle - 1) < seconds:
+                if middle - 1 == low or self.run_seconds(running, first, middle - 1) < seconds:
                     break
             else:
                 low, low_seconds = middle, middle_seconds
