@@ -23,6 +23,7 @@ ORDER = (
     "simulate",
     "execute",
     "validate",
+    "check-step",
     "calibrate",
     "report",
     "demo",

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from planner.answers.completion import load_plan
+from planner.evaluation.event_files import event_files
 from planner.evaluation.logs import read_log
 from planner.evaluation.reading import forecast_rows, open_table, row_at_site
 from planner.evaluation.tables import READERS
@@ -92,9 +93,9 @@ def measured_in(path: Path, given: Given) -> Measured:
     Raises:
         FileError: The path holds none of them, or its rows are of several sites.
     """
-    if path.is_dir():
+    if path.is_dir() and not event_files(path):
         return measured_in_run(path, given.profile)
-    if path.suffix != ".csv":
+    if path.suffix != ".csv" or given.plan is not None:
         return _measured_in_log(path, given)
     rows = _rows_of_table(path, given)
     observations = tuple(each for row in rows for each in observations_of(row))
@@ -238,7 +239,8 @@ def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> 
         if outer in log.stage_seconds and inner not in log.stage_seconds
     }
     stages: dict[str, StageSeconds] = {}
-    for name, own in STAGE_TASKS.items():
+    whole = {name: () for name in log.sheet.holds if name not in STAGE_TASKS}
+    for name, own in (STAGE_TASKS | whole).items():
         inner = [each for each, outer in held.items() if outer == name]
         within = {each: sum(seconds.get(task, 0.0) for task in STAGE_TASKS[each]) for each in inner}
         predicted = sum(seconds.get(task, 0.0) for task in own) + sum(within.values())

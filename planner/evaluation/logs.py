@@ -1,11 +1,14 @@
 """Read the steps of a framework's log: lines of its console, JSON lines, or JSON columns by step."""
 
+import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from planner.evaluation.event_files import event_files, events_by_step
 from profiles.sheets import load_log_sheet, sheet_names
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
@@ -15,6 +18,15 @@ from rlplan.results.step_log import LoggedSteps, LogSheet
 # `step:3 - timing_s/gen:45.87 - response_length/mean:np.float64(220.5)`, after whatever Ray puts before it.
 CONSOLE_STEP = re.compile(r"\bstep:\d+ - ")
 CONSOLE_FIGURE = re.compile(r"([\w./@-]+):(?:np\.\w+\()?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+# `Global step 3: {'policy_loss': 0.1, 'timing/generation': 45.87}`, a Python dict.
+CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
+DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+# `  • generation: 20.13s (44.4%)`, `  • Mean Generation Length: 812.5`.
+CONSOLE_ROW = re.compile(r"• ([\w /-]+): ([\d.]+)(s\b)?")
+# What exported tables call the step and the name of a figure, in small letters.
+STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration")
+TAG_COLUMNS = ("tag", "key", "metric", "name")
+BOUND_COLUMN = re.compile(r"__(MIN|MAX)$")
 ENDS_OF_LINE = re.compile(r"\x1b\[[\d;]*m")
 
 Figures = Mapping[str, float]
@@ -24,28 +36,100 @@ def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
     """Return the medians of a log's steps.
 
     Args:
+        path: A file, or a folder with files of TensorBoard's events.
         warmup: First steps that are left out: engines compile and caches fill in them.
 
     Raises:
         FileError: The file cannot be read, or holds no steps of a framework that has a sheet.
     """
-    text = read_text(path)
-    every = _steps_of_columns(text) or [
-        figures for line in text.splitlines() if (figures := _figures(line))
-    ]
-    for name in sheet_names("logs"):
-        sheet = load_log_sheet(name)
-        steps = [each for each in every if sheet.step in each]
+    sheets = [load_log_sheet(name) for name in sheet_names("logs")]
+    for sheet, found in _steps_by_sheet(path, sheets):
+        steps = [each for each in found if sheet.step in each]
         if len(steps) > warmup:
             return _medians(sheet, steps[warmup:])
         if steps:
             problem = f"holds {len(steps)} steps, of which the first {warmup} are left out"
             raise FileError(str(path), problem, allowed="a log of more steps")
+    kinds = "its console, JSON lines, JSON columns by step, CSV, or TensorBoard's events"
     raise FileError(
         str(path),
         "holds no steps of a framework whose log is known",
-        allowed=f"a log of {', '.join(sheet_names('logs'))}: its console, JSON lines, or JSON columns by step",
+        allowed=f"a log of {', '.join(sheet_names('logs'))}: {kinds}",
     )
+
+
+def _steps_by_sheet(
+    path: Path, sheets: Sequence[LogSheet]
+) -> Iterator[tuple[LogSheet, list[Figures]]]:
+    """Yield the figures of a log's steps as each sheet reads them."""
+    if event_files(path):
+        every = events_by_step(path)
+        yield from ((sheet, [_keyed(sheet, each) for each in every]) for sheet in sheets)
+        return
+    text = read_text(path)
+    every = _steps_of_columns(text) or _steps_of_csv(text)
+    lines = [] if every else text.splitlines()
+    every = every or [figures for line in lines if (figures := _figures(line))]
+    for sheet in sheets:
+        printed = _steps_of_blocks(sheet, lines) if sheet.console_step else []
+        yield sheet, printed or [_keyed(sheet, each) for each in every]
+
+
+def _keyed(sheet: LogSheet, figures: Figures) -> Figures:
+    """Return a step's figures by the sheet's keys, without what trackers put before them."""
+    found = dict(figures)
+    for prefix in sheet.prefixes:
+        for key, value in figures.items():
+            found.setdefault(key.removeprefix(prefix), value)
+    return found
+
+
+def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
+    """Return the figures of steps that a console prints on lines of their own, such as `generation: 20.1s (44.4%)`."""
+    steps: list[dict[str, float]] = []
+    for raw in lines:
+        line = ENDS_OF_LINE.sub("", raw)
+        if re.search(sheet.console_step, line):
+            steps.append({})
+        elif steps and (found := CONSOLE_ROW.search(line)):
+            name, number, seconds = found.groups()
+            key = sheet.console_names.get(name, sheet.console_prefix + name if seconds else name)
+            steps[-1].setdefault(key, float(number))
+    return list(steps)
+
+
+def _steps_of_csv(text: str) -> list[Figures]:
+    """Return the figures of every step of an exported table: a column for each key, or a row for each figure.
+
+    Trackers put a run's name before a key (`run - timing_s/gen`), and columns of bounds behind (`__MIN`).
+    """
+    lines = text.splitlines()
+    head = next(csv.reader(lines[:1]), [])
+    named = {name.strip().lower(): name for name in head}
+    step = next((named[name] for name in STEP_COLUMNS if name in named), None)
+    if step is None:
+        return []
+    rows = list(csv.DictReader(lines))
+    tag = next((named[name] for name in TAG_COLUMNS if name in named), None)
+    if tag is not None and "value" in named:
+        found: dict[str, dict[str, float]] = {}
+        for row in rows:
+            if (value := _number(row[named["value"]])) is not None:
+                found.setdefault(row[step], {})[row[tag]] = value
+        return list(found.values())
+    keys = {name: name.rsplit(" - ", 1)[-1] for name in head if not BOUND_COLUMN.search(name)}
+    return [
+        {key: value for name, key in keys.items() if (value := _number(row.get(name))) is not None}
+        for row in rows
+    ]
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _steps_of_columns(text: str) -> list[Figures]:
@@ -67,10 +151,11 @@ def _figures(line: str) -> Figures:
     line = ENDS_OF_LINE.sub("", line)
     if line.lstrip().startswith("{"):
         return dict(_figures_of_json(line))
-    step = CONSOLE_STEP.search(line)
-    if step is None:
-        return {}
-    return {key: float(value) for key, value in CONSOLE_FIGURE.findall(line[step.start() :])}
+    if step := CONSOLE_STEP.search(line):
+        return {key: float(value) for key, value in CONSOLE_FIGURE.findall(line[step.start() :])}
+    if step := CONSOLE_DICT.search(line):
+        return {key: float(value) for key, value in DICT_FIGURE.findall(line[step.end() :])}
+    return {}
 
 
 def _figures_of_json(line: str) -> Iterator[tuple[str, float]]:
@@ -94,11 +179,42 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         seconds = middle(key)
         if seconds is not None:
             stages[stage] = stages.get(stage, 0.0) + seconds
+    prompts, responses, both = map(
+        middle, (sheet.prompt_tokens, sheet.response_tokens, sheet.total_tokens)
+    )
+    if prompts is None and responses is not None and both is not None:
+        prompts = max(1.0, both - responses)
     return LoggedSteps(
         sheet=sheet,
         steps=len(steps),
         step_seconds=middle(sheet.step),
         stage_seconds=FrozenDict(stages),
-        prompt_tokens=middle(sheet.prompt_tokens),
-        response_tokens=middle(sheet.response_tokens),
+        prompt_tokens=prompts,
+        response_tokens=responses,
+        longest_response=middle(sheet.longest_response),
+        clip_ratio=middle(sheet.clip_ratio),
+        other_seconds=FrozenDict(
+            {
+                key.rsplit("/", 1)[-1]: seconds
+                for key in _other_timers(sheet, steps)
+                if (seconds := middle(key)) is not None
+            }
+        ),
     )
+
+
+def _other_timers(sheet: LogSheet, steps: Sequence[Figures]) -> list[str]:
+    """Return the keys of timers of whole stages that the sheet does not name."""
+    group = sheet.step.rpartition("/")[0] + "/"
+    known = {sheet.step, *sheet.stages, *(key for key in sheet.stages if "/" in key)}
+    keys = dict.fromkeys(key for each in steps for key in each)
+    outer = {key.rpartition("/")[0] for key in sheet.stages}
+    return [
+        key
+        for key in keys
+        if key.startswith(group)
+        and key not in known
+        and "/" not in key[len(group) :]
+        and key not in outer
+        and "per_sec" not in key
+    ]

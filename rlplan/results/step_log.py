@@ -17,6 +17,14 @@ class LogSheet:
             holds; empty where those of the updates hold both.
         prompt_tokens: Key of the mean length of prompts.
         response_tokens: Key of the mean length of responses, after the cut at the maximum.
+        total_tokens: Key of the mean length of both together, for logs that do not print the prompts'.
+        longest_response: Key of the longest response of a step.
+        clip_ratio: Key of the share of responses that were cut at the maximum.
+        prefixes: What trackers put before these keys.
+        console_step: What stands on the console's line that begins a step (a regular expression), for logs
+            whose figures stand on lines of their own.
+        console_prefix: What is put before names of seconds on such lines to make keys of them.
+        console_names: Keys of what is printed on such lines under other names.
         sources: Where the names are from.
     """
 
@@ -27,6 +35,13 @@ class LogSheet:
     states_in: str = ""
     prompt_tokens: str = ""
     response_tokens: str = ""
+    total_tokens: str = ""
+    longest_response: str = ""
+    clip_ratio: str = ""
+    prefixes: tuple[str, ...] = ()
+    console_step: str = ""
+    console_prefix: str = ""
+    console_names: FrozenDict[str, str] = FrozenDict()
     sources: FrozenDict[str, str]
 
 
@@ -40,6 +55,9 @@ class LoggedSteps:
         stage_seconds: By stage.
         prompt_tokens: Mean length of prompts; None where it is not logged.
         response_tokens: Mean length of responses; None where it is not logged.
+        longest_response: Median of the steps' longest responses, in tokens; None where it is not logged.
+        clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
+        other_seconds: Of timers that the sheet does not name, by their names.
     """
 
     sheet: LogSheet
@@ -48,3 +66,6 @@ class LoggedSteps:
     stage_seconds: FrozenDict[str, float]
     prompt_tokens: float | None
     response_tokens: float | None
+    longest_response: float | None = None
+    clip_ratio: float | None = None
+    other_seconds: FrozenDict[str, float] = FrozenDict()

@@ -17,7 +17,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         list[Path],
         typer.Argument(
             help="Folders of runs (`rlplan execute`), tables (CSV) of steps as `rlplan accuracy` reads "
-            "them, and logs of verl or NeMo-RL (docs/calibration.md), all of one site.",
+            "them, and logs of verl, NeMo-RL or OpenRLHF (docs/calibration.md), all of one site.",
             show_default=False,
         ),
     ],

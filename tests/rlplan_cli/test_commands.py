@@ -177,7 +177,9 @@ def test_schemas_refuse_what_the_reader_refuses(rlplan):
 
 
 def test_every_file_of_the_commands_folder_is_a_command_with_an_example(rlplan):
-    files = {path.stem for path in Path(commands.__path__[0]).glob("*.py")} - {"__init__"}
+    files = {path.stem.replace("_", "-") for path in Path(commands.__path__[0]).glob("*.py")} - {
+        "--init--"
+    }
     assert set(command_names()) == files
     assert files >= set("init profile search simulate execute validate report schema demo".split())
     overview = rlplan("--help")

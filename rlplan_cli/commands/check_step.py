@@ -1,0 +1,55 @@
+"""`rlplan check-step LOG`: whether the step that one sees is normal, and which stage is not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, print_table, say
+
+EXAMPLE = "Example: rlplan check-step train.log --job job.yaml --plan plan.yaml"
+
+
+def command(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            help="A log of verl, NeMo-RL or OpenRLHF (console, JSON lines, CSV export, TensorBoard), or the "
+            "folder of an own run.",
+            show_default=False,
+        ),
+    ],
+    job: Annotated[Path | None, typer.Option(help="The job that ran.", show_default=False)] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="The plan that ran; without it the job's best plan is compared with.",
+            show_default=False,
+        ),
+    ] = None,
+    profile: ProfileOption = None,
+    site: SiteOption = None,
+    warmup: Annotated[int, typer.Option(min=0, help="First steps that are left out of a log.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Lay measured stages beside the forecast at the measured lengths, and name those that are slow.
+
+    A stage is normal where 19 of 20 sites have it; `rlplan calibrate` and --site narrow that.
+    """
+    from planner.evaluation.checking import check_steps, what_ran
+    from reports.tables.step_check import measured_words, step_check_table, verdict_lines
+    from rlplan.files.writing import plain
+
+    ran = what_ran(log, job, plan, profile=profile, site=site)
+    found = check_steps(log, ran, warmup=warmup)
+    if as_json:
+        echo_json({"verdict": found.verdict, **plain(found)})
+        return
+    sys.stdout.write(f"{measured_words(found)}\n\n")
+    print_table("Measured stages beside the forecast at these lengths", step_check_table(found))
+    sys.stdout.write("\n".join(verdict_lines(found)) + "\n")
+    for note in found.notes:
+        say(note)

@@ -1,0 +1,64 @@
+"""`rlplan check-step`: logs and runs beside their forecast, in text and JSON."""
+
+from pathlib import Path
+
+from planner.answers.completion import load_plan
+from simulator.simulate import simulate
+from tests.rlplan_cli.conftest import change
+
+
+def write_log(times):
+    """Write a log of verl in which generation takes so many times its forecast."""
+    forecast = simulate(*load_plan(Path("plan.yaml")))
+    seconds = {cost.name: cost.seconds for cost in forecast.costs}
+    figures = {
+        "timing_s/gen": times * seconds["actor.generate"],
+        "timing_s/ref": seconds["reference.compute_log_prob"],
+        "timing_s/values": seconds["critic.compute_values"],
+        "timing_s/update_critic": seconds["critic.update"],
+        "timing_s/update_actor": seconds["actor.update"],
+        "response_length/mean": 8.0,
+        "prompt_length/mean": 8.0,
+    }
+    whole = sum(value for key, value in figures.items() if key.startswith("timing"))
+    figures["timing_s/step"] = whole
+    line = " - ".join(f"{key}:{value:.9f}" for key, value in figures.items())
+    Path("train.log").write_text("".join(f"step:{step} - {line}\n" for step in range(1, 5)))
+
+
+def test_a_normal_step_is_called_normal(project, rlplan):
+    write_log(1.0)
+    answer = rlplan("check-step", "train.log", "--plan", "plan.yaml")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("3 steps of verl: 8 prompt and 8 response tokens on average\n")
+    assert answer.out.rstrip().endswith("normal: every stage takes what is to be expected")
+
+
+def test_a_slow_stage_is_named_with_a_cause_in_text_and_json(project, rlplan):
+    write_log(9.0)
+    text = rlplan("check-step", "train.log", "--plan", "plan.yaml").out
+    assert "slow: generation takes 9.00 times its forecast" in text
+    assert "  likely: " in text
+    found = rlplan("check-step", "train.log", "--plan", "plan.yaml", "--json").json
+    slow = [each["name"] for each in found["stages"] if each["verdict"] == "slow"]
+    assert (found["verdict"], slow) == ("slow", ["generation"])
+
+
+def test_without_a_plan_the_jobs_best_one_is_compared_with(project, rlplan):
+    write_log(1.0)
+    answer = rlplan("check-step", "train.log", "--job", "job.yaml")
+    assert answer.code == 0, answer.err
+    assert "no --plan was given" in answer.err
+    answer = rlplan("check-step", "train.log")
+    assert (answer.code, len(answer.lines)) == (2, 1)
+    assert "with --job, and --plan" in answer.err
+
+
+def test_a_run_of_our_own_is_compared_at_the_lengths_that_it_had(project, rlplan):
+    found = rlplan("check-step", "run", "--json").json
+    assert (found["source"], found["verdict"]) == ("rlplan", "normal")
+    change("run/measured.json", "response_tokens", to=4.0)
+    found = rlplan("check-step", "run", "--json").json
+    (generation,) = [each for each in found["stages"] if each["name"] == "actor.generate"]
+    assert generation["measured_seconds"] > 1.5 * generation["forecast_seconds"]
+    assert any("the log of 4" in each for each in found["notes"])
