@@ -63,8 +63,8 @@ def _steps_by_sheet(
 ) -> Iterator[tuple[LogSheet, list[Figures]]]:
     """Yield the figures of a log's steps as each sheet reads them."""
     if event_files(path):
-        every = events_by_step(path)
-        yield from ((sheet, [_keyed(sheet, each) for each in every]) for sheet in sheets)
+        logged = events_by_step(path)
+        yield from ((sheet, [_keyed(sheet, each) for each in logged]) for sheet in sheets)
         return
     text = read_text(path)
     every = _steps_of_columns(text) or _steps_of_csv(text)

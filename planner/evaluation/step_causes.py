@@ -15,7 +15,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.results.step_check import StageCheck
 from rlplan.results.step_log import LoggedSteps
 from rlplan.units import show_seconds
-from simulator.costs.passes import STATES_COPIED
+from  import STATES_COPIED
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION
 from simulator.workload.sequences import statistics_of
