@@ -15,7 +15,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.results.step_check import StageCheck
 from rlplan.results.step_log import LoggedSteps
 from rlplan.units import show_seconds
-from  import STATES_COPIED
+from simulator.costs.passes import STATES_AWAY, STATES_BACK
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION
 from simulator.workload.sequences import statistics_of
@@ -136,7 +136,10 @@ def offload(stage: StageCheck, subject: Subject) -> str | None:
     if not any(layout.offload for layout in names.values()):
         return None
     seconds = sum(
-        cost.parts.get(STATES_COPIED, 0.0) for cost in subject.forecast.costs if cost.name in names
+        cost.parts.get(part, 0.0)
+        for cost in subject.forecast.costs
+        for part in (STATES_AWAY, STATES_BACK)
+        if cost.name in names
     )
     copied = f" ({show_seconds(seconds)} by forecast)" if seconds else ""
     return (
