@@ -24,6 +24,7 @@ class OtherPools:
         sender_prepare, sender_train: Seconds of the stages' work on the pool that sends new weights to
             a copy, where iterations overlap; else zero.
         work: Of the pools, by figure that counts it (`planner.exact.score`); shape (rows, figures).
+        sending: What each second adds to it in which new weights go to a copy. Shape as `work`.
         picks: For each set its share's place and its row; shape (rows, sets, 2).
     """
 
@@ -33,6 +34,7 @@ class OtherPools:
     sender_prepare: Floats
     sender_train: Floats
     work: Floats
+    sending: Floats
     picks: Ints
 
     def __len__(self) -> int:
@@ -47,20 +49,22 @@ class OtherPools:
             self.sender_prepare[chosen],
             self.sender_train[chosen],
             self.work[chosen],
+            self.sending[chosen],
             self.picks[chosen],
         )
 
 
 def empty(score: Score, rows: int, sets: int) -> OtherPools:
     """Return choices that take nothing, such as the one of no sets."""
-    seconds = np.zeros(rows)
+    seconds, figures = np.zeros(rows), np.zeros((rows, score.computing.shape[1]))
     return OtherPools(
         np.zeros((rows, len(score.devices)), dtype=np.int64),
         seconds,
         seconds,
         seconds,
         seconds,
-        np.zeros((rows, score.computing.shape[1])),
+        figures,
+        figures,
         np.zeros((rows, sets, 2), dtype=np.int64),
     )
 
@@ -90,10 +94,11 @@ def joined(
     sender_prepare = np.maximum(left.sender_prepare[first], right.sender_prepare[second])
     sender_train = np.maximum(left.sender_train[first], right.sender_train[second])
     work = left.work[first] + right.work[second]
+    sending = left.sending[first] + right.sending[second]
     values = score.values(least_generation_seconds + prepare + train, used, work)
     kept = np.flatnonzero(values < cutoff)
     seconds = np.stack([prepare, train, sender_prepare, sender_train], axis=1)
-    keys = [used[kept], seconds[kept], work[kept]]
+    keys = [used[kept], seconds[kept], work[kept], sending[kept]]
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
     first, second = first[kept], second[kept]
     return OtherPools(
@@ -103,6 +108,7 @@ def joined(
         sender_prepare[kept],
         sender_train[kept],
         work[kept],
+        sending[kept],
         np.concatenate([left.picks[first], right.picks[second]], axis=1),
     )
 

@@ -12,6 +12,7 @@ from planner.exact.candidates import CandidateTable
 from planner.exact.other_pools import OtherPools, empty, joined, stacked
 from planner.exact.set_limits import Place, SetLimits
 from planner.exact.space import Space
+from planner.exact.weight_moves import ACTOR
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet, Placement, generating_set
 from rlplan.plan import Mode
@@ -169,13 +170,15 @@ class PlacementBounds:
         used = np.repeat(self.used(share)[None], count, axis=0)
         prepares = seconds[:, 0] > 0
         arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
-        sends = self.mode != "sync" and "actor" in members
-        sender = seconds if sends else np.zeros_like(seconds)
-        rates = self.space.score.computing[self.space.device(share)] * share.gpus
+        score, device, sends = self.space.score, self.space.device(share), ACTOR in members
+        sender = seconds if sends and self.mode != "sync" else np.zeros_like(seconds)
+        rates = score.computing[device] * share.gpus
+        sending = np.repeat(score.moving[device][None] * (share.gpus * sends), count, axis=0)
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
         work = seconds.sum(axis=1)[:, None] * rates
         prepare = seconds[:, 0] + arrival
-        return OtherPools(used, prepare, seconds[:, 1], sender[:, 0], sender[:, 1], work, picks)
+        both = (sender[:, 0], sender[:, 1])
+        return OtherPools(used, prepare, seconds[:, 1], *both, work, sending, picks)
 
     def _work(self, share: Share, work_seconds: float, generation_seconds: float) -> Floats:
         """Return the generating set's work on a share, by figure. Shape (1, figures)."""
@@ -215,5 +218,7 @@ class PlacementBounds:
         stages = (prepare, train)
         seconds = self._iteration(generate[:, None], alone, stages, move[:, None], sender)
         both = used[:, None] + others.used
-        values = self.space.score.values(seconds, both, work[:, None] + others.work)
+        # Weights on their way to another pool are work of both.
+        worked = work[:, None] + others.work + move[:, None, None] * others.sending
+        values = self.space.score.values(seconds, both, worked)
         return np.where(np.all(both <= self.space.limits, axis=-1), values, np.inf)
