@@ -1,0 +1,227 @@
+"""The queue's ledger: which columns of which samples are there, who has taken them, and what memory is left.
+
+A state machine without processes and clocks, kept by the job's one controller. Every sample is handed to
+every task exactly once:
+
+    admit -> put, key by key -> take -> secure -> finish, task by task -> released after the last one
+
+A storage unit that is lost takes its rows along. They are generated again, as a new attempt, for the tasks
+that have not had them; a task that updates weights never gets a sample a second time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Say what a task reads from the queue.
+
+    Attributes:
+        keys: The columns that it waits for.
+        has_effects: Whether something outside the queue changes, such as weights: then it never gets a sample
+            again, while a task that only makes columns makes those that were lost anew.
+    """
+
+    keys: frozenset[str]
+    has_effects: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Hold samples that were handed to a task.
+
+    Attributes:
+        attempts: Of each sample, how often its row had been lost before; what is made from it counts for
+            that attempt only.
+        units: Of each sample, the storage unit that has its row.
+    """
+
+    number: int
+    task: str
+    samples: tuple[int, ...]
+    attempts: tuple[int, ...]
+    units: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Row:
+    unit: int
+    reserved_bytes: int
+    attempt: int = 0
+    columns: set[str] = field(default_factory=set)
+    leases: dict[str, int] = field(default_factory=dict)
+    secured: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+
+    @property
+    def is_lost(self) -> bool:
+        """Tell whether its columns went with a storage unit, and none has come anew."""
+        return self.attempt > 0 and not self.columns
+
+
+class Ledger:
+    """Keep account of the samples of a job's transfer queue.
+
+    Args:
+        readers: By task.
+        units: Storage units among which rows are shared out.
+        capacity_bytes: Most bytes of all rows together; a sample is admitted with the most that it can take.
+    """
+
+    def __init__(self, readers: Mapping[str, Reader], units: int, capacity_bytes: int) -> None:
+        self._keys = {task: reader.keys for task, reader in readers.items()}
+        self._ends = frozenset(task for task, reader in readers.items() if reader.has_effects)
+        self._capacity_bytes = capacity_bytes
+        self._reserved_bytes = [0] * units
+        self._rows: dict[int, _Row] = {}
+        self._leases: dict[int, Lease] = {}
+        self._next_lease = 0
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Return the bytes that the admitted samples can take at most."""
+        return sum(self._reserved_bytes)
+
+    def __contains__(self, sample: int) -> bool:
+        return sample in self._rows
+
+    def admit(self, samples: Sequence[int], most_bytes: Sequence[int]) -> bool:
+        """Make room for samples that are about to be generated, all or none; back-pressure where it fails.
+
+        They go to the storage unit with the fewest bytes, together: samples of one prompt are read together.
+
+        Args:
+            most_bytes: That each of them can take with all its columns.
+        """
+        wanted = sum(most_bytes)
+        if self.reserved_bytes + wanted > self._capacity_bytes:
+            return False
+        unit = min(range(len(self._reserved_bytes)), key=lambda each: self._reserved_bytes[each])
+        self._reserved_bytes[unit] += wanted
+        for sample, size in zip(samples, most_bytes, strict=True):
+            assert sample not in self._rows, "a sample is admitted once"
+            self._rows[sample] = _Row(unit, size)
+        return True
+
+    def place(self, sample: int) -> tuple[int, int] | None:
+        """Return the storage unit and the attempt of a sample; None where nobody wants it any more."""
+        row = self._rows.get(sample)
+        return None if row is None else (row.unit, row.attempt)
+
+    def put(self, sample: int, attempt: int, key: str) -> bool:
+        """Note that a column of a sample is there; return whether it counts.
+
+        What was made from a row that has been lost since does not.
+        """
+        row = self._rows.get(sample)
+        if row is None or row.attempt != attempt:
+            return False
+        assert key not in row.columns, f"{key} of sample {sample} is made once"
+        row.columns.add(key)
+        return True
+
+    def is_ready(self, task: str, sample: int) -> bool:
+        """Tell whether a sample can be handed to a task now: its inputs are there, and it has not had it."""
+        row = self._rows.get(sample)
+        if row is None or task in row.done or task in row.leases:
+            return False
+        return self._keys[task] <= row.columns
+
+    def ready(self, task: str) -> list[int]:
+        """Return the samples that can be handed to a task now, in the order in which they were admitted."""
+        return [sample for sample in self._rows if self.is_ready(task, sample)]
+
+    def take(self, task: str, samples: Iterable[int]) -> Lease:
+        """Hand samples that are ready to a task."""
+        taken = tuple(samples)
+        rows = [self._rows[sample] for sample in taken]
+        lease = Lease(
+            number=self._next_lease,
+            task=task,
+            samples=taken,
+            attempts=tuple(row.attempt for row in rows),
+            units=tuple(row.unit for row in rows),
+        )
+        for sample, row in zip(taken, rows, strict=True):
+            assert self.is_ready(task, sample), f"sample {sample} is not ready for {task}"
+            row.leases[task] = lease.number
+        self._leases[lease.number] = lease
+        self._next_lease += 1
+        return lease
+
+    def secure(self, lease: Lease) -> None:
+        """Note that all rows of a lease were read: losing their unit does not touch it any more."""
+        for _, row in self._held(lease):
+            row.secured.add(lease.task)
+
+    def give_back(self, lease: Lease) -> list[int]:
+        """Take a lease back whose task did not use it; return the samples that must be generated again."""
+        again = []
+        for sample, row in self._held(lease):
+            del row.leases[lease.task]
+            secured = lease.task in row.secured
+            row.secured.discard(lease.task)
+            if secured and row.is_lost and not self._ends <= row.done | row.secured:
+                again.append(sample)
+        del self._leases[lease.number]
+        return again
+
+    def finish(self, lease: Lease) -> list[int]:
+        """Note that a task has consumed its samples; return those that every task has had now.
+
+        Their memory is free again. Rows that were lost before they were read do not count as consumed.
+        """
+        released = []
+        for sample, row in self._held(lease):
+            del row.leases[lease.task]
+            row.secured.discard(lease.task)
+            row.done.add(lease.task)
+            if self._is_over(row):
+                self._release(sample)
+                released.append(sample)
+        del self._leases[lease.number]
+        return released
+
+    def lose(self, unit: int) -> list[int]:
+        """Forget the rows of a storage unit; return the samples that must be generated again.
+
+        Not those whose response is still on its way, nor those that all tasks with effects have had or read.
+        """
+        again = []
+        for sample, row in list(self._rows.items()):
+            if row.unit != unit:
+                continue
+            was_there = bool(row.columns)
+            self._forget_attempt(row)
+            if self._is_over(row):
+                self._release(sample)
+            elif was_there and not self._ends <= row.done | row.secured:
+                again.append(sample)
+        return again
+
+    def _forget_attempt(self, row: _Row) -> None:
+        """Let tasks that make columns begin anew; what a task with effects has read stays with it."""
+        row.attempt += 1
+        row.columns.clear()
+        row.done &= self._ends
+        row.secured &= self._ends
+        row.leases = {task: lease for task, lease in row.leases.items() if task in row.secured}
+
+    def _is_over(self, row: _Row) -> bool:
+        """Tell whether nobody wants a row any more."""
+        wanted = self._ends if row.is_lost and self._ends else self._keys.keys()
+        return not row.leases and wanted <= row.done
+
+    def _release(self, sample: int) -> None:
+        row = self._rows.pop(sample)
+        self._reserved_bytes[row.unit] -= row.reserved_bytes
+
+    def _held(self, lease: Lease) -> list[tuple[int, _Row]]:
+        """Return the rows of a lease that are not void: they were not lost before they were read."""
+        rows = ((sample, self._rows.get(sample)) for sample in lease.samples)
+        return [
+            (sample, row)
+            for sample, row in rows
+            if row is not None and row.leases.get(lease.task) == lease.number
+        ]

@@ -1,0 +1,274 @@
+"""The transfer queue on Ray: storage actors, and the one ledger that says what goes to whom.
+
+Columns go from worker to storage actor to worker as references; the controller sees numbers only.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from executor.data.batches import Columns, Piece, Rows, joined_columns
+from executor.queue.ledger import Lease, Ledger, Reader
+from executor.queue.storage import PaddedRead, Storage, StoredRow
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSize:
+    """Hold the tokens of a sample's prompt and of its response."""
+
+    prompt_tokens: int
+    response_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPiece:
+    """Hold a reference to padded columns of a task's output.
+
+    Attributes:
+        samples: Of each row.
+        prompt_width: Columns that stand for prompts.
+    """
+
+    samples: Sequence[int]
+    prompt_width: int
+    reference: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """Hold a write that one storage actor was asked for.
+
+    Attributes:
+        life: Which of the actors that bore its unit's number one after another.
+        attempts: By sample, as when the write was sent.
+    """
+
+    unit: int
+    life: int
+    keys: tuple[str, ...]
+    attempts: Mapping[int, int]
+    references: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Hold what storage actors were asked for.
+
+    Attributes:
+        pieces: By key, references to padded columns of rows, which are counted through the lease.
+        done: By (unit, life), a reference that is there when the actor has answered.
+    """
+
+    lease: Lease
+    pieces: Mapping[str, tuple[Piece, ...]]
+    done: Mapping[tuple[int, int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBatch:
+    """Hold samples that a task was handed, and their columns, padded alike. Shape (samples, ...)."""
+
+    samples: tuple[int, ...]
+    columns: Columns
+
+
+class TransferQueue:
+    """Keep the samples of a job on their way from the task that generates to those that train.
+
+    Args:
+        readers: By task that reads from it.
+        units: Storage actors.
+        capacity_bytes: Most bytes of all rows together.
+
+    Attributes:
+        ledger: Who has had what.
+        sizes: Of samples that are generated.
+    """
+
+    def __init__(self, readers: Mapping[str, Reader], units: int, capacity_bytes: int) -> None:
+        self._readers = readers
+        self.ledger = Ledger(readers, units, capacity_bytes)
+        self.sizes: dict[int, SampleSize] = {}
+        self._actors = [_start_storage() for _ in range(units)]
+        self._lives = [0] * units
+
+    def write(
+        self, outputs: Mapping[str, Sequence[HeldPiece]], attempts: Mapping[int, int]
+    ) -> list[Write]:
+        """Send what a task made of samples to their storage actors; one write for each of these.
+
+        Args:
+            outputs: By key. Their samples have sizes.
+            attempts: Of the samples that count; others, which were lost meanwhile, are left out.
+        """
+        by_unit: dict[int, dict[int, int]] = {}
+        for sample, attempt in attempts.items():
+            place = self.ledger.place(sample)
+            if place is not None and place[1] == attempt:
+                by_unit.setdefault(place[0], {})[sample] = attempt
+        return [
+            Write(
+                unit=unit,
+                life=self._lives[unit],
+                keys=tuple(outputs),
+                attempts=own,
+                references=tuple(
+                    self._actors[unit].write.remote(
+                        key, self._stored_rows(pieces, own), *(piece.reference for piece in pieces)
+                    )
+                    for key, pieces in outputs.items()
+                ),
+            )
+            for unit, own in by_unit.items()
+        ]
+
+    def _stored_rows(
+        self, pieces: Sequence[HeldPiece], wanted: Mapping[int, int]
+    ) -> list[StoredRow]:
+        return [
+            StoredRow(
+                sample=sample,
+                piece=number,
+                index=index,
+                prompt_width=piece.prompt_width,
+                prompt_tokens=self.sizes[sample].prompt_tokens,
+                response_tokens=self.sizes[sample].response_tokens,
+            )
+            for number, piece in enumerate(pieces)
+            for index, sample in enumerate(piece.samples)
+            if sample in wanted
+        ]
+
+    def note(self, write: Write) -> None:
+        """Note a write that has arrived: its columns can be read."""
+        for sample, attempt in write.attempts.items():
+            for key in write.keys:
+                self.ledger.put(sample, attempt, key)
+
+    def read(self, lease: Lease, prompt_width: int, response_width: int) -> Read:
+        """Ask for the columns that a lease's task waits for."""
+        keys = tuple(sorted(self._readers[lease.task].keys))
+        rows: dict[int, list[int]] = {}
+        for row, unit in enumerate(lease.units):
+            rows.setdefault(unit, []).append(row)
+        pieces: dict[str, list[Piece]] = {key: [] for key in keys}
+        done = {}
+        for unit, own in rows.items():
+            wanted = PaddedRead(
+                samples=[lease.samples[row] for row in own],
+                keys=keys,
+                prompt_width=prompt_width,
+                response_width=response_width,
+            )
+            method = self._actors[unit].read.options(num_returns=len(keys) + 1)
+            *columns, count = method.remote(wanted)
+            for key, reference in zip(keys, columns, strict=True):
+                pieces[key].append(Piece(ranges_of(own), reference))
+            done[unit, self._lives[unit]] = count
+        found = {key: tuple(held) for key, held in pieces.items()}
+        return Read(lease=lease, pieces=found, done=done)
+
+    def finish(self, lease: Lease) -> list[int]:
+        """Note that a task has had its samples; free those that all tasks have had, and return them."""
+        released = self.ledger.finish(lease)
+        for unit, actor in enumerate(self._actors):
+            own = [
+                sample
+                for sample, place in zip(lease.samples, lease.units, strict=True)
+                if place == unit and sample not in self.ledger
+            ]
+            if own:
+                actor.drop.remote(own)
+        for sample in released:
+            self.sizes.pop(sample, None)
+        return released
+
+    def replace(self, unit: int, life: int) -> list[int]:
+        """Start another storage actor where one was lost; return the samples to be generated again.
+
+        Args:
+            life: Of the actor that was lost; nothing is done where it was replaced already.
+        """
+        if self._lives[unit] != life:
+            return []
+        self._lives[unit] += 1
+        self._actors[unit] = _start_storage()
+        return self.ledger.lose(unit)
+
+    def held_bytes(self) -> int:
+        """Return the bytes of all rows, as the storage actors count them."""
+        return sum(ray.get([actor.held_bytes.remote() for actor in self._actors]))
+
+    def batches(
+        self, task: str, samples: int, make_more: Callable[[], bool]
+    ) -> Iterator[QueueBatch]:
+        """Yield batches for a task as a DataLoader would, each consumed when the next one is asked for.
+
+        The last one may be smaller. Batches whose storage actor is lost before they are read go back.
+
+        Args:
+            make_more: Lets samples come; tells whether any more can.
+        """
+        while True:
+            ready = self.ledger.ready(task)[:samples]
+            if len(ready) < samples and make_more():
+                continue
+            if not ready:
+                return
+            lease = self.ledger.take(task, ready)
+            columns = self._columns(lease)
+            if columns is None:
+                continue
+            yield QueueBatch(lease.samples, columns)
+            self.finish(lease)
+
+    def _columns(self, lease: Lease) -> Columns | None:
+        """Read a lease's columns, or give it back where a storage actor is lost."""
+        sizes = [self.sizes[sample] for sample in lease.samples]
+        read = self.read(
+            lease,
+            max(size.prompt_tokens for size in sizes),
+            max(size.response_tokens for size in sizes),
+        )
+        lost = [place for place, reference in read.done.items() if is_lost(reference)]
+        if lost:
+            for unit, life in lost:
+                self.replace(unit, life)
+            self.ledger.give_back(lease)
+            return None
+        self.ledger.secure(lease)
+        held = {key: [piece.rows for piece in pieces] for key, pieces in read.pieces.items()}
+        columns = [ray.get(piece.reference) for own in read.pieces.values() for piece in own]
+        return joined_columns(held, ((0, len(lease.samples)),), columns)
+
+    def stop(self) -> None:
+        """End the storage actors."""
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+def _start_storage() -> Any:
+    return ray.remote(Storage).options(num_cpus=0).remote()
+
+
+def is_lost(reference: Any) -> bool:
+    """Wait for a reference; tell whether the actor that it comes from is lost."""
+    try:
+        ray.get(reference)
+    except RayActorError:
+        return True
+    return False
+
+
+def ranges_of(numbers: Sequence[int]) -> Rows:
+    """Return ascending row numbers as ranges."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number:
+            ranges[-1] = (ranges[-1][0], number + 1)
+        else:
+            ranges.append((number, number + 1))
+    return tuple(ranges)

@@ -1,0 +1,219 @@
+"""The transfer queue: every sample goes to every task once, whatever is slow, small or lost."""
+
+import random
+
+import numpy as np
+import pytest
+import ray
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from executor.queue.ledger import Ledger, Reader
+from executor.queue.storage import PaddedRead, Storage, StoredRow
+from executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue, ranges_of
+
+# A task that generates, two that make columns, one of them from the other's, and two that update weights.
+READERS = {
+    "judge": Reader(keys=frozenset({"sequences"}), has_effects=False),
+    "value": Reader(keys=frozenset({"sequences", "scores"}), has_effects=False),
+    "actor": Reader(keys=frozenset({"sequences", "scores", "values"}), has_effects=True),
+    "critic": Reader(keys=frozenset({"sequences", "values"}), has_effects=True),
+}
+MAKES = {"judge": "scores", "value": "values"}
+UNITS, ROW_BYTES = 3, 10
+
+
+class Shop:
+    """Workers of random speed around a ledger, and storage units that die."""
+
+    def __init__(self, seed, samples, capacity_rows, losses):
+        self.random = random.Random(seed)
+        self.ledger = Ledger(READERS, UNITS, capacity_rows * ROW_BYTES)
+        self.waiting, self.making, self.leases = list(range(samples)), [], []
+        self.trained = {"actor": [], "critic": []}
+        self.consumed = {task: [] for task in MAKES}
+        self.losses, self.most_bytes = losses, 0
+
+    def run(self):
+        for _ in range(10_000):
+            steps = [self.begin, self.generate, *[self.take] * 2, *[self.end] * 2, self.read]
+            if self.losses:
+                steps.append(self.lose)
+            self.random.choice(steps)()
+            self.most_bytes = max(self.most_bytes, self.ledger.reserved_bytes)
+            if not self.waiting and not self.making and not self.ledger.reserved_bytes:
+                return
+        raise AssertionError("it never ends")
+
+    def begin(self):
+        count = min(len(self.waiting), self.random.randint(1, 3))
+        chosen = self.waiting[:count]
+        if chosen and self.ledger.admit(chosen, [ROW_BYTES] * count):
+            del self.waiting[:count]
+            self.making += chosen
+
+    def generate(self):
+        if self.making:
+            sample = self.making.pop(self.random.randrange(len(self.making)))
+            place = self.ledger.place(sample)
+            if place is not None:
+                assert self.ledger.put(sample, place[1], "sequences")
+
+    def take(self):
+        task = self.random.choice(list(READERS))
+        ready = self.ledger.ready(task)[: self.random.randint(1, 4)]
+        if ready:
+            self.leases.append([self.ledger.take(task, ready), False])
+
+    def read(self):
+        if self.leases:
+            held = self.random.choice(self.leases)
+            # As the executor does: a lease of which a row is lost is given back.
+            if not held[1] and self.whole(held[0]):
+                self.ledger.secure(held[0])
+                held[1] = True
+            elif not held[1]:
+                self.leases.remove(held)
+                self.making += self.ledger.give_back(held[0])
+
+    def whole(self, lease):
+        return all(
+            self.ledger.place(sample) == (unit, attempt)
+            for sample, unit, attempt in zip(
+                lease.samples, lease.units, lease.attempts, strict=True
+            )
+        )
+
+    def end(self):
+        read = [held for held in self.leases if held[1]]
+        if not read:
+            return
+        held = self.random.choice(read)
+        self.leases.remove(held)
+        lease = held[0]
+        if self.random.random() < 0.2:
+            self.making += self.ledger.give_back(lease)
+            return
+        if lease.task in MAKES:
+            for sample, attempt in zip(lease.samples, lease.attempts, strict=True):
+                if self.ledger.put(sample, attempt, MAKES[lease.task]):
+                    self.consumed[lease.task].append((sample, attempt))
+        else:
+            self.trained[lease.task] += lease.samples
+        self.ledger.finish(lease)
+
+    def lose(self):
+        if self.random.random() < 0.1:
+            self.losses -= 1
+            self.making += self.ledger.lose(self.random.randrange(UNITS))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    samples=st.integers(1, 20),
+    capacity_rows=st.integers(3, 12),
+    losses=st.integers(0, 6),
+)
+def test_every_sample_is_learnt_from_once_by_every_task_within_the_memory(
+    seed, samples, capacity_rows, losses
+):
+    shop = Shop(seed, samples, capacity_rows, losses)
+    shop.run()
+    for task, trained in shop.trained.items():
+        assert sorted(trained) == list(range(samples)), task
+    for task, consumed in shop.consumed.items():
+        assert len(set(consumed)) == len(consumed), task
+    if not losses:
+        assert sorted(sample for sample, _ in shop.consumed["judge"]) == list(range(samples))
+    assert shop.most_bytes <= capacity_rows * ROW_BYTES
+
+
+def test_a_sample_that_does_not_fit_waits_until_another_one_is_released():
+    ledger = Ledger({"actor": Reader(keys=frozenset({"s"}), has_effects=True)}, 1, 25)
+    assert ledger.admit([0, 1], [10, 10])
+    assert not ledger.admit([2], [10])
+    ledger.put(0, 0, "s")
+    lease = ledger.take("actor", ledger.ready("actor"))
+    assert not ledger.ready("actor")
+    assert ledger.finish(lease) == [0]
+    assert ledger.admit([2], [10])
+
+
+def test_rows_are_kept_without_padding_and_read_with_any():
+    storage, width = Storage(), 4
+    tokens = np.array([[0, 1, 2, 3, 4, 0], [5, 6, 7, 8, 9, 10]])
+    rows = [
+        StoredRow(
+            sample=7, piece=0, index=0, prompt_width=width, prompt_tokens=3, response_tokens=1
+        ),
+        StoredRow(
+            sample=9, piece=0, index=1, prompt_width=width, prompt_tokens=4, response_tokens=2
+        ),
+    ]
+    assert storage.write("sequences", rows, {"tokens": tokens}) == 10 * tokens.itemsize
+    storage.write("scores", rows, {"scores": np.array([0.5, 0.25], dtype=np.float32)})
+    wanted = PaddedRead(
+        samples=[9, 7], keys=["sequences", "scores"], prompt_width=5, response_width=2
+    )
+    sequences, scores, count = storage.read(wanted)
+    assert sequences["tokens"].tolist() == [[0, 5, 6, 7, 8, 9, 10], [0, 0, 1, 2, 3, 4, 0]]
+    assert scores["scores"].tolist() == [0.25, 0.5]
+    assert count == 2
+    storage.drop([7, 9])
+    assert storage.held_bytes() == 0
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_ranges_hold_just_their_rows(numbers):
+    ranges = ranges_of(sorted(numbers))
+    assert [row for start, stop in ranges for row in range(start, stop)] == sorted(numbers)
+
+
+@pytest.mark.ray
+def test_samples_of_a_storage_actor_that_is_killed_come_again_and_none_comes_twice(ray_slots):
+    readers = {"actor": Reader(keys=frozenset({"sequences"}), has_effects=True)}
+    queue = TransferQueue(readers, 2, 10**6)
+    waiting, made = list(range(12)), []
+
+    def make_one():
+        lost = [sample for sample in range(12) if sample in queue.ledger and is_waiting(sample)]
+        if not waiting and not lost:
+            return False
+        sample = lost[0] if lost else waiting.pop(0)
+        if sample not in queue.ledger:
+            assert queue.ledger.admit([sample], [100])
+        made.append(sample)
+        queue.sizes[sample] = SampleSize(1, 1 + sample % 3)
+        width = 2 + queue.sizes[sample].response_tokens
+        column = np.full((1, width), sample)
+        piece = HeldPiece(
+            samples=[sample], prompt_width=2, reference=ray.put({"tokens": column})
+        )
+        for write in queue.write(
+            {"sequences": [piece]}, {sample: queue.ledger.place(sample)[1]}
+        ):
+            ray.get(list(write.references))
+            queue.note(write)
+        return True
+
+    def is_waiting(sample):
+        return not queue.ledger.is_ready("actor", sample) and sample not in taken
+
+    taken, seen = set(), []
+    try:
+        for number, batch in enumerate(queue.batches("actor", 4, make_one)):
+            taken.update(batch.samples)
+            seen += batch.samples
+            for sample, tokens in zip(batch.samples, batch.columns["tokens"], strict=True):
+                assert set(tokens.tolist()) <= {0, sample}
+                assert (tokens == sample).sum() >= 2 or sample == 0
+            if number == 0:
+                while waiting:
+                    make_one()
+                ray.kill(queue._actors[0])
+        assert sorted(seen) == list(range(12))
+        assert len(made) > 12
+        assert queue.ledger.reserved_bytes == 0
+    finally:
+        queue.stop()
