@@ -40,13 +40,15 @@ SILENT = (
 PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
 OWN = "rlplan"
-MODES = ("sync", "one-step-off")
+STREAMED_MODES = ("streaming", "async")
 
-MODE = Capability("iterations that follow each other in this way")
 ENVIRONMENTS = Capability("episodes in environments")
+RESAMPLED = Capability("groups that are sampled again among responses that go on one by one")
+BASELINES = Capability("greedy baselines beside responses that go on one by one")
+PIPELINED_STREAMS = Capability("pipelined generation that hands responses on one by one")
+INTERRUPTED = Capability("responses that new weights interrupt under this engine")
 OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
-OLD_LOG_PROB = Capability("a trainer's own pass for old log-probabilities")
 TOKEN_BUDGET = Capability("micro-batches of so many tokens")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
@@ -91,9 +93,6 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.framework != OWN:
         instead = f"plan with `framework: {OWN}`, or run the plan with {plan.job.framework} itself"
         yield FRAMEWORK.lacked_by(HERE, "job.framework", plan.job.framework, instead)
-    if plan.job.old_log_prob == "trainer":
-        instead = "it keeps those of the engine: `old_log_prob: engine`"
-        yield OLD_LOG_PROB.lacked_by(HERE, "job.old_log_prob", "trainer", instead)
     precision = plan.job.precision
     if precision not in (None, *PRECISIONS):
         runs = f"it runs {listed(PRECISIONS)}"
@@ -119,8 +118,8 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
 
 
 def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
-    if plan.mode not in MODES:
-        yield MODE.lacked_by(HERE, "mode", plan.mode, f"it runs {listed(MODES)}")
+    if plan.mode in STREAMED_MODES:
+        yield from _lacks_for_streams(plan)
     begun = plan.job.workload.over_provisioning
     if begun > 1:
         instead = "it waits for all responses: 1"
@@ -154,6 +153,24 @@ def _lacks_for_environments(plan: Plan) -> Iterator[CapabilityError]:
     if algorithm.advantage == "greedy-baseline":
         instead = "a greedy baseline would play every episode twice: another algorithm"
         yield ENVIRONMENTS.lacked_by(HERE, "job.algorithm", algorithm.name, instead)
+
+
+def _lacks_for_streams(plan: Plan) -> Iterator[CapabilityError]:
+    """Yield what is lacking where responses go on one by one."""
+    algorithm, layout = load_algorithm(plan.job.algorithm), plan.tasks["actor.generate"]
+    for lacks, capability in (
+        (algorithm.resamples, RESAMPLED),
+        (algorithm.advantage == "greedy-baseline", BASELINES),
+    ):
+        if lacks:
+            instead = f"run {algorithm.name} in mode sync or one-step-off"
+            yield capability.lacked_by(HERE, "mode", plan.mode, instead)
+    if layout.pp > 1:
+        instead = f"in mode {plan.mode} it runs 1 only"
+        yield PIPELINED_STREAMS.lacked_by(HERE, "tasks.actor.generate.pp", layout.pp, instead)
+    if plan.in_flight != "drain" and layout.engine not in ("", DEFAULT_ENGINE):
+        instead = f"{layout.engine} samples whole responses here: drain, or engine {DEFAULT_ENGINE}"
+        yield INTERRUPTED.lacked_by(HERE, "in_flight", plan.in_flight, instead)
 
 
 def _lacks_for_transition(plan: Plan) -> Iterator[CapabilityError]:

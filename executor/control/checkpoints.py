@@ -19,7 +19,6 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
-from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE, write_plan
 
@@ -36,7 +35,8 @@ class CheckpointState:
 
     Attributes:
         iteration: Iterations that are done; the next one has this number.
-        next_prompt: Position in the stream of prompts at which the next iteration begins.
+        next_prompt: Position in the stream of prompts of the next one that is begun.
+        left_prompts: Those before it that were not learnt from: they are begun again.
         seed: Of the weights and the samples.
         algorithm_state: What the algorithm carries from iteration to iteration, by name.
     """
@@ -46,6 +46,7 @@ class CheckpointState:
     next_prompt: int
     seed: int
     algorithm_state: FrozenDict[str, float]
+    left_prompts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +170,6 @@ def check_checkpoints_of(out: Path, start: Checkpoint | None) -> bool:
         allowed = f"--resume {out}, or another --out"
         raise FileError(str(out), "holds checkpoints of an earlier run", allowed=allowed)
     return False
-
-
-def prompts_before(job: Job, iteration: int) -> int:
-    """Return the position in the stream of prompts at which an iteration begins."""
-    return iteration * job.workload.prompts
 
 
 def _refuse(file: str, field: str, value: Any, before: Any) -> None:

@@ -5,7 +5,7 @@ on another pool starts as soon as its inputs exist, without another message.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,12 +66,15 @@ class Finished:
 
     Attributes:
         state: What the algorithm went into it with, by name.
+        ages: Of each sample that went through the transfer queue, how many updates the weights lacked that
+            began it.
     """
 
     span: IterationSpan
     spans: tuple[Span, ...]
     metrics: Mapping[str, Mapping[str, float]]
     state: Mapping[str, float] = field(default_factory=dict)
+    ages: Sequence[int] = ()
 
 
 class Controller:
@@ -165,6 +168,16 @@ class Controller:
             state=state,
         )
 
+    def position(self, iteration: int) -> tuple[int, tuple[int, ...]]:
+        """Return the next prompt of the stream after some iterations, and those before it that are left."""
+        return iteration * self._plan.job.workload.prompts, ()
+
+    def go_on_from(self, iteration: int, next_prompt: int, left: Sequence[int]) -> None:
+        """Begin where a run was; whole batches need no more than the iteration's number."""
+
+    def stop(self) -> None:
+        """End what the controller itself has started: nothing."""
+
     def note_wait(self) -> None:
         """Note that what is sent from now on could not have been sent earlier."""
         self._calls.begin()
@@ -218,7 +231,7 @@ class Controller:
         positions = self._places[task.name]
         protocol = PROTOCOLS.load(STAGES.load(task.kind).PROTOCOL)
         shares = protocol.distribute(
-            positions, batch.rows, lambda whole, parts: self._split(task, whole, parts)
+            positions, batch.rows, lambda whole, parts: self._split(task, batch, whole, parts)
         )
         calls: dict[int, tuple[Any, ...]] = {}
         for rank, share in shares.items():
@@ -231,6 +244,7 @@ class Controller:
                 rows=share,
                 inputs={key: tuple(piece.rows for piece in found) for key, found in wanted.items()},
                 state=self.state,
+                updates=batch.updates,
             )
             calls[rank] = (call, *(piece.reference for found in wanted.values() for piece in found))
         results = group.send("run", calls, num_returns=len(task.outputs) + 1)
@@ -245,7 +259,7 @@ class Controller:
             task.name, pool, "task", positions, _by_pool_rank(pool, reports), parents
         )
 
-    def _split(self, task: Task, rows: Rows, parts: int) -> tuple[Rows, ...]:
+    def _split(self, task: Task, batch: Batch, rows: Rows, parts: int) -> tuple[Rows, ...]:
         """Split rows so that the samples of one prompt stay together, and mini-batches stay equal.
 
         A reward function sees one response at a time: its workers share out the samples.
@@ -254,7 +268,7 @@ class Controller:
         if not task.trains:
             return split_rows(rows, parts, block=work.samples_per_prompt if task.has_model else 1)
         block = work.samples_per_prompt if self._algorithm.groups else 1
-        return split_rows(rows, parts, block=block, updates=work.updates)
+        return split_rows(rows, parts, block=block, updates=batch.updates or work.updates)
 
     def _send_transition(self) -> list[PendingCall]:
         """Send what brings the actor's weights to the generate layout, if they are not there."""

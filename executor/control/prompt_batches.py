@@ -19,11 +19,13 @@ class Batch:
     Attributes:
         number: Of the batch of prompts: the iteration, or a number of its own when sampled again.
         pieces: Tasks add what they make.
+        updates: Optimizer steps that its rows are for, in one pass over them; None: those of the job.
     """
 
     number: int
     rows: Rows
     pieces: dict[str, tuple[Piece, ...]]
+    updates: int | None = None
 
     @property
     def is_first(self) -> bool:

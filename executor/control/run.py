@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor.control.capabilities import STREAMED_MODES
 from executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
     CheckpointFolder,
     CheckpointState,
-    prompts_before,
     restore,
 )
+from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
 from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
 from executor.control.start import started_groups
@@ -129,11 +130,19 @@ class Run:
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
-        controller = Controller(self._plan, self._tasks, groups, self._prompts.columns)
+        controller = controller_of(self._plan, self._tasks, groups, self._prompts)
+        try:
+            self._iterate_with(controller, groups)
+        finally:
+            controller.stop()
+
+    def _iterate_with(self, controller: Controller, groups: Mapping[str, WorkerGroup]) -> None:
         controller.origin_seconds = self._origin_seconds
         if self.checkpoint is not None:
+            state = self.checkpoint.state
             controller.generator_is_ready = restore(self.checkpoint, groups)
-            controller.state = dict(self.checkpoint.state.algorithm_state)
+            controller.state = dict(state.algorithm_state)
+            controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[Finished] = []
         with MetricsWriter(self._out) as writer:
             for iteration in range(self._first + len(self.finished), self._iterations):
@@ -161,9 +170,11 @@ class Run:
     def _save(
         self, groups: Mapping[str, WorkerGroup], controller: Controller, iteration: int
     ) -> None:
+        next_prompt, left = controller.position(iteration)
         state = CheckpointState(
             iteration=iteration,
-            next_prompt=prompts_before(self._plan.job, iteration),
+            next_prompt=next_prompt,
+            left_prompts=left,
             seed=self._seed,
             algorithm_state=FrozenDict(controller.state),
         )
@@ -181,3 +192,14 @@ class Run:
         del self.finished[done - self._first :]
         drop_iterations(self._out / METRICS_FILE, done)
         return done
+
+
+def controller_of(
+    plan: Plan,
+    tasks: tuple[Task, ...],
+    groups: Mapping[str, WorkerGroup],
+    prompts: PromptBatches,
+) -> Controller:
+    """Return the controller of a plan's mode."""
+    made = ContinuousController if plan.mode in STREAMED_MODES else Controller
+    return made(plan, tasks, groups, prompts.columns)

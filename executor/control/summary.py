@@ -21,6 +21,7 @@ MEANS_OF_SUMS = {
 # What verl calls the time of a task (its `timing_s/...`); several tasks under one name add up.
 VERL_NAMES = {
     "actor.generate": "gen",
+    "actor.compute_log_prob": "old_log_prob",
     "reference.compute_log_prob": "ref",
     "critic.compute_values": "values",
     "cost_critic.compute_values": "cost_values",
@@ -45,12 +46,15 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
     prompts were sampled; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
     that waited longest waited for environments; `broken_off_rewards` are calls of reward functions that went
-    beyond their limits; `stage_seconds/...` reach from the first start to the last end of a
+    beyond their limits; `staleness_mean` and `staleness_max` how many updates the
+    weights lacked that began the samples which went through the transfer queue; `stage_seconds/...` reach from
+    the first start to the last end of a
     stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
     """
     generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
     sequences = plan.job.workload.sequences
-    rounds = sum(span.name == "actor.generate" for span in record.spans)
+    # Responses that go on one by one are counted when they are learnt from.
+    rounds = 1 if record.ages else sum(span.name == "actor.generate" for span in record.spans)
     metrics = {"seconds": record.span.seconds}
     for name, mean_name in MEANS_OF_SUMS.items():
         if name in update:
@@ -60,6 +64,9 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     metrics["response_tokens"] = generated["response_tokens"] / (sequences * rounds)
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
     metrics |= _outside_models(record, sequences * rounds)
+    if record.ages:
+        metrics["staleness_mean"] = sum(record.ages) / len(record.ages)
+        metrics["staleness_max"] = float(max(record.ages))
     if rounds > 1:
         metrics["rounds"] = float(rounds)
     for name in ("received", "redundant", "buffer"):

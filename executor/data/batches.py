@@ -151,6 +151,9 @@ def joined_columns(
     return columns
 
 
+# The engine's log-probabilities, where the trainer computes those that its ratios compare with.
+ROLLOUT_LOG_PROBS = "rollout_log_probs"
+
 # Columns of the greedy baseline stand beside those of the samples.
 BASELINE = "baseline_"
 

@@ -121,12 +121,14 @@ class Ledger:
         row.columns.add(key)
         return True
 
+    def wants(self, task: str, sample: int) -> bool:
+        """Tell whether a task has not had a sample, and does not have it now."""
+        row = self._rows.get(sample)
+        return row is not None and task not in row.done and task not in row.leases
+
     def is_ready(self, task: str, sample: int) -> bool:
         """Tell whether a sample can be handed to a task now: its inputs are there, and it has not had it."""
-        row = self._rows.get(sample)
-        if row is None or task in row.done or task in row.leases:
-            return False
-        return self._keys[task] <= row.columns
+        return self.wants(task, sample) and self._keys[task] <= self._rows[sample].columns
 
     def ready(self, task: str) -> list[int]:
         """Return the samples that can be handed to a task now, in the order in which they were admitted."""

@@ -58,7 +58,7 @@ class Read:
     """Hold what storage actors were asked for.
 
     Attributes:
-        pieces: By key, references to padded columns of rows, which are counted through the lease.
+        pieces: By key, references to padded columns of rows.
         done: By (unit, life), a reference that is there when the actor has answered.
     """
 
@@ -148,25 +148,43 @@ class TransferQueue:
             for key in write.keys:
                 self.ledger.put(sample, attempt, key)
 
-    def read(self, lease: Lease, prompt_width: int, response_width: int) -> Read:
-        """Ask for the columns that a lease's task waits for."""
-        keys = tuple(sorted(self._readers[lease.task].keys))
-        rows: dict[int, list[int]] = {}
-        for row, unit in enumerate(lease.units):
-            rows.setdefault(unit, []).append(row)
-        pieces: dict[str, list[Piece]] = {key: [] for key in keys}
+    def keys_of(self, task: str) -> frozenset[str]:
+        """Return the columns that a task waits for."""
+        return self._readers[task].keys
+
+    def read(
+        self,
+        lease: Lease,
+        prompt_width: int,
+        response_width: int,
+        *,
+        rows: Sequence[int] | None = None,
+        keys: frozenset[str] | None = None,
+    ) -> Read:
+        """Ask for the columns of a lease's samples.
+
+        Args:
+            rows: Ascending numbers by which its samples are called; None counts them from 0.
+            keys: None: those that its task waits for.
+        """
+        keys_in_order = tuple(sorted(keys or self.keys_of(lease.task)))
+        places: dict[int, list[int]] = {}
+        for place, unit in enumerate(lease.units):
+            places.setdefault(unit, []).append(place)
+        pieces: dict[str, list[Piece]] = {key: [] for key in keys_in_order}
         done = {}
-        for unit, own in rows.items():
+        for unit, own in places.items():
             wanted = PaddedRead(
-                samples=[lease.samples[row] for row in own],
-                keys=keys,
+                samples=[lease.samples[place] for place in own],
+                keys=keys_in_order,
                 prompt_width=prompt_width,
                 response_width=response_width,
             )
-            method = self._actors[unit].read.options(num_returns=len(keys) + 1)
+            method = self._actors[unit].read.options(num_returns=len(keys_in_order) + 1)
             *columns, count = method.remote(wanted)
-            for key, reference in zip(keys, columns, strict=True):
-                pieces[key].append(Piece(ranges_of(own), reference))
+            held = ranges_of(own if rows is None else [rows[place] for place in own])
+            for key, reference in zip(keys_in_order, columns, strict=True):
+                pieces[key].append(Piece(held, reference))
             done[unit, self._lives[unit]] = count
         found = {key: tuple(held) for key, held in pieces.items()}
         return Read(lease=lease, pieces=found, done=done)

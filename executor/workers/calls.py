@@ -25,6 +25,7 @@ class TaskCall:
             call as arguments of their own, in this order: Ray hands a call over when its arguments
             are there, without a message per reference.
         state: What the algorithm carries from iteration to iteration, by name.
+        updates: Optimizer steps that the rows are for, in one pass over them; None: those of the job.
     """
 
     task: Task
@@ -32,6 +33,44 @@ class TaskCall:
     rows: Rows
     inputs: Mapping[str, Sequence[Rows]]
     state: Mapping[str, float] = field(default_factory=dict)
+    updates: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollCall:
+    """Ask a replica to go on with the responses that it generates.
+
+    Attributes:
+        begin: Responses that begin: numbers of batches of prompts, and rows of them. The prompts of each of
+            these batches follow the call as arguments.
+        steps: Most tokens that are sampled of each response.
+        version: Of the weights, in updates.
+        has_new_weights: Whether they came after the call before.
+    """
+
+    task: Task
+    begin: Sequence[tuple[int, Rows]]
+    steps: int
+    version: int
+    has_new_weights: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledResponse:
+    """Say of a response that has ended which one it is, and how long."""
+
+    batch: int
+    row: int
+    prompt_tokens: int
+    response_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rolled:
+    """Say which responses of a replica have ended, in the order of their rows, and how many have not."""
+
+    ended: tuple[RolledResponse, ...]
+    running: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

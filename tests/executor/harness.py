@@ -12,7 +12,7 @@ import torch
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from executor.control.capabilities import check_runnable
-from executor.control.controller import Controller
+from executor.control.run import controller_of
 from executor.control.start import join_all, prepare_groups
 from executor.control.summary import iteration_metrics
 from executor.data.workload import PromptBatches
@@ -123,13 +123,14 @@ class WorkerPool:
         tasks, groups = check_runnable(plan), self.groups_of(plan)
         prompts = PromptBatches(plan.job, Path())
         prepare_groups(plan, tasks, prompts, seed, groups)
-        controller = Controller(plan, tasks, groups, prompts.columns)
+        controller = controller_of(plan, tasks, groups, prompts)
         record = Record()
         for iteration in numbers:
             running = controller.send(iteration, is_last=iteration == numbers[-1])
             record.finished.append(controller.finish(running))
             record.metrics.append(iteration_metrics(plan, tasks, record.finished[-1]))
             record.tokens.append(collected(running, "sequences", "tokens"))
+        controller.stop()
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
         record.actor = groups[train.pool].call("weights", "actor")
         # The transition that the next iteration would begin with.

@@ -187,12 +187,8 @@ def test_samples_of_a_storage_actor_that_is_killed_come_again_and_none_comes_twi
         queue.sizes[sample] = SampleSize(1, 1 + sample % 3)
         width = 2 + queue.sizes[sample].response_tokens
         column = np.full((1, width), sample)
-        piece = HeldPiece(
-            samples=[sample], prompt_width=2, reference=ray.put({"tokens": column})
-        )
-        for write in queue.write(
-            {"sequences": [piece]}, {sample: queue.ledger.place(sample)[1]}
-        ):
+        piece = HeldPiece(samples=[sample], prompt_width=2, reference=ray.put({"tokens": column}))
+        for write in queue.write({"sequences": [piece]}, {sample: queue.ledger.place(sample)[1]}):
             ray.get(list(write.references))
             queue.note(write)
         return True

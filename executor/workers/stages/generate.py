@@ -10,9 +10,10 @@ from executor.data.workload import response_lengths
 from executor.parallel.positions import RankPositions, generation_positions
 from executor.rollout.engines import EngineSetup, start_engine
 from executor.rollout.sampling import GenerateSettings, Sequences
-from executor.workers.calls import Outcome, TaskCall, run_task
+from executor.workers.calls import Outcome, RollCall, TaskCall, run_task
 from executor.workers.episodes import EpisodePlayer
 from executor.workers.pool_models import PoolModels, as_array
+from executor.workers.rolling import Roller, generated_outputs
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
 
@@ -36,6 +37,7 @@ class Stage:
         self._player = (
             EpisodePlayer(pool, self._layout, self._engine) if setup.plan.job.environments else None
         )
+        self._roller: Roller | None = None
 
     def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
         """Generate responses of this replica's prompts."""
@@ -44,6 +46,12 @@ class Stage:
         if self._pool.transition is not None:
             self._pool.transition.end()
         return results
+
+    def roll(self, call: RollCall, prompts: tuple[Columns, ...]) -> Any:
+        """Go on with this replica's responses (`executor.workers.rolling`)."""
+        if self._roller is None:
+            self._roller = Roller(self._pool, self._engine, self._settings(0))
+        return self._roller.roll(call, prompts)
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
         self._engine.load_weights()
@@ -56,23 +64,15 @@ class Stage:
         return outputs, metrics
 
     def _responses(self, call: TaskCall, columns: Columns, *, greedy: bool = False) -> Outcome:
-        setup, tensor = self._pool.setup, self._pool.tensor
-        job = setup.plan.job
-        lengths = response_lengths(job, call.iteration)
+        tensor = self._pool.tensor
+        lengths = response_lengths(self._pool.setup.plan.job, call.iteration)
         rows = np.concatenate(
             [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
         )
-        settings = GenerateSettings(
-            max_running=self._layout.max_running,
-            temperature=job.hyperparameters.temperature,
-            seed=setup.seed,
-            iteration=call.iteration,
-            eos_id=setup.eos_id,
-            greedy=greedy,
-        )
+        settings = self._settings(call.iteration, greedy=greedy)
         if self._player is not None:
             made, rewards, counted = self._player.play(columns, rows, lengths, settings)
-            outputs, metrics = _outcome(made)
+            outputs, metrics = _outcome(call.task, made)
             if "rule_scores" in call.task.outputs:
                 outputs = {**outputs, "rule_scores": {"rule_scores": rewards}}
             return outputs, {**metrics, **counted}
@@ -84,15 +84,25 @@ class Stage:
             int(lengths.max()),
             settings,
         )
-        return _outcome(made)
+        return _outcome(call.task, made)
+
+    def _settings(self, iteration: int, *, greedy: bool = False) -> GenerateSettings:
+        setup = self._pool.setup
+        return GenerateSettings(
+            max_running=self._layout.max_running,
+            temperature=setup.plan.job.hyperparameters.temperature,
+            seed=setup.seed,
+            iteration=iteration,
+            eos_id=setup.eos_id,
+            greedy=greedy,
+        )
 
 
-def _outcome(made: Sequences) -> Outcome:
+def _outcome(task: Task, made: Sequences) -> Outcome:
     """Return sequences as calls pass them on, and how many tokens they have."""
     sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
     metrics = {
         "response_tokens": float((sequences["parts"] == RESPONSE).sum()),
         "tokens": float((sequences["parts"] != PADDING).sum()),
     }
-    log_probs = {"log_probs": as_array(made.log_probs)}
-    return {"sequences": sequences, "log_probs": log_probs}, metrics
+    return generated_outputs(task, sequences, as_array(made.log_probs)), metrics

@@ -1,5 +1,6 @@
 """Updates of a model on this rank's share of every mini-batch."""
 
+from dataclasses import replace
 from typing import Any
 
 from executor.data.batches import Columns
@@ -11,6 +12,7 @@ from executor.workers.calls import Outcome, TaskCall, run_task
 from executor.workers.pool_models import PoolModels
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task
+from rlplan.job import Job
 from rlplan.plan import Plan
 
 PROTOCOL = "three-d"
@@ -35,7 +37,7 @@ class Stage:
         return run_task(call, pieces, lambda columns: self._train(call, columns), leads=leads)
 
     def _train(self, call: TaskCall, columns: Columns) -> Outcome:
-        job = self._pool.setup.plan.job
+        job = _for_call(self._pool.setup.plan.job, call)
         batch, sums = make_experience(
             job,
             self._algorithm,
@@ -55,3 +57,10 @@ class Stage:
                 micro_batch=self._micro_batch,
             )
         return {}, {**losses, **sums}
+
+
+def _for_call(job: Job, call: TaskCall) -> Job:
+    """Return the job as a call has it: it may be for some of an iteration's updates."""
+    if call.updates is None:
+        return job
+    return replace(job, workload=replace(job.workload, updates=call.updates, epochs=1))

@@ -1,0 +1,69 @@
+"""How far generation may run ahead, and which prompts an iteration learns from.
+
+A version is an iteration's update: weights of version v have learnt from v batches. A response that
+began with version v may be learnt from in iterations up to v + staleness.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePrompt:
+    """Hold a prompt whose responses are begun and not learnt from.
+
+    Attributes:
+        number: In the stream of prompts.
+        version: Of the weights that began the first of its responses.
+        is_ready: Whether all of them are there, prepared.
+    """
+
+    number: int
+    version: int
+    is_ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StalenessBound:
+    """Say how old samples may be.
+
+    Attributes:
+        prompts: Of an iteration.
+        staleness: Most updates that the weights which began a response may lack when it is learnt from. A
+            fraction lets that share of a batch be another update older.
+    """
+
+    prompts: int
+    staleness: float
+
+    @property
+    def most_updates(self) -> int:
+        """Return the most whole updates that any sample lacks."""
+        return math.ceil(self.staleness)
+
+    def most_begun(self, synced: int) -> int:
+        """Return how many prompts may have been begun in all, with weights of a version in use.
+
+        (v + n + eta) batches, with n iterations between two syncs and eta = staleness - (n - 1) batches begun
+        ahead: whatever began with version v can then be learnt from by iteration v + staleness.
+        """
+        return math.floor((synced + 1 + self.staleness) * self.prompts)
+
+    def chosen(self, iteration: int, live: Sequence[LivePrompt]) -> list[LivePrompt] | None:
+        """Return what an iteration learns from: what is ready, the oldest version first; or None to wait.
+
+        It waits for what would come too late in a later iteration: up to iteration w + staleness there is
+        room for so many prompts of versions up to w, and all that are live must find some.
+        """
+        ready = sorted(
+            (each for each in live if each.is_ready), key=lambda each: (each.version, each.number)
+        )[: self.prompts]
+        if len(ready) < self.prompts:
+            return None
+        for version in {each.version for each in live}:
+            older = sum(each.version <= version for each in live)
+            room_later = (version + self.most_updates - iteration) * self.prompts
+            if older - sum(each.version <= version for each in ready) > room_later:
+                return None
+        return ready

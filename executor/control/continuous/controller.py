@@ -1,0 +1,271 @@
+"""The controller of modes `streaming` and `async`: it sends whatever can go on, and waits for anything.
+
+Responses begin as far as the staleness bound and the queue's memory let them; tasks take samples from the
+queue as they are there; an iteration ends with its last update.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from executor.control.continuous.events import Events
+from executor.control.continuous.learning import Learning
+from executor.control.continuous.preparing import Preparing
+from executor.control.continuous.rollouts import Replica, Rollouts, RollResult
+from executor.control.continuous.samples import BatchPrompts, Samples
+from executor.control.continuous.sharing import flow_of
+from executor.control.continuous.timeline import Log, stretch_of
+from executor.control.controller import Controller, Finished, Running
+from executor.control.prompt_batches import Batch
+from executor.data.batches import Columns, Rows, count_rows, split_rows
+from executor.learning.multiplier import next_state
+from executor.queue.transfer_queue import HeldPiece, SampleSize, Write
+from executor.workers.calls import Rolled
+from executor.workers.pools import WorkerGroup
+from rlplan.dataflow import Task
+from rlplan.plan import Plan
+from rlplan.trace import IterationSpan
+
+GENERATE = "actor.generate"
+
+
+class ContinuousController(Controller):
+    """Run iterations of a plan whose responses go on one by one.
+
+    Args:
+        groups: By pool.
+        prompts: Returns the prompts of a batch as columns, and the texts that are mixed in.
+        capacity_bytes: Of the transfer queue; None: what the staleness bound lets be begun at its longest.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        tasks: tuple[Task, ...],
+        groups: Mapping[str, WorkerGroup],
+        prompts: Callable[[int], Columns],
+        capacity_bytes: int | None = None,
+    ) -> None:
+        self._batch_prompts = BatchPrompts(plan.job, prompts)
+        super().__init__(plan, tasks, groups, self._batch_prompts.columns)
+        flow = flow_of(plan, tasks)
+        self.samples = Samples(plan, flow, self._batch_prompts, capacity_bytes)
+        self._events, self._log = Events(), Log(GENERATE)
+        self._prompt_references: dict[int, Any] = {}
+        generate = next(task for task in tasks if task.generates)
+        pool = groups[plan.tasks[GENERATE].pool]
+        self._rollouts = Rollouts(plan, generate, pool, self._prompts_of)
+        shared = (plan, flow, self.samples, self._events, self._batch_prompts)
+        self._preparing = Preparing(*shared, self._send_batch, self._write)
+        self._learning = Learning(*shared, self._send_batch, self._texts_of)
+        self._synced, self._sync_is_due = -1, False
+        self._is_last = False
+
+    def send(self, iteration: int, *, is_last: bool = False) -> Running:
+        """Begin an iteration, and send what can be sent.
+
+        Args:
+            is_last: Whether none follows, so that nothing is begun for it.
+        """
+        start = self._calls.begin()
+        if self.origin_seconds is None:
+            self.origin_seconds = start
+        if self._synced < 0:
+            if not iteration or not self.samples.position[0]:
+                prompts = self._plan.job.workload.prompts
+                self.samples.go_on_from(iteration, iteration * prompts, ())
+            self._bring_weights(iteration)
+        self._is_last = is_last
+        pieces = self._learning.begin(iteration)
+        self._go_on()
+        return Running(iteration=iteration, start_seconds=start, calls=(), pieces=pieces)
+
+    def finish(self, running: Running) -> Finished:
+        """Let everything go on until an iteration has ended; return what it measured."""
+        while not self._learning.is_done:
+            self._events.wait()
+            self._go_on()
+        iteration, origin, state = running.iteration, self.origin_seconds, self.state
+        assert origin is not None
+        spans, metrics = self._log.taken(iteration, origin)
+        metrics[GENERATE] = self._learning.generated
+        self.state = next_state(self._algorithm, self._plan.job, state, metrics)
+        self._sync_is_due = not self._is_last and (iteration + 1) % self._plan.sync_every == 0
+        self._forget_prompts()
+        return Finished(
+            span=IterationSpan(
+                iteration=iteration,
+                start_seconds=running.start_seconds - origin,
+                end_seconds=time.time() - origin,
+            ),
+            spans=spans,
+            metrics=metrics,
+            state=state,
+            ages=self._learning.ages,
+        )
+
+    def stop(self) -> None:
+        """End the queue's storage actors."""
+        self.samples.queue.stop()
+
+    def position(self, iteration: int) -> tuple[int, tuple[int, ...]]:  # noqa: ARG002 -- it knows
+        """Return the next prompt of the stream, and those before it that are not learnt from."""
+        return self.samples.position
+
+    def go_on_from(self, iteration: int, next_prompt: int, left: Sequence[int]) -> None:
+        """Begin where a run was: prompts that were not learnt from are begun again."""
+        self.samples.go_on_from(iteration, next_prompt, left)
+
+    def _go_on(self) -> None:
+        """Send everything that can be sent now."""
+        self._sync()
+        self._preparing.go_on()
+        if not self._sync_is_due:  # updates would change the weights that go over
+            self._learning.go_on()
+        self._roll()
+
+    def _sync(self) -> None:
+        """Bring new weights to the generator, once what is in flight may be interrupted."""
+        if not self._sync_is_due:
+            return
+        if self._plan.in_flight == "drain" and self._rollouts.in_flight:
+            return
+        self._sync_is_due = False
+        self._bring_weights(self._learning.iteration + int(self._learning.is_done))
+
+    def _bring_weights(self, version: int) -> None:
+        """Send the weights as they are: calls that are sent to replicas later generate with them."""
+        calls = [] if self.generator_is_ready else self._send_transition()
+        self.generator_is_ready = False
+        self._log.wait_for(calls, self._events, lambda: None)
+        self._synced = version
+        self._rollouts.take_weights()
+
+    def _roll(self) -> None:
+        """Let replicas begin what they may, and go on."""
+        if not (self._sync_is_due and self._plan.in_flight == "drain"):
+            self._begin()
+        for replica in self._rollouts.replicas:
+            if not replica.is_busy and (replica.queued or replica.running):
+                self._send_roll(replica)
+
+    def _begin(self) -> None:
+        """Share out lost samples, and then prompts as far as they may be begun, to replicas."""
+        again, self.samples.again = self.samples.again, []
+        for sample in again:
+            self.samples.note_begun([sample], self._synced)
+            self._replica_of(sample).queued.append(sample)
+        most = None
+        if self._is_last:
+            most = (self._learning.iteration + 1) * self._plan.job.workload.prompts
+        streams = self._plan.mode == "streaming"
+        while self.samples.may_begin(self._synced, most):
+            replica = None if streams else self._free_replica()
+            if replica is None and not streams:
+                return
+            samples = self.samples.begin_prompt(self._synced)
+            if not samples:
+                return
+            for sample in samples:
+                (replica or self._replica_of(sample)).queued.append(sample)
+
+    def _free_replica(self) -> Replica | None:
+        """Return the idle replica with the most room, if a whole prompt fits or nothing else is there."""
+        count = self._plan.job.workload.samples_per_prompt
+        idle = [each for each in self._rollouts.replicas if not each.is_busy]
+        free = [
+            each
+            for each in idle
+            if self._rollouts.room(each) >= count or not each.running + len(each.queued)
+        ]
+        return max(free, key=self._rollouts.room, default=None)
+
+    def _replica_of(self, sample: int) -> Replica:
+        """Return the replica that generates a sample in a synchronous batch."""
+        work, replicas = self._plan.job.workload, self._rollouts.replicas
+        shares = split_rows(((0, work.sequences),), len(replicas), block=work.samples_per_prompt)
+        row = sample % work.sequences
+        place = next(
+            index
+            for index, share in enumerate(shares)
+            if any(start <= row < stop for start, stop in share)
+        )
+        return replicas[place]
+
+    def _send_roll(self, replica: Replica) -> None:
+        result = self._rollouts.send(replica, self._synced)
+        references = [result.rolled, *result.reports.values()]
+        self._events.when(references, lambda values: self._rolled(replica, result, values))
+
+    def _rolled(self, replica: Replica, result: RollResult, values: list[Any]) -> None:
+        """Write the responses that have ended to the queue."""
+        rolled: Rolled = values[0]
+        pool = self._plan.tasks[GENERATE].pool
+        reports = {
+            (pool, rank): report for rank, report in zip(result.reports, values[1:], strict=True)
+        }
+        self._log.note(stretch_of(GENERATE, pool, "task", reports))
+        ended = self._rollouts.came_back(replica, rolled)
+        if not ended:
+            return
+        for sample, each in zip(ended, rolled.ended, strict=True):
+            self.samples.queue.sizes[sample] = SampleSize(each.prompt_tokens, each.response_tokens)
+        width = max(each.prompt_tokens for each in rolled.ended)
+        pieces = {
+            key: [HeldPiece(samples=ended, prompt_width=width, reference=reference)]
+            for key, reference in result.outputs.items()
+        }
+        self._write_generated(pieces, ended)
+
+    def _write_generated(
+        self, pieces: Mapping[str, Sequence[HeldPiece]], samples: Sequence[int]
+    ) -> None:
+        """Write what was generated; what does not arrive is written again, to the actor that follows."""
+        places = {sample: self.samples.ledger.place(sample) for sample in samples}
+        attempts = {sample: place[1] for sample, place in places.items() if place is not None}
+        self._write(
+            pieces, attempts, lambda lost: self._write_generated(pieces, list(lost.attempts))
+        )
+
+    def _write(
+        self,
+        pieces: Mapping[str, Sequence[HeldPiece]],
+        attempts: Mapping[int, int],
+        lost: Callable[[Write], None],
+    ) -> None:
+        """Write columns to the queue, and note them once they have arrived."""
+        for write in self.samples.queue.write(pieces, attempts):
+            self._events.when(
+                write.references,
+                lambda _, write=write: self.samples.queue.note(write),  # type: ignore[misc]
+                lambda write=write: self._write_was_lost(write, lost),  # type: ignore[misc]
+            )
+
+    def _write_was_lost(self, write: Write, lost: Callable[[Write], None]) -> None:
+        self.samples.again += self.samples.queue.replace(write.unit, write.life)
+        lost(write)
+
+    def _send_batch(self, tasks: tuple[Task, ...], batch: Batch, then: Callable[[], None]) -> None:
+        """Send tasks on a batch; call a function when they are done."""
+        self._log.wait_for(self.send_tasks(tasks, batch), self._events, then)
+
+    def _split(self, task: Task, batch: Batch, rows: Rows, parts: int) -> tuple[Rows, ...]:
+        """Split rows; what was lost may leave a part of a prompt's samples."""
+        if not task.trains and count_rows(rows) % self._plan.job.workload.samples_per_prompt:
+            return split_rows(rows, parts, block=1)
+        return super()._split(task, batch, rows, parts)
+
+    def _prompts_of(self, number: int) -> Any:
+        if number not in self._prompt_references:
+            pieces = self.prompts.batch(number).pieces
+            self._prompt_references[number] = pieces["prompts"][0].reference
+        return self._prompt_references[number]
+
+    def _texts_of(self, iteration: int) -> Any:
+        return self.prompts.batch(iteration).pieces["pretrain"]
+
+    def _forget_prompts(self) -> None:
+        oldest = self.samples.oldest_batch
+        self._batch_prompts.forget(oldest)
+        for number in [each for each in self._prompt_references if each < oldest]:
+            del self._prompt_references[number]

@@ -1,0 +1,214 @@
+"""The samples of a run: which prompt is begun next, with which weights, and what of it is in the queue."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from executor.control.continuous.bounds import LivePrompt, StalenessBound
+from executor.control.continuous.sharing import Flow
+from executor.data.batches import Columns
+from executor.data.workload import response_lengths
+from executor.queue.ledger import Ledger, Reader
+from executor.queue.transfer_queue import TransferQueue
+from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, DATASET_KEYS, Task
+from rlplan.errors import PlanError
+from rlplan.job import Job
+from rlplan.plan import Plan
+from rlplan.units import show_bytes
+
+# Storage actors on this machine: with two of them one goes on answering while the other one writes.
+STORAGE_UNITS = 2
+# Of each token: the version of the weights (int32), and where a trainer has log-probabilities of its own
+# the engine's beside them (float32).
+VERSION_BYTES = LOG_PROB_BYTES = 4
+
+
+class BatchPrompts:
+    """Hand prompts out as columns, and remember how long they are.
+
+    Args:
+        prompts: Returns the prompts of a batch as columns.
+    """
+
+    def __init__(self, job: Job, prompts: Callable[[int], Columns]) -> None:
+        self._job, self._prompts = job, prompts
+        self._tokens: dict[int, list[int]] = {}
+        self._most_response: dict[int, list[int]] = {}
+
+    def columns(self, number: int) -> Columns:
+        """Return the prompts of a batch as columns."""
+        columns = self._prompts(number)
+        self._tokens[number] = columns["prompt_present"].sum(axis=1).tolist()
+        return columns
+
+    def most_tokens(self, sample: int) -> int:
+        """Return the most tokens that a sample can have."""
+        number, row = divmod(sample, self._job.workload.sequences)
+        if number not in self._tokens:
+            self.columns(number)
+        return self._tokens[number][row] + self._lengths(number)[row]
+
+    def widths(self, number: int) -> tuple[int, int]:
+        """Return the columns that a whole batch keeps for prompts and for responses."""
+        return max(self._tokens[number]), max(self._lengths(number))
+
+    def forget(self, before: int) -> None:
+        """Forget batches with lower numbers."""
+        for known in (self._tokens, self._most_response):
+            for number in [each for each in known if each < before]:
+                del known[number]
+
+    def _lengths(self, number: int) -> list[int]:
+        if number not in self._most_response:
+            self._most_response[number] = response_lengths(self._job, number).tolist()
+        return self._most_response[number]
+
+
+class Samples:
+    """Keep account of prompts that are begun and not learnt from, above the queue that holds their samples.
+
+    Args:
+        capacity_bytes: Of the queue; None: what the staleness bound lets be begun at its longest.
+
+    Raises:
+        PlanError: The queue does not hold an iteration's samples.
+    """
+
+    def __init__(
+        self, plan: Plan, flow: Flow, prompts: BatchPrompts, capacity_bytes: int | None
+    ) -> None:
+        work = plan.job.workload
+        self._work, self._prompts, self._trains = work, prompts, flow.trains
+        self.bound = StalenessBound(prompts=work.prompts, staleness=plan.staleness)
+        self._token_bytes, self._sample_bytes = _row_bytes(plan, flow)
+        longest = self._bytes_of(work.longest_sequence_tokens)
+        live = self.bound.most_begun(0) * work.samples_per_prompt
+        capacity = capacity_bytes if capacity_bytes is not None else live * longest
+        if capacity < work.sequences * longest:
+            least = show_bytes(work.sequences * longest)
+            raise PlanError(
+                f"the transfer queue has {show_bytes(capacity)}: the longest samples of an iteration take {least}"
+            )
+        self.queue = TransferQueue(_readers(flow), STORAGE_UNITS, capacity)
+        self._versions: dict[int, int] = {}
+        self._live: dict[int, None] = {}
+        self._begun, self._next, self._left = 0, 0, list[int]()
+        # Samples whose rows were lost: they are begun before anything new is.
+        self.again: list[int] = []
+
+    @property
+    def ledger(self) -> Ledger:
+        """Return the queue's ledger."""
+        return self.queue.ledger
+
+    @property
+    def position(self) -> tuple[int, tuple[int, ...]]:
+        """Return the next prompt of the stream, and those before it that are not learnt from."""
+        return self._next, tuple(sorted([*self._live, *self._left]))
+
+    @property
+    def oldest_batch(self) -> int:
+        """Return the number of the first batch of prompts that is still wanted."""
+        return min([self._next, *self._live, *self._left]) // self._work.prompts
+
+    def go_on_from(self, iterations: int, next_prompt: int, left: Sequence[int]) -> None:
+        """Begin where a run was after some iterations."""
+        self._begun = iterations * self._work.prompts
+        self._next, self._left = next_prompt, sorted(left)
+
+    def may_begin(self, synced: int, most: int | None) -> bool:
+        """Tell whether another prompt may be begun with weights of a version.
+
+        Args:
+            most: Prompts that are begun in all, as far as the run goes; None: it goes on.
+        """
+        bound = self.bound.most_begun(synced)
+        return self._begun < (bound if most is None else min(bound, most))
+
+    def begin_prompt(self, version: int) -> list[int]:
+        """Return the samples of the next prompt; none where the queue has no room for them."""
+        number = self._left[0] if self._left else self._next
+        count = self._work.samples_per_prompt
+        samples = list(range(number * count, (number + 1) * count))
+        sizes = [self._bytes_of(self._prompts.most_tokens(sample)) for sample in samples]
+        if not self.ledger.admit(samples, sizes):
+            return []
+        if self._left:
+            self._left.pop(0)
+        else:
+            self._next += 1
+        self._begun += 1
+        self._live[number] = None
+        self.note_begun(samples, version)
+        return samples
+
+    def note_begun(self, samples: Sequence[int], version: int) -> None:
+        """Note with which weights samples are generated."""
+        self._versions |= dict.fromkeys(samples, version)
+
+    def is_ready(self, samples: Sequence[int]) -> bool:
+        """Tell whether samples can be learnt from now."""
+        return all(
+            self.ledger.is_ready(task.name, sample) for sample in samples for task in self._trains
+        )
+
+    def chosen(self, iteration: int) -> list[int] | None:
+        """Return the samples that an iteration learns from, prompt by prompt; or None to wait."""
+        count = self._work.samples_per_prompt
+        live = []
+        for number in self._live:
+            samples = range(number * count, (number + 1) * count)
+            oldest = min(self._versions[sample] for sample in samples)
+            ready = self.is_ready(samples)
+            live.append(LivePrompt(number=number, version=oldest, is_ready=ready))
+        found = self.bound.chosen(iteration, live)
+        if found is None:
+            return None
+        return [each.number * count + index for each in found for index in range(count)]
+
+    def ages(self, samples: Sequence[int], iteration: int) -> list[int]:
+        """Return how many updates the weights lacked that began samples; never more than is allowed."""
+        ages = [iteration - self._versions[sample] for sample in samples]
+        assert max(ages) <= self.bound.most_updates, "samples are learnt from in time"
+        return ages
+
+    def note_learnt(self, samples: Sequence[int]) -> None:
+        """Note that samples were learnt from."""
+        for sample in samples:
+            del self._versions[sample]
+            self._live.pop(sample // self._work.samples_per_prompt, None)
+
+    def _bytes_of(self, tokens: int) -> int:
+        return tokens * self._token_bytes + self._sample_bytes
+
+
+def _row_bytes(plan: Plan, flow: Flow) -> tuple[int, int]:
+    """Return the bytes of a row for each token, and those besides."""
+    keys = [key for task in flow.ahead for key in task.outputs] + ["sequences", "log_probs"]
+    token = sum(BYTES_PER_TOKEN.get(key, 0) for key in keys) + VERSION_BYTES
+    if plan.job.old_log_prob == "trainer":
+        token += LOG_PROB_BYTES
+    return token, sum(BYTES_PER_SAMPLE.get(key, 0) for key in keys)
+
+
+def _readers(flow: Flow) -> Mapping[str, Reader]:
+    """Return what tasks read from the queue: not what comes from files, nor what is made at the start."""
+    elsewhere = {*DATASET_KEYS, *(key for task in flow.at_start for key in task.outputs)}
+
+    def reader(task: Task) -> Reader:
+        keys = {"sequences", *task.inputs} - elsewhere
+        return Reader(keys=frozenset(keys), has_effects=task.trains)
+
+    return {task.name: reader(task) for task in (*flow.ahead, *flow.trains)}
+
+
+def row_widths(queue: TransferQueue, samples: Sequence[int]) -> tuple[int, int]:
+    """Return the longest prompt and the longest response of samples, in tokens."""
+    sizes = np.array(
+        [
+            (queue.sizes[sample].prompt_tokens, queue.sizes[sample].response_tokens)
+            for sample in samples
+        ]
+    )
+    prompt, response = sizes.max(axis=0).tolist()
+    return prompt, response

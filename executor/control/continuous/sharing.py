@@ -1,0 +1,94 @@
+"""How tasks take samples from the queue: in fixed shares of a batch, or as they come.
+
+Fixed shares make a run repeat itself to the last bit, whatever ends when. In mode streaming what is inferred
+and learnt from is shared out like that, since the rows of a pass round each other's sums; a rule judges
+row by row.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from executor.parallel.positions import is_fully_sharded
+from executor.queue.ledger import Ledger
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Algorithm, Task
+from rlplan.job import Job
+from rlplan.plan import Plan
+
+# Estimators that compare samples of one prompt alone; others whiten over the whole batch.
+LOCAL_ADVANTAGES = ("group", "leave-one-out", "greedy-baseline")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Say which tasks stand where between generation and training.
+
+    Attributes:
+        ahead: Tasks that prepare samples as they come, through the queue.
+        at_start: Tasks that prepare a whole batch when its iteration begins, for they need its weights.
+        trains: Tasks that learn from it.
+        updates: Parts of a batch that are learnt from one after another as each is there.
+    """
+
+    ahead: tuple[Task, ...]
+    at_start: tuple[Task, ...]
+    trains: tuple[Task, ...]
+    updates: int
+
+
+def flow_of(plan: Plan, tasks: Sequence[Task]) -> Flow:
+    """Return how a plan's samples flow."""
+    trains = tuple(task for task in tasks if task.trains)
+    prepares = tuple(task for task in tasks if not (task.trains or task.generates))
+    trained = {task.role for task in trains}
+    own = tuple(task for task in prepares if task.role in trained and task.has_model)
+    if plan.mode != "streaming":
+        ahead = tuple(task for task in prepares if task not in own)
+        return Flow(ahead=ahead, at_start=own, trains=trains, updates=1)
+    algorithm = load_algorithm(plan.job.algorithm)
+    streams = not own and learns_in_parts(algorithm, plan.job)
+    return Flow(
+        ahead=prepares,
+        at_start=(),
+        trains=trains,
+        updates=plan.job.workload.updates if streams else 1,
+    )
+
+
+def learns_in_parts(algorithm: Algorithm, job: Job) -> bool:
+    """Tell whether an update needs no more of a batch than its own rows."""
+    return algorithm.advantage in LOCAL_ADVANTAGES and job.workload.epochs == 1
+
+
+def share_rows(plan: Plan, task: Task) -> int:
+    """Return the rows of a fixed share: a micro-batch for every data-parallel rank, in whole prompts."""
+    work, layout = plan.job.workload, plan.tasks[task.name]
+    prompts = -(-layout.micro_batch // work.samples_per_prompt)
+    return layout.dp * prompts * work.samples_per_prompt
+
+
+def comes_in_fixed_shares(plan: Plan, task: Task) -> bool:
+    """Tell whether it matters with which others a sample is taken.
+
+    Ranks that gather weights or exchange experts in every pass need a share each.
+    """
+    layout = plan.tasks[task.name]
+    meets = is_fully_sharded(layout) or layout.ep > 1
+    return task.has_model and (plan.mode == "streaming" or meets)
+
+
+def fixed_shares(
+    ledger: Ledger, task: str, first: int, count: int, rows: int
+) -> Iterator[list[int]]:
+    """Yield what is left of the fixed shares of a batch all of whose samples are ready.
+
+    Args:
+        first: Sample with which the batch begins.
+        count: Samples of the batch.
+        rows: Of a share; the last one may have fewer.
+    """
+    for start in range(first, first + count, rows):
+        share = range(start, min(start + rows, first + count))
+        left = [sample for sample in share if ledger.wants(task, sample)]
+        if left and all(ledger.is_ready(task, sample) for sample in left):
+            yield left

@@ -1,0 +1,272 @@
+"""Sessions: generation that goes on over many calls, and hands responses over as they end.
+
+A rank keeps its running sequences between calls. Each call takes new ones in, samples so many tokens of
+each, and returns those that have ended. Between two calls new weights may come.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from executor.data.batches import PADDING, PROMPT, RESPONSE, Array
+from executor.rollout.engines import GenerationEngine
+from executor.rollout.engines.torch_static import TorchStaticEngine, Wave
+from executor.rollout.sampling import GenerateSettings, Sequences
+from executor.weights.shard import ModelShard
+from rlplan.plan import InFlight, Mode
+
+
+@dataclass(slots=True, eq=False)
+class Response:
+    """Hold a sequence that is generated: its prompt, and token by token what was said so far.
+
+    Attributes:
+        batch: Number of the batch of prompts.
+        row: Its number in that batch; both start its random numbers.
+        most_tokens: Of the response.
+        versions: Of the weights by which each token was sampled, in updates.
+    """
+
+    batch: int
+    row: int
+    prompt: npt.NDArray[np.int64]
+    most_tokens: int
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def has_ended(self, eos_id: int) -> bool:
+        """Tell whether nothing comes after what was said."""
+        return len(self.tokens) == self.most_tokens or self.tokens[-1:] == [eos_id]
+
+
+class Session(Protocol):
+    """Generate responses over many calls; all ranks of a replica make the same calls."""
+
+    def begin(self, responses: Sequence[Response]) -> None:
+        """Take responses in, in their order; they begin as there is room."""
+
+    def take_weights(self) -> None:
+        """Note that the shard has new weights."""
+
+    def advance(self, steps: int, version: int) -> list[Response]:
+        """Sample tokens of all running responses; return those that have ended, in order.
+
+        Args:
+            steps: Most tokens of each.
+            version: Of the weights.
+        """
+
+    @property
+    def running(self) -> int:
+        """Return how many responses have begun or wait, and have not ended."""
+
+
+def start_session(
+    engine: GenerationEngine,
+    shard: ModelShard,
+    settings: GenerateSettings,
+    mode: Mode,
+    in_flight: InFlight,
+) -> Session:
+    """Return a session of a rank's engine.
+
+    One whose engine samples in whole calls alone ends what it has begun in the call that begins it.
+    """
+    if isinstance(engine, TorchStaticEngine):
+        return WaveSession(shard, settings, mode, in_flight)
+    return WholeSession(engine, shard, settings)
+
+
+class WaveSession:
+    """Decode waves of sequences with the torch engine.
+
+    In mode streaming the waves are those of a synchronous batch: as many responses as may run, one wave
+    after another, so that every number in them is the same. Else new responses join those that run:
+    all of them are prefilled again as one wave (prompt and what was said so far), unless what is in flight
+    keeps its KV cache of older weights; then new ones make a wave of their own.
+    """
+
+    def __init__(
+        self, shard: ModelShard, settings: GenerateSettings, mode: Mode, in_flight: InFlight
+    ) -> None:
+        self._shard, self._settings = shard, settings
+        self._joins, self._keeps = mode == "async", in_flight == "keep"
+        self._waiting: list[Response] = []
+        self._waves: list[_RunningWave] = []
+
+    @property
+    def running(self) -> int:
+        """Return how many responses have begun or wait, and have not ended."""
+        return len(self._waiting) + len(self._decoded())
+
+    def begin(self, responses: Sequence[Response]) -> None:
+        """Take responses in, in their order; they begin as there is room."""
+        self._waiting += responses
+
+    def take_weights(self) -> None:
+        """Prefill what runs again with the new weights, unless its cache is kept."""
+        if not self._keeps and self._waves:
+            self._waves = [_RunningWave(self._shard, self._settings, self._decoded())]
+
+    def advance(self, steps: int, version: int) -> list[Response]:
+        """Sample tokens of all running responses; return those that have ended, in order."""
+        self._fill()
+        with self._shard.without_gradients():
+            ended = [each for wave in self._waves for each in wave.advance(steps, version)]
+        self._waves = [wave for wave in self._waves if wave.running]
+        return sorted(ended, key=lambda each: (each.batch, each.row))
+
+    def _decoded(self) -> list[Response]:
+        return [each for wave in self._waves for each in wave.running]
+
+    def _fill(self) -> None:
+        """Let waiting responses begin where there is room."""
+        running = self._decoded()
+        room = self._settings.max_running - len(running)
+        if not self._waiting or room < 1 or (self._waves and not self._joins):
+            return
+        joining, self._waiting = self._waiting[:room], self._waiting[room:]
+        if not self._keeps:
+            joining, self._waves = [*running, *joining], []
+        self._waves.append(_RunningWave(self._shard, self._settings, joining))
+
+
+class _RunningWave:
+    """Decode some responses together, from what was said so far.
+
+    Attributes:
+        running: Those that have not ended, in order.
+    """
+
+    def __init__(
+        self, shard: ModelShard, settings: GenerateSettings, responses: Sequence[Response]
+    ) -> None:
+        self._responses, self.running = responses, list(responses)
+        self._eos_id, self._step = settings.eos_id, 0
+        prefixes = [np.append(each.prompt, each.tokens).astype(np.int64) for each in responses]
+        left = [each.most_tokens - len(each.tokens) for each in responses]
+        self._width, most = max(map(len, prefixes)), max(left)
+        tokens = np.zeros((len(prefixes), self._width + most), dtype=np.int64)
+        parts = np.full(tokens.shape, PADDING, dtype=np.int8)
+        uniforms = np.zeros((len(prefixes), most))
+        for row, (prefix, response) in enumerate(zip(prefixes, responses, strict=True)):
+            tokens[row, self._width - len(prefix) : self._width] = prefix
+            parts[row, self._width - len(prefix) : self._width] = PROMPT
+            uniforms[row, : left[row]] = _uniforms(response, settings)
+        device = shard.device
+        self._sequences = Sequences(
+            torch.from_numpy(tokens).to(device),
+            torch.from_numpy(parts).to(device),
+            torch.zeros(tokens.shape, device=device),
+        )
+        self._wave = Wave(
+            shard,
+            self._sequences,
+            torch.tensor(left, device=device),
+            torch.from_numpy(uniforms),
+            self._width,
+            settings,
+        )
+
+    def advance(self, steps: int, version: int) -> list[Response]:
+        """Sample at most so many tokens of each response, and note them; return those that end."""
+        if self._step == 0:
+            self._wave.start()
+        begin, goes_on = self._step, True
+        while goes_on and self._step < begin + steps:
+            goes_on = self._wave.advance()
+            self._step += 1
+        new = slice(self._width + begin, self._width + self._step)
+        said = (self._sequences.parts[:, new] == RESPONSE).sum(dim=1).tolist()
+        tokens = self._sequences.tokens[:, new].tolist()
+        log_probs = self._sequences.log_probs[:, new].tolist()
+        for row, response in enumerate(self._responses):
+            response.tokens += tokens[row][: said[row]]
+            response.log_probs += log_probs[row][: said[row]]
+            response.versions += [version] * said[row]
+        ended = [each for each in self.running if each.has_ended(self._eos_id)]
+        self.running = [each for each in self.running if not each.has_ended(self._eos_id)]
+        return ended
+
+
+def _uniforms(response: Response, settings: GenerateSettings) -> npt.NDArray[np.float64]:
+    """Return a response's own random numbers from its next token on, as whole batches have them."""
+    stream = np.random.default_rng([settings.seed, response.batch, response.row])
+    return stream.random(response.most_tokens)[len(response.tokens) :]
+
+
+class WholeSession:
+    """Generate with an engine that samples whole responses in a call."""
+
+    def __init__(
+        self, engine: GenerationEngine, shard: ModelShard, settings: GenerateSettings
+    ) -> None:
+        self._engine, self._shard, self._settings = engine, shard, settings
+        self._waiting: list[Response] = []
+
+    @property
+    def running(self) -> int:
+        """Return how many responses wait."""
+        return len(self._waiting)
+
+    def begin(self, responses: Sequence[Response]) -> None:
+        """Take responses in."""
+        self._waiting += responses
+
+    def take_weights(self) -> None:
+        """Do nothing: every call takes the weights as they are."""
+
+    def advance(self, steps: int, version: int) -> list[Response]:  # noqa: ARG002 -- whole responses
+        """Generate all responses that wait to their ends; return them, in order."""
+        ended, self._waiting = self._waiting, []
+        self._engine.load_weights()
+        for number in sorted({each.batch for each in ended}):
+            self._generate([each for each in ended if each.batch == number], number, version)
+        self._engine.release()
+        return sorted(ended, key=lambda each: (each.batch, each.row))
+
+    def _generate(self, responses: Sequence[Response], number: int, version: int) -> None:
+        width, device = max(len(each.prompt) for each in responses), self._shard.device
+        prompts = np.zeros((len(responses), width), dtype=np.int64)
+        present = np.zeros(prompts.shape, dtype=bool)
+        for row, each in enumerate(responses):
+            prompts[row, width - len(each.prompt) :] = each.prompt
+            present[row, width - len(each.prompt) :] = True
+        made = self._engine.generate(
+            torch.from_numpy(prompts).to(device),
+            torch.from_numpy(present).to(device),
+            torch.tensor([each.most_tokens for each in responses], device=device),
+            torch.tensor([each.row for each in responses]),
+            max(each.most_tokens for each in responses),
+            replace(self._settings, iteration=number),
+        )
+        said = (made.parts == RESPONSE).sum(dim=1).tolist()
+        for row, each in enumerate(responses):
+            each.tokens += made.tokens[row, width : width + said[row]].tolist()
+            each.log_probs += made.log_probs[row, width : width + said[row]].tolist()
+            each.versions += [version] * said[row]
+
+
+def padded_responses(responses: Sequence[Response]) -> dict[str, Array]:
+    """Return `tokens`, `parts`, `log_probs` and `versions` of responses, padded. Shape (B, P + R)."""
+    width = max(len(each.prompt) for each in responses)
+    shape = (len(responses), width + max(len(each.tokens) for each in responses))
+    columns: dict[str, Array] = {
+        "tokens": np.zeros(shape, dtype=np.int64),
+        "parts": np.full(shape, PADDING, dtype=np.int8),
+        "log_probs": np.zeros(shape, dtype=np.float32),
+        "versions": np.zeros(shape, dtype=np.int32),
+    }
+    for row, each in enumerate(responses):
+        first, stop = width - len(each.prompt), width + len(each.tokens)
+        columns["tokens"][row, first:stop] = [*each.prompt, *each.tokens]
+        columns["parts"][row, first:width] = PROMPT
+        columns["parts"][row, width:stop] = RESPONSE
+        columns["log_probs"][row, width:stop] = each.log_probs
+        columns["versions"][row, width:stop] = each.versions
+    return columns
