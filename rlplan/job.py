@@ -155,6 +155,8 @@ class Hyperparameters:
             algorithm's usual place.
         clip_ratio: PPO's clip of the probability ratio.
         clip_ratio_high: Its clip upwards where that differs (DAPO's clip-higher); None is `clip_ratio`.
+        importance_cap: Most that a token's loss is weighed with, by the ratio of the trainer's probability
+            to the engine's (truncated importance sampling, decoupled PPO); None weighs all tokens alike.
         loss_mean: What weighs the same in a policy's loss: every `token` of an update, or every
             `sequence`; None takes the algorithm's usual choice.
         gae_lambda: Lambda of generalised advantage estimation.
@@ -166,6 +168,7 @@ class Hyperparameters:
     kl_in: KlPlace | None = None
     clip_ratio: Fraction = 0.2
     clip_ratio_high: Positive | None = None
+    importance_cap: Positive | None = None
     loss_mean: LossMean | None = None
     value_clip: Positive = 0.2
     discount: Fraction = 1.0

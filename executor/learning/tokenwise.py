@@ -42,6 +42,16 @@ def log_ratio(log_probs: Tensor, other_log_probs: Tensor, mask: Tensor) -> Tenso
     return difference.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
+def truncated_ratio(log_probs: Tensor, other_log_probs: Tensor, mask: Tensor, cap: float) -> Tensor:
+    """Return min(p / q, cap) of each token sampled from q, without a gradient. Shape (B, T).
+
+    Truncated importance sampling (Ionides 2008, "Truncated importance sampling", section 2). Between a
+    trainer (p) and the engine that sampled (q) it is the weight of decoupled PPO (Hilton et al. 2022,
+    arXiv:2110.00641, eq. 4; Fu et al. 2025, AReaL, arXiv:2505.24298, section 5.2).
+    """
+    return log_ratio(log_probs, other_log_probs, mask).exp().clamp(max=cap).detach()
+
+
 def k3_divergence(log_probs: Tensor, other_log_probs: Tensor, mask: Tensor) -> Tensor:
     """Return an estimate of KL(p || q) at each token sampled from p; never negative. Shape (B, T).
 

@@ -71,6 +71,36 @@ def slow_policy_loss(outputs, batch, kl_coefficient, high=0.2):
     return total
 
 
+def slow_decoupled_loss(outputs, batch, cap):
+    """Token by token: AReaL's eq. with truncated weights, without KL and entropy."""
+    total = 0.0
+    for b, t in response_tokens(batch):
+        new, old = outputs["log_probs"][b, t].item(), batch["log_probs"][b, t].item()
+        weight = min(math.exp(old - batch["rollout_log_probs"][b, t].item()), cap)
+        advantage, ratio = batch["advantages"][b, t].item(), math.exp(new - old)
+        own = -min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+        total += weight * own * batch["loss_weights"][b, t].item()
+    return total
+
+
+@given(st.integers(0, 10_000), st.floats(0.1, 4.0))
+def test_decoupled_ppo_equals_a_plain_loop_and_is_ppo_where_engine_and_trainer_agree(seed, cap):
+    outputs, batch = random_case(seed)
+    noise = torch.randn(batch["log_probs"].shape, generator=torch.Generator().manual_seed(seed + 1))
+    batch["rollout_log_probs"] = batch["log_probs"] + 0.5 * noise
+    settings = replace(SETTINGS, entropy_coefficient=0.0, importance_cap=cap)
+    found, metrics = load_loss("ppo_policy")(outputs, batch, settings, torch.tensor(7.0))
+    assert found.item() == pytest.approx(slow_decoupled_loss(outputs, batch, cap) / 7.0, abs=1e-9)
+    assert metrics["importance_weight"].requires_grad is False
+
+    batch["rollout_log_probs"] = batch["log_probs"]
+    agreed, _ = load_loss("ppo_policy")(outputs, batch, settings, torch.tensor(7.0))
+    plain, _ = load_loss("ppo_policy")(
+        outputs, batch, replace(settings, importance_cap=None), torch.tensor(7.0)
+    )
+    assert agreed.item() == pytest.approx(min(1.0, cap) * plain.item(), abs=1e-9)
+
+
 def slow_value_loss(outputs, batch, prefix=""):
     total = 0.0
     for b, t in response_tokens(batch):

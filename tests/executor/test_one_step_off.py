@@ -144,12 +144,18 @@ def test_all_rounds_of_a_batch_are_generated_with_weights_one_update_old(worker_
 
 
 def test_modes_that_are_not_run_are_refused_by_name():
-    sync, overlapping = both_modes(APART)
+    _, overlapping = both_modes(APART)
     colocated = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
+    dapo, _ = both_modes(DAPO | {"p0": (1, ("actor",))}, dapo_job(with_model=False))
+    cut, _ = both_modes(APART | {"generator": (2, ("actor",))}, pp_gen=2)
     for plan, message in (
         (
-            replace(sync, mode="streaming"),
-            "mode is streaming: this executor cannot: .*; it runs sync, one-step-off",
+            replace(dapo, mode="streaming"),
+            "mode is streaming: this executor cannot: groups that are sampled again",
+        ),
+        (
+            replace(cut, mode="async", staleness=1),
+            "actor.generate.pp is 2: this executor cannot: pipelined generation that hands",
         ),
         (replace(overlapping, staleness=0), "staleness: must be 1 in mode one-step-off; found 0"),
         (

@@ -5,7 +5,10 @@ Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9. With `clip_ratio_high` it i
 is GRPO's objective (Shao et al. 2024, arXiv:2402.03300, eq. 3). At the policy that generated, where
 the ratio is 1, its gradient is that of REINFORCE, -A grad log p, which is ReMax's (Li et al. 2024,
 arXiv:2310.10505, algorithm 1), RLOO's (Ahmadian et al. 2024, arXiv:2402.14740, section 2.3) and
-REINFORCE++'s (Hu 2025, arXiv:2501.03262, which clips as PPO does).
+REINFORCE++'s (Hu 2025, arXiv:2501.03262, which clips as PPO does). With `importance_cap` it is decoupled PPO
+(Hilton et al. 2022, arXiv:2110.00641, eq. 4; Fu et al. 2025, AReaL, arXiv:2505.24298, section 5.2) with truncated
+weights: the ratio is clipped around the policy that the trainer had before its updates, and samples of an older
+one, or of an engine that computes otherwise, are weighed by min(p_trainer / p_engine, cap).
 """
 
 from collections.abc import Mapping
@@ -13,7 +16,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from executor.learning.tokenwise import k3_divergence, log_ratio, masked, response_mask
+from executor.data.batches import ROLLOUT_LOG_PROBS
+from executor.learning.tokenwise import (
+    k3_divergence,
+    log_ratio,
+    masked,
+    response_mask,
+    truncated_ratio,
+)
 from rlplan.job import Hyperparameters
 
 
@@ -23,23 +33,26 @@ def loss(
     settings: Hyperparameters,
     normalizer: Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return -min(r A, clip(r, 1-e, 1+h) A) + b KL - c S, summed over response tokens and normalised.
+    """Return -w min(r A, clip(r, 1-e, 1+h) A) + b KL - c S, summed over response tokens and normalised.
 
-    r is the probability ratio to the policy that generated (eq. 7); S is the entropy, with weight
+    r is the probability ratio to the policy that generated (eq. 7), or that the trainer had when the
+    iteration began; w is 1 without `importance_cap`; S is the entropy, with weight
     c = `entropy_coefficient` (eq. 9; the value loss has a file and a model of its own). KL to the
     reference, estimated by k3 (GRPO, eq. 4), has weight b = `kl_coefficient` where `kl_in` is `loss`.
 
     Args:
         outputs: `log_probs` of the policy in training, and its `entropy` if it was computed. (B, T).
         batch: `response_mask`, the generating policy's `log_probs`, and `advantages`; where they
-            are needed `reference_log_probs`, and `loss_weights` by which tokens weigh. (B, T).
-        settings: Takes `clip_ratio`, `clip_ratio_high`, `entropy_coefficient`, `kl_in` and
-            `kl_coefficient`.
+            are needed `reference_log_probs`, `loss_weights` by which tokens weigh, and the engine's
+            `rollout_log_probs` beside the trainer's. (B, T).
+        settings: Takes `clip_ratio`, `clip_ratio_high`, `importance_cap`, `entropy_coefficient`, `kl_in`
+            and `kl_coefficient`.
         normalizer: Response tokens of the whole optimizer step, over all ranks and micro-batches.
 
     Returns:
         The loss, and sums that are normalised alike: `policy_loss`, `clip_fraction`, `approx_kl`
-        (KL from the generating policy), `reference_kl` if it is a term, `entropy` if it was computed.
+        (KL from the generating policy), `reference_kl` if it is a term, `entropy` if it was computed,
+        `importance_weight` and `importance_capped_fraction` where w is not 1.
     """
     mask = response_mask(batch)
     new, old = outputs["log_probs"], batch["log_probs"]
@@ -54,10 +67,18 @@ def loss(
     ratio = log_ratio(new, old, mask).exp()
     high = settings.clip_ratio if settings.clip_ratio_high is None else settings.clip_ratio_high
     clipped = ratio.clamp(1.0 - settings.clip_ratio, 1.0 + high)
-    policy_loss = -mean(torch.minimum(ratio * advantages, clipped * advantages))
+    surrogate = torch.minimum(ratio * advantages, clipped * advantages)
+    metrics = {}
+    if settings.importance_cap is not None and ROLLOUT_LOG_PROBS in batch:
+        cap = settings.importance_cap
+        weights = truncated_ratio(old, batch[ROLLOUT_LOG_PROBS], mask, cap)
+        metrics["importance_weight"] = mean(weights)
+        metrics["importance_capped_fraction"] = mean((weights >= cap).float())
+        surrogate = weights * surrogate
+    policy_loss = -mean(surrogate)
 
     total = policy_loss
-    metrics = {
+    metrics |= {
         "policy_loss": policy_loss.detach(),
         "clip_fraction": mean((clipped != ratio).float()).detach(),
         "approx_kl": mean(k3_divergence(old, new, mask)).detach(),
