@@ -108,7 +108,7 @@ class Shop:
             self.making += self.ledger.lose(self.random.randrange(UNITS))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     samples=st.integers(1, 20),

@@ -1,0 +1,181 @@
+"""Run one job in every mode on two pools of this machine: tokens per second, staleness and learning curves.
+
+    python benchmarks/asynchronous.py [--iterations 40] [--seeds 0 1 2] [--runs sync streaming ...]
+        [--out reports/published]
+
+GRPO of the demo's tiny model, rewarded with the share of digits in its response; responses end by a
+long-tailed distribution of lengths. A pool generates, another one has the trainer and the reference; each is
+one core. Runs of one seed follow each other, so that all modes see the same machine. Writes
+`asynchronous.md` and `asynchronous.json`: tokens per second after the warm-up, what samples lacked of updates,
+and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that are not
+run again stays.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from executor.control.metrics import read_metrics
+from executor.execute import execute
+from executor.workers.ray_session import running_ray
+from profiles.catalog import load_job
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_json, write_text
+from rlplan.job import Job
+from rlplan.lengths import Lognormal
+from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
+
+DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
+SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
+# Most responses are short, and one in thirty three times as long as the mean: the tail of published runs.
+LENGTHS = Lognormal(mean=24.0, std=24.0, max=128)
+WARMUP, ENDS = 3, 10
+RUNS: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "streaming": {"mode": "streaming"},
+    "one-step-off": {"mode": "one-step-off", "staleness": 1},
+    "async, staleness 1": {"mode": "async", "staleness": 1, "in_flight": "recompute"},
+    "async, staleness 4": {"mode": "async", "staleness": 4, "in_flight": "recompute"},
+}
+Rows = list[dict[str, float]]
+
+
+def main() -> None:
+    """Run every mode with every seed, and publish."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--runs", nargs="+", default=list(RUNS))
+    parser.add_argument("--out", type=Path, default=Path("reports/published"))
+    options = parser.parse_args()
+    path = options.out / "asynchronous.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in options.runs:
+        found.pop(name, None)
+    with running_ray(devices=2, hosts=1):
+        for seed in options.seeds:
+            for name in options.runs:
+                rows = measured(plan_of(name), options.iterations, seed)
+                found.setdefault(name, []).append(figures(rows))
+                print(name, seed, found[name][-1], flush=True)
+    write_json(path, found)
+    write_text(options.out / "asynchronous.md", page(found, options.iterations))
+
+
+def small_job() -> Job:
+    """Return the demo's job with GRPO, fewer prompts and long-tailed lengths."""
+    job = load_job(DEMO)
+    assert job.rewards is not None
+    work = replace(
+        job.workload,
+        prompts=PROMPTS,
+        samples_per_prompt=SAMPLES,
+        response_tokens=LENGTHS,
+        updates=2,
+    )
+    actor = job.models["actor"]
+    return replace(
+        job,
+        name="modes",
+        algorithm="grpo",
+        workload=work,
+        models=FrozenDict({"actor": actor, "reference": actor}),
+        rewards=replace(job.rewards, function="digits"),
+    )
+
+
+def plan_of(name: str) -> Plan:
+    """Return a run's plan: one core generates, one trains, a process judges."""
+    job = small_job()
+    pools = (
+        ResourcePool(name="train", device="cpu", gpus=1, roles=("actor", "reference")),
+        ResourcePool(name="generate", device="cpu", gpus=1, roles=("actor",)),
+        ResourcePool(name="judge", device=HOST_DEVICE, gpus=1, roles=("rule",)),
+    )
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    where = {"generate": "generate", "rule": "judge"}
+    layouts = {
+        task.name: TaskPlan(
+            pool=where.get(task.kind, "train"), micro_batch=16, max_running=MAX_RUNNING
+        )
+        for task in tasks
+    }
+    order = {
+        pool.name: tuple(task.name for task in tasks if layouts[task.name].pool == pool.name)
+        for pool in pools
+    }
+    plan = Plan(
+        job=job,
+        pools=pools,
+        tasks=FrozenDict(layouts),
+        order=FrozenDict(order),
+        transition="two-copies",
+    )
+    return replace(plan, **RUNS[name])
+
+
+def measured(plan: Plan, iterations: int, seed: int) -> Rows:
+    """Return the metrics of each iteration of a run."""
+    with tempfile.TemporaryDirectory(prefix="rlplan-modes-") as folder:
+        execute(plan, Path(folder), iterations=iterations, seed=seed, folder=DEMO.parent)
+        return read_metrics(Path(folder))
+
+
+def figures(rows: Rows) -> dict[str, Any]:
+    """Return what a run comes to."""
+    timed, ends = rows[WARMUP:], rows[-ENDS:]
+    tokens = sum(row["tokens_per_second"] * row["seconds"] for row in timed)
+    return {
+        "tokens_per_second": round(tokens / sum(row["seconds"] for row in timed), 1),
+        "iteration_seconds": round(statistics.median(row["seconds"] for row in timed), 4),
+        "staleness_mean": round(
+            statistics.mean(row.get("staleness_mean", 0.0) for row in timed), 3
+        ),
+        "staleness_max": max(row.get("staleness_max", 0.0) for row in timed),
+        "reward": round(statistics.mean(row["rule_reward"] for row in ends), 4),
+        "rewards": [round(row["rule_reward"], 4) for row in rows],
+    }
+
+
+def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
+    """Return the page of all runs."""
+    lines = [
+        "# Modes on two pools of one machine",
+        "",
+        (
+            f"Made by `python benchmarks/asynchronous.py --iterations {iterations}`: GRPO, {PROMPTS} prompts of"
+            f" {SAMPLES} samples, lengths lognormal with mean and deviation {LENGTHS.mean:g}, at most"
+            f" {LENGTHS.max} tokens; a core generates, a core trains. Medians over the seeds; the reward is the"
+            f" mean of the last {ENDS} iterations with its deviation over the seeds."
+        ),
+        "",
+        "| run | tokens/s | against sync | iteration (s) | staleness mean, most | reward |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in (name for name in RUNS if name in found):
+        runs = found[name]
+        rates = [run["tokens_per_second"] for run in runs]
+        ratios = [
+            run["tokens_per_second"] / base["tokens_per_second"]
+            for run, base in zip(runs, found.get("sync", runs), strict=False)
+        ]
+        rewards = [run["reward"] for run in runs]
+        spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
+        lines.append(
+            f"| {name} | {statistics.median(rates):,.0f} | {statistics.median(ratios):.2f}"
+            f" | {statistics.median(run['iteration_seconds'] for run in runs):.3f}"
+            f" | {statistics.mean(run['staleness_mean'] for run in runs):.2f},"
+            f" {max(run['staleness_max'] for run in runs):g}"
+            f" | {statistics.mean(rewards):.3f} +- {spread:.3f} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main()
