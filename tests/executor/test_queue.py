@@ -157,6 +157,8 @@ def test_rows_are_kept_without_padding_and_read_with_any():
         samples=[9, 7], keys=["sequences", "scores"], prompt_width=5, response_width=2
     )
     sequences, scores, count = storage.read(wanted)
+    assert isinstance(sequences, dict)
+    assert isinstance(scores, dict)
     assert sequences["tokens"].tolist() == [[0, 5, 6, 7, 8, 9, 10], [0, 0, 1, 2, 3, 4, 0]]
     assert scores["scores"].tolist() == [0.25, 0.5]
     assert count == 2

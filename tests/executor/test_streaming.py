@@ -10,8 +10,9 @@ import ray
 
 from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import find_checkpoint
+from executor.control.continuous.controller import ContinuousController
 from executor.control.metrics import read_metrics
-from executor.control.run import Saving, controller_of
+from executor.control.run import Saving
 from executor.control.start import prepare_groups
 from executor.data.workload import PromptBatches
 from executor.execute import execute
@@ -101,7 +102,7 @@ def test_a_storage_actor_that_is_killed_changes_nothing_that_is_learnt(worker_po
     tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
     prompts = PromptBatches(plan.job, Path())
     prepare_groups(plan, tasks, prompts, 1, groups)
-    controller = controller_of(plan, tasks, groups, prompts)
+    controller = ContinuousController(plan, tasks, groups, prompts.columns)
     queue, killed, learnt = controller.samples.queue, [], []
     note = queue.note
 
