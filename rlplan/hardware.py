@@ -80,6 +80,8 @@ class KernelRates:
             products' own traffic aside; 0 takes the roofline's few passes.
         elementwise_rate: Rate of norms, activations, residuals over the device's: below 1 where
             they are not fused as `simulator/model/operators.py` lists them.
+        permutation_rate: The same for bringing tokens to their experts and back, beside `elementwise_rate`: below 1
+            where they are sorted again on the way, or added up by atomic operations.
         logits_rate: The same for the loss over the vocabulary.
         layer_gap_seconds: Time per layer and forward pass in which the device waits between
             kernels; the backward pass has as much for each of its two halves.
@@ -105,6 +107,7 @@ class KernelRates:
     attention_backward_rate: Positive = 1.0
     score_bytes: NonNegative = 0.0
     elementwise_rate: Positive = 1.0
+    permutation_rate: Positive = 1.0
     logits_rate: Positive = 1.0
     layer_gap_seconds: NonNegative = 0.0
     accumulation_passes: NonNegative = 0.0

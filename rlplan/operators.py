@@ -63,11 +63,12 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """Move bytes through `kernels` memory-bound kernels."""
+    """Move bytes through `kernels` memory-bound kernels; `permutes` says that rows change their places."""
 
     name: str
     num_bytes: float
     kernels: int = 1
+    permutes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,11 +117,11 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
         behind = (Gemm("latent up", tokens, size, model.hidden_size),)
     return (
         *before,
-        Elementwise("dispatch", 2 * sorted_bytes, kernels=2),
+        Elementwise("dispatch", 2 * sorted_bytes, kernels=2, permutes=True),
         *exchange,
         *feed_forward(model, each, width, shard.value_bytes, local, size=size),
         *exchange,
-        Elementwise("combine", 2 * sorted_bytes),
+        Elementwise("combine", 2 * sorted_bytes, permutes=True),
         *behind,
     )
 

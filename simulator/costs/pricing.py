@@ -339,7 +339,8 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
         return whole if factor == 1 else whole * factor
     if isinstance(operator, Elementwise):
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
-        return moved if small_rate == 1 else moved * (1 / small_rate)
+        rate = small_rate * (rates.permutation_rate if operator.permutes else 1)
+        return moved if rate == 1 else moved * (1 / rate)
     if isinstance(operator, Scan):
         return scan_seconds(device, operator, WIDE[setting.precision], backward)
     assert isinstance(operator, Attention)

@@ -17,7 +17,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.hardware import EngineSheet
 from rlplan.job import Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
 from rlplan.lengths import Lengths
-from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
+from rlplan.plan import InFlight, Mode, Plan, ResourcePool, TaskPlan
 from rlplan.precision import Precision
 
 TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
@@ -44,7 +44,10 @@ class PublishedRun:
     Attributes:
         framework: A framework sheet's name.
         train_gpus, rollout_gpus: Where generation has GPUs of its own; 0 where all share them.
-        steps_per_sync: Steps for which samples are generated with the same weights.
+        parts: Equal parts of a step that an asynchronous trainer takes one after another, between two syncs of
+            weights.
+        staleness: Updates that weights may be old, in parts of a step, where generation never stops.
+        in_flight: What becomes of responses under way when weights come.
         sequences_per_update: The optimizer's batch.
         micro_batch, log_prob_micro_batch: Sequences of a micro-batch; where sequences are packed, as many of
             the longest ones as its tokens make.
@@ -64,7 +67,9 @@ class PublishedRun:
     mode: Mode = "sync"
     train_gpus: int = 0
     rollout_gpus: int = 0
-    steps_per_sync: int = 1
+    parts: int = 1
+    staleness: float = 0.0
+    in_flight: InFlight = "drain"
     prompts: int
     samples: int
     sequences_per_update: int
@@ -125,12 +130,19 @@ def device_sheet(published: str) -> str:
 
 
 def job_of(run: PublishedRun) -> Job:
-    """Return a run's job, resolved; its iteration has all steps between two syncs of weights."""
+    """Return a run's job, resolved; its iteration is a part of a step where a trainer takes it in parts.
+
+    Raises:
+        UnknownSettingError: No sheet is of the model or device, or prompts do not divide into parts.
+    """
     return _job(run, model_sheet(run.model), device_sheet(run.gpu))
 
 
 @lru_cache(maxsize=256)
 def _job(run: PublishedRun, model: str, device: str) -> Job:
+    if run.prompts % run.parts:
+        raise UnknownSettingError(f"{run.prompts} prompts are no {run.parts} parts of a step")
+    updates = run.prompts * run.samples / run.sequences_per_update
     roles: list[Role] = ["actor"]
     if run.compares_reference:
         roles.append("reference")
@@ -144,13 +156,12 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
         old_log_prob=run.old_log_prob,
         models=FrozenDict(dict.fromkeys(roles, model)),
         workload=Workload(
-            prompts=run.prompts * run.steps_per_sync,
+            prompts=run.prompts // run.parts,
             samples_per_prompt=run.samples,
             prompt_tokens=run.prompt_tokens,
             response_tokens=run.response_tokens,
             max_total_tokens=run.max_total_tokens,
-            updates=run.steps_per_sync
-            * max(1, round(run.prompts * run.samples / run.sequences_per_update)),
+            updates=max(1, round(updates / run.parts)),
         ),
         cluster=(
             NodeGroup(gpu=device, gpus_per_node=per_node, nodes=max(1, run.gpus // per_node)),
@@ -193,7 +204,10 @@ def plan_of(run: PublishedRun, job: Job) -> Plan:
     )
     tasks = {"actor.generate": generate} | dict(_trained(run, job, trains))
     mode: Mode = run.mode if apart else "sync"
-    return assemble(job, pools, tasks, made_by=run.framework, mode=mode)
+    plan = assemble(job, pools, tasks, made_by=run.framework, mode=mode)
+    if mode != "async":
+        return plan
+    return replace(plan, staleness=run.staleness, sync_every=run.parts, in_flight=run.in_flight)
 
 
 def _trained(run: PublishedRun, job: Job, gpus: int) -> Iterator[tuple[str, TaskPlan]]:

@@ -1,8 +1,7 @@
 """Measured steps of RL frameworks, with their stages where they are published.
 
 Nothing is calibrated: settings and lengths are the published ones, all else is the framework's sheet.
-Steps of asynchronous modes are played as iterations that run one ahead, each with all steps between two syncs of
-weights, through which generation never stops.
+Steps of asynchronous modes are played as what they are: `planner.evaluation.settings.overlapping`.
 """
 
 import re
@@ -17,14 +16,16 @@ from planner.evaluation.settings.framework_runs import (
     job_of,
     plan_of,
 )
+from planner.evaluation.settings.overlapping import overlap_of
 from profiles.facts import load_facts
+from profiles.sheets import load_framework
 from rlplan.calibration import NO_CALIBRATION, Calibration
 from rlplan.errors import UserError
 from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.lengths import Lengths, Logged
-from rlplan.plan import Mode, Plan
+from rlplan.plan import Plan
 from rlplan.precision import Precision
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
@@ -53,16 +54,15 @@ FRAMEWORKS = {
 FITTED = frozenset({"n959_8b_mg", "n959_8b_mg_rerun", "n959_8b_dt", "gpg_fsdp7b", "mi300_ppo7b"})
 # Versions of a framework that have a sheet of their own, by its ending and the beginnings of their names.
 OLDER = {"verl": ("0.2", ("0.1", "0.2", "0.3")), "nemo-rl": ("0.3", ("0.2", "0.3"))}
-MODES: Mapping[str, Mode] = {
-    "sync": "sync",
-    "one-step-off": "one-step-off",
-    "async": "one-step-off",
-}
 NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
 MEAN_PROMPT = 128.0
 HOST_ADAM = "Adam on the host's cores has no cost in rlplan"
 NEMO = "nemo-rl"
+MICRO_BATCH = r"micro_batch: (?:train )?(\d+)"  # in a row's notes
+# verl's examples with long responses pack by tokens (use_dynamic_bsz in its scripts of one_step_off, fully_async
+# and V1), so that is taken where a row has neither a micro-batch nor a budget.
+PACKS_ELSE = "verl"
 # Examples of verl off-load all states of models that do not fit otherwise.
 OFF_LOADED = "states are taken to be off-loaded where they do not fit otherwise"
 # verl times the weight sync as a part of `gen` where both share GPUs (README of the table).
@@ -85,16 +85,16 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
     row = forecast_row(
         label,
         measured,
-        _step_of(forecast) * (1 / run.steps_per_sync),
+        _step_of(forecast) * run.parts,
         kind=kind,
         group=f"{record['framework'].lower()}, {device_sheet(record['gpu'])}",
-        stages=_stages(record, plan, forecast, run.steps_per_sync),
+        stages=_stages(record, plan, forecast, run.parts),
         note=note,
         fitted=record["id"] in FITTED,
     )
     if plan.mode != "sync":
         path = path_seconds_of(forecast).items()
-        each = FrozenDict({name: seconds / run.steps_per_sync for name, seconds in path})
+        each = FrozenDict({name: seconds * run.parts for name, seconds in path})
         row = replace(row, path_seconds=each)
     yield row
 
@@ -141,9 +141,8 @@ def run_of(record: Record) -> PublishedRun:
     for name in NEEDED:
         if not record[name]:
             raise UnknownSettingError(f"{name.replace('_', ' ')}: not published")
-    if record["mode"] not in MODES:
-        raise UnknownSettingError(f"the mode {record['mode']} is no step")
     framework = _framework(record)
+    overlap = overlap_of(record, load_framework(framework).in_flight)
     gpus, prompts, samples = (
         _whole(record[name]) or 0 for name in ("gpus", "prompts", "samples_per_prompt")
     )
@@ -155,8 +154,10 @@ def run_of(record: Record) -> PublishedRun:
         gpu=record["gpu"],
         gpus=gpus,
         gpus_per_node=_whole(record["gpus_per_node"]),
-        mode=MODES[record["mode"]],
-        steps_per_sync=_steps_per_sync(record),
+        mode=overlap.mode,
+        parts=overlap.parts,
+        staleness=overlap.staleness,
+        in_flight=overlap.in_flight,
         train_gpus=_whole(record["train_gpus"]) or 0,
         rollout_gpus=_whole(record["rollout_gpus"]) or 0,
         prompts=prompts,
@@ -174,19 +175,25 @@ def run_of(record: Record) -> PublishedRun:
         rollout_tp=_whole(record["rollout_tp"]) or 1,
         rollout_pp=_whole(record["rollout_pp"]) or 1,
         rollout_memory_fraction=_number(record["rollout_memory_fraction"]),
-        micro_batch=_noted(record, "micro_batch", r"micro_batch: (?:train )?(\d+)"),
+        micro_batch=_noted(record, "micro_batch", MICRO_BATCH),
         log_prob_micro_batch=_noted(record, "log_prob_micro_batch", r"logprob (\d+)|(\d+) logprob"),
         token_budget=_whole(record["token_budget"]),
         precision=_narrow(record["precision"], trains=True),
         rollout_precision=_narrow(record["precision"], trains=False),
-        packs=record["packing"] == "True" or framework.startswith(NEMO),
+        packs=_packs(record, framework),
         recomputes=again == "True" if again in ("True", "False") else None,
-        old_log_prob="engine" if forced == "True" else None,
+        old_log_prob="engine" if forced == "True" else overlap.old_log_prob,
         compares_reference=bool(record["ref_s"]) or framework.startswith(NEMO),
         has_critic=record["algorithm"].upper() == "PPO",
         offloads=_offloads(record, framework),
         last_stage_layers=_last_stage(record),
     )
+
+
+def _packs(record: Record, framework: str) -> bool:
+    sized = _noted(record, "micro_batch", MICRO_BATCH)
+    usual = framework.startswith(PACKS_ELSE) and sized is None
+    return record["packing"] == "True" or framework.startswith(NEMO) or usual
 
 
 def _framework(record: Record) -> str:
@@ -212,12 +219,6 @@ def _narrow(cell: str, *, trains: bool) -> Precision | None:
     if "fp8" not in words or (trains and ("rollout" in words or "gen" in words)):
         return None
     return "mxfp8" if "mxfp8" in words else "fp8"
-
-
-def _steps_per_sync(record: Record) -> int:
-    """Return verl's `trigger_parameter_sync_step`, as the mode's own words have it."""
-    found = re.search(r"sync_step (\d+)", record["mode_text"])
-    return int(found[1]) if found and record["mode"] == "async" else 1
 
 
 def _whole(cell: str) -> int | None:
@@ -327,14 +328,14 @@ BOTH_LOG_PROBS = ("log_probs", ("actor.compute_log_prob", "reference.compute_log
 
 
 def _stages(
-    record: Record, plan: Plan, forecast: Forecast, steps: int
+    record: Record, plan: Plan, forecast: Forecast, parts: int
 ) -> FrozenDict[str, StageSeconds]:
     """Return what each stage took and was forecast to take.
 
     How long trainers waited for generation says nothing of how long it took.
 
     Args:
-        steps: Of the forecast's iteration.
+        parts: Of a step, each an iteration of the forecast.
     """
     seconds = {each.name: each.seconds - each.parts.get(DRIVER, 0.0) for each in forecast.costs}
     if record["framework"].lower() == NEMO:
@@ -352,7 +353,7 @@ def _stages(
         inner: dict[str, float] = {}
         if name == "generation" and plan.mode == "sync" and _gen_has_sync(record):
             inner["weight_sync"] = seconds.get(TRANSITION, 0.0)
-        predicted = (sum(seconds.get(task, 0.0) for task in tasks) + sum(inner.values())) / steps
+        predicted = (sum(seconds.get(task, 0.0) for task in tasks) + sum(inner.values())) * parts
         waited = name == "generation" and plan.mode != "sync"
         if not predicted or (name in found and not record[column]):
             continue

@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.evaluation.reading import held_tables, read_table
 from planner.evaluation.settings.framework_runs import (
@@ -14,6 +16,7 @@ from planner.evaluation.settings.framework_runs import (
     model_sheet,
     plan_of,
 )
+from planner.evaluation.settings.overlapping import overlap_of
 from planner.evaluation.summary import summarise
 from planner.evaluation.tables import rl_steps
 from rlplan.rules import check_plan
@@ -123,6 +126,50 @@ def test_a_pass_more_and_a_longer_mean_take_longer():
     assert longer is not None
     assert shorter is not None
     assert shorter < usual < longer
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "parts", "staleness", "in_flight", "old_log_prob"),
+    [
+        ("v1sync", "sync", 1, 0.0, "drain", None),
+        # V1 begins one batch ahead, of four parts between two syncs: 3 updates behind, and 4 more.
+        ("v1sep", "async", 4, 7.0, "recompute", None),
+        ("fa64_64", "async", 4, 5.0, "recompute", "engine"),
+        ("fa64_st0", "streaming", 1, 0.0, "drain", "engine"),
+        ("osop_fsdp_a", "one-step-off", 1, 0.0, "drain", None),
+    ],
+)
+def test_modes_are_played_as_what_they_are(name, mode, parts, staleness, in_flight, old_log_prob):
+    overlap = overlap_of(RECORDS[name], "recompute")
+    assert (overlap.mode, overlap.parts, overlap.in_flight) == (mode, parts, in_flight)
+    assert overlap.staleness == staleness
+    assert overlap.old_log_prob == old_log_prob
+
+
+@given(st.integers(1, 16), st.floats(0.05, 4.0))
+def test_a_bound_in_batches_is_the_plans_in_iterations(parts, ahead):
+    record = {
+        **RECORDS["v1sep"],
+        "mode_text": f"sync_step {parts}",
+        "staleness_fraction": str(ahead),
+    }
+    overlap = overlap_of(record, "drain")
+    assert overlap.in_flight == "drain"
+    # What a plan says of itself in verl's words.
+    assert (overlap.staleness - (parts - 1)) / parts == pytest.approx(ahead)
+
+
+def test_ages_in_steps_are_read_too():
+    record = {**RECORDS["v1sep"], "mode_text": "async 8off", "staleness_fraction": ""}
+    assert overlap_of(record, "keep").staleness == 8.0
+
+
+def test_an_asynchronous_step_is_forecast_as_one():
+    sync, overlapped = row_of("v1sync"), row_of("v1sep")
+    assert sync.predicted is not None
+    assert overlapped.predicted is not None
+    speed_up = sync.predicted / overlapped.predicted
+    assert speed_up == pytest.approx(547.0 / 338.4, rel=0.20)
 
 
 def test_odd_cells_leave_a_row_out_and_never_a_table():
