@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from executor.data.user_files import in_words, is_in_a_file, load_from_file
-from rlplan.errors import UnknownNameError, UserError
+from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
 
 Row = dict[str, Any]
@@ -83,16 +84,24 @@ def load_environment(source: str, folder: Path) -> Making:
     return ENVIRONMENTS.load(source, hint=hint)
 
 
-def check_source(source: str) -> None:
-    """Refuse a name that no built-in environment has; files and Gymnasium's are looked up where they are played.
+def check_sources(job: Job, file: str) -> None:
+    """Refuse a job that names built-in environments that there are not; others are looked up where they are played.
 
     Raises:
-        UnknownNameError: There is none.
+        FileError: Names the job's file, and the built-in environments.
     """
-    if not is_in_a_file(source) and not GYMNASIUM_ID.match(source):
-        names = environment_names()
-        if source not in names:
-            raise UnknownNameError("environment", source, names)
+    for at, environment in enumerate(job.environments):
+        source, names = environment.source, environment_names()
+        if source is None or source in names or is_in_a_file(source) or GYMNASIUM_ID.match(source):
+            continue
+        raise FileError(
+            file,
+            "no such environment",
+            field=f"workload.environments.{at}.source",
+            value=source,
+            allowed=f"{', '.join(names)}, path/to/file.py:name, or a Gymnasium id such as CartPole-v1",
+            nearest=nearest_name(source, names),
+        )
 
 
 def reset(environment: Playable, source: str, prompt: str, row: Row) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from executor.data.batches import OBSERVATION, PADDING, PROMPT, RESPONSE
 from executor.environments import (
     Step,
-    check_source,
+    check_sources,
     environment_names,
     load_environment,
     reset,
@@ -24,11 +25,13 @@ from executor.environments.calculator import computed
 from executor.rollout.episodes import Episodes, kinds_of, turns_of
 from executor.rollout.sampling import Sequences
 from executor.workers.environment_hosts import BROKEN_OFF, Beginning, LocalHost
+from profiles.catalog import load_job
 from rlplan.environment import Environment
 from rlplan.errors import FileError, UnknownNameError, UserError
 from rlplan.lengths import Uniform
 
 HERE = Path()
+EXAMPLE = Path(__file__).parents[2] / "examples" / "turns" / "job.yaml"
 
 
 def write(folder, text):
@@ -120,14 +123,31 @@ def test_a_wrong_answer_is_one_message(tmp_path, answer, said):
 def test_what_cannot_be_played_is_refused(tmp_path):
     with pytest.raises(UnknownNameError, match="calculator"):
         load_environment("calculater", HERE)
-    with pytest.raises(UnknownNameError):
-        check_source("calculater")
     with pytest.raises(FileError, match="no such file"):
         load_environment("none.py:Mine", tmp_path)
     with pytest.raises(UserError, match=r"mine\.py:Mine: has no method step"):
         played(tmp_path, "class Mine:\n    def reset(self, prompt, row): pass\n")
-    for source in (*environment_names(), "a.py:B", "CartPole-v1"):
-        check_source(source)
+
+
+def test_a_job_names_environments_that_there_are():
+    job = load_job(EXAMPLE)
+    check_sources(job, "job.yaml")
+    assert [each.source for each in job.environments] == list(environment_names())
+    for source in ("a.py:B", "CartPole-v1", None):
+        check_sources(with_source(job, source), "job.yaml")
+    with pytest.raises(FileError) as refusal:
+        check_sources(with_source(job, "calculater"), "job.yaml")
+    assert str(refusal.value) == (
+        "job.yaml: workload.environments.0.source: no such environment; found 'calculater'; allowed: "
+        "calculator, guess, path/to/file.py:name, or a Gymnasium id such as CartPole-v1; "
+        "did you mean 'calculator'?"
+    )
+
+
+def with_source(job, source):
+    first = replace(job.environments[0], source=source)
+    work = replace(job.workload, environments=(first, *job.environments[1:]))
+    return replace(job, workload=work)
 
 
 class Corridor:

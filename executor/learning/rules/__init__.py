@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from executor.data.user_files import in_words, is_in_a_file, load_from_file
+from executor.environments import check_sources
 from rlplan.errors import FileError, UserError, nearest_name
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
@@ -50,11 +51,12 @@ def rule_functions(job: Job, folder: Path) -> dict[str, Rule]:
 
 
 def check_rule_names(job: Job, file: Path) -> None:
-    """Refuse a job whose rules are no built-in ones; a rule of the user's own is not imported.
+    """Refuse a job whose rules or environments are no built-in ones; those of the user's own are not imported.
 
     Raises:
-        FileError: Names the job's file, and the built-in rules.
+        FileError: Names the job's file, and the built-in ones.
     """
+    check_sources(job, str(file))
     for field, name in _named(job):
         if ":" not in name and name not in rule_names():
             raise FileError(
