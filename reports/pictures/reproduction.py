@@ -29,7 +29,12 @@ from rlplan.results.reproduced import Point
 _PLOT_HEIGHT, _HEAD, _FOOT, _GUTTER = 150.0, 22.0, 34.0, 58.0
 _TITLE = 22.0
 _BY_TP = re.compile(r"(.*), TP (\d+)$")
-_UNITS = {"tokens_per_second": "tokens/s", "seconds": "seconds", "bytes": "bytes"}
+_UNITS = {
+    "tokens_per_second": "tokens/s",
+    "frames_per_second": "frames/s",
+    "seconds": "seconds",
+    "bytes": "bytes",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,4 +70,6 @@ def _shown(point: Point, value: float | None) -> str:
         return _NOTHING
     if point.quantity == "bytes":
         return show_bytes(value)
-    return show_seconds(value) if point.quantity == "seconds" else f"{value:,.0f} tokens/s"
+    if point.quantity == "seconds":
+        return show_seconds(value)
+    return f"{value:,.0f} {'frames' if point.quantity == 'frames_per_second' else 'tokens'}/s"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Quantity = Literal["tokens_per_second", "seconds", "bytes"]
+Quantity = Literal["tokens_per_second", "frames_per_second", "seconds", "bytes"]
 
 REPRODUCTION_VERSION: Literal[1] = 1
 

@@ -13,7 +13,9 @@ EXAMPLE = "Example: rlplan reproduce hybridflow --out reports/published"
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="The evaluation: hybridflow.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="The evaluation, such as hybridflow or srl.", show_default=False)
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Write the page with plots into this folder.", show_default=False),
