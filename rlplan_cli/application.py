@@ -66,7 +66,6 @@ app = typer.Typer(
     help="Plan, forecast and run RLHF jobs on GPU clusters, and see how right the forecast was.",
     epilog="Example, and the way to start: rlplan demo",
     invoke_without_command=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )

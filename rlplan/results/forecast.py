@@ -1,11 +1,12 @@
 """What the simulator says a plan will do. The file `forecast.json`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.tags import OneOf
+from rlplan.results.notebook import frame_of, html_of
 from rlplan.trace import Activity, IterationSpan, Span, Trace
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
@@ -173,3 +174,11 @@ class Forecast:
     def trace(self) -> Trace:
         """Return tasks and iterations in the form that a run answers in too."""
         return Trace(origin="simulated", spans=self.tasks, iterations=self.iterations)
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
+        """Return its tasks as a `pandas.DataFrame`, seconds and USD as numbers."""
+        return frame_of(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html_of(self)

@@ -1,0 +1,151 @@
+"""What scripts and notebooks call: `import rlplan` gives these functions. Files may be named by path.
+
+import rlplan
+found = rlplan.search("job.yaml")
+forecast = rlplan.simulate(found.plans[0].plan)
+found.to_pandas()
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from planner.answers.best_plans import best_plans
+from planner.answers.completion import load_plan as load_plan_and_facts
+from planner.answers.explain import with_nearest_fit
+from planner.objectives import load_objective
+from planner.requests.drafts import load_request
+from planner.requests.pinned import NOTHING_PINNED
+from profiles.catalog import load_job as load_job_file
+from profiles.catalog import resolve_job
+from profiles.facts import load_facts
+from rlplan.files.decoding import decode
+from rlplan.job import Job
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
+from rlplan.results.measurement import MeasuredRun
+from rlplan.results.searched import SearchResult
+from rlplan.specs import Specs
+from simulator.simulate import simulate as simulate_plan
+
+File = str | PathLike[str]
+
+
+def load_job(path: File) -> Job:
+    """Return the job of a file, its models and devices resolved.
+
+    Raises:
+        FileError: The file is wrong; the message names file and field.
+    """
+    return load_job_file(Path(path))
+
+
+def load_plan(path: File, *, profile: File | None = None, site: File | None = None) -> Plan:
+    """Return the plan of a file; what it leaves open is chosen.
+
+    Raises:
+        FileError: The file is wrong; the message names file and field.
+        InfeasibleError: Nothing that keeps what is pinned fits.
+    """
+    return load_plan_and_facts(Path(path), _path(profile), site=_path(site))[0]
+
+
+def search(
+    job: Job | File,
+    *,
+    profile: File | None = None,
+    site: File | None = None,
+    objective: str | None = None,
+    limits: Mapping[str, float] | None = None,
+    seconds: float | None = None,
+) -> SearchResult:
+    """Return plans of a job (or of what a partial plan leaves open), best first.
+
+    Args:
+        profile: A folder of `rlplan profile`; without it costs come from data sheets.
+        site: A file of `rlplan calibrate`.
+        objective: `throughput`, `cost` or `energy`; None takes the job's.
+        limits: Specs that every plan keeps, beside the job's, such as `{"gpus": 16}`.
+        seconds: When to stop with the best plan so far.
+
+    Raises:
+        UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
+    """
+    if isinstance(job, Job):
+        given, pinned = resolve_job(job, Path()), NOTHING_PINNED
+    else:
+        given, pinned = load_request(Path(job))
+    name = objective or given.objective
+    load_objective(name)
+    specs = decode(Specs, {**given.specs.given, **(limits or {})}, "limits")
+    asked = replace(given, objective=name, specs=specs)
+    facts = load_facts(asked, _path(profile), _path(site))
+    return best_plans(asked, facts, pinned=pinned, seconds=seconds)
+
+
+def simulate(
+    plan: Plan | File,
+    *,
+    profile: File | None = None,
+    site: File | None = None,
+    iterations: int = 1,
+) -> Forecast:
+    """Return the forecast of a plan; one that does not fit says why and what nearest to it does.
+
+    Args:
+        profile: A folder of `rlplan profile`; without it costs come from data sheets.
+        site: A file of `rlplan calibrate`.
+        iterations: To play; the figures are the last one's.
+
+    Raises:
+        UserError: The plan is wrong.
+    """
+    if isinstance(plan, Plan):
+        facts = load_facts(plan.job, _path(profile), _path(site))
+        return with_nearest_fit(simulate_plan(plan, facts, iterations=iterations), plan, facts)
+    path = Path(plan)
+    complete, facts = load_plan_and_facts(path, _path(profile), site=_path(site), misfits=True)
+    forecast = simulate_plan(complete, facts, iterations=iterations)
+    if forecast.feasible:
+        return forecast
+    return with_nearest_fit(forecast, complete, facts, load_request(path)[1])
+
+
+def execute(
+    plan: Plan | File,
+    out: File,
+    *,
+    iterations: int,
+    warmup: int = 1,
+    seed: int | None = None,
+) -> MeasuredRun:
+    """Run a plan on Ray for some iterations, into the folder `out`, and return what was measured.
+
+    Args:
+        plan: Relative paths in its job are relative to its file, or to where the process runs.
+        warmup: First iterations that comparisons leave out.
+        seed: Of weights and samples; None takes the job's.
+
+    Raises:
+        UserError: torch or Ray is missing, or this engine cannot run the plan.
+        WorkerLostError: Workers were lost.
+    """
+    from rlplan_cli.running import require_execution
+
+    require_execution()
+    from executor.execute import execute as execute_plan
+
+    complete = plan if isinstance(plan, Plan) else load_plan(plan)
+    return execute_plan(
+        complete,
+        Path(out),
+        iterations=iterations,
+        warmup=warmup,
+        seed=complete.job.seed if seed is None else seed,
+        folder=None if isinstance(plan, Plan) else Path(plan).parent,
+    )
+
+
+def _path(path: File | None) -> Path | None:
+    return None if path is None else Path(path)
