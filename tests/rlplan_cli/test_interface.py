@@ -24,8 +24,9 @@ def test_importing_the_package_loads_nothing_and_every_name_is_there():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "False" not in done.stdout
+    misspelt = "serch"
     with pytest.raises(AttributeError, match="no attribute 'serch'"):
-        _ = rlplan.serch
+        getattr(rlplan, misspelt)
 
 
 def test_a_job_is_searched_and_its_plan_simulated(project):
