@@ -68,16 +68,22 @@ def started_groups(
             groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
         prepare_groups(plan, tasks, prompts, seed, groups)
         yield groups
-    except UserError:
-        raise
     except (RlplanError, RayError) as error:
-        lost = _lost(groups)
+        lost = "" if isinstance(error, UserError) else _lost(groups)
+        _stop(groups)
         if not lost:
             raise
         raise WorkerLostError(f"{lost} ended: killed, out of memory or crashed") from error
-    finally:
-        for group in groups.values():
-            group.stop()
+    except Exception:
+        _stop(groups)
+        raise
+    else:  # an interruption ends Ray and all workers with it, or Ray has ended and would not answer
+        _stop(groups)
+
+
+def _stop(groups: Mapping[str, WorkerGroup]) -> None:
+    for group in groups.values():
+        group.stop()
 
 
 def _lost(groups: Mapping[str, WorkerGroup]) -> str:

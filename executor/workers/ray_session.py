@@ -66,12 +66,16 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
+_log = logging.getLogger(__name__)
+
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 # Without these of Ray's servers nothing is answered; the agents take the raylet with them.
 NEEDED = ("gcs_server", "raylet")
 WATCH_SECONDS = 0.2
+# Ray ends a process that has waited a minute for a server, at once and without clearing up.
+UNWINDING_SECONDS = 20.0
 # How long processes of Ray may take to end by themselves.
 PATIENCE_SECONDS = 3.0
 
@@ -95,7 +99,9 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
         try:
             with _in_sessions_of_their_own(servers), _signals_answered_by(answer):
                 _init_ray(folder, devices, hosts)
-            with watched([each for each in servers if _name(each) in NEEDED]):
+            sessions = [each.pid for each in servers]
+            needed = [each for each in servers if _name(each) in NEEDED]
+            with watched(needed, lambda: _clear_up(folder, sessions)):
                 yield
         finally:
             stop_ray(folder, [each.pid for each in servers])
@@ -142,10 +148,15 @@ def _replaced(module: ModuleType, **others: Any) -> Iterator[None]:
 
 
 @contextmanager
-def watched(servers: Sequence[Popen[bytes]]) -> Iterator[None]:
+def watched(
+    servers: Sequence[Popen[bytes]], clear_up: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Let this thread know within a moment where one of these servers has ended.
 
     What waits for an answer of Ray would go on waiting, and be ended by Ray without clearing up.
+
+    Args:
+        clear_up: Called before this process ends, where this thread waits for Ray deaf to signals.
 
     Raises:
         WorkerLostError: Names the server, whatever else failed for want of it.
@@ -154,9 +165,14 @@ def watched(servers: Sequence[Popen[bytes]]) -> Iterator[None]:
 
     def watch() -> None:
         while not done.wait(WATCH_SECONDS):
-            if _ended(servers):
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
+            if not _ended(servers):
+                continue
+            os.kill(os.getpid(), signal.SIGTERM)
+            if not done.wait(UNWINDING_SECONDS):
+                _log.error("Ray's %s ended: killed, out of memory or crashed", _ended(servers))
+                clear_up()
+                os._exit(RlplanError.exit_code)
+            return
 
     if threading.current_thread() is threading.main_thread():
         threading.Thread(target=watch, name="rlplan-watch", daemon=True).start()
@@ -238,10 +254,17 @@ def stop_ray(folder: str, sessions: Sequence[int] = ()) -> None:
             children = psutil.Process().children(recursive=True)
             started = {*children, *_processes_of(sessions)}
             _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
-            for process in {*alive, *_processes_of(sessions)}:
+            for process in alive:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            shutil.rmtree(folder, ignore_errors=True)
+            _clear_up(folder, sessions)
+
+
+def _clear_up(folder: str, sessions: Sequence[int]) -> None:
+    for process in _processes_of(sessions):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _processes_of(sessions: Sequence[int]) -> list[psutil.Process]:
