@@ -2,13 +2,14 @@
 
 A checkpoint is a folder that is written under another name and renamed when it is whole:
 `checkpoint.json` (where the run is), `plan.yaml` (what wrote it), a folder of each trained model,
-and `random/` with the random states of every rank. Models that are not trained come from the seed.
+`random/` with the random states of every rank, and `manifest.json` with the checksums of all that. Models that are not trained come from the seed.
 Where iterations overlap, `generator/` holds the weights that the next batch is generated with, which
 are an update older: a run that goes on makes that batch again.
 """
 
+import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ from executor.workers.pools import WorkerGroup, fetched
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.reading import check_regular
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE, write_plan
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "checkpoint.json"
-VERSION = 1
+MANIFEST_FILE = "manifest.json"
+VERSION = 2  # 1 had pickles in it, and no manifest
 # What a run that goes on must share with the one that it continues; layouts may differ.
 CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
 
@@ -51,10 +54,23 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Hold a checkpoint's folder and where the run is in it."""
+    """Hold a checkpoint's folder and where the run is in it.
+
+    Attributes:
+        passed_over: What is wrong with later ones, which were passed over for it; empty without any.
+    """
 
     folder: Path
     state: CheckpointState
+    passed_over: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Hold the SHA-256 checksum of every other file of a checkpoint, by its path in the folder."""
+
+    version: int = VERSION
+    sha256: FrozenDict[str, str]
 
 
 class CheckpointFolder:
@@ -75,18 +91,22 @@ class CheckpointFolder:
         Raises:
             FileError: The folder cannot be written.
         """
-        target = self._folder / f"iteration-{state.iteration:06d}"
+        target = self._folder / _name(state.iteration)
         partial = target.with_name(f".{target.name}.partial")
         try:
             self._remove_left_overs()
             (partial / RANDOM_FOLDER).mkdir(parents=True)
-        except OSError as error:
+            _on_all("save_checkpoint", partial, groups)
+            write_plan(partial / PLAN_FILE, plan)
+            write_json(partial / STATE_FILE, state)
+            write_json(partial / MANIFEST_FILE, Manifest(sha256=_checksums(partial)))
+            _discard(target)
+            partial.rename(target)
+        except (OSError, FileError) as error:
+            shutil.rmtree(partial, ignore_errors=True)  # a full disk has room for the rest again
+            if isinstance(error, FileError):
+                raise
             raise FileError(str(self._folder), f"cannot be written: {error.strerror}") from None
-        _on_all("save_checkpoint", partial, groups)
-        write_plan(partial / PLAN_FILE, plan)
-        write_json(partial / STATE_FILE, state)
-        _discard(target)
-        partial.rename(target)
         found = _complete(self._folder)
         done = found.index(target) + 1
         # Later ones are of a run that was given up where this one began.
@@ -112,20 +132,78 @@ def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:
 
 
 def find_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint of a folder: itself, or the last one of a run.
+    """Return the checkpoint of a folder: itself, or the last one of a run that is whole.
 
     Raises:
-        FileError: There is none, or it was written by another release.
+        FileError: There is none, it was written by another release, or it is broken.
     """
     found = [path] if (path / STATE_FILE).exists() else _complete(path / CHECKPOINTS_FOLDER)
     found = found or _complete(path)
     if not found:
         allowed = "a checkpoint, or the folder of a run with `--checkpoint-every`"
         raise FileError(str(path), "holds no checkpoint", allowed=allowed)
-    file = found[-1] / STATE_FILE
-    data = load_json(file)
-    check_version(data, VERSION, str(file), "checkpoint")
-    return Checkpoint(folder=found[-1].resolve(), state=decode(CheckpointState, data, str(file)))
+    return _last_whole(found)
+
+
+def whole_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint that was written or read before; where it is broken by now, the one before it.
+
+    Raises:
+        FileError: It is broken, and there is none before it.
+    """
+    folder = checkpoint.folder
+    before = [each for each in _complete(folder.parent) if each.name < folder.name]
+    return _last_whole([*before, folder])
+
+
+def _last_whole(folders: Sequence[Path]) -> Checkpoint:
+    broken: list[FileError] = []
+    for folder in reversed(folders):
+        try:
+            state = _checked_state(folder)
+        except FileError as error:
+            broken.append(error)
+        else:
+            passed_over = "; ".join(str(error) for error in broken)
+            return Checkpoint(folder=folder.resolve(), state=state, passed_over=passed_over)
+    raise broken[0]
+
+
+def _checked_state(folder: Path) -> CheckpointState:
+    """Return where the run is in a checkpoint, of which every file is as it was written.
+
+    Raises:
+        FileError: Names the file that is not, or that is missing.
+    """
+    data = load_json(folder / STATE_FILE)
+    check_version(data, VERSION, str(folder / STATE_FILE), "checkpoint")
+    file = folder / MANIFEST_FILE
+    written = decode(Manifest, load_json(file), str(file)).sha256
+    there = _checksums(folder)
+    for name in sorted(written.keys() | there.keys()):
+        if written.get(name) != there.get(name):
+            problem = (
+                "is not in the manifest" if name not in written else "is not as it was written"
+            )
+            raise FileError(str(folder / name), problem if name in there else "is missing")
+    return decode(CheckpointState, data, str(folder / STATE_FILE))
+
+
+def _checksums(folder: Path) -> FrozenDict[str, str]:
+    """Return the checksum of every file of a checkpoint but its manifest, by its path in the folder.
+
+    Raises:
+        FileError: A file cannot be read, or is none.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or name == MANIFEST_FILE:
+            continue
+        check_regular(path, None)
+        with path.open("rb") as stream:
+            found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return FrozenDict(found)
 
 
 def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: int) -> None:
@@ -170,6 +248,10 @@ def check_checkpoints_of(out: Path, start: Checkpoint | None) -> bool:
         allowed = f"--resume {out}, or another --out"
         raise FileError(str(out), "holds checkpoints of an earlier run", allowed=allowed)
     return False
+
+
+def _name(iteration: int) -> str:
+    return f"iteration-{iteration:06d}"
 
 
 def _refuse(file: str, field: str, value: Any, before: Any) -> None:

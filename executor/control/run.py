@@ -13,6 +13,7 @@ from executor.control.checkpoints import (
     CheckpointFolder,
     CheckpointState,
     restore,
+    whole_checkpoint,
 )
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
@@ -94,6 +95,7 @@ class Run:
         Raises:
             WorkerLostError: There are no checkpoints though iterations were done, or no retries left.
         """
+        self._tell_passed_over()
         for retry in range(1, self._saving.retries + 2):
             try:
                 self._attempt()
@@ -102,6 +104,7 @@ class Run:
                 if not can_go_on or retry > self._saving.retries:
                     raise
                 iteration = self._go_back()
+                self._tell_passed_over()
                 self._progress(
                     iteration,
                     self._iterations,
@@ -110,6 +113,11 @@ class Run:
                 )
             else:
                 return
+
+    def _tell_passed_over(self) -> None:
+        if self.checkpoint is not None and self.checkpoint.passed_over:
+            message = f"{self.checkpoint.passed_over}; begins with {self.checkpoint.folder.name}"
+            self._progress(self.checkpoint.state.iteration, self._iterations, message)
 
     def _attempt(self) -> None:
         """Start Ray and workers, and run what is left."""
@@ -188,7 +196,11 @@ class Run:
 
     def _go_back(self) -> int:
         """Forget what was done after the last checkpoint; return the iterations that are left done."""
-        done = self.checkpoint.state.iteration if self.checkpoint is not None else 0
+        done = 0
+        if self.checkpoint is not None:
+            self.checkpoint = whole_checkpoint(self.checkpoint)
+            done = self.checkpoint.state.iteration
+        self._first = min(self._first, done)
         del self.finished[done - self._first :]
         drop_iterations(self._out / METRICS_FILE, done)
         return done

@@ -1,4 +1,6 @@
-"""Shards of a trained model in a folder of torch's distributed checkpoint.
+"""Shards of a trained model in a folder of torch's distributed checkpoint, as safetensors.
+
+Nothing in it is unpickled: who reads a folder that somebody else wrote reads numbers and names.
 
 Each parameter and each state of its optimizer is stored under the parameter's name as one tensor of
 the whole model, of which ranks write and read the parts that they hold. So what one layout wrote
@@ -11,9 +13,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, Shard
@@ -39,7 +45,7 @@ def save_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     """
     assert shard.trainer is not None, "a model that is not trained is built from the seed"
     flats = {WEIGHTS: shard.flat.whole_values(), **shard.trainer.whole_moments()}
-    _save(_states(shard, flats, tied=tied) | {STEPS: torch.tensor(shard.trainer.steps)}, folder)
+    _save(_states(shard, flats, tied=tied) | {STEPS: torch.tensor([shard.trainer.steps])}, folder)
 
 
 def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
@@ -52,7 +58,7 @@ def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
     size = shard.flat.entries[-1].stop
     kinds = stored_kinds(folder)
     flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
-    steps = torch.tensor(0)
+    steps = torch.tensor([0])
     _load(_states(shard, flats, tied=tied) | {STEPS: steps}, folder)
     assert not isinstance(shard.flat, SharedParameters), "what is trained has all of its weights"
     shard.flat.write_values(flats.pop(WEIGHTS))
@@ -102,15 +108,22 @@ def whole_weights(folder: Path) -> dict[str, Tensor]:
 
 def _names(folder: Path) -> dict[str, torch.Size]:
     try:
-        metadata = FileSystemReader(folder).read_metadata()
-    except (OSError, EOFError, ValueError) as error:
+        metadata = HuggingFaceStorageReader(str(folder)).read_metadata()
+    except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
         raise FileError(str(folder), f"holds no checkpoint of a model: {error}") from None
     held = metadata.state_dict_metadata.items()
-    return {name: about.size for name, about in held if hasattr(about, "size")}
+    sizes = {name: about.size for name, about in held if hasattr(about, "size")}
+    if not sizes:
+        raise FileError(str(folder), "holds no checkpoint of a model")
+    return sizes
 
 
 def _save(states: dict[str, Tensor], folder: Path) -> None:
-    save(states, storage_writer=FileSystemWriter(folder), no_dist=not dist.is_initialized())
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    try:
+        save(states, storage_writer=writer, no_dist=not dist.is_initialized())
+    except (OSError, CheckpointException) as error:
+        raise FileError(str(folder), f"cannot be written: {_reasons(error)}") from None
 
 
 def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> None:
@@ -120,12 +133,20 @@ def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> No
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             load(
                 states,
-                storage_reader=FileSystemReader(folder),
+                storage_reader=HuggingFaceStorageReader(str(folder)),
                 no_dist=alone or not dist.is_initialized(),
             )
-    except CheckpointException as error:
-        reasons = "; ".join(str(failure[0]) for failure in error.failures.values())
-        raise FileError(str(folder), f"does not hold this model: {reasons}") from None
+    except (CheckpointException, SafetensorError) as error:
+        raise FileError(str(folder), f"does not hold this model: {_reasons(error)}") from None
+
+
+def _reasons(error: BaseException) -> str:
+    """Return what failed on the ranks, each reason once."""
+    failed: list[BaseException] = [error]
+    if isinstance(error, CheckpointException):
+        failed = [failure[0] for failure in error.failures.values()]
+    words = [getattr(each, "strerror", None) or str(each) for each in failed]
+    return "; ".join(dict.fromkeys(words))
 
 
 def _states(shard: ModelShard, flats: Mapping[str, Tensor], *, tied: bool) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlplan.errors import FileError
 from rlplan.files.decoding import load_json
 from rlplan.files.writing import write_text
 from rlplan.units import KIB
@@ -36,7 +37,13 @@ def read_random_states(path: Path) -> None:
     Raises:
         FileError: The file is missing or broken.
     """
-    states = load_json(path)
+    try:
+        _set_random_states(load_json(path))
+    except (LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise FileError(str(path), f"holds no random states: {error}") from None
+
+
+def _set_random_states(states: Any) -> None:
     version, inner, gauss = states["python"]
     random.setstate((version, tuple(inner), gauss))
     name, keys, *rest = states["numpy"]

@@ -1,5 +1,8 @@
 """Checkpoints: a run goes on from one as if it had never stopped, on any layout and after a kill."""
 
+import os
+import pickle
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from executor.control.checkpoints import (
     check_continues,
     find_checkpoint,
     restore,
+    whole_checkpoint,
 )
 from executor.control.controller import Controller
 from executor.control.export import export_actor, hugging_face_model
@@ -26,7 +30,7 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import Constraint, Pretrain
-from tests.cases import only
+from tests.cases import draws, only
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.test_tokenizer import write_tokenizer
 
@@ -207,9 +211,71 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
 @pytest.mark.ray
 def test_a_model_that_is_not_in_a_checkpoint_is_named(kept, tmp_path):
     shutil.copytree(kept[2].folder, tmp_path / "broken")
-    (tmp_path / "broken" / "actor" / ".metadata").unlink()
+    shutil.rmtree(tmp_path / "broken" / "actor")
+    with pytest.raises(FileError, match=r"actor/.*safetensors: is missing"):
+        find_checkpoint(tmp_path / "broken")
     with pytest.raises(FileError, match="actor: holds no checkpoint of a model"):
-        whole_weights(find_checkpoint(tmp_path / "broken").folder / "actor")
+        whole_weights(tmp_path / "broken" / "actor")
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@pytest.mark.ray
+def test_a_bit_that_flipped_anywhere_is_noticed(kept, tmp_path):
+    files = [path for path in kept[2].folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".yaml", ".safetensors"}
+    numbers = random.Random(1)
+    for number in range(draws(40, 400)):
+        copy = shutil.copytree(kept[2].folder, tmp_path / str(number))
+        chosen = numbers.choice(files).relative_to(kept[2].folder)
+        flip(copy / chosen, numbers.randrange(2**30))
+        with pytest.raises(FileError):
+            find_checkpoint(copy)
+        shutil.rmtree(copy)
+
+
+@pytest.mark.ray
+def test_the_checkpoint_before_a_broken_one_is_used_and_said(kept, tmp_path):
+    folder = shutil.copytree(kept[0], tmp_path / "checkpoints")
+    (shard,) = (folder / "iteration-000003" / "actor").iterdir()
+    shard.write_bytes(shard.read_bytes()[:-8])
+    found = find_checkpoint(tmp_path)
+    assert found.state.iteration == 2
+    assert "iteration-000003/actor" in found.passed_over
+    assert "is not as it was written" in found.passed_over
+    assert whole_checkpoint(replace(kept[2], folder=folder / "iteration-000003")) == found
+    (folder / "iteration-000002" / "manifest.json").write_text("{")
+    with pytest.raises(FileError, match="iteration-000003/actor"):
+        find_checkpoint(tmp_path)
+
+
+class Payload:
+    """Make a folder where it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.ray
+def test_a_prepared_checkpoint_executes_nothing(kept, tmp_path):
+    folder = shutil.copytree(kept[2].folder, tmp_path / "prepared")
+    pickled = pickle.dumps(Payload(tmp_path / "executed"))
+    (folder / "actor" / ".metadata").write_bytes(pickled)
+    with pytest.raises(FileError, match=r"actor/\.metadata: is not in the manifest"):
+        find_checkpoint(folder)
+    assert whole_weights(folder / "actor")
+    for shard in (folder / "actor").glob("*.safetensors"):
+        shard.write_bytes(pickled)
+    with pytest.raises(FileError, match="holds no checkpoint of a model"):
+        whole_weights(folder / "actor")
+    assert not (tmp_path / "executed").exists()
 
 
 @pytest.mark.ray
@@ -247,7 +313,8 @@ def test_transformers_loads_the_tokenizer_of_the_exported_folder_with_its_chat_t
     shutil.copytree(last.folder, tmp_path / "checkpoint")
     plan = replace(plan, job=replace(plan.job, tokenizer="words"))
     write_yaml(tmp_path / "checkpoint" / "plan.yaml", plan)
-    export_actor(find_checkpoint(tmp_path / "checkpoint"), tmp_path / "actor", folder=tmp_path)
+    copied = replace(last, folder=tmp_path / "checkpoint")
+    export_actor(copied, tmp_path / "actor", folder=tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path / "actor", local_files_only=True)
     assert loaded.encode("two one") == [3, 2]
     assert loaded.eos_token == "<eos>"
