@@ -1,15 +1,20 @@
 """Metrics of a run: a JSON line per iteration in `metrics.jsonl`, and TensorBoard scalars beside it."""
 
 import json
+import logging
 import math
+import os
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from rlplan.errors import FileError
 from rlplan.files.reading import read_text
-from rlplan.files.writing import write_text
+from rlplan.files.writing import check_replaceable, write_text
+
+_log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
@@ -29,34 +34,40 @@ class MetricsWriter:
 
     def __init__(self, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        self._out = out
-        self._board: Any = _board_in(out)
-        self._pending: list[tuple[int, dict[str, float]]] = []
-        self._shown_seconds = time.monotonic()
         path = out / METRICS_FILE
+        check_replaceable(str(path), path)
         _drop_cut_line(path)
         # Unbuffered: one write is one line, whole in the file when `write` returns.
         self._lines = path.open("ab", buffering=0)
+        self._board = _Board(out / TENSORBOARD_FOLDER)
+        self._pending: list[tuple[int, dict[str, float]]] = []
+        self._shown_seconds = time.monotonic()
 
     def write(self, iteration: int, values: Mapping[str, float]) -> None:
         """Append one iteration; names such as `timing_s/actor.update` group the curves.
 
         A value that is not finite is stored as null and read back as NaN.
+
+        Raises:
+            FileError: The line cannot be written, or not as a whole.
         """
         numbers = {name: float(value) for name, value in values.items()}
         finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        line = json.dumps({"iteration": iteration, **finite}, allow_nan=False)
-        self._lines.write(line.encode() + b"\n")
+        line = json.dumps({"iteration": iteration, **finite}, allow_nan=False).encode() + b"\n"
+        try:
+            written = self._lines.write(line)
+        except OSError as error:
+            problem = f"cannot be written: {error.strerror}"
+            raise FileError(str(self._lines.name), problem) from None
+        if written != len(line):
+            raise FileError(str(self._lines.name), "cannot be written: the disk is full")
         self._pending.append((iteration, numbers))
         if time.monotonic() - self._shown_seconds > BOARD_SECONDS:
             self._show_pending()
 
     def _show_pending(self) -> None:
         """Hand what has gathered to TensorBoard."""
-        for iteration, numbers in self._pending:
-            for name, value in numbers.items():
-                self._board.add_scalar(name, value, iteration)
-        self._board.flush()
+        self._board.show(self._pending)
         self._pending.clear()
         self._shown_seconds = time.monotonic()
 
@@ -65,9 +76,7 @@ class MetricsWriter:
         if self._pending:
             self._show_pending()
         self._lines.close()
-        if self._board is not None:
-            self._board.close()
-            self._board = None
+        self._board.close()
 
     def __enter__(self) -> Self:
         return self
@@ -76,11 +85,64 @@ class MetricsWriter:
         self.close()
 
 
-def _board_in(out: Path) -> Any:
-    """Return TensorBoard's writer; loaded by who writes, not by who reads, for it takes a second."""
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+class _Board:
+    """Write TensorBoard's events, as far as they can be written: a run goes on without its curves.
 
-    return SummaryWriter(log_dir=str(out / TENSORBOARD_FOLDER))
+    Its own writer works in a thread of its own, whose failures nobody can answer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._records: Any = None
+        self._failed = False
+        self._attempt(self._open)
+
+    def show(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        """Write the values of iterations."""
+        if self._records is not None:
+            self._attempt(lambda: self._write(rows))
+
+    def close(self) -> None:
+        """Close the file."""
+        records, self._records = self._records, None
+        if records is not None:
+            records.close()  # unbuffered, so nothing is left that could fail
+
+    def _open(self) -> None:
+        # Loaded by who writes, not by who reads, for it takes a second.
+        from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415
+        from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415
+        from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415
+
+        self._event, self._summary = Event, Summary
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._records = RecordWriter((self._folder / name).open("wb", buffering=0))
+        # The first record of every file, as TensorBoard wants it.
+        first = Event(wall_time=time.time(), file_version="brain.Event:2")
+        self._records.write(first.SerializeToString())
+
+    def _write(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        for iteration, numbers in rows:
+            values = [
+                self._summary.Value(tag=name, simple_value=value) for name, value in numbers.items()
+            ]
+            event = self._event(
+                wall_time=time.time(), step=iteration, summary=self._summary(value=values)
+            )
+            self._records.write(event.SerializeToString())
+        self._records.flush()
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        """Do something with the file; after a failure say so once and leave it."""
+        if self._failed:
+            return
+        try:
+            action()
+        except OSError as error:
+            self._failed = True
+            self.close()
+            _log.warning("%s: no more curves: %s", self._folder, error.strerror)
 
 
 def _drop_cut_line(path: Path) -> None:

@@ -1,8 +1,11 @@
 """Metrics: whole lines, also after a run was killed, and TensorBoard scalars beside them."""
 
 import math
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from executor.control.metrics import MetricsWriter, read_metrics
 from rlplan.errors import FileError
@@ -44,7 +47,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileError, match=r"none\.jsonl: cannot be read"):
+    with pytest.raises(FileError, match=r"none\.jsonl: no such file"):
         read_metrics(tmp_path / "none.jsonl")
 
 
@@ -68,3 +71,28 @@ def test_closing_twice_does_no_harm(tmp_path):
     writer.write(0, {})
     writer.close()
     writer.close()
+
+
+def test_a_line_that_finds_no_room_is_one_message(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        writer.write(0, {"a": 1.0})
+        with Path("/dev/full").open("ab", buffering=0) as full:
+            writer._lines, own = full, writer._lines
+            with pytest.raises(FileError, match="/dev/full: cannot be written: No space left"):
+                writer.write(1, {"a": 2.0})
+            writer._lines = own
+    assert read_metrics(tmp_path) == [{"iteration": 0, "a": 1.0}]
+
+
+def test_curves_that_find_no_room_are_said_once_and_stop_nothing(tmp_path, caplog):
+    with MetricsWriter(tmp_path) as writer, ExitStack() as stack:
+        writer._board.close()
+        full = stack.enter_context(Path("/dev/full").open("wb", buffering=0))
+        writer._board._records = RecordWriter(full)
+        for iteration in range(3):
+            writer.write(iteration, {"a": 1.0})
+            writer._show_pending()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / 'tensorboard'}: no more curves: No space left on device"
+    ]
+    assert len(read_metrics(tmp_path)) == 3
