@@ -9,6 +9,7 @@ from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.searchers import load_searcher
 from planner.searchers.exact import Progress
 from profiles.facts import Facts
+from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
@@ -38,7 +39,14 @@ def search(
     Raises:
         UnknownNameError: No searcher or objective of that name exists.
         InfeasibleError: No plan fits the cluster and keeps the limits.
+        FileError: The job begins more responses than it learns from, of which bounds know nothing.
     """
+    begun = job.workload.over_provisioning
+    if begun > 1:
+        words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
+        raise FileError(
+            "job", words, field="workload.over_provisioning", value=begun, allowed=instead
+        )
     with _resting_collector():
         return load_searcher(searcher)(
             job,

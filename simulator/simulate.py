@@ -10,20 +10,19 @@ from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
 from simulator.asynchronous.forecasting import stream_forecast
 from simulator.placed.plan import PlacedPlan
-from simulator.timeline.agenda import agenda_of
-from simulator.timeline.assemble import assemble, device_pools
+from simulator.timeline.agenda import agenda_of, learnt_plan
+from simulator.timeline.assemble import assemble, batch_tokens, device_pools
 from simulator.timeline.engine import play
 from simulator.timeline.pool_memory import pool_memory
 from simulator.timeline.steady import (
     EMPTYING_ITERATIONS,
     ITERATIONS_PLAYED,
+    STREAMED,
     cycle_of,
     first_of,
     overlaps,
     shown,
 )
-
-STREAMED = ("streaming", "async")
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -54,15 +53,16 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     agenda = agenda_of(placed)
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
     works = [entry.work for entry in agenda]
+    tokens = batch_tokens(learnt_plan(placed).plan.job)
     if not overlaps(plan.mode):
         trace = play(works, seconds, plan.order, iterations=iterations)
-        return assemble(plan, facts, agenda, trace, memory)
+        return assemble(plan, facts, agenda, trace, memory, tokens=tokens)
     played = max(iterations, ITERATIONS_PLAYED)
     with_rest = played + EMPTYING_ITERATIONS
     trace = play(works, seconds, plan.order, iterations=with_rest, overlapping=True)
     full = first_of(trace, played)
     cycle = cycle_of(full)
-    forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:])
+    forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:], tokens)
     part = shown(full, cycle, iterations)
     return replace(forecast, tasks=part.spans, iterations=part.iterations)
 
@@ -83,7 +83,6 @@ def _refuse_unplayed(plan: Plan) -> None:
         allowed = "mode sync or one-step-off"
         raise FileError("plan", words, field="job.workload.environments", allowed=allowed)
     value = plan.job.workload.over_provisioning
-    if plan.mode in STREAMED or value == 1:
-        return
-    words = f"is not simulated yet in mode {plan.mode}"
-    raise FileError("plan", words, field="workload.over_provisioning", value=value, allowed="1")
+    if plan.job.environments and value > 1:
+        words, field = "is not simulated yet of episodes", "job.workload.over_provisioning"
+        raise FileError("plan", words, field=field, value=value, allowed="1")

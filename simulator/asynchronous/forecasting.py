@@ -1,12 +1,10 @@
 """The forecast of a plan whose generation hands responses on as they end."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.trace import Trace
 from simulator.asynchronous.long_run import LongRun, long_run
@@ -16,8 +14,8 @@ from simulator.asynchronous.setting import setting_of
 from simulator.asynchronous.training import piece_work
 from simulator.costs.calibrated import times_of
 from simulator.generation.generating import clock_of, replica_limits, replica_of
+from simulator.generation.over_provisioning import begun
 from simulator.placed.plan import PlacedPlan
-from simulator.placed.task import PlacedTask
 from simulator.timeline.agenda import Entry, agenda_of
 from simulator.timeline.assemble import (
     STAGES,
@@ -56,7 +54,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
     plan = placed.plan
     task = next(each for each in placed.tasks.values() if each.task.kind == "generate")
     setting = setting_of(plan, task, iterations)
-    steps, limits = replica_limits(_begun(task, plan), max(0.0, kv_bytes_left(placed)))
+    steps, limits = replica_limits(begun(task, plan.staleness + 1), max(0.0, kv_bytes_left(placed)))
     limits = replace(limits, prompt_samples=min(limits.prompt_samples, setting.bundle))
     entries = {entry.work.key: entry for entry in agenda}
     transition = entries.pop(TRANSITION, None)
@@ -80,13 +78,6 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         pools=[pool.name for pool in device_pools(plan)],
         order=plan.order,
     )
-
-
-def _begun(task: PlacedTask, plan: Plan) -> PlacedTask:
-    """Return the generate task with all the prompts in its batch that can be under way at a time."""
-    work = plan.job.workload
-    prompts = math.ceil(work.prompts * work.over_provisioning * (plan.staleness + 1))
-    return replace(task, job=replace(task.job, workload=replace(work, prompts=prompts)))
 
 
 def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Figures:

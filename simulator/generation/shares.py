@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from rlplan.job import Workload
 from simulator.environments.host import HostShare
@@ -124,7 +125,7 @@ def _last(
     a prompt follow one another.
     """
     prompts = np.repeat(each, block)
-    dealt = [rows for rows in np.array_split(np.arange(len(prompts)), replicas) if rows.size]
+    dealt = _dealt(len(prompts), replicas)
     if wave:
         last = [max(dealt, key=lambda rows: float(wave_tops(responses[rows], wave).sum()))]
     else:
@@ -132,6 +133,33 @@ def _last(
         longest = max(dealt, key=lambda rows: int(responses[rows].max()))
         last = [fullest] if np.array_equal(fullest, longest) else [fullest, longest]
     return tuple((_whole(prompts[rows]), _whole(responses[rows])) for rows in last)
+
+
+def first_shares(
+    statistics: LengthStatistics, replicas: int, block: int, most: int
+) -> tuple[Share, ...]:
+    """Return the shares of the first replicas of a usual batch, with whole prompts' samples together.
+
+    Args:
+        block: Samples of one prompt, which follow one another.
+        most: Sequences, from which on fewer replicas stand for all.
+    """
+    workload = statistics.workload
+    generator = np.random.default_rng(ORDER_SEED)
+    prompts = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
+    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
+    found, count = [], 0
+    for rows in _dealt(workload.sequences, replicas):
+        if count >= most and count % block == 0:
+            break
+        found.append((_whole(prompts[rows // block]), _whole(responses[rows])))
+        count += len(rows)
+    return tuple(found)
+
+
+def _dealt(sequences: int, replicas: int) -> list[npt.NDArray[np.int64]]:
+    """Return which sequences go to which replica."""
+    return [rows for rows in np.array_split(np.arange(sequences), replicas) if rows.size]
 
 
 def _whole(tokens: Floats) -> tuple[int, ...]:

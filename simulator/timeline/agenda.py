@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rlplan.dataflow import Task, parents_of
 from simulator.costs.calibrated import times_of
 from simulator.costs.rule import with_backlog
@@ -9,12 +11,13 @@ from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import finish_seconds, with_length_spread
+from simulator.generation.over_provisioning import begun, cut_short, enough_of, learnt
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
 from simulator.timeline.engine import Work
 from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
-from simulator.timeline.steady import one_step_off
+from simulator.timeline.steady import STREAMED, one_step_off
 from simulator.workload.usual import Floats
 
 
@@ -34,7 +37,7 @@ def agenda_of(placed: PlacedPlan) -> tuple[Entry, ...]:
     pool is transferred once to each pool that wants it; data that stays is handed over by the call
     of the task, whose cost includes that.
     """
-    plan, tasks = placed.plan, placed.known_tasks
+    plan, tasks, learnt = placed.plan, placed.known_tasks, learnt_plan(placed)
     entries: dict[str, Entry] = {}
     for task in tasks:
         after: list[str] = []
@@ -48,16 +51,30 @@ def agenda_of(placed: PlacedPlan) -> tuple[Entry, ...]:
                 after.append(parent.name)
                 continue
             for key in (key for key in parent.outputs if key in task.inputs):
-                move = transfer_of(key, parent, task, placed)
+                move = transfer_of(key, parent, task, learnt)
                 entries.setdefault(move.work.key, move)
                 after.append(move.work.key)
-        entries[task.name] = _task_entry(placed.tasks[task.name], tuple(after), placed)
+        learning = placed if task.generates else learnt
+        entries[task.name] = _task_entry(learning.tasks[task.name], tuple(after), placed)
     if plan.mode != "one-step-off":
         return tuple(entries.values())
     works = one_step_off((entry.work for entry in entries.values()), tasks, TRANSITION)
     return tuple(
         replace(entry, work=work) for entry, work in zip(entries.values(), works, strict=True)
     )
+
+
+def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
+    """Return the plan on what its iterations learn from, where more is begun.
+
+    In modes that hand responses on one by one, it is seen in playing which of them are dropped.
+    """
+    plan = placed.plan
+    if plan.job.workload.over_provisioning == 1 or plan.mode in STREAMED:
+        return placed
+    found = enough_of(_generate_task(placed), max(0.0, kv_bytes_left(placed)))
+    job = replace(plan.job, workload=learnt(plan.job.workload, found))
+    return PlacedPlan(replace(plan, job=job), placed.facts)
 
 
 def transition_before(task: Task, placed: PlacedPlan) -> Entry | None:
@@ -110,17 +127,29 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
 
 def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) -> Entry:
     name, pool = task.task.name, task.layout.pool
-    kv_bytes = max(0.0, kv_bytes_left(placed)) if task.task.kind == "generate" else None
-    cost = task_cost(task, kv_bytes)
-    if task.task.kind == "generate":
-        cost = with_length_spread(cost, task, kv_bytes)
+    cost = _generation_cost(task, placed) if task.task.kind == "generate" else task_cost(task)
     if task.task.kind == "rule" and task.job.rewards and task.job.rewards.streamed:
         cost = with_backlog(cost, task, _finish_seconds(placed))
     work = Work(key=name, name=name, pool=pool, holds=(pool,), after=after)
     return Entry(work, task.task.stage, cost)
 
 
+def _generation_cost(task: PlacedTask, placed: PlacedPlan) -> TaskCost:
+    """Return what generation costs until as many responses have ended as are learnt from."""
+    kv_bytes, whole = max(0.0, kv_bytes_left(placed)), begun(task)
+    cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes)
+    return cost if whole is task else cut_short(cost, enough_of(task, kv_bytes))
+
+
 def _finish_seconds(placed: PlacedPlan) -> Floats:
     """Return when each response ends, from the start of the generation that rewards are streamed behind."""
-    generate = next(task for task in placed.tasks.values() if task.task.kind == "generate")
-    return finish_seconds(generate, max(0.0, kv_bytes_left(placed))) * times_of(generate)
+    generate, kv_bytes = _generate_task(placed), max(0.0, kv_bytes_left(placed))
+    ends = finish_seconds(begun(generate), kv_bytes) * times_of(generate)
+    if begun(generate) is generate:
+        return ends
+    fraction = enough_of(generate, kv_bytes).time_fraction
+    return np.minimum(ends, fraction * float(ends.max()))
+
+
+def _generate_task(placed: PlacedPlan) -> PlacedTask:
+    return next(task for task in placed.tasks.values() if task.task.kind == "generate")

@@ -55,10 +55,12 @@ def assemble(
     trace: Trace,
     memory: Sequence[MemoryForecast],
     counted: Sequence[IterationSpan] = (),
+    tokens: float | None = None,
 ) -> Forecast:
     """Return the forecast of a trace.
 
     Args:
+        tokens: That an iteration learns from; None is those of a batch.
         counted: The iterations whose mean the figures are; none takes the last one.
     """
     counted = counted or trace.iterations[-1:]
@@ -75,7 +77,7 @@ def assemble(
     )
     figures = Figures(
         iteration=Estimate(iteration_seconds, spread),
-        tokens=batch_tokens(plan.job),
+        tokens=tokens or batch_tokens(plan.job),
         stage_seconds=_per_iteration(seconds_by_stage(staged, STAGES), cycle),
         idle_seconds=_per_iteration(idle, cycle),
         loads=pool_loads(plan, facts, spans, agenda, cycle),

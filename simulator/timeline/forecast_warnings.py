@@ -18,7 +18,7 @@ TIGHT_MEMORY_FRACTION = 0.95
 def warnings_of(
     plan: Plan, agenda: Sequence[Entry], memory: Sequence[MemoryForecast]
 ) -> tuple[str, ...]:
-    """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights."""
+    """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights, drops."""
     return (
         *_about_sources(agenda),
         *_about_pools(plan),
@@ -26,6 +26,7 @@ def warnings_of(
         *_about_positions(plan.job),
         *_about_unused_models(plan.job),
         *_about_staleness(plan),
+        *_about_drops(plan.job),
     )
 
 
@@ -92,10 +93,22 @@ def _about_unused_models(job: Job) -> list[str]:
 
 
 def _about_staleness(plan: Plan) -> list[str]:
-    if plan.mode == "sync":
+    if plan.staleness == 0:
         return []
     age = f"up to {plan.staleness} update(s) old"
     return [f"mode {plan.mode}: trains on samples of weights {age}, which may change convergence"]
+
+
+def _about_drops(job: Job) -> list[str]:
+    over = job.workload.over_provisioning
+    if over == 1:
+        return []
+    return [
+        (
+            f"over_provisioning {over:g}: the longest responses are dropped, so it learns from shorter "
+            "ones than the job says"
+        )
+    ]
 
 
 def _listed(names: Sequence[str]) -> str:

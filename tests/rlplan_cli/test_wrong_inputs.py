@@ -177,7 +177,7 @@ PLANS = [
     plan("order", "p9", to=[], name="order of a pool that there is not", said=("order.p9", "no such pool")),
     plan("transition", to="two-copies", name="two copies on one pool", said=("transition", "'two-copies'")),
     plan("transition", to="hybridflo", name="misspelt transition", said=("transition", "did you mean 'hybridflow'")),
-    plan("mode", to="streaming", name="mode that is not simulated", said=("mode", "'streaming'", "sync")),
+    plan("mode", to="streaming", name="mode that wants a pool of its own", said=("mode", "'streaming'", "sync")),
     plan("staleness", to=2, name="staleness in mode sync", said=("staleness", "found 2")),
     plan("version", to=9, name="plan of another version", said=("version", "found 9", "allowed: 1")),
     plan("job", "workload", "prompts", to=7, name="wrong job inside a plan", said=("job.workload.updates",)),

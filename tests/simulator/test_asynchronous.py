@@ -166,3 +166,20 @@ def test_dropping_the_last_shortens_streaming_iterations():
     found = long_run(more, play_stream(more))
     assert 0 < found.overlap.dropped_fraction < 0.5
     assert found.learnt_share < 1  # the longest are the last
+
+
+@pytest.mark.parametrize(
+    ("staleness", "every", "in_flight"),
+    [(0.0, 1, "drain"), (1.0, 1, "drain"), (1.0, 1, "keep"), (3.0, 2, "recompute")],
+)
+def test_few_replicas_stand_for_many(staleness, every, in_flight):
+    """A quarter of them are somewhat too fast: of more replicas the last to end ends later."""
+    whole = stream(
+        workload(prompts=256), learning=0.8, staleness=staleness, sync_every=every, replicas=8,
+        in_flight=in_flight, engine=replica(max_running=64), warm_up=4, counted=8,
+    )  # fmt: skip
+    part = stream(
+        workload(prompts=64), learning=0.8, staleness=staleness, sync_every=every, replicas=2,
+        in_flight=in_flight, engine=replica(max_running=64), warm_up=4, counted=8, whole_replicas=8,
+    )  # fmt: skip
+    assert 0.9 < mean_seconds(part) / mean_seconds(whole) < 1.01

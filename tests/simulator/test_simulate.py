@@ -134,9 +134,10 @@ def test_a_forecast_without_a_profile_says_that_nothing_was_measured():
     assert any("datasheet" in warning for warning in forecast(COLOCATED).warnings)
 
 
-def test_a_mode_that_is_not_simulated_is_refused():
-    with pytest.raises(FileError, match=r"mode: is not simulated .*allowed: sync, one-step-off"):
-        forecast(replace(DISAGGREGATED, mode="streaming"))
+def test_streaming_takes_less_than_its_tasks_one_after_another():
+    found = forecast(replace(DISAGGREGATED, mode="streaming"))
+    tasks = sum(cost.seconds for cost in found.costs if cost.activity == "task")
+    assert max(found.stage_seconds.values()) < found.iteration_seconds < tasks
 
 
 def test_generation_cannot_run_ahead_on_the_pool_that_trains():

@@ -1,0 +1,152 @@
+"""Plans in modes streaming and async, and with more begun than is learnt from, through `simulate`."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from profiles.facts import load_facts
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Rewards
+from rlplan.lengths import Lognormal
+from rlplan.plan import ResourcePool, TaskPlan
+from simulator.simulate import simulate
+from tests.simulator.plans import priced_plan
+
+
+def apart(mode="async", *, over=1.0, updates=2, samples=4, **changes):
+    """Return GRPO's plan that trains on two GPUs and generates on two."""
+    plan = priced_plan()
+    lengths = Lognormal(mean=200, std=150, max=1000)
+    work = replace(
+        plan.job.workload, prompts=32, samples_per_prompt=samples, response_tokens=lengths,
+        updates=updates, over_provisioning=over,
+    )  # fmt: skip
+    models = FrozenDict({name: plan.job.models[name] for name in ("actor", "reference")})
+    job = replace(
+        plan.job, algorithm="grpo", workload=work, models=models,
+        rewards=Rewards(function="exact_match", function_seconds_per_sample=0.001),
+    )  # fmt: skip
+    trained = TaskPlan(pool="t", dp=2, engine="megatron-core")
+    tasks = {
+        "actor.generate": TaskPlan(pool="g", dp=2, engine="vllm", max_running=64),
+        "reference.compute_log_prob": trained,
+        "rule.compute_reward": TaskPlan(pool="h", dp=4, engine="python"),
+        "actor.update": trained,
+    }
+    device = "a100-80gb-sxm"
+    pools = (
+        ResourcePool(name="t", device=device, gpus=2, roles=("actor", "reference")),
+        ResourcePool(name="g", device=device, gpus=2, roles=("actor",)),
+        ResourcePool(name="h", device="host", gpus=4, roles=("rule",)),
+    )
+    order = {
+        "t": ("reference.compute_log_prob", "actor.update"),
+        "g": ("actor.generate",),
+        "h": ("rule.compute_reward",),
+    }
+    fields = {
+        "job": job, "pools": pools, "tasks": FrozenDict(tasks), "order": FrozenDict(order),
+        "mode": mode, "transition": "two-copies", "staleness": 1.0 if mode != "streaming" else 0.0,
+    }  # fmt: skip
+    return replace(plan, **(fields | changes))
+
+
+def forecast(plan, **options):
+    return simulate(plan, load_facts(plan.job), **options)
+
+
+MODES = [
+    {"mode": "streaming"},
+    {"mode": "async"},
+    {"mode": "async", "staleness": 3.0, "sync_every": 4, "in_flight": "keep"},
+    {"mode": "async", "staleness": 2.0, "in_flight": "recompute"},
+]
+
+
+@pytest.mark.parametrize("changes", MODES)
+def test_stages_make_up_the_iteration_and_each_pool_is_busy_or_idle(changes):
+    found = forecast(apart(**changes))
+    seconds = found.iteration_seconds
+    assert sum(found.stage_seconds.values()) == pytest.approx(seconds)
+    assert found.overlap is not None
+    assert found.overlap.staleness_max <= changes.get(
+        "staleness", 1.0 * ("async" in changes["mode"])
+    )
+    costs = {cost.name: cost.seconds for cost in found.costs}
+    assert seconds >= costs["actor.update"] + costs["reference.compute_log_prob"]
+    assert found.energy_joules > 0
+    assert found.tokens_per_second * seconds == pytest.approx(32 * 4 * (16 + 198), rel=0.05)
+
+
+@pytest.mark.parametrize("changes", MODES)
+def test_no_training_pool_does_two_things_at_once(changes):
+    spans = sorted(
+        (span.start_seconds, span.end_seconds)
+        for span in forecast(apart(**changes)).tasks
+        if span.pool == "t" and span.activity == "task"
+    )
+    for (_, end), (start, _) in itertools.pairwise(spans):
+        assert start >= end - 1e-9
+
+
+def test_the_same_plan_gives_the_same_forecast():
+    assert forecast(apart()) == forecast(apart())
+
+
+def test_a_longer_trace_has_as_many_iterations_as_were_asked_for():
+    assert len(forecast(apart(), iterations=20).iterations) >= 20
+
+
+def test_streaming_is_no_slower_than_whole_batches_one_after_another():
+    """The same pools in mode sync cannot be: so one by one is what tasks cost, added up."""
+    found = forecast(apart("streaming"))
+    one_by_one = sum(cost.seconds for cost in found.costs if cost.activity != "transfer")
+    assert found.iteration_seconds < one_by_one
+
+
+def test_asynchronous_iterations_approach_the_slower_side():
+    found = forecast(apart(staleness=8.0, in_flight="keep"))
+    costs = {cost.name: cost.seconds for cost in found.costs}
+    sides = max(
+        costs["actor.generate"], costs["actor.update"] + costs["reference.compute_log_prob"]
+    )
+    assert found.iteration_seconds <= 1.1 * sides + costs["transition"]
+    one_off = forecast(apart("one-step-off"))
+    assert found.iteration_seconds <= 1.02 * one_off.iteration_seconds
+
+
+def test_engines_that_take_waves_are_played_too():
+    plan = apart()
+    tasks = dict(plan.tasks)
+    tasks["actor.generate"] = replace(tasks["actor.generate"], engine="megatron-static")
+    assert forecast(replace(plan, tasks=FrozenDict(tasks))).iteration_seconds > 0
+
+
+@pytest.mark.parametrize("mode", ["one-step-off", "streaming", "async"])
+def test_the_longest_responses_are_dropped_where_more_is_begun(mode):
+    """A warning says so, and training learns from fewer tokens in less time."""
+    whole, more = forecast(apart(mode)), forecast(apart(mode, over=1.5))
+    assert any("over_provisioning 1.5" in warning for warning in more.warnings)
+    tokens = [each.tokens_per_second * each.iteration_seconds for each in (whole, more)]
+    assert tokens[1] < 0.95 * tokens[0]
+    if mode != "one-step-off":
+        assert more.overlap.dropped_fraction > 0.2
+
+
+def test_generation_ends_sooner_with_a_tail_that_nobody_waits_for():
+    costs = [
+        {cost.name: cost.seconds for cost in forecast(apart("one-step-off", over=over)).costs}
+        for over in (1.0, 1.25)
+    ]
+    assert costs[1]["actor.generate"] < costs[0]["actor.generate"]
+    assert costs[1]["actor.update"] < costs[0]["actor.update"]
+
+
+def test_a_search_refuses_what_its_bounds_know_nothing_of():
+    from planner.search import search
+
+    plan = apart(over=1.25)
+    with pytest.raises(FileError, match="over_provisioning"):
+        search(plan.job, load_facts(plan.job))
