@@ -73,11 +73,6 @@ def _refuse_unplayed(plan: Plan) -> None:
     Raises:
         FileError: Names the field.
     """
-    for at, environment in enumerate(plan.job.environments):
-        if environment.inference != "remote":
-            field = f"job.workload.environments.{at}.inference"
-            words = "is not simulated of models that generate tokens"
-            raise FileError("plan", words, field=field, value="inline", allowed="remote")
     if plan.job.environments and plan.mode in STREAMED:
         words = f"are not simulated yet in mode {plan.mode}"
         allowed = "mode sync or one-step-off"

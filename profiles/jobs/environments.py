@@ -71,6 +71,14 @@ def check_environments(job: Job, place: JobPlace) -> None:
     twice = [name for name, count in Counter(e.name for e in job.environments).items() if count > 1]
     if twice:
         raise place.error(FIELD, "has two of this name", value=twice[0], allowed="each name once")
+    for at, environment in enumerate(job.environments):
+        if environment.inference != job.environments[0].inference:
+            raise place.error(
+                f"{FIELD}.{at}.inference",
+                "all environments of a job answer in one way",
+                value=environment.inference,
+                allowed=job.environments[0].inference,
+            )
     whole = sum(each.share for each in job.environments)
     if abs(whole - 1) > ROUNDING:
         raise place.error(

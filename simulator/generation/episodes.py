@@ -66,14 +66,21 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpisodeShare:
-    """Hold a replica's episodes in the order in which they begin, and its share of the host."""
+    """Hold a replica's episodes in the order in which they begin, and its share of the host.
+
+    Attributes:
+        inline: Whether each is played alone, in the process that generates.
+    """
 
     episodes: tuple[Episode, ...]
     host: HostShare
+    inline: bool = False
 
 
 def generate_episodes(replica: Replica, share: EpisodeShare) -> Generated:
     """Play a replica's episodes, in seconds; `finish_seconds` are when they end."""
+    if share.inline:
+        return _one_by_one(replica, share)
     if replica.batching == "continuous":
         return PrefillFirstEpisodes(replica, share).play()
     if replica.batching == "mixed":
@@ -232,6 +239,22 @@ class PrefillFirstEpisodes(_Turns, PrefillFirst):
         """Let a turn run whose context is cached."""
         self.note_admission(sequence)
         super().enter(sequence, tokens)
+
+
+def _one_by_one(replica: Replica, share: EpisodeShare) -> Generated:
+    """Play episodes one after another; nothing of two episodes is batched."""
+    total, ends = Generated.nothing(), []
+    for episode in share.episodes:
+        begun = total.seconds
+        total = total.after_waiting(episode.reset_seconds)
+        limit = share.host.seats[episode.environment].limit_seconds
+        for turn, context in zip(episode.turns, episode.contexts, strict=True):
+            if context > episode.prompt_tokens and total.seconds - begun > limit:
+                break
+            total = total.then(generate(replica, [context], [turn.response_tokens]))
+            total = total.after_waiting(turn.step_seconds)
+        ends.append(total.seconds)
+    return replace(total, finish_seconds=tuple(ends))
 
 
 def _in_lockstep(replica: Replica, share: EpisodeShare) -> Generated:

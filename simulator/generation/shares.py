@@ -89,6 +89,7 @@ def longest_episodes(
                 for row in dealt[number]
             ),
             host,
+            workload.environments[0].inference == "inline",
         )
         for number in sorted(last)
     )

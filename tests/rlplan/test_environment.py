@@ -144,6 +144,9 @@ def test_what_cannot_be_is_refused_by_name(changes, field, said):
 def test_two_environments_have_two_names_and_algorithms_with_a_greedy_baseline_have_none():
     with pytest.raises(FileError, match="two of this name"):
         job_with(SANDBOX | {"share": 0.5}, SANDBOX | {"share": 0.5})
+    other = SANDBOX | {"name": "other", "inference": "inline", "share": 0.5}
+    with pytest.raises(FileError, match="in one way"):
+        job_with(SANDBOX | {"share": 0.5}, other)
     data = {**JOB, "algorithm": "remax", "workload": {**JOB["workload"], "samples_per_prompt": 1}}
     with pytest.raises(FileError, match="greedy response"):
         resolve_job(decode(Job, data, "job.yaml"), Path(), file="job.yaml")

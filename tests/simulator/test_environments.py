@@ -6,7 +6,6 @@ import pytest
 
 from profiles.facts import load_facts
 from rlplan.environment import Environment
-from rlplan.errors import FileError
 from rlplan.job import NodeGroup, Workload
 from rlplan.latencies import LognormalSeconds
 from rlplan.lengths import Uniform
@@ -79,6 +78,11 @@ def test_limits_and_shares_bound_what_environments_take():
     assert mixed.seconds <= generation(forecast(SANDBOX)).seconds
 
 
-def test_the_policy_of_a_language_model_answers_in_batches():
-    with pytest.raises(FileError, match="inference"):
-        forecast(replace(SANDBOX, inference="inline"))
+def test_inline_each_episode_is_played_alone():
+    remote, inline = (
+        generation(forecast(replace(SANDBOX, step_seconds=0.1, inference=where)))
+        for where in ("remote", "inline")
+    )
+    # 32 episodes of a replica, of 3 steps that take time in the mean.
+    assert inline.parts["environment"] == pytest.approx(32 * 3 * 0.1, rel=0.15)
+    assert inline.parts["decode"] > 5 * remote.parts["decode"]
