@@ -45,6 +45,56 @@ RunOption = Annotated[
 ]
 
 
+def framework_of(words: list[str]) -> tuple[str | None, list[str]]:
+    """Return the framework whose configuration is meant, and what stands behind its name.
+
+    None where the words are a job's or plan's file.
+
+    Raises:
+        FileError: Neither a framework is named, nor does the file start training of one.
+    """
+    from planner.configs.frameworks import FRAMEWORKS
+    from planner.configs.reading import starts_of
+    from rlplan.errors import FileError
+
+    names = FRAMEWORKS.names()
+    if words[0] in names:
+        return words[0], words[1:]
+    path = Path(words[0])
+    if path.suffix in {".yaml", ".yml", ".json"} and len(words) == 1:
+        return _of_yaml(path), words
+    fitting = [name for name in names if starts_of(name, words)]
+    if len(fitting) == 1:
+        return fitting[0], words
+    raise FileError(
+        words[0],
+        "is of no framework that is known by its words; name it first",
+        allowed=", ".join(names),
+    )
+
+
+def _of_yaml(path: Path) -> str | None:
+    """Return the framework of a YAML file by its keys; None for a job or plan."""
+    from planner.configs.frameworks import FRAMEWORKS
+    from planner.configs.sheet import load_config_sheet
+    from rlplan.files.decoding import load_yaml
+
+    data = load_yaml(path)
+    keys = set(data) if isinstance(data, dict) else set()
+    for name in FRAMEWORKS.names():
+        sheet = load_config_sheet(name)
+        first = {
+            key.split(".")[0] for each in sheet.settings.values() for key in each.keys if "." in key
+        }
+        if (
+            sheet.arguments == "hydra"
+            and keys
+            and len(keys & (first | {"defaults"})) >= min(2, len(keys))
+        ):
+            return name
+    return None
+
+
 def import_options(
     framework: str,
     words: list[str],

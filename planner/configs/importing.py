@@ -59,6 +59,7 @@ class Imported:
         notes: What was assumed.
         settings: The configuration's values by what they mean.
         start: The module or script that it starts.
+        run: What a framework's plug-in made of it.
         gaps: Parts of a script that could not be evaluated, in words.
     """
 
@@ -71,6 +72,7 @@ class Imported:
     keys: Keys
     settings: Settings
     start: str
+    run: Run
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = field(default=())
 
@@ -167,6 +169,7 @@ def imported_run(
         keys=keys_of(settings),
         settings=settings,
         start=configuration.start,
+        run=run,
         notes=tuple(_notes(run, settings, options)),
         gaps=tuple(map(str, configuration.gaps)),
     )

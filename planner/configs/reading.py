@@ -8,7 +8,8 @@ from pathlib import Path
 
 from planner.configs.given import Flat, Given, place_of, scalar
 from planner.configs.inherited import read_inherited
-from planner.configs.sheet import ConfigSheet
+from planner.configs.settings import fits_any
+from planner.configs.sheet import ConfigSheet, load_config_sheet
 from planner.configs.shell.commands import Command, Evaluated
 from planner.configs.shell.script import evaluate
 from planner.configs.shell.text import Gap, Text
@@ -76,6 +77,14 @@ def read_configuration(
         start="",
         flat=_arguments(sheet, list(command.words), "the command line"),
     )
+
+
+def starts_of(framework: str, words: Iterable[str]) -> bool:
+    """Tell whether a script's text, or a command line, names what starts a framework's training."""
+    sheet, given = load_config_sheet(framework), list(words)
+    path = Path(given[0])
+    text = script_text(path).split() if path.is_file() else given
+    return any(fits_any(word.strip("\"'"), sheet.starts) for word in text)
 
 
 def script_text(path: Path) -> str:

@@ -67,6 +67,8 @@ class Run:
 
     Attributes:
         framework: A framework sheet's name.
+        trainer: Name of its sizes in the sheet of keys.
+        rollout: How settings of generation begin there, as `rollout` or `vllm`.
         engines: None takes the framework's usual one.
         models: By role, the model's Hugging Face id or path.
         model_keys: By role, the key that names it.
@@ -79,6 +81,8 @@ class Run:
     """
 
     framework: str
+    trainer: str
+    rollout: str = "rollout"
     engines: Engines = USUAL_ENGINES
     algorithm: str
     models: Mapping[Role, str]

@@ -66,6 +66,8 @@ class ConfigSheet:
         without_influence: Keys that change neither time nor memory, as patterns.
         not_modelled: Keys that may, and for which job and plan have no field: what is not counted. Where such
             a key is off, empty or its usual value, nothing is.
+        spares: Keys, as patterns, that keep something off the GPUs which the forecast counts there where they are
+            on, and the end of its term's name.
         usual: Values of keys that stand for what is forecast anyway.
         probes: Words of commands by which scripts ask what machine they are on, and whether they succeed on one
             with GPUs.
@@ -86,6 +88,7 @@ class ConfigSheet:
     trainers: FrozenDict[str, TrainerSheet]
     without_influence: tuple[str, ...]
     not_modelled: FrozenDict[str, str] = FrozenDict()
+    spares: FrozenDict[str, str] = FrozenDict()
     usual: FrozenDict[str, Scalar] = FrozenDict()
     probes: FrozenDict[str, bool] = FrozenDict()
     sources: FrozenDict[str, str]

@@ -47,6 +47,8 @@ def run_of(settings: Settings, start: str) -> Run:
         notes.append(REFERENCE_NOTE)
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
+        trainer=trainer,
+        rollout=backend,
         engines=Engines(train=settings.sheet.trainers[trainer].engine, generate=_engine(settings)),
         algorithm=_algorithm(settings),
         models=models,

@@ -33,6 +33,7 @@ def run_of(settings: Settings, start: str) -> Run:
     packs = settings.on("packs")
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
+        trainer=TRAINER,
         engines=Engines(
             train=settings.sheet.trainers[TRAINER].engine
             if packs or _needs_more(sizes)

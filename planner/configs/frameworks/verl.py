@@ -40,6 +40,7 @@ def run_of(settings: Settings, start: str) -> Run:
         engine = None
     return Run(
         framework=sheet.framework,
+        trainer=trainer,
         engines=Engines(train=engine, generate=_engine(settings)),
         algorithm=_algorithm(settings),
         models=models,

@@ -1,0 +1,173 @@
+"""Better settings: plans one change away from a configured one, simulated, in the configuration's own keys."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+from planner.configs.importing import Imported
+from profiles.catalog import ENGINES, load_engine
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.job import Role
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
+from rlplan.rules import refusals
+from rlplan.rules.transition import transition_for
+from rlplan.transfers import TRANSFERS
+from simulator.placed.plan import PlacedPlan
+from simulator.simulate import simulate
+from simulator.timeline.pool_memory import pool_memory
+
+SHOWN: Final = 3
+# Plans that are simulated: a few tenths of a second together on a laptop.
+MOST_TRIED: Final = 10
+# Below it a gain is no reason to change anything.
+LEAST_GAIN: Final = 0.01
+MOST_MEMORY: Final = 0.9
+GENERATE, UPDATE = "actor.generate", "actor.update"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Improvement:
+    """Hold a change and what it gains.
+
+    Attributes:
+        words: The change, in the configuration's keys where it has some.
+        seconds: Of a step then.
+        gain: Share of a step's seconds that it saves.
+    """
+
+    words: str
+    seconds: float
+    gain: float
+
+
+Changes = dict[str, dict[str, Any]]
+
+
+def improvements(
+    plan: Plan, facts: Facts, forecast: Forecast | None, found: Imported | None
+) -> tuple[Improvement, ...]:
+    """Return the three changes of one setting that gain most, among those that fit.
+
+    Where the plan itself does not fit, every change that fits is a gain: the fastest are named.
+    """
+    assert forecast is not None
+    tried: list[Improvement] = []
+    for changes, changed in islice(_fitting(plan, facts), MOST_TRIED):
+        after = simulate(changed, facts)
+        gain = 1 - after.iteration_seconds / forecast.iteration_seconds
+        if after.feasible and (gain >= LEAST_GAIN or not forecast.feasible):
+            words = _words(changes, found)
+            tried.append(Improvement(words=words, seconds=after.iteration_seconds, gain=gain))
+    return tuple(sorted(tried, key=lambda each: each.seconds)[:SHOWN])
+
+
+def _fitting(plan: Plan, facts: Facts) -> Iterator[tuple[Changes, Plan]]:
+    """Yield the changes that keep all rules of plans and fit, with the plan changed."""
+    for changes in (*_of_generation(plan), *_of_training(plan)):
+        changed = _changed(plan, changes)
+        if any(refusals(changed, changed.job, ENGINES)):
+            continue
+        placed = PlacedPlan(changed, facts)
+        if all(pool_memory(placed, pool).fits for pool in changed.pools if not pool.is_host):
+            yield changes, changed
+
+
+def _of_generation(plan: Plan) -> Iterator[Changes]:
+    """Yield changes of one setting of generation, by task and field."""
+    generate = plan.tasks[GENERATE]
+    if generate.tp > 1 and generate.ep == 1:
+        yield {GENERATE: {"tp": generate.tp // 2, "dp": generate.dp * 2}}
+    yield {GENERATE: {"max_running": generate.max_running * 4}}
+    if generate.memory_fraction < MOST_MEMORY:
+        more = min(MOST_MEMORY, round(generate.memory_fraction + 0.2, 2))
+        yield {GENERATE: {"memory_fraction": more}}
+    if generate.dp % 2 == 0 and generate.ep == 1:
+        yield {GENERATE: {"tp": generate.tp * 2, "dp": generate.dp // 2}}
+
+
+def _of_training(plan: Plan) -> Iterator[Changes]:
+    """Yield changes of one setting of the actor's training, by task and field."""
+    update, passes = plan.tasks[UPDATE], _passes(plan, "actor")
+    others = ("full",) if update.recompute == "none" else ("none", "selective")
+    for kind in others:
+        if kind in load_engine(update.engine).recompute_modes:
+            yield {UPDATE: {"recompute": kind}}
+    yield {name: {"offload": not update.offload} for name in passes}
+    yield from _batches(plan, passes)
+    if update.ep > 1:
+        return
+    for size in ("pp", "cp", "tp"):
+        if getattr(update, size) % 2 == 0:
+            halved = {size: getattr(update, size) // 2, "dp": update.dp * 2}
+            yield {name: dict(halved) for name in passes}
+    if update.dp % 2 == 0:
+        yield {name: {"tp": update.tp * 2, "dp": update.dp // 2} for name in passes}
+
+
+def _batches(plan: Plan, passes: tuple[str, ...]) -> Iterator[Changes]:
+    """Yield larger, smaller and packed micro-batches."""
+    update, longest = plan.tasks[UPDATE], plan.job.workload.longest_sequence_tokens
+    if update.token_budget is None:
+        yield {name: {"micro_batch": plan.tasks[name].micro_batch * 2} for name in passes}
+        if load_engine(update.engine).padding == "none":
+            budget = max(longest, update.micro_batch * longest // 2) * 2
+            yield {name: {"micro_batch": 1, "token_budget": budget} for name in passes}
+        if update.micro_batch > 1:
+            yield {UPDATE: {"micro_batch": update.micro_batch // 2}}
+        return
+    yield {UPDATE: {"token_budget": update.token_budget * 2}}
+    if update.token_budget // 2 >= longest:
+        yield {name: {"token_budget": update.token_budget // 2} for name in passes}
+
+
+def _passes(plan: Plan, role: Role) -> tuple[str, ...]:
+    tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
+    return tuple(
+        task.name for task in tasks if task.stage_kind.engine == "train" and task.role == role
+    )
+
+
+def _changed(plan: Plan, changes: Changes) -> Plan:
+    tasks = plan.tasks
+    for name, fields in changes.items():
+        tasks = tasks.with_item(name, replace(tasks[name], **fields))
+    changed = replace(plan, tasks=tasks)
+    chosen = TRANSFERS.load(plan.transition)
+    if chosen.on_one_pool and not chosen.method:
+        changed = replace(changed, transition=transition_for(tasks[UPDATE], tasks[GENERATE]))
+    return changed
+
+
+def _words(changes: Changes, found: Imported | None) -> str:
+    """Return a change in the configuration's keys, or in the plan's where it has none."""
+    name = UPDATE if UPDATE in changes else next(iter(changes))
+    fields = {field: value for field, value in changes[name].items() if field != "dp"}
+    if "token_budget" in fields:
+        fields.pop("micro_batch", None)
+    return ", ".join(_named(name, field, value, found) for field, value in fields.items())
+
+
+def _named(name: str, field: str, value: object, found: Imported | None) -> str:
+    shown = str(value).lower() if isinstance(value, bool) else value
+    plain = f"{name}.{field}={shown}"
+    if found is None:
+        return plain
+    settings, run = found.settings, found.run
+    if name == GENERATE:
+        setting = {"max_running": "running", "memory_fraction": "memory"}.get(field, field)
+        for each in (f"{run.rollout}_{setting}", field):
+            if each in settings.sheet.settings:
+                return f"{settings.key_of(each)}={shown}"
+        return plain
+    trainer = settings.sheet.trainers[run.trainer]
+    if field == "token_budget" and "packed_tokens" in trainer.sizes:
+        field = "packed_tokens"
+    if field not in trainer.sizes:
+        return plain
+    if field == "token_budget" and not trainer.tokens_of_all_ranks and isinstance(value, int):
+        shown = value // run.trainers["actor"].cp
+    return f"{settings.key_of_size(run.trainer, 'actor', field)}={shown}"

@@ -1,0 +1,137 @@
+"""`rlplan check [FRAMEWORK] FILE|ARGS...`: will it run, does it fit, how long is a step, what would be faster?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlplan_cli.config_options import (
+    GpuOption,
+    ModelOption,
+    PromptOption,
+    ResponseOption,
+    RunOption,
+    framework_of,
+    import_options,
+)
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+
+if TYPE_CHECKING:
+    from planner.configs.checking import Checked
+
+EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response 300"
+
+WILL_NOT_RUN = 1
+
+
+def command(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[FRAMEWORK] FILE|ARGS...",
+            help="verl, nemo-rl or openrlhf and a script, YAML file or command line (after --); or a job's or "
+            "plan's file.",
+            show_default=False,
+        ),
+    ],
+    gpu: GpuOption = None,
+    mean_response: ResponseOption = None,
+    mean_prompt: PromptOption = None,
+    model: ModelOption = None,
+    run: RunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a configuration, job or plan before it is started: rules, memory, time, cost, better settings.
+
+    The exit code is 1 where it will not run.
+    """
+    from planner.configs.checking import check_config
+
+    framework, rest = framework_of(words)
+    if framework is None:
+        checked = _check_file(Path(rest[0]))
+    else:
+        options = import_options(
+            framework,
+            rest,
+            gpu=gpu,
+            mean_response=mean_response,
+            mean_prompt=mean_prompt,
+            model=model,
+            run=run,
+        )
+        checked = check_config(framework, rest, options)
+    if as_json:
+        echo_json(checked.document())
+    else:
+        _print(checked)
+    if not checked.will_run:
+        raise typer.Exit(WILL_NOT_RUN)
+
+
+def _check_file(path: Path) -> Checked:
+    """Return what is to be said of a job's or plan's file; what it leaves open is chosen."""
+    from planner.answers.completion import complete
+    from planner.configs.checking import check_plan
+    from planner.requests.drafts import load_request, read_draft
+    from profiles.facts import load_facts
+    from rlplan.files.decoding import load_yaml
+    from rlplan.plan import PlanDraft
+
+    data = load_yaml(path)
+    if isinstance(data, dict) and "job" in data:
+        draft, job = read_draft(data, path)
+    else:
+        job, _ = load_request(path)
+        draft = PlanDraft(job=job)
+    facts = load_facts(job)
+    return check_plan(complete(draft, job, facts, str(path), misfits=True), facts, str(path))
+
+
+def _print(checked: Checked) -> None:
+    from reports.tables.plans import Table, columns, memory_terms_table
+    from rlplan.units import show_seconds
+    from rlplan_cli.answering import print_answer, print_remarks
+
+    answer = "runs" if checked.will_run else "will not run"
+    sys.stdout.write(f"{checked.file}: {answer}; memory: {checked.verdict}\n")
+    for finding in checked.findings:
+        sys.stdout.write(f"{'stops' if finding.stops else 'look at'}: {finding} [{finding.rule}]\n")
+    for remark in checked.remarks:
+        sys.stdout.write(f"memory: {remark}\n")
+    if checked.plan is not None and checked.forecast is not None and checked.facts is not None:
+        sys.stdout.write("\n")
+        print_answer(checked.plan, checked.forecast, checked.facts)
+        if not checked.forecast.feasible:
+            print_table("Memory of the fullest GPU", memory_terms_table(checked.forecast))
+        for what, steps in (("training", checked.steps), ("epoch", checked.epoch_steps)):
+            if steps is not None:
+                whole = show_seconds(steps * checked.forecast.iteration_seconds)
+                cost = steps * checked.forecast.cost_usd
+                sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")
+        if checked.better:
+            rows = tuple(
+                (
+                    each.words,
+                    show_seconds(each.seconds),
+                    f"{-each.gain:+.0%}".replace("-", "\u2212"),
+                )
+                for each in checked.better
+            )
+            title = "What would be faster" if checked.forecast.feasible else "What would fit"
+            print_table(title, Table(columns=columns("Setting", "#Step", "#Change"), rows=rows))
+        print_remarks(checked.forecast)
+    found = checked.imported
+    if found is None:
+        return
+    keys = found.keys
+    say(
+        f"keys: {len(keys.mapped)} mapped, {len(keys.without_influence)} without influence, "
+        f"{len(keys.not_modelled)} not counted, {len(keys.unknown)} not understood; "
+        "`rlplan import` lists them"
+    )
+    for note in found.notes:
+        say(f"assumed: {note}")

@@ -1,0 +1,99 @@
+"""`rlplan import` and `rlplan check` on configurations, jobs and plans."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
+
+GPU = ("--gpu", "h100-80gb-sxm", "--mean-response", "300")
+
+
+@pytest.fixture
+def script(project):
+    words = " ".join(f"'{word}'" for word in VERL)
+    Path("run.sh").write_text(f'set -x\npython3 {words} made.up.key=1 "$@"\n')
+    return "run.sh"
+
+
+def test_an_import_writes_a_job_and_a_plan_that_are_read_again(script, rlplan):
+    answer = rlplan(
+        "import", "verl", script, *GPU, "--out", "my/job.yaml", "--plan", "my/plan.yaml"
+    )
+    assert answer.code == 0
+    assert "not understood: made.up.key (run.sh:2)" in answer.err
+    assert "written: my/job.yaml" in answer.err
+    simulated = rlplan("simulate", "my/plan.yaml")
+    assert simulated.code == 0
+    assert simulated.out.startswith("fits: ")
+
+
+def test_an_import_as_json_has_every_key(script, rlplan):
+    found = json.loads(rlplan("import", "verl", script, *GPU, "--json").out)
+    assert found["keys"]["mapped"]["data.train_batch_size"] == 256
+    assert found["keys"]["not_understood"] == {"made.up.key": "run.sh:2"}
+    assert found["plan"]["tasks"]["actor.generate"]["tp"] == 2
+    assert found["job"]["models"]["actor"] == "qwen3-8b"
+
+
+def test_a_check_says_whether_it_runs_and_its_code_does_too(script, rlplan):
+    sound = rlplan("check", "verl", script, *GPU)
+    assert sound.code == 0
+    assert sound.out.startswith("run.sh: runs; memory: fits\n")
+    assert "What would be faster" in sound.out
+    broken = rlplan("check", script, "actor_rollout_ref.rollout.tensor_model_parallel_size=3", *GPU)
+    assert broken.code == 1
+    assert broken.out.startswith("run.sh: will not run")
+    assert "[replicas-divide-the-gpus]" in broken.out
+
+
+def test_a_check_as_json(script, rlplan):
+    found = json.loads(rlplan("check", script, *GPU, "--json").out)
+    assert found["will_run"] is True
+    assert found["memory"] == "fits"
+    assert found["step_seconds"] > 0
+    assert len(found["better"]) <= 3
+
+
+def test_command_lines_and_yaml_files_are_checked(project, rlplan):
+    Path("grpo.yaml").write_text(NEMO)
+    assert rlplan("check", "grpo.yaml", *GPU).code == 0
+    assert rlplan("import", "openrlhf", *GPU, "--", *OPENRLHF).code == 0
+
+
+def test_a_job_and_a_plan_are_checked(script, rlplan):
+    rlplan("import", "verl", script, *GPU, "--plan", "plan.yaml")
+    assert rlplan("check", "plan.yaml").out.startswith("plan.yaml: runs; memory: fits\n")
+
+
+def test_a_script_is_run_only_where_that_is_asked_for(project, rlplan):
+    words = " ".join(f"'{word}'" for word in VERL)
+    Path("run.sh").write_text(f"touch ran\nN=$(cat nodes)\npython3 {words} trainer.nnodes=$N\n")
+    Path("nodes").write_text("2\n")
+    refused = rlplan("import", "verl", "run.sh", *GPU)
+    assert refused.code == 2
+    assert "trainer.nnodes: cannot be evaluated: line 2" in refused.err
+    assert not Path("ran").exists()
+    assert rlplan("import", "verl", "run.sh", *GPU, "--run").code == 0
+    assert Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("import", "verl", "run.sh", "--gpu", "h100"), "--mean-response: is missing"),
+        (("import", "verl", "run.sh", "--mean-response", "300"), "--gpu: is missing"),
+        (("import", "vrel", "run.sh", *GPU), "did you mean 'verl'"),
+        (("import", "verl", "gone.sh", *GPU), "no such file"),
+        (("check", "gone.yaml"), "gone.yaml"),
+        (("check", "some", "words", *GPU), "name it first"),
+        (("import", "nemo-rl", "run.sh", *GPU), "starts no RL training"),
+        (("import", "verl", "run.sh", "--gpu", "h100", "--mean-response", "9000"), "at most 4,096"),
+    ],
+)
+def test_wrong_words_get_one_complaint(script, rlplan, words, complaint):
+    answer = rlplan(*words)
+    assert answer.code == 2
+    assert complaint in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
