@@ -28,6 +28,7 @@ ORDER = (
     "report",
     "demo",
     "schema",
+    "doctor",
 )
 
 # What a wrong option raises; typer keeps the class in different places from release to release.

@@ -1,0 +1,179 @@
+"""Say whether a job fits a cluster at all, how long its responses may be there, and which is the smallest that does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from planner.answers.best_plans import USUAL_HEADROOM
+from planner.answers.misfits import least_misfit
+from planner.requests.starter import starter_job
+from planner.search import search
+from profiles.catalog import load_device, resolve_job
+from profiles.facts import Facts, load_facts
+from rlplan.errors import InfeasibleError
+from rlplan.job import Job
+from rlplan.lengths import longest
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
+from rlplan.specs import NO_SPECS, Specs
+from simulator.simulate import simulate
+
+# Of each search, which only has to find some plan that fits.
+SEARCH_SECONDS = 0.5
+# Responses are told in multiples of it, and no nearer than this share of them.
+STEP_TOKENS, NEAR_FRACTION = 1024, 0.1
+# The largest cluster that is tried where a job does not fit.
+MOST_NODES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRequest:
+    """Say what is to fit where.
+
+    Attributes:
+        gpu: A device sheet's name.
+        prompt_tokens, response_tokens: The longest; None takes those of a first job.
+        framework: Whose step it is; None takes this project's executor.
+    """
+
+    algorithm: str
+    model: str
+    gpu: str
+    gpus: int
+    prompt_tokens: int | None = None
+    response_tokens: int | None = None
+    framework: str | None = None
+
+    def job(self) -> Job:
+        """Return the job, resolved.
+
+        Raises:
+            UserError: A name is not known, or a number not allowed.
+        """
+        job = starter_job(self.algorithm, self.model, self.gpu, self.gpus, Path())
+        work = replace(
+            job.workload,
+            prompt_tokens=self.prompt_tokens or job.workload.prompt_tokens,
+            response_tokens=self.response_tokens or job.workload.response_tokens,
+        )
+        framework = self.framework or job.framework
+        return resolve_job(replace(job, workload=work, framework=framework), Path())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Hold whether a job fits.
+
+    Attributes:
+        plan: One that fits; else the one that needs least memory beyond what there is.
+        longest_response_tokens: That fits on these GPUs, all else being equal, up to what the model was made
+            for; None where not even 1,024 do.
+        fewest_gpus: On which the job fits; None where none of up to 64 nodes do.
+    """
+
+    job: Job
+    plan: Plan
+    forecast: Forecast
+    longest_response_tokens: int | None
+    fewest_gpus: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether the job fits as it was asked for."""
+        return self.forecast.feasible
+
+
+def fit(asked: FitRequest) -> Fit:
+    """Return whether a job fits, by searches that stop at the first good plan.
+
+    Raises:
+        UserError: What is asked for is wrong.
+        InfeasibleError: It fits nowhere for another reason than memory.
+    """
+    job = asked.job()
+    facts = load_facts(job)
+    roomy = Specs(memory_headroom_fraction=USUAL_HEADROOM)
+    plan = _plan_that_fits(job, facts, roomy) or _plan_that_fits(job, facts)
+    shown = plan or _misfit(job, facts)
+    return Fit(
+        job=job,
+        plan=shown,
+        forecast=simulate(shown, facts),
+        longest_response_tokens=_longest_response(asked, job, fits=plan is not None),
+        fewest_gpus=_fewest_gpus(asked, fits=plan is not None),
+    )
+
+
+def _plan_that_fits(job: Job, facts: Facts, specs: Specs = NO_SPECS) -> Plan | None:
+    try:
+        found = search(job, facts, objective="throughput", specs=specs, seconds=SEARCH_SECONDS)
+    except InfeasibleError:
+        return None
+    return found.plans[0].plan
+
+
+def _misfit(job: Job, facts: Facts) -> Plan:
+    def choose(larger: Facts) -> Plan:
+        found = search(job, larger, objective="throughput", specs=NO_SPECS, seconds=SEARCH_SECONDS)
+        return found.plans[0].plan
+
+    return least_misfit(choose, facts, InfeasibleError(f"no plan of job {job.name!r} fits"))
+
+
+def _can_fit(asked: FitRequest) -> bool:
+    job = asked.job()
+    return _plan_that_fits(job, load_facts(job)) is not None
+
+
+def _longest_response(asked: FitRequest, job: Job, *, fits: bool) -> int | None:
+    """Return the longest responses that fit, by doubling and then halving the interval."""
+    positions = min(job.architecture(role).max_positions for role in job.models)
+    most = positions - longest(job.workload.prompt_tokens)
+    given = longest(job.workload.response_tokens)
+
+    def can(tokens: int) -> bool:
+        return _can_fit(replace(asked, response_tokens=tokens))
+
+    if not fits:
+        tokens = given // 2
+        while tokens >= STEP_TOKENS and not can(tokens):
+            tokens //= 2
+        if tokens < STEP_TOKENS:
+            return None
+        return _between(tokens, given, can)
+    low, high = given, 2 * given
+    while high < most and can(high):
+        low, high = high, 2 * high
+    if high >= most:
+        if low >= most or can(most):
+            return max(low, most)
+        high = most
+    return _between(low, high, can)
+
+
+def _between(low: int, high: int, can: Callable[[int], bool]) -> int:
+    """Return tokens that fit, near the most that do: `low` fits, `high` does not."""
+    while high - low > max(STEP_TOKENS, NEAR_FRACTION * low):
+        middle = (low + high) // 2 // STEP_TOKENS * STEP_TOKENS
+        if middle <= low:
+            break
+        low, high = (middle, high) if can(middle) else (low, middle)
+    return low
+
+
+def _fewest_gpus(asked: FitRequest, *, fits: bool) -> int | None:
+    """Return the smallest cluster that fits: parts of a node, then whole nodes."""
+    node = load_device(asked.gpu).gpus_per_node
+    parts = [size for size in (1, 2, 4) if size < node]
+    sizes = parts + [node * nodes for nodes in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_NODES)]
+    if fits:
+        below = [size for size in sizes if size < asked.gpus]
+        for size in reversed(below):
+            if not _can_fit(replace(asked, gpus=size)):
+                break
+            asked = replace(asked, gpus=size)
+        return asked.gpus
+    for size in sizes:
+        if size > asked.gpus and _can_fit(replace(asked, gpus=size)):
+            return size
+    return None

@@ -1,0 +1,104 @@
+"""`rlplan fit`: whether a model can be trained on so many GPUs at all."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+
+if TYPE_CHECKING:
+    from planner.answers.fitting import Fit
+
+EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grpo"
+
+
+def command(
+    model: Annotated[
+        str, typer.Option(help="Preset, or path of a Hugging Face config.", show_default=False)
+    ],
+    gpus: Annotated[
+        str, typer.Option(help="How many of which, such as 8xh100.", show_default=False)
+    ],
+    algorithm: Annotated[str, typer.Option(help="RL algorithm, such as grpo or ppo.")] = "grpo",
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose step, such as verl-fsdp; this project's executor without it.",
+            show_default=False,
+        ),
+    ] = None,
+    prompt: Annotated[
+        int | None,
+        typer.Option(min=1, help="Longest prompt.  [default: 1,024]", show_default=False),
+    ] = None,
+    response: Annotated[
+        int | None,
+        typer.Option(min=1, help="Longest response.  [default: 1,024]", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether a model fits, by term, with the longest response and the smallest cluster that do.
+
+    The exit code is 2 where it does not.
+    """
+    from planner.answers.fitting import FitRequest, fit
+    from rlplan.errors import InfeasibleError
+    from rlplan.files.writing import plain
+
+    number, device = _gpus(gpus)
+    asked = FitRequest(
+        algorithm=algorithm,
+        model=model,
+        gpu=device,
+        gpus=number,
+        prompt_tokens=prompt,
+        response_tokens=response,
+        framework=framework,
+    )
+    found = fit(asked)
+    if as_json:
+        told = {name: getattr(found, name) for name in ("longest_response_tokens", "fewest_gpus")}
+        echo_json(
+            {"fits": found.fits, **told, "plan": found.plan, "forecast": plain(found.forecast)}
+        )
+    else:
+        _print(found, model)
+    if not found.fits:
+        raise typer.Exit(InfeasibleError.exit_code)
+
+
+def _print(found: Fit, model: str) -> None:
+    from reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words
+    from reports.tables.plans import memory_terms_table
+    from reports.tables.wording import cluster, counted, workload
+
+    job = found.job
+    verdict = "yes" if found.fits else "no"
+    most, fewest = found.longest_response_tokens, found.fewest_gpus
+    lines = (
+        f"{verdict}: {model}, {job.algorithm} ({workload(job)}) on {cluster(job)}",
+        fit_words(found.forecast),
+        f"longest response that fits there: {f'{most:,} tokens' if most else 'none of 1,024 tokens or more'}",
+        f"smallest cluster that fits: {counted(fewest, 'GPU') if fewest else 'none of up to 64 nodes'}",
+    )
+    sys.stdout.write("\n".join(lines) + "\n\n")
+    print_table("Memory of the fullest GPU", memory_terms_table(found.forecast))
+    table = answer_table(found.plan, found.forecast, {})
+    print_table("How each task runs", table, spare=SPARE_COLUMNS)
+    for reason in found.forecast.infeasible_reasons:
+        say(f"does not fit: {reason}")
+    for assumption in found.forecast.assumptions:
+        say(f"assumed: {assumption}")
+
+
+def _gpus(text: str) -> tuple[int, str]:
+    from rlplan.errors import FileError
+
+    found = re.fullmatch(r"(\d{1,5})\s*[xX*]\s*(\S+)", text.strip())
+    if found is None or int(found[1]) == 0:
+        raise FileError("--gpus", "is no number of GPUs", value=text, allowed="such as 8xh100")
+    return int(found[1]), found[2]

@@ -1,0 +1,50 @@
+"""`rlplan fit` says yes or no with terms and numbers around it; `rlplan doctor` what is there and missing."""
+
+from importlib.metadata import version
+
+import pytest
+
+FIT = ("fit", "--model", "tiny", "--algorithm", "grpo")
+
+
+def test_a_model_that_fits_is_told_so_with_its_terms_and_the_limits_around_it(rlplan):
+    answer = rlplan(*FIT, "--gpus", "2xcpu")
+    assert answer.code == 0, answer.err
+    yes, fits, longest, smallest = answer.out.splitlines()[:4]
+    assert yes.startswith("yes: tiny, grpo (16 prompts, 4 samples each")
+    assert fits.startswith("fits: ")
+    # The model was made for 512 positions, and prompts have 16 of them.
+    assert longest == "longest response that fits there: 496 tokens"
+    assert smallest == "smallest cluster that fits: 1 GPU"
+    assert "Memory of the fullest GPU" in answer.out
+    assert "activations" in answer.out
+
+
+def test_one_that_does_not_is_told_the_terms_and_what_would_do(rlplan):
+    answer = rlplan("fit", "--model", "qwen2.5-7b", "--gpus", "1xl40s", "--response", "256")
+    assert answer.code == 2
+    no, misfit, longest, smallest = answer.out.splitlines()[:4]
+    assert no.startswith("no: qwen2.5-7b, grpo")
+    assert misfit.startswith("does not fit: ")
+    assert longest.endswith("none of 1,024 tokens or more")
+    assert smallest.removeprefix("smallest cluster that fits: ") in {f"{n} GPUs" for n in (2, 4, 8)}
+    assert "actor optimizer states" in answer.out
+    assert "does not fit: pool " in answer.err
+
+
+@pytest.mark.parametrize("gpus", ["8", "h100", "0xh100", "8xh1000"])
+def test_gpus_that_are_none_are_refused_in_one_line(rlplan, gpus):
+    answer = rlplan(*FIT, "--gpus", gpus)
+    assert (answer.code, len(answer.lines)) == (2, 1)
+    assert "h100" in answer.err
+
+
+def test_doctor_shows_versions_devices_and_what_to_do(rlplan):
+    answer = rlplan("doctor")
+    assert answer.code == 0
+    assert version("torch") in answer.out
+    found = {row["what"]: row for row in rlplan("doctor", "--json").json}
+    assert found["planning"]["found"] == "installed"
+    assert "cores" in found["CPU"]["found"]
+    missing = [row for row in found.values() if row["found"] == "missing"]
+    assert all("pip install" in row["to_do"] for row in missing)
