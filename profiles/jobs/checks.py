@@ -80,11 +80,6 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
         raise place.error("pretrain", f"{algorithm.name} mixes no other texts into its updates")
     if job.constraint is not None and not algorithm.constrained:
         raise place.error("constraint", f"{algorithm.name} keeps no cost under a limit")
-    if job.hyperparameters.importance_cap is not None and job.old_log_prob == "engine":
-        words = (
-            "weighs the trainer's log-probabilities against the engine's: `old_log_prob: trainer`"
-        )
-        raise place.error("hyperparameters.importance_cap", words)
     if job.dynamic_sampling is not None and not algorithm.resamples:
         raise place.error("dynamic_sampling", f"{algorithm.name} does not sample groups again")
     if job.constraint and job.constraint.multiplier > job.constraint.multiplier_max:
@@ -114,6 +109,22 @@ def _check_adapters(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
                 allowed=", ".join(trained),
                 nearest=nearest_name(role, trained),
             )
+
+
+def check_importance(job: Job, place: JobPlace) -> None:
+    """Refuse importance weights where the trainer has no log-probabilities of its own.
+
+    Raises:
+        FileError: Names the field.
+    """
+    cap = job.hyperparameters.importance_cap
+    if cap is not None and job.old_log_prob != "trainer":
+        raise place.error(
+            "hyperparameters.importance_cap",
+            "weighs the trainer's log-probabilities against the engine's",
+            value=cap,
+            allowed="none, or `old_log_prob: trainer`",
+        )
 
 
 def check_workload(job: Job, place: JobPlace) -> None:

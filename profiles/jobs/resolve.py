@@ -9,6 +9,7 @@ from profiles.jobs.checks import (
     check_adapters,
     check_architectures,
     check_cluster,
+    check_importance,
     check_precision,
     check_roles,
     check_workload,
@@ -90,6 +91,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     check_architectures(job, place)
     check_adapters(job, place)
     job = _as_its_framework_does(job, place)
+    check_importance(job, place)
     job = _on_devices(job, folder, place)
     return replace(
         job,

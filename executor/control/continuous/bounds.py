@@ -50,20 +50,26 @@ class StalenessBound:
         """
         return math.floor((synced + 1 + self.staleness) * self.prompts)
 
-    def chosen(self, iteration: int, live: Sequence[LivePrompt]) -> list[LivePrompt] | None:
-        """Return what an iteration learns from: what is ready, the oldest version first; or None to wait.
+    def chosen(
+        self, iteration: int, live: Sequence[LivePrompt], count: int, *, rest: int = 0
+    ) -> list[LivePrompt] | None:
+        """Return what an update learns from: what is ready, the oldest version first; or None to wait.
 
-        It waits for what would come too late in a later iteration: up to iteration w + staleness there is
-        room for so many prompts of versions up to w, and all that are live must find some.
+        It waits for what would come too late afterwards: up to iteration w + staleness there is room for so
+        many prompts of versions up to w, and all that are live must find some.
+
+        Args:
+            count: Prompts of the update.
+            rest: Prompts of the iteration's updates that come after it.
         """
         ready = sorted(
             (each for each in live if each.is_ready), key=lambda each: (each.version, each.number)
-        )[: self.prompts]
-        if len(ready) < self.prompts:
+        )[:count]
+        if len(ready) < count:
             return None
         for version in {each.version for each in live}:
             older = sum(each.version <= version for each in live)
-            room_later = (version + self.most_updates - iteration) * self.prompts
+            room_later = (version + self.most_updates - iteration) * self.prompts + rest
             if older - sum(each.version <= version for each in ready) > room_later:
                 return None
         return ready

@@ -17,8 +17,8 @@ from rlplan.plan import Plan
 class Learning:
     """Carry out the updates of one iteration after another.
 
-    In mode streaming an iteration learns from its own batch, in the order of its prompts; else from what is
-    ready, the oldest first, as the staleness bound has it.
+    In mode streaming an iteration learns from its own batch, in the order of its prompts; else each update
+    learns from what is ready, the oldest first, as the staleness bound has it.
 
     Args:
         texts_of: Returns a reference to the texts that are mixed into an iteration's updates.
@@ -90,10 +90,13 @@ class Learning:
 
     def _next_samples(self) -> list[int] | None:
         """Return what the next update learns from; None where it is not there yet."""
+        work, updates = self._plan.job.workload, self._flow.updates
         if self._plan.mode != "streaming":
-            return self._samples.chosen(self.iteration)
-        count = self._plan.job.workload.sequences
-        size = count // self._flow.updates
+            prompts = work.prompts // updates
+            return self._samples.chosen(
+                self.iteration, prompts, work.prompts - (self._sent + 1) * prompts
+            )
+        count, size = work.sequences, work.sequences // updates
         first = self.iteration * count + self._sent * size
         samples = list(range(first, first + size))
         return samples if self._samples.is_ready(samples) else None

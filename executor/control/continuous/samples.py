@@ -152,16 +152,23 @@ class Samples:
             self.ledger.is_ready(task.name, sample) for sample in samples for task in self._trains
         )
 
-    def chosen(self, iteration: int) -> list[int] | None:
-        """Return the samples that an iteration learns from, prompt by prompt; or None to wait."""
+    def chosen(self, iteration: int, prompts: int, rest: int) -> list[int] | None:
+        """Return the samples that an update learns from, prompt by prompt; or None to wait.
+
+        Args:
+            prompts: Of the update.
+            rest: Prompts of the iteration's updates that come after it.
+        """
         count = self._work.samples_per_prompt
         live = []
         for number in self._live:
             samples = range(number * count, (number + 1) * count)
+            if not self.ledger.wants(self._trains[0].name, samples[0]):
+                continue  # an update before this one has it
             oldest = min(self._versions[sample] for sample in samples)
             ready = self.is_ready(samples)
             live.append(LivePrompt(number=number, version=oldest, is_ready=ready))
-        found = self.bound.chosen(iteration, live)
+        found = self.bound.chosen(iteration, live, prompts, rest=rest)
         if found is None:
             return None
         return [each.number * count + index for each in found for index in range(count)]

@@ -42,17 +42,12 @@ def flow_of(plan: Plan, tasks: Sequence[Task]) -> Flow:
     prepares = tuple(task for task in tasks if not (task.trains or task.generates))
     trained = {task.role for task in trains}
     own = tuple(task for task in prepares if task.role in trained and task.has_model)
-    if plan.mode != "streaming":
-        ahead = tuple(task for task in prepares if task not in own)
-        return Flow(ahead=ahead, at_start=own, trains=trains, updates=1)
-    algorithm = load_algorithm(plan.job.algorithm)
-    streams = not own and learns_in_parts(algorithm, plan.job)
-    return Flow(
-        ahead=prepares,
-        at_start=(),
-        trains=trains,
-        updates=plan.job.workload.updates if streams else 1,
-    )
+    streams = not own and learns_in_parts(load_algorithm(plan.job.algorithm), plan.job)
+    updates = plan.job.workload.updates if streams else 1
+    if plan.mode == "streaming":
+        return Flow(ahead=prepares, at_start=(), trains=trains, updates=updates)
+    ahead = tuple(task for task in prepares if task not in own)
+    return Flow(ahead=ahead, at_start=own, trains=trains, updates=updates)
 
 
 def learns_in_parts(algorithm: Algorithm, job: Job) -> bool:
