@@ -11,6 +11,7 @@ import typer
 from planner.objectives import objectives_words
 
 if TYPE_CHECKING:
+    from planner.requests.pinned import Pinned
     from rlplan.job import Job
     from rlplan.specs import Specs
 
@@ -21,11 +22,18 @@ class ModeName(StrEnum):
     """Name the modes in which plans may run."""
 
     SYNC = "sync"
+    STREAMING = "streaming"
     ONE_STEP_OFF = "one-step-off"
+    ASYNC = "async"
 
 
-# How many updates old weights may be in each mode.
-STALENESS = {ModeName.SYNC: 0, ModeName.ONE_STEP_OFF: 1}
+# How many updates old a mode's weights are at least.
+LEAST_STALENESS = {
+    ModeName.SYNC: 0,
+    ModeName.STREAMING: 0,
+    ModeName.ONE_STEP_OFF: 1,
+    ModeName.ASYNC: 1,
+}
 
 ObjectiveOption = Annotated[
     str | None,
@@ -57,8 +65,8 @@ ModeOption = Annotated[
     ModeName | None,
     typer.Option(
         "--mode",
-        help="one-step-off lets generation run one iteration ahead of training where that is better; "
-        "short for --spec staleness=1.",
+        help="The mode in which plans may run where that is better than sync: streaming, one-step-off (weights "
+        "one update old), or async (as old as --spec staleness=N allows, 1 if nothing is said).",
         show_default=False,
     ),
 ]
@@ -133,8 +141,19 @@ def requested_job(
         if limits[option] is not None:
             given[spec] = limits[option]
     if mode is not None:
-        given["staleness"] = STALENESS[mode]
+        known = given.get("staleness", job.specs.staleness)
+        given["staleness"] = LEAST_STALENESS[mode] if known is None else known
+        if mode is ModeName.ONE_STEP_OFF and given["staleness"] < LEAST_STALENESS[mode]:
+            given["staleness"] = LEAST_STALENESS[mode]
     return replace(job, objective=name, specs=_with(job.specs, given))
+
+
+def named_modes(pinned: Pinned, mode: ModeName | None) -> Pinned:
+    """Return what is pinned with the modes that the command line allows, unless a partial plan says its own."""
+    if mode is None or pinned.asked.modes:
+        return pinned
+    modes: tuple[Any, ...] = tuple(dict.fromkeys((ModeName.SYNC.value, mode.value)))
+    return replace(pinned, asked=replace(pinned.asked, modes=modes))
 
 
 def _pair(text: str) -> tuple[str, Any]:

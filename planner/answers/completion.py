@@ -14,6 +14,7 @@ from planner.placements.partitions import GENERATION, placed_roles
 from planner.plans.assembly import assemble, plan_of
 from planner.requests.drafts import named, pinned_parts, read_draft
 from planner.requests.pinned import Pinned
+from planner.requests.schedules import AskedSchedules, ScheduleSpace
 from planner.search import search
 from profiles.catalog import ENGINES
 from profiles.facts import Facts, load_facts
@@ -72,9 +73,9 @@ def complete(
         if not misfits:
             raise
         plan = least_misfit(choose, facts, error)
-    if draft.staleness is not None:
-        plan = replace(plan, staleness=draft.staleness)
-    plan = replace(plan, bucket_bytes=draft.bucket_bytes)
+    names = ("staleness", "sync_every", "in_flight")
+    given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
+    plan = replace(plan, bucket_bytes=draft.bucket_bytes, **given)
     check_plan(plan, ENGINES, file)
     return plan
 
@@ -101,7 +102,7 @@ def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
 
 def _searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts) -> Plan:
     """Choose what is open, pools included, for the fewest seconds."""
-    pinned = replace(pinned, mode=draft.mode or "sync")
+    pinned = replace(pinned, asked=_asked(draft, pinned))
     return search(job, facts, pinned=pinned, objective="throughput", specs=NO_SPECS).plans[0].plan
 
 
@@ -157,7 +158,8 @@ def _chosen(
             raise _nothing_fits(file, pool, reason)
         group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
         places.append((Share(group, pool.gpus), site))
-    search = PlacementSearch(space, placement, draft.mode or "sync", tuple(places))
+    schedule = next(iter(ScheduleSpace(job, NO_SPECS, _asked(draft, pinned))))
+    search = PlacementSearch(space, placement, schedule, tuple(places))
     search.quick()
     search.exact(search.found.value, SearchBudget())
     chosen = search.found.choice
@@ -168,6 +170,13 @@ def _chosen(
         raise _nothing_fits(file, pool, reason)
     chosen = replace(chosen, transition=draft.transition or chosen.transition)
     return _in_place(plan_of(chosen, job, draft.made_by, pinned), pools)
+
+
+def _asked(draft: PlanDraft, pinned: Pinned) -> AskedSchedules:
+    """Return what a draft says of its schedule, synchronous where it says nothing."""
+    return replace(
+        pinned.asked, modes=(draft.mode or "sync",), in_flight=draft.in_flight or "drain"
+    )
 
 
 def _nothing_fits(file: str, pool: ResourcePool, reason: str) -> InfeasibleError:

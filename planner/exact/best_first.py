@@ -145,7 +145,9 @@ class BestFirst:
             for bound, choice in self._leaves(place, parts):
                 if not math.isfinite(bound):
                     break
-                self._evaluated(choice, bound, math.inf, tries_orders=choice.mode != "sync")
+                self._evaluated(
+                    choice, bound, math.inf, tries_orders=choice.schedule.mode != "sync"
+                )
                 if self.search.found.choice is not None:
                     return
 
@@ -163,6 +165,8 @@ class BestFirst:
         if self.search.bounds.given is None and sites != tuple(map(space.site, choice.allocation)):
             return self.search.straddling(choice.allocation, sites, cutoff)
         value = self.search.simulated(choice)
+        # Pieces of an iteration are taken as they come: no order of tasks makes up for what bounds leave out.
+        tries_orders = tries_orders and not choice.schedule.streams
         if tries_orders and leaf_bound * (1 + ROUNDING) < min(
             value, cutoff, self.search.found.value
         ):
@@ -174,7 +178,7 @@ class BestFirst:
         space = self.search.space
         own = {each.members for each in space.pinned.pools if each.order}
         pinned = frozenset(i for i, members in enumerate(choice.placement) if members in own)
-        for orders in other_orders(choice.placement, space.tasks, choice.mode, pinned):
+        for orders in other_orders(choice.placement, space.tasks, choice.schedule.mode, pinned):
             space.tally.consider("other orders of tasks")
             value = self.search.simulated(replace(choice, orders=orders))
             if value <= leaf_bound * (1 + ROUNDING):
@@ -229,5 +233,5 @@ class BestFirst:
             tuple(shares[index] for index in sets),
             tuple(layouts[index] for index in sets),
             way.move.transition,
-            search.mode,
+            search.schedule,
         )

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.exact.generation_options import GenerationOption, Move, OptionRows, Replicas, ShareRows
+from planner.exact.generations import GenerationTable
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pareto import Rows
 from planner.layouts.pool_rows import PoolRows
 from planner.placements.partitions import ColocatedSet
+from planner.requests.schedules import SYNC, Schedule
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from simulator.placed.columns import Flags, Floats, Ints
@@ -21,6 +23,7 @@ class Candidates:
     """Hold choices of a way to generate and of layouts for the rest of the pool, one row each.
 
     Attributes:
+        generations: How pools can generate.
         way: Places in `ways`.
         row: Rows of the way's `PoolRows`.
         cache: Bytes of KV cache on each GPU.
@@ -31,6 +34,7 @@ class Candidates:
         work: Of the pool, generation included, by figure that counts it; shape (rows, figures).
     """
 
+    generations: GenerationTable
     ways: list[GenerationOption]
     way: Ints
     row: Ints
@@ -48,7 +52,7 @@ class Candidates:
     def raise_bound(self, place: int, space: Space) -> bool:
         """Raise a candidate's bound by what was played already; tell whether it was raised."""
         way = self.ways[self.way[place]]
-        seconds = space.generations.known_bound(way.replicas, float(self.cache[place]))
+        seconds = self.generations.known_bound(way.replicas, float(self.cache[place]))
         if way.move.seconds + seconds <= self.generate[place]:
             return False
         self._set_generate(place, way.move.seconds + seconds, space)
@@ -57,7 +61,7 @@ class Candidates:
     def tighten(self, place: int, space: Space) -> None:
         """Raise a candidate's bound by playing its generation, exactly or with a larger cache."""
         way = self.ways[self.way[place]]
-        seconds, exact = space.generations.tighter(way.replicas, float(self.cache[place]))
+        seconds, exact = self.generations.tighter(way.replicas, float(self.cache[place]))
         if exact:
             self._set_generate(place, way.move.seconds + seconds, space)
             self.is_exact[place] = True
@@ -67,7 +71,7 @@ class Candidates:
 
     def play(self, place: int, space: Space) -> Hashable:
         """Make a candidate's generation exact; return what candidates with the same one share."""
-        way, generations = self.ways[self.way[place]], space.generations
+        way, generations = self.ways[self.way[place]], self.generations
         cache = float(self.cache[place])
         seconds = generations.seconds(way.replicas, cache)
         self._set_generate(place, way.move.seconds + seconds, space)
@@ -82,21 +86,24 @@ class Candidates:
 
 
 class CandidateTable:
-    """Make the candidates of one generating set."""
+    """Make the candidates of one generating set, its weights synced as a schedule has it."""
 
-    def __init__(self, space: Space, members: ColocatedSet) -> None:
+    def __init__(self, space: Space, members: ColocatedSet, schedule: Schedule = SYNC) -> None:
         self.space, self.members = space, members
+        self.generations = space.generations_in(schedule)
         self.apart = generates_alone(members)
+        self.sync_every = schedule.sync_every
+        self._kind = (self.apart, schedule.streams and schedule)
 
     def least_seconds(self, site: Site) -> float:
         """Return what no way to generate on a site can beat, transition included."""
-        known, key = self.space.least_generations, (self.apart, site)
+        known, key = self.space.least_generations, (self._kind, site)
         if key not in known:
             known[key] = self._least_seconds(site)
         return known[key]
 
     def _least_seconds(self, site: Site) -> float:
-        generations, best = self.space.generations, np.inf
+        generations, best = self.generations, np.inf
         cuts = [
             (
                 generations.least_bound(each)
@@ -133,7 +140,7 @@ class CandidateTable:
         """Return the ways of one share, which placements that differ in their other sets ask for too."""
         if limit_seconds < np.inf:
             return list(self._ways(part, limit_seconds, most_ways))
-        known, key = self.space.ways, (self.apart, most_ways, part)
+        known, key = self.space.ways, (self._kind, most_ways, part)
         if key not in known:
             known[key] = list(self._ways(part, limit_seconds, most_ways))
         return known[key]
@@ -163,7 +170,7 @@ class CandidateTable:
 
         A pair's bound has the cache that the row of the sharding with the fewest residents leaves.
         """
-        whole, generations = rows.prepare + rows.train, self.space.generations
+        whole, generations = rows.prepare + rows.train, self.generations
         numbers = np.unique(rows.sharding)
         places = {int(each): np.flatnonzero(rows.sharding == each) for each in numbers}
         least = np.array([whole[each].min() for each in places.values()])
@@ -191,24 +198,27 @@ class CandidateTable:
         _, site, rows = part
         if self.apart:
             copy = replicas.weight_bytes
-            name = self.space.generations.ways.copied
+            name = self.generations.ways.copied
             engine = self.space.options.space.engine_of(self._update)
-            peak = self.space.generations.ways.copied_peak_bytes(replicas, engine)
+            peak = self.generations.ways.copied_peak_bytes(replicas, engine)
             return [Move(name, self._sync_seconds(replicas, site), copy, peak)]
         resident = float(rows.resident[places].min(initial=rows.resident.max()))
-        return self.space.generations.moves(rows.shardings[sharding], replicas, resident)
+        return self.generations.moves(rows.shardings[sharding], replicas, resident)
 
     @property
     def _update(self) -> Task:
         return next(t for t in self.space.tasks if t.kind == "train" and t.role == "actor")
 
     def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
-        """Return the least seconds of bringing weights from any layout on the smallest of pools."""
+        """Return the least seconds of bringing weights from any layout on the smallest of pools.
+
+        Of iterations that sync now and then, each has its share.
+        """
         layout = replicas.layout
         key = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp, site)
         if key not in self.space.syncs:
             self.space.syncs[key] = self._least_sync(replicas, site)
-        return self.space.syncs[key]
+        return self.space.syncs[key] / self.sync_every
 
     def _least_sync(self, replicas: Replicas, site: Site) -> float:
         device = self.space.facts.device(site.device)
@@ -223,12 +233,12 @@ class CandidateTable:
             s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
         )
         source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
-        return self.space.generations.ways.sync_seconds(train, replicas.layout, source, site)
+        return self.generations.ways.sync_seconds(train, replicas.layout, source, site)
 
     def _of_way(
         self, way: GenerationOption, places: Ints, cutoff: float
     ) -> tuple[Ints, Floats, Floats] | None:
-        generations = self.space.generations
+        generations = self.generations
         resident = way.rows.resident[places].astype(np.float64)
         fits = generations.fits(way.replicas, resident, way.move)
         if self.apart:
@@ -259,6 +269,7 @@ class CandidateTable:
         generate = _joined([bounds for _, _, _, bounds in listed])
         work = (used @ score.computing) * (prepare + train)[:, None]
         return Candidates(
+            self.generations,
             ways,
             way,
             _joined([rows for _, rows, _, _ in listed]).astype(np.int64),

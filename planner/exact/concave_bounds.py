@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.exact.generation_loads import Load, steps_in_turn
+from planner.exact.generation_loads import Load, least_steps
 from simulator.placed.columns import Flags, Floats
 
 
@@ -101,6 +101,7 @@ class ConcaveBound:
         stages: Over which a step's sequences are shared out.
         read_seconds: Of one cached token.
         batched_tokens: Most tokens of prompts in a step.
+        endless: Whether other loads' sequences run beside this one's.
     """
 
     def __init__(
@@ -111,15 +112,18 @@ class ConcaveBound:
         stages: int,
         read_seconds: float,
         batched_tokens: int,
+        *,
+        endless: bool = False,
     ) -> None:
         self.floors, self.load, self.stages = floors, load, stages
         given = load.decoded_tokens + load.sequences
         self.corners = np.minimum(floors.corners * stages, running)
-        self.together = np.maximum(
-            load.contexts.side_by_side(self.corners), given * self.corners / running
-        )
+        self.together = given * self.corners / running
+        if not endless:  # the longest responses of several loads run side by side
+            longest = load.contexts.side_by_side(self.corners)
+            self.together = np.maximum(longest, self.together)
         self.given, self.running = given, running
-        self.least_steps = float(steps_in_turn(load.contexts, running))
+        self.least_steps = least_steps(load, running, endless=endless)
         gained, covered = self._of_prompts(running, batched_tokens)
         cached = load.cached_tokens / stages
         each = floors.slope * given / stages

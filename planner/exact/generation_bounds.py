@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.exact.concave_bounds import ConcaveBound, Floors, floors_under
-from planner.exact.generation_loads import Load, steps_in_turn
+from planner.exact.generation_loads import Load, least_steps
 from rlplan.estimate import Estimate
 from rlplan.model import layer_kinds
 from simulator.generation.grids import NODES, Known
@@ -43,11 +43,14 @@ class Asked(NamedTuple):
         max_running: Sequences that run at the same time, at most.
         state_blocks: Blocks that a sequence takes beside those of its tokens.
         waits: Whether some may wait though all may run: the bound holds for smaller limits too.
+        endless: Whether the load's sequences run beside those of loads before and behind it: then the bound is
+            on the mean over many loads.
     """
 
     max_running: int
     state_blocks: int = 0
     waits: bool = False
+    endless: bool = False
 
 
 def least_seconds(steps: EngineSteps, load: Load, asked: Asked, kv_blocks: Floats) -> Floats:
@@ -55,12 +58,12 @@ def least_seconds(steps: EngineSteps, load: Load, asked: Asked, kv_blocks: Float
     engine, stages = steps.engine, steps.setting.pp
     widest = max(engine.max_batched_tokens, load.longest_prompt_tokens) // stages + 1
     block = engine.kv_block_tokens
-    running = min(asked.max_running, load.sequences)
+    running = asked.max_running if asked.endless else min(asked.max_running, load.sequences)
     # With so many blocks nobody is ever preempted, and if all may run, nobody waits.
     preempts = kv_blocks < running * (blocks_of(load.longest_tokens, block) + asked.state_blocks)
     waits = preempts | (running < load.sequences or asked.waits or not load.contexts.in_turn)
     by_cache = load.cached_tokens / (block * np.maximum(kv_blocks, 1.0))
-    num_steps = np.maximum(by_cache, steps_in_turn(load.contexts, running))
+    num_steps = np.maximum(by_cache, least_steps(load, running, endless=asked.endless))
     tokens = (load.prompt_tokens + load.decoded_tokens) / stages
     heads = (load.sequences + load.decoded_tokens) / stages
     read = _cache_seconds(steps)
@@ -68,13 +71,13 @@ def least_seconds(steps: EngineSteps, load: Load, asked: Asked, kv_blocks: Float
     # A preempted sequence's next token reads no cache, but as many tokens pass once more.
     reading = np.where(preempts, np.minimum(read, slope), read) * load.cached_tokens / stages
     dense = base * num_steps + slope * tokens + reading + np.where(waits, 0.0, steeper)
-    concave = _concave_bound(steps, load, running)
+    concave = _concave_bound(steps, load, running, asked.endless)
     bent = concave.seconds(block * np.maximum(kv_blocks, 1.0), preempts)
     base, slope = _head_lines(steps, load.sequences // stages + 1)[:, :, None]
     head = base * num_steps + slope * heads
     device = (np.maximum(dense.max(axis=0), bent) + head.max(axis=0)) * stages
     # Prompts give sequences their first tokens; every step of the others is launched.
-    decoding = max(load.decoded_tokens / running, load.steps - 1)
+    decoding = max(load.decoded_tokens / running, 0 if asked.endless else load.steps - 1)
     device = np.maximum(device, steps.floor_seconds(1) * decoding)
     first = steps.host_seconds(0)
     each = steps.host_seconds(1) - first
@@ -135,7 +138,7 @@ def _cache_seconds(steps: EngineSteps) -> float:
 
 
 @lru_cache(maxsize=16384)
-def _concave_bound(steps: EngineSteps, load: Load, running: int) -> ConcaveBound:
+def _concave_bound(steps: EngineSteps, load: Load, running: int, endless: bool) -> ConcaveBound:
     """Return the bound by concave functions under the seconds of a step's matrix products."""
     engine, stages = steps.engine, steps.setting.pp
     batched = engine.max_batched_tokens
@@ -145,7 +148,8 @@ def _concave_bound(steps: EngineSteps, load: Load, running: int) -> ConcaveBound
     floors = _floors(
         steps, NODES[bisect_left(NODES, most)], NODES[bisect_left(NODES, running / stages)]
     )
-    return ConcaveBound(floors, load, running, stages, _cache_seconds(steps), batched)
+    read = _cache_seconds(steps)
+    return ConcaveBound(floors, load, running, stages, read, batched, endless=endless)
 
 
 @lru_cache(maxsize=16384)

@@ -97,6 +97,17 @@ class Load:
     cached_tokens: float
 
 
+def least_steps(load: Load, running: int, *, endless: bool = False) -> float:
+    """Return steps that no schedule of a load undercuts with so many running.
+
+    Args:
+        endless: Whether sequences of other loads run beside its own: a step then only gives as many tokens.
+    """
+    if endless:
+        return (load.decoded_tokens + load.sequences) / running
+    return float(steps_in_turn(load.contexts, running))
+
+
 def load_of(
     prompts: tuple[int, ...], responses: tuple[int, ...], samples: int = 1, block_tokens: int = 1
 ) -> Load:

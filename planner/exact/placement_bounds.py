@@ -15,12 +15,12 @@ from planner.exact.space import Space
 from planner.exact.weight_moves import ACTOR
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet, Placement, generating_set
-from rlplan.plan import Mode
+from planner.requests.schedules import SYNC, Schedule
 from simulator.placed.columns import Floats, Ints
 
 
 class PlacementBounds:
-    """Bound the plans of one placement in one mode.
+    """Bound the plans of one placement with one schedule.
 
     Args:
         given: For each set its share and site, where they are given.
@@ -34,13 +34,17 @@ class PlacementBounds:
         self,
         space: Space,
         placement: Placement,
-        mode: Mode = "sync",
+        schedule: Schedule = SYNC,
         given: tuple[Place, ...] | None = None,
     ) -> None:
-        self.space, self.placement, self.mode, self.given = space, placement, mode, given
+        self.space, self.placement, self.schedule, self.given = space, placement, schedule, given
+        # Pieces of an iteration are prepared while those before are learnt from.
+        self.is_serial = schedule.mode != "streaming" and (
+            schedule.mode != "async" or space.job.workload.updates == 1
+        )
         self.generating = generating_set(placement)
         self.others = tuple(place for place in range(len(placement)) if place != self.generating)
-        self.table = CandidateTable(space, placement[self.generating])
+        self.table = CandidateTable(space, placement[self.generating], schedule)
 
     @property
     def is_fixed(self) -> bool:
@@ -75,8 +79,10 @@ class PlacementBounds:
             move: Transition, part of `generate`; between two pools it holds both.
             sender: Preparation and training of the pool that sends new weights to a copy.
         """
-        if self.mode == "sync":
+        if self.schedule.mode == "sync":
             return generate + stages[0] + stages[1]
+        if self.schedule.streams:
+            return np.asarray(np.maximum(generate, move + stages[0] + stages[1]))
         held = np.maximum(own[0], sender[0]) + np.maximum(own[1], sender[1])
         alone = np.maximum(generate + own[0] + own[1], stages[0] + stages[1])
         return np.asarray(np.maximum(alone, move + held))
@@ -96,7 +102,7 @@ class PlacementBounds:
     @cached_property
     def least_generation(self) -> float:
         """Return the seconds that every plan generates before its other sets begin."""
-        if self.mode != "sync":
+        if self.schedule.mode != "sync":
             return 0.0
         sites = (site for _, site in self.places[self.generating])
         return min(map(self.table.least_seconds, sites), default=math.inf)
@@ -171,14 +177,19 @@ class PlacementBounds:
         prepares = seconds[:, 0] > 0
         arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
         score, device, sends = self.space.score, self.space.device(share), ACTOR in members
-        sender = seconds if sends and self.mode != "sync" else np.zeros_like(seconds)
+        sender = seconds if sends and self.schedule.mode != "sync" else np.zeros_like(seconds)
         rates = score.computing[device] * share.gpus
         sending = np.repeat(score.moving[device][None] * (share.gpus * sends), count, axis=0)
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
         work = seconds.sum(axis=1)[:, None] * rates
-        prepare = seconds[:, 0] + arrival
-        both = (sender[:, 0], sender[:, 1])
-        return OtherPools(used, prepare, seconds[:, 1], *both, work, sending, picks)
+        stages = self._stages(seconds[:, 0] + arrival, seconds[:, 1])
+        return OtherPools(used, *stages, sender[:, 0], sender[:, 1], work, sending, picks)
+
+    def _stages(self, prepare: Floats, train: Floats) -> tuple[Floats, Floats]:
+        """Return a pool's stages that follow on those of others: where they overlap, all its work is one."""
+        if self.is_serial:
+            return prepare, train
+        return np.zeros_like(prepare), prepare + train
 
     def _work(self, share: Share, work_seconds: float, generation_seconds: float) -> Floats:
         """Return the generating set's work on a share, by figure. Shape (1, figures)."""
@@ -192,7 +203,7 @@ class PlacementBounds:
 
         Where generation runs ahead, the data may be there long before the last training ends.
         """
-        return seconds if self.mode == "sync" else 0.0
+        return seconds if self.schedule.mode == "sync" else 0.0
 
     def used(self, share: Share) -> Ints:
         """Return the GPUs of a share by device."""
@@ -211,8 +222,14 @@ class PlacementBounds:
     ) -> Floats:
         """Return bounds on the values of candidates with choices for the others: (candidates, choices)."""
         rule = self.space.rule_seconds + self._arrival(self.space.rule_arrival_seconds)
-        prepare = np.maximum(np.maximum(own[0], rule)[:, None], others.prepare)
-        train = np.maximum(own[1][:, None], others.train)
+        own_stages = self._stages(*own)
+        judged = self._stages(np.full(1, rule), np.zeros(1))
+        prepare, train = (
+            np.maximum(np.maximum(mine, judging)[:, None], theirs)
+            for mine, judging, theirs in zip(
+                own_stages, judged, (others.prepare, others.train), strict=True
+            )
+        )
         alone = (own[0][:, None], own[1][:, None])
         sender = (others.sender_prepare, others.sender_train)
         stages = (prepare, train)

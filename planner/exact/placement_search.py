@@ -20,8 +20,8 @@ from planner.layouts.pool_rows import PoolRows
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet, Placement
 from planner.plans.assembly import Choice, plan_of
+from planner.requests.schedules import SYNC, Schedule
 from planner.requests.specs import violations
-from rlplan.plan import Mode
 from simulator.placed.site import Site
 from simulator.simulate import simulate
 
@@ -40,7 +40,7 @@ RowsOf = Callable[[ColocatedSet, Site], PoolRows]
 
 
 class PlacementSearch:
-    """Search the plans of one placement in one mode.
+    """Search the plans of one placement with one schedule.
 
     Args:
         given: For each set its share and site, where they are given.
@@ -50,11 +50,11 @@ class PlacementSearch:
         self,
         space: Space,
         placement: Placement,
-        mode: Mode = "sync",
+        schedule: Schedule = SYNC,
         given: tuple[Place, ...] | None = None,
     ) -> None:
-        self.bounds = PlacementBounds(space, placement, mode, given)
-        self.space, self.placement, self.mode = space, placement, mode
+        self.bounds = PlacementBounds(space, placement, schedule, given)
+        self.space, self.placement, self.schedule = space, placement, schedule
         self.found = Found()
         self._straddling: dict[tuple[Share, ...], PlacementSearch] = {}
         self.found.bound = self.least_value = self.bounds.least_value
@@ -152,7 +152,7 @@ class PlacementSearch:
         """Search an allocation some of whose pools straddle nodes; return what it cannot beat."""
         if allocation not in self._straddling:
             places = tuple(zip(allocation, sites, strict=True))
-            search = PlacementSearch(self.space, self.placement, self.mode, places)
+            search = PlacementSearch(self.space, self.placement, self.schedule, places)
             self._straddling[allocation] = search
             search.exact(cutoff, SearchBudget())
             if search.found.value < self.found.value:

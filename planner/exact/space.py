@@ -10,6 +10,7 @@ import numpy as np
 from planner.exact.generation_options import OptionRows
 from planner.exact.generations import GenerationTable
 from planner.exact.score import Score
+from planner.exact.stream_table import StreamTable
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
@@ -19,6 +20,7 @@ from planner.placements.allocations import Share, devices_of, gpus_of, ideal_sit
 from planner.placements.partitions import GENERATION, ColocatedSet
 from planner.plans.assembly import host_pool, rule_layout
 from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.requests.schedules import Schedule
 from planner.requests.specs import usable_fraction
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
@@ -42,6 +44,7 @@ class Tables:
     options: OptionTable
     pools: PoolTable
     generations: GenerationTable
+    streams: dict[bool, StreamTable] = field(default_factory=dict)
 
 
 # Fronts over several objectives and limits search one job again and again.
@@ -59,7 +62,7 @@ class Space:
         transition: The only one where it serves, on one pool or between two, if the user pinned it.
         pinned: What else the user pinned: pools.
         syncs: What is remembered of bringing weights to copies, by sizes and site.
-        least_generations: The least seconds of generation known, by where weights train.
+        least_generations: The least seconds of generation known, by where weights train and by schedule.
         ways: What is remembered of ways to generate on a share with the rest of a pool.
     """
 
@@ -71,7 +74,7 @@ class Space:
     transition: TransitionName | None = None
     pinned: Pinned = NOTHING_PINNED
     syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
-    least_generations: dict[tuple[bool, Site], float] = field(default_factory=dict)
+    least_generations: dict[Hashable, float] = field(default_factory=dict)
     ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
     _sites: dict[Share, Site] = field(default_factory=dict)
     _set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
@@ -120,6 +123,17 @@ class Space:
     def generations(self) -> GenerationTable:
         """Return how pools can generate."""
         return self._tables.generations
+
+    def generations_in(self, schedule: Schedule) -> GenerationTable:
+        """Return how pools can generate where iterations follow each other so."""
+        if not schedule.streams:
+            return self.generations
+        streams = self._tables.streams
+        if schedule.drains not in streams:
+            streams[schedule.drains] = StreamTable(
+                self.options, self.transition, drains=schedule.drains
+            )
+        return streams[schedule.drains]
 
     @cached_property
     def devices(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from planner.placements.allocations import Allocation, packing_order
 from planner.placements.orders import Orders
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.requests.schedules import SYNC, Schedule
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
@@ -96,7 +97,7 @@ class Choice:
     allocation: Allocation
     layouts: tuple[Mapping[str, TaskPlan], ...]
     transition: TransitionName
-    mode: Mode = "sync"
+    schedule: Schedule = SYNC
     orders: Orders | None = None
 
 
@@ -119,15 +120,22 @@ def plan_of(choice: Choice, job: Job, made_by: str, pinned: Pinned = NOTHING_PIN
             order[name] = own.order
         elif choice.orders:
             order[name] = choice.orders[index]
-    return assemble(
+    schedule = choice.schedule
+    plan = assemble(
         job,
         pools,
         layouts,
         made_by=made_by,
-        mode=choice.mode,
+        mode=schedule.mode,
         transition=choice.transition,
         order=order,
         host=pinned.host,
+    )
+    return replace(
+        plan,
+        staleness=schedule.staleness,
+        sync_every=schedule.sync_every,
+        in_flight=schedule.in_flight,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from planner.objectives import objective_names
 from planner.placements.partitions import GENERATION, ColocatedSet, in_role_order, placed_roles
 from planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
+from planner.requests.schedules import AskedSchedules
 from profiles.catalog import ENGINES, load_job, resolve_job
 from profiles.sheets import canonical_name
 from rlplan.algorithms import load_algorithm
@@ -216,7 +217,12 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
         tasks=draft.tasks,
         pools=pools,
         host=_host(host) if host else None,
-        mode=draft.mode,
+        asked=AskedSchedules(
+            modes=() if draft.mode is None else (draft.mode,),
+            staleness=draft.staleness,
+            sync_every=draft.sync_every,
+            in_flight=draft.in_flight,
+        ),
         transition=draft.transition,
     )
 

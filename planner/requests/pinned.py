@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from planner.placements.allocations import Share
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
+from planner.requests.schedules import AskedSchedules
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import Mode, ResourcePool, TaskDraft
+from rlplan.plan import ResourcePool, TaskDraft
 from rlplan.transfers import TRANSFERS, TransitionName
 
 POOL_NAME = "p{}"
@@ -34,6 +35,7 @@ class Pinned:
     """Hold what a user pinned; everything else is searched.
 
     Attributes:
+        asked: What is said of how iterations follow each other.
         tasks: Parts of layouts by task.
         pools: Sets that every placement has.
         host: The pool of reward functions.
@@ -42,7 +44,7 @@ class Pinned:
     tasks: FrozenDict[str, TaskDraft] = field(default_factory=FrozenDict)
     pools: tuple[PinnedPool, ...] = ()
     host: ResourcePool | None = None
-    mode: Mode | None = None
+    asked: AskedSchedules = field(default_factory=AskedSchedules)
     transition: TransitionName | None = None
 
     @property
@@ -63,10 +65,6 @@ class Pinned:
             return True
         chosen = TRANSFERS.load(self.transition)
         return chosen.between_pools if apart else chosen.on_one_pool
-
-    def allows_mode(self, mode: Mode) -> bool:
-        """Tell whether plans may run in a mode."""
-        return self.mode in {None, mode}
 
     def pool(self, members: ColocatedSet) -> PinnedPool | None:
         """Return what is pinned of a set's pool; None if it is no set that the user named."""

@@ -18,9 +18,14 @@ from planner.exact.best_first import SearchBudget
 from planner.exact.infeasibility import infeasibility_reason
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
-from planner.placements.partitions import Placement, all_placements, show_placement
+from planner.placements.partitions import (
+    GENERATION,
+    Placement,
+    all_placements,
+    show_placement,
+)
 from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.specs import allowed_modes
+from planner.requests.schedules import Schedule, ScheduleSpace
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
@@ -37,6 +42,12 @@ ROUNDING = 1e-9
 # What is spent on a placement whose iterations overlap, where bounds leave out how pools wait for each
 # other from one iteration to the next; the gap says what is left.
 BUDGET_OF_OVERLAPPING = SearchBudget(plays=64, simulations=8)
+
+# The same where responses stream: every simulation plays thousands of them.
+BUDGET_OF_STREAMS = SearchBudget(simulations=2)
+
+# Placements and schedules of streamed responses that are simulated, of the lowest bounds.
+MOST_STREAMS = 12
 
 
 def search(
@@ -72,7 +83,7 @@ def search(
     if not campaign.ranked:
         raise InfeasibleError(
             f"no placement of job {job.name!r} keeps what is pinned: the pools with the mode"
-            f" {pinned.mode or 'sync'} and the transition {pinned.transition or 'of choice'}"
+            f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
     campaign.find_others()
@@ -85,12 +96,12 @@ class _Campaign:
     def __init__(self, space: Space, deadline: float, progress: Progress | None) -> None:
         self.space, self.deadline, self.progress = space, deadline, progress
         self.placements = tuple(filter(space.pinned.allows, all_placements(space.job)))
-        modes = (space.pinned.mode,) if space.pinned.mode else allowed_modes(space.specs)
+        self.schedules = tuple(ScheduleSpace(space.job, space.specs, space.pinned.asked))
         searches = [
-            PlacementSearch(space, placement, mode)
+            PlacementSearch(space, placement, schedule)
             for placement in self.placements
-            for mode in modes
-            if mode == "sync" or _generates_apart(placement)
+            for schedule in self.schedules
+            if _suits(placement, schedule)
         ]
         self.ranked = sorted(searches, key=lambda each: each.least_value)
         self.done = 0
@@ -102,17 +113,23 @@ class _Campaign:
 
     def find_winner(self) -> None:
         """Find a good plan of every placement that may win, then the best of all, with its proof."""
+        streams = 0
         for each in self.ranked:
-            if each.least_value < self.best and not self._is_late:
+            if each.least_value >= self.best or self._is_late:
+                continue
+            streams += each.schedule.streams
+            if not each.schedule.streams or streams <= MOST_STREAMS:
                 each.quick()
         for each in sorted(self.ranked, key=lambda each: (each.found.value, each.least_value)):
             if each.found.bound >= self.best or self._is_late:
                 continue
             self._tell(each)
-            budget = SearchBudget(deadline=self.deadline)
-            if each.mode != "sync":
-                budget = replace(BUDGET_OF_OVERLAPPING, deadline=self.deadline)
-            each.exact(self.best, budget)
+            if each.schedule.streams and each.found.plan is None:
+                continue
+            budget = SearchBudget()
+            if each.schedule.mode != "sync":
+                budget = BUDGET_OF_STREAMS if each.schedule.streams else BUDGET_OF_OVERLAPPING
+            each.exact(self.best, replace(budget, deadline=self.deadline))
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def find_others(self) -> None:
@@ -121,8 +138,14 @@ class _Campaign:
             self._tell(each)
             if math.isinf(each.least_value) or self._is_late:
                 continue
-            if each.found.plan is None:
+            known = each.schedule.streams and self._has_plan(each.placement)
+            if each.found.plan is None and not known:
                 each.quick()
+
+    def _has_plan(self, placement: Placement) -> bool:
+        return any(
+            each.placement == placement and each.found.plan is not None for each in self.ranked
+        )
 
     @property
     def _kept(self) -> str:
@@ -172,6 +195,9 @@ class _Campaign:
         gap = _gap(winner.value, self.bound)
         tally = self.space.tally
         tally.consider("placements", len(self.placements))
+        for schedule in self.schedules if len(self.schedules) > 1 else ():
+            number = sum(each.schedule == schedule for each in self.ranked)
+            tally.consider(f"placements in {schedule.words}", number)
         tally.consider("generations played", self.space.generations.played)
         return SearchResult(
             plans=tuple(_candidate(each, winner.forecast) for each in found),
@@ -185,8 +211,11 @@ class _Campaign:
         )
 
 
-def _generates_apart(placement: Placement) -> bool:
-    return any("actor.generate" in members for members in placement)
+def _suits(placement: Placement, schedule: Schedule) -> bool:
+    """Tell whether a placement generates where a schedule needs it: apart, and alone where responses stream."""
+    if schedule.streams:
+        return (GENERATION,) in placement
+    return schedule.mode == "sync" or any(GENERATION in members for members in placement)
 
 
 def _gap(value: float, bound: float) -> float:

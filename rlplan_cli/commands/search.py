@@ -18,6 +18,7 @@ from rlplan_cli.search_options import (
     ParetoOption,
     SecondsOption,
     SpecOption,
+    named_modes,
     objectives_of,
     requested_job,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from profiles.facts import Facts
     from reports.tables.plans import Table
     from rlplan.job import Job
+    from rlplan.plan import Plan
     from rlplan.results.frontier import Frontier
     from rlplan.results.searched import SearchResult
     from rlplan.units import ShownAs
@@ -103,6 +105,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         "--max-usd-per-hour": max_usd_per_hour,
     }
     given, pinned = load_request(job)
+    pinned = named_modes(pinned, mode)
     resolved = requested_job(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
     check_rule_names(resolved, job)
@@ -243,6 +246,17 @@ def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Tab
     return worth_table(replace(found, plans=plans), objective.shown_as, values)
 
 
+def _schedule(plan: Plan) -> str:
+    """Return how a plan's iterations follow each other, and its split of GPUs, where they overlap."""
+    from planner.requests.schedules import schedule_of
+
+    if plan.mode == "sync":
+        return ""
+    generating = plan.pool_of("actor.generate")
+    others = sum(pool.gpus for pool in plan.pools if not pool.is_host and pool != generating)
+    return f"{schedule_of(plan).words}, {generating.gpus} GPUs generate beside {others}, "
+
+
 def _certificate(found: SearchResult, job: Job) -> str:
     """Return the best plan's placement with what the search knows of it."""
     from planner.objectives import load_objective
@@ -257,7 +271,7 @@ def _certificate(found: SearchResult, job: Job) -> str:
         worth = ""
     proof = "proven best" if found.gap <= 0 else f"at most {found.gap:.2%} from the best"
     return (
-        f"best: {best.plan.placement}, {worth}"
+        f"best: {best.plan.placement}, {_schedule(best.plan)}{worth}"
         f"{show_seconds(best.forecast.iteration_seconds)} a step; {proof} under the cost model; "
         f"searched in {show_seconds(found.search_seconds)}"
     )

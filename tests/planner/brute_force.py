@@ -11,7 +11,7 @@ from planner.layouts.sizes import NOTHING_ASKED, infer_sizes, lists_copies, trai
 from planner.placements.allocations import allocations, sites_for
 from planner.placements.partitions import GENERATION, all_placements
 from planner.plans.assembly import Choice, plan_of
-from planner.requests.specs import allowed_modes
+from planner.requests.schedules import ONE_STEP_OFF, SYNC
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
@@ -51,8 +51,10 @@ def every_plan(job, facts):
                 known = {name: each for some in layouts for name, each in some.items()}
                 train, generate = known["actor.update"], known["actor.generate"]
                 for transition in ("two-copies",) if apart else transitions(train, generate):
-                    for mode in allowed_modes(job.specs) if apart else ("sync",):
-                        choice = Choice(placement, allocation, layouts, transition, mode)
+                    for schedule in (
+                        (SYNC, ONE_STEP_OFF) if apart and job.specs.staleness else (SYNC,)
+                    ):
+                        choice = Choice(placement, allocation, layouts, transition, schedule)
                         yield plan_of(choice, job, "brute force")
 
 

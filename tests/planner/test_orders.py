@@ -7,6 +7,7 @@ from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.orders import other_orders
 from planner.placements.partitions import Placement
+from planner.requests.schedules import ONE_STEP_OFF
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
@@ -84,7 +85,7 @@ def test_the_search_finds_the_order_in_which_pools_wait_least_for_each_other():
     chosen = job()
     facts = load_facts(chosen)
     space = Space(chosen, facts, {}, "throughput", chosen.specs)
-    search = PlacementSearch(space, AHEAD, "one-step-off")
+    search = PlacementSearch(space, AHEAD, ONE_STEP_OFF)
     search.quick()
     search.exact(math.inf, SearchBudget())
     found = search.found

@@ -10,6 +10,7 @@ from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.objectives import load_objective, objective_names
 from planner.placements.partitions import GENERATION, all_placements
+from planner.requests.schedules import ONE_STEP_OFF
 from planner.search import search
 from rlplan.errors import InfeasibleError
 from rlplan.job import NodeGroup
@@ -51,7 +52,7 @@ def overlapping_searches(job, facts, name):
     found = []
     for placement in all_placements(job):
         if any(GENERATION in members for members in placement):
-            found.append(PlacementSearch(space, placement, "one-step-off"))
+            found.append(PlacementSearch(space, placement, ONE_STEP_OFF))
             found[-1].quick()
             found[-1].exact(math.inf, SearchBudget())
     return [each.found for each in found]

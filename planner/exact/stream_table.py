@@ -1,0 +1,80 @@
+"""Bounds on generation that hands responses on as they end: what it takes for a batch in the long run.
+
+Batches follow each other without a gap, and replicas take responses as they have room. So what bounds an iteration
+is the mean over all replicas of what a batch's tokens take, none of them having to wait for a batch's
+longest response: decision 7 says why the bounds of single batches hold for sums over many. Nothing is played
+here: plans are simulated.
+"""
+
+import numpy as np
+
+from planner.exact.generation_bounds import Asked, least_seconds
+from planner.exact.generation_loads import Load, load_of
+from planner.exact.generation_options import Replicas
+from planner.exact.generations import GenerationTable
+from planner.layouts.option_table import OptionTable
+from rlplan.transfers import TransitionName
+from simulator.costs.calibrated import times_of
+from simulator.generation.shares import longest_shares
+from simulator.generation.stepping import EngineSteps
+from simulator.placed.columns import Floats
+from simulator.workload.sequences import statistics_of
+
+
+class StreamTable(GenerationTable):
+    """Bound generation on sites, each layout and size of cache once.
+
+    Args:
+        drains: Whether a batch ends before the next one begins, so that its longest response counts.
+    """
+
+    def __init__(
+        self, options: OptionTable, transition: TransitionName | None = None, *, drains: bool
+    ) -> None:
+        super().__init__(options, transition)
+        self.drains = drains
+        work, statistics = self.job.workload, statistics_of(self.job.workload)
+        (share, *_) = longest_shares(statistics, 1, work.samples_per_prompt)
+        samples = work.samples_per_prompt if self.engine.shares_prompts else 1
+        self._batch = load_of(*share, samples, self.engine.kv_block_tokens)
+        prompts, responses = share
+        longest = int(np.argmax(responses))
+        self._longest: Load = load_of((prompts[longest],), (responses[longest],))
+
+    def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
+        """Return seconds that a batch cannot beat in the long run; 0 of engines without running batches."""
+        if not self._is_continuous(replicas):
+            return np.zeros(len(cache_bytes))
+        # More than one batch is under way, so that more cache than one can use may be of use.
+        whole = self.facts.device(replicas.site.device).sheet.memory_bytes
+        most = np.where(cache_bytes >= replicas.useful_bytes, whole, cache_bytes)
+        return super().bounds(replicas, most)
+
+    def _bounds(self, replicas: Replicas, blocks: Floats, *, waits: bool = True) -> Floats:
+        steps = self._steps(replicas)
+        assert isinstance(steps, EngineSteps), "other engines are not bounded"
+        running = min(replicas.layout.max_running, self._most_running)
+        asked = Asked(running, replicas.state_blocks, waits=waits, endless=True)
+        times = times_of(self._placed(replicas.layout, replicas.site)) * self.task.batches
+        mean = least_seconds(steps, self._batch, asked, blocks) / replicas.layout.dp
+        if self.drains:
+            alone = Asked(1, replicas.state_blocks)
+            mean = np.maximum(mean, least_seconds(steps, self._longest, alone, blocks))
+        return np.asarray(mean * times)
+
+    def least_bound(self, replicas: Replicas) -> float:
+        """Return seconds that a layout cannot beat, however large its cache."""
+        return self.bound_alone(replicas)
+
+    def seconds(self, replicas: Replicas, cache_bytes: float) -> float:
+        """Return the bound: nothing is played."""
+        return float(self.bounds(replicas, np.array([cache_bytes]))[0])
+
+    def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:
+        """Return the bound, which nothing but a simulation makes tighter."""
+        return self.seconds(replicas, cache_bytes), True
+
+    def known_bound(self, replicas: Replicas, cache_bytes: float) -> float:
+        """Return nothing: nothing is played."""
+        del replicas, cache_bytes
+        return 0.0

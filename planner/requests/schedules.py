@@ -1,0 +1,111 @@
+"""How a plan's iterations may follow each other: modes, how old weights may be, when they are synced."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil
+
+from rlplan.job import Job
+from rlplan.plan import InFlight, Mode, Plan
+from rlplan.rules.order import STALENESS
+from rlplan.specs import Specs
+
+# Iterations between two syncs of weights that a search looks at, as far as the staleness lets it.
+SYNC_INTERVALS = (1, 2, 4)
+
+# Responses under way go on with new weights, their context prefilled anew: so AReaL (Fu et al. 2025,
+# arXiv:2505.24298, section 4.1) and verl's partial rollouts have it.
+IN_FLIGHT: InFlight = "recompute"
+
+MODES: tuple[Mode, ...] = ("sync", "streaming", "one-step-off", "async")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Say how iterations follow each other, as `rlplan.plan.Plan` has it."""
+
+    mode: Mode = "sync"
+    staleness: float = 0
+    sync_every: int = 1
+    in_flight: InFlight = "drain"
+
+    @property
+    def streams(self) -> bool:
+        """Tell whether responses go on to training as they end."""
+        return self.mode in {"streaming", "async"}
+
+    @property
+    def drains(self) -> bool:
+        """Tell whether each batch is generated to its end before the next one begins."""
+        return self.mode != "async"
+
+    @property
+    def words(self) -> str:
+        """Return it for people."""
+        if self.mode != "async":
+            return f"mode {self.mode}"
+        each = "each iteration" if self.sync_every == 1 else f"every {self.sync_every} iterations"
+        return f"mode async, weights synced {each}, at most {ceil(self.staleness)} updates old"
+
+
+SYNC = Schedule()
+ONE_STEP_OFF = Schedule("one-step-off", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSchedules:
+    """Hold what a user says of how iterations follow each other.
+
+    Attributes:
+        modes: Those in which plans may run; empty allows all.
+        staleness: Of plans in mode async; None takes what the specs allow.
+    """
+
+    modes: tuple[Mode, ...] = ()
+    staleness: float | None = None
+    sync_every: int | None = None
+    in_flight: InFlight | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpace:
+    """List the schedules that a search looks at.
+
+    Without a limit of staleness, and without a mode that the user names, those are synchronous ones alone.
+    """
+
+    job: Job
+    specs: Specs
+    asked: AskedSchedules = field(default_factory=AskedSchedules)
+
+    def __iter__(self) -> Iterator[Schedule]:
+        """Yield them, synchronous ones first."""
+        named = self.asked.modes
+        for mode in named or MODES:
+            if mode == "async":
+                yield from self._asynchronous()
+            elif mode in named or self._allows(mode):
+                yield Schedule(mode, STALENESS[mode])
+
+    def _allows(self, mode: Mode) -> bool:
+        limit = self.specs.staleness
+        if mode == "sync":
+            return True
+        # Episodes are not played yet beside training that takes them one by one.
+        plays = mode == "one-step-off" or not self.job.environments
+        return plays and limit is not None and STALENESS[mode] <= limit
+
+    def _asynchronous(self) -> Iterator[Schedule]:
+        asked, limit = self.asked, self.specs.staleness
+        if limit is None and asked.modes:
+            limit = 1.0 if asked.sync_every is None else max(1.0, asked.sync_every - 1.0)
+        staleness = limit if asked.staleness is None else asked.staleness
+        if not staleness or (self.job.environments and not asked.modes):
+            return
+        for every in SYNC_INTERVALS if asked.sync_every is None else (asked.sync_every,):
+            if every - 1 <= staleness:
+                yield Schedule("async", staleness, every, asked.in_flight or IN_FLIGHT)
+
+
+def schedule_of(plan: Plan) -> Schedule:
+    """Return the schedule of a plan."""
+    return Schedule(plan.mode, plan.staleness, plan.sync_every, plan.in_flight)
