@@ -201,9 +201,13 @@ class BestFirst:
     def _bounds(self, places: Ints, some: OtherPools) -> Floats:
         each = self.candidates
         own = (each.prepare[places], each.train[places])
-        move = np.array([each.ways[way].move.seconds for way in each.way[places]])
         return self.search.bounds.values(
-            each.generate[places], own, each.used[places], each.work[places], move, some
+            each.generate[places],
+            own,
+            each.used[places],
+            each.work[places],
+            each.sent(places),
+            some,
         )
 
     def _leaves(self, place: int, parts: list[list[ShareRows]]) -> Iterator[tuple[float, Choice]]:

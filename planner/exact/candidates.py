@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,18 @@ from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.site import Site
+
+
+class Sent(NamedTuple):
+    """Hold seconds of candidates that iterations wait for beside a batch's generation. Shape (candidates,), each.
+
+    Attributes:
+        move: An iteration's share of bringing weights to generation, a part of what a candidate generates.
+        longest: Of the longest response, where several iterations may wait for it.
+    """
+
+    move: Floats
+    longest: Floats
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +61,14 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.way)
+
+    def sent(self, places: Ints) -> Sent:
+        """Return what candidates take beside their batch's generation."""
+        ways = [self.ways[way] for way in self.way[places]]
+        return Sent(
+            np.array([way.move.seconds for way in ways]),
+            np.array([self.generations.longest_seconds(way.replicas) for way in ways]),
+        )
 
     def raise_bound(self, place: int, space: Space) -> bool:
         """Raise a candidate's bound by what was played already; tell whether it was raised."""

@@ -44,7 +44,7 @@ class Tables:
     options: OptionTable
     pools: PoolTable
     generations: GenerationTable
-    streams: dict[bool, StreamTable] = field(default_factory=dict)
+    streams: StreamTable
 
 
 # Fronts over several objectives and limits search one job again and again.
@@ -104,7 +104,9 @@ class Space:
             )
             options = OptionTable(layouts)
             generations = GenerationTable(options, self.transition)
-            _remembered[key] = Tables(self.facts, options, PoolTable(options), generations)
+            streams = StreamTable(options, self.transition)
+            pools = PoolTable(options)
+            _remembered[key] = Tables(self.facts, options, pools, generations, streams)
             if len(_remembered) > REMEMBERED_JOBS:
                 _remembered.popitem(last=False)
         return _remembered[key]
@@ -126,14 +128,7 @@ class Space:
 
     def generations_in(self, schedule: Schedule) -> GenerationTable:
         """Return how pools can generate where iterations follow each other so."""
-        if not schedule.streams:
-            return self.generations
-        streams = self._tables.streams
-        if schedule.drains not in streams:
-            streams[schedule.drains] = StreamTable(
-                self.options, self.transition, drains=schedule.drains
-            )
-        return streams[schedule.drains]
+        return self._tables.streams if schedule.streams else self.generations
 
     @cached_property
     def devices(self) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ longest response: decision 7 says why the bounds of single batches hold for sums
 here: plans are simulated.
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from planner.exact.generation_bounds import Asked, least_seconds
 from planner.exact.generation_loads import Load, load_of
-from planner.exact.generation_options import Replicas
+from planner.exact.generation_options import Replicas, cut_of
 from planner.exact.generations import GenerationTable
 from planner.layouts.option_table import OptionTable
 from rlplan.transfers import TransitionName
@@ -22,17 +24,10 @@ from simulator.workload.sequences import statistics_of
 
 
 class StreamTable(GenerationTable):
-    """Bound generation on sites, each layout and size of cache once.
+    """Bound generation on sites, each layout and size of cache once."""
 
-    Args:
-        drains: Whether a batch ends before the next one begins, so that its longest response counts.
-    """
-
-    def __init__(
-        self, options: OptionTable, transition: TransitionName | None = None, *, drains: bool
-    ) -> None:
+    def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
         super().__init__(options, transition)
-        self.drains = drains
         work, statistics = self.job.workload, statistics_of(self.job.workload)
         (share, *_) = longest_shares(statistics, 1, work.samples_per_prompt)
         samples = work.samples_per_prompt if self.engine.shares_prompts else 1
@@ -40,6 +35,7 @@ class StreamTable(GenerationTable):
         prompts, responses = share
         longest = int(np.argmax(responses))
         self._longest: Load = load_of((prompts[longest],), (responses[longest],))
+        self._alone: dict[Hashable, float] = {}
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that a batch cannot beat in the long run; 0 of engines without running batches."""
@@ -56,11 +52,21 @@ class StreamTable(GenerationTable):
         running = min(replicas.layout.max_running, self._most_running)
         asked = Asked(running, replicas.state_blocks, waits=waits, endless=True)
         times = times_of(self._placed(replicas.layout, replicas.site)) * self.task.batches
-        mean = least_seconds(steps, self._batch, asked, blocks) / replicas.layout.dp
-        if self.drains:
-            alone = Asked(1, replicas.state_blocks)
-            mean = np.maximum(mean, least_seconds(steps, self._longest, alone, blocks))
-        return np.asarray(mean * times)
+        return np.asarray(
+            least_seconds(steps, self._batch, asked, blocks) * times / replicas.layout.dp
+        )
+
+    def longest_seconds(self, replicas: Replicas) -> float:
+        """Return what the longest response takes at least, were it alone on its replica."""
+        key = (cut_of(replicas.layout), replicas.site)
+        if key not in self._alone:
+            steps, found = self._steps(replicas), 0.0
+            if isinstance(steps, EngineSteps) and self.job.workload.over_provisioning == 1:
+                times = times_of(self._placed(replicas.layout, replicas.site))
+                whole = np.array([np.inf])
+                found = float(least_seconds(steps, self._longest, Asked(1), whole)[0]) * times
+            self._alone[key] = found
+        return self._alone[key]
 
     def least_bound(self, replicas: Replicas) -> float:
         """Return seconds that a layout cannot beat, however large its cache."""

@@ -34,11 +34,6 @@ class Schedule:
         return self.mode in {"streaming", "async"}
 
     @property
-    def drains(self) -> bool:
-        """Tell whether each batch is generated to its end before the next one begins."""
-        return self.mode != "async"
-
-    @property
     def words(self) -> str:
         """Return it for people."""
         if self.mode != "async":

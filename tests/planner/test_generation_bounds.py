@@ -77,6 +77,9 @@ def ratio_of(generator, engine, models):
     shares = longest_shares(statistics_of(job.workload), layout.dp, samples, wave)
     loads = [load_of(*share, samples, sheet.kv_block_tokens) for share in shares]
     bounds = [least_seconds(steps, load, Asked(running), np.array([blocks]))[0] for load in loads]
+    # What holds for twice as many that may run, some waiting all the same, holds for these too.
+    wider = Asked(2 * running, waits=True)
+    bounds += [least_seconds(steps, load, wider, np.array([blocks]))[0] for load in loads]
     return max(bounds) / cost.total.seconds
 
 

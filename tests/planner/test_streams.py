@@ -1,0 +1,166 @@
+"""Schedules that a search looks at, and bounds on iterations whose responses stream, held to what is simulated."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from planner.exact.best_first import SearchBudget
+from planner.exact.placement_search import PlacementSearch
+from planner.exact.space import Space
+from planner.placements.partitions import GENERATION, all_placements
+from planner.requests.pinned import Pinned
+from planner.requests.schedules import (
+    IN_FLIGHT,
+    ONE_STEP_OFF,
+    SYNC,
+    AskedSchedules,
+    Schedule,
+    ScheduleSpace,
+    schedule_of,
+)
+from planner.search import search
+from profiles.catalog import load_model
+from profiles.facts import load_facts
+from rlplan.environment import Environment
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.lengths import Lognormal
+from rlplan.specs import Specs
+from simulator.simulate import simulate
+from tests.cases import draws
+from tests.planner.brute_force import random_space
+
+ROUNDING = 1e-9
+A100 = "a100-80gb-sxm"
+STREAMING = Schedule("streaming")
+# Of engines that batch continuously, plans of each schedule and job.
+JOBS, PLANS = draws(2, 6), 2
+
+pair = (NodeGroup(gpu=A100, gpus_per_node=2, cpu_cores=2, inter_node_gbps=200.0),)
+four = (NodeGroup(gpu=A100, gpus_per_node=4, cpu_cores=8, inter_node_gbps=200.0),)
+LONG_TAILED = Job(
+    algorithm="grpo",
+    models=FrozenDict(dict.fromkeys(("actor", "reference"), load_model("qwen2.5-1.5b"))),
+    workload=Workload(
+        prompts=32,
+        samples_per_prompt=4,
+        prompt_tokens=256,
+        response_tokens=Lognormal(mean=1000, std=1000, max=8000),
+    ),
+    cluster=four,
+    engines=Engines(train="megatron-core", generate="vllm"),
+    precision="bf16",
+    rewards=Rewards(function="digits"),
+)
+
+
+def asynchronous(staleness, every):
+    return Schedule("async", staleness, every, IN_FLIGHT)
+
+
+def listed(specs=Specs(), job=LONG_TAILED, **asked):  # noqa: B008 -- specs are frozen
+    return tuple(ScheduleSpace(job, specs, AskedSchedules(**asked)))
+
+
+def test_iterations_overlap_only_as_far_as_the_staleness_allows():
+    assert listed() == (SYNC,)
+    assert listed(Specs(staleness=0)) == (SYNC, STREAMING)
+    assert listed(Specs(staleness=0.5)) == (SYNC, STREAMING, asynchronous(0.5, 1))
+    assert listed(Specs(staleness=1)) == (
+        SYNC,
+        STREAMING,
+        ONE_STEP_OFF,
+        asynchronous(1, 1),
+        asynchronous(1, 2),
+    )
+    every = [each.sync_every for each in listed(Specs(staleness=4)) if each.mode == "async"]
+    assert every == [1, 2, 4]
+
+
+def test_schedules_are_said_in_words():
+    assert STREAMING.words == "mode streaming"
+    words = "mode async, weights synced every 2 iterations, at most 3 updates old"
+    assert asynchronous(2.5, 2).words == words
+
+
+def test_what_the_user_names_of_a_schedule_is_kept():
+    assert listed(modes=("async",)) == (asynchronous(1, 1), asynchronous(1, 2))
+    assert listed(modes=("async",), staleness=3, sync_every=3, in_flight="keep") == (
+        Schedule("async", 3, 3, "keep"),
+    )
+    assert listed(Specs(staleness=4), modes=("sync", "one-step-off")) == (SYNC, ONE_STEP_OFF)
+
+
+def test_episodes_are_not_streamed():
+    environment = Environment(name="tool", turns=2, observation_tokens=10, step_seconds=1.0)
+    work = replace(LONG_TAILED.workload, environments=(environment,))
+    job = replace(LONG_TAILED, workload=work)
+    assert listed(Specs(staleness=2), job) == (SYNC, ONE_STEP_OFF)
+
+
+def bound_of(job, facts, schedule):
+    """Return what no plan beats that generates on a pool of its own."""
+    space = Space(job, facts, {}, "throughput", job.specs)
+    found = []
+    for placement in all_placements(job):
+        if (GENERATION,) in placement:
+            each = PlacementSearch(space, placement, schedule)
+            each.exact(math.inf, SearchBudget(simulations=0))
+            found.append(each.found.bound)
+    return min(found)
+
+
+@pytest.mark.parametrize(
+    "schedule", [STREAMING, asynchronous(1, 1), asynchronous(3, 4)], ids=lambda each: each.words
+)
+def test_no_streamed_iteration_is_shorter_than_its_bound(schedule):
+    generator, held = random.Random(7), 0
+    while held < JOBS:
+        job, plans, facts = random_space(
+            generator, 24, precision="bf16", cluster=pair, specs=Specs(staleness=1)
+        )
+        alone = [plan for plan in plans if plan.mode == "one-step-off" and generates_alone(plan)]
+        if not alone:
+            continue
+        held += 1
+        bound = bound_of(job, facts, schedule)
+        for plan in generator.sample(alone, min(PLANS, len(alone))):
+            forecast = simulate(scheduled(plan, schedule), facts)
+            assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
+
+
+def generates_alone(plan):
+    others = [name for name in plan.tasks if name != GENERATION]
+    return all(plan.tasks[name].pool != plan.tasks[GENERATION].pool for name in others)
+
+
+def scheduled(plan, schedule):
+    return replace(
+        plan,
+        mode=schedule.mode,
+        staleness=schedule.staleness,
+        sync_every=schedule.sync_every,
+        in_flight=schedule.in_flight,
+    )
+
+
+def test_a_long_tail_is_hidden_by_the_mode_that_may_hide_it():
+    facts = load_facts(LONG_TAILED)
+    results = [search(LONG_TAILED, facts, specs=Specs(staleness=limit)) for limit in (None, 1)]
+    (alone, ahead), plan = (each.plans[0] for each in results), results[1].plans[0].plan
+    assert schedule_of(alone.plan) == SYNC
+    assert plan.mode == "async"
+    assert plan.staleness == 1
+    assert ahead.forecast.iteration_seconds < 0.9 * alone.forecast.iteration_seconds
+    assert 0 <= results[1].gap < 0.35
+    words = "placements in mode async, weights synced every 2 iterations, at most 1 updates old"
+    assert results[1].considered[words] > 0
+
+
+def test_a_pinned_mode_is_the_only_one():
+    asked = AskedSchedules(modes=("async",), staleness=2, sync_every=2, in_flight="keep")
+    result = search(LONG_TAILED, load_facts(LONG_TAILED), pinned=Pinned(asked=asked))
+    for each in result.plans:
+        assert schedule_of(each.plan) == Schedule("async", 2, 2, "keep")
