@@ -7,6 +7,7 @@ prefilled again.
 """
 
 import math
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -81,81 +82,141 @@ def generate_episodes(replica: Replica, share: EpisodeShare) -> Generated:
     """Play a replica's episodes, in seconds; `finish_seconds` are when they end."""
     if share.inline:
         return _one_by_one(replica, share)
-    if replica.batching == "continuous":
-        return PrefillFirstEpisodes(replica, share).play()
+    if replica.batching not in ("continuous", "mixed"):
+        return _in_lockstep(replica, share)
+    longest = max(each.contexts[-1] + each.turns[-1].response_tokens - 1 for each in share.episodes)
+    return _play(episode_set(replica, share.host, longest), share.episodes)
+
+
+def episode_set(
+    replica: Replica, host: HostShare, longest_tokens: int, *, slower: float = 1.0
+) -> "EpisodeSet":
+    """Return a replica's episodes before the first of them has begun.
+
+    Args:
+        longest_tokens: Longest context that will ever be.
+        slower: How many times as long as what they cost the replica's steps take.
+    """
+    kind: type[EpisodeSet] = PrefillFirstEpisodes
     if replica.batching == "mixed":
-        play = ReservingEpisodes if replica.reserves_whole else MixedEpisodes
-        return play(replica, share).play()
-    return _in_lockstep(replica, share)
+        kind = ReservingEpisodes if replica.reserves_whole else MixedEpisodes
+    return kind(replica, host, longest_tokens, slower=slower)
 
 
-class _Turns(RunningSet):
-    """Let turns arrive when their environments have stepped."""
+def _play(state: "EpisodeSet", episodes: tuple[Episode, ...]) -> Generated:
+    """Play episodes to their end; each begins as soon as its environment has an instance for it."""
+    ends = [0.0] * len(episodes)
+    lines: list[deque[int]] = [deque() for _ in state.host.share.seats]
+    for number, episode in enumerate(episodes):
+        lines[episode.environment].append(number)
+    original: list[int] = []  # of each episode that has begun, its place in the share
 
-    def __init__(self, replica: Replica, share: EpisodeShare) -> None:
-        self.episodes, self.host = share.episodes, HostQueue(share.host)
-        self.owner = [
-            (number, turn)
-            for number, episode in enumerate(self.episodes)
-            for turn in range(len(episode.turns))
-        ]
-        contexts = [tokens for episode in self.episodes for tokens in episode.contexts]
-        responses = [turn.response_tokens for each in self.episodes for turn in each.turns]
-        super().__init__(replica, contexts, responses)
-        self.waiting.clear()
-        self.first_of = [at for at, (_, turn) in enumerate(self.owner) if turn == 0]
-        self.begun = [0.0] * len(self.episodes)
-        self.episode_ends = [0.0] * len(self.episodes)
-        self.to_begin = self._in_line()
+    def begin(environment: int, now: float) -> None:
+        if lines[environment]:
+            original.append(lines[environment].popleft())
+            state.begin(episodes[original[-1]], now)
+
+    for environment, seats in enumerate(state.host.share.seats):
+        for _ in range(int(min(len(lines[environment]), seats.instances))):
+            begin(environment, 0.0)
+    while True:
+        state.catch_up(state.now)
+        for number, end in state.over:
+            ends[original[number]] = end
+            begin(state.episodes[number].environment, end)
+        state.over.clear()
+        if state.busy:
+            state.advance(state.steps_until_return(state.now))
+            state.follow_up(state.now)
+        elif state.next_return < math.inf:
+            state.idle += max(0.0, state.next_return - state.now)
+        else:
+            return replace(state.outcome(), finish_seconds=tuple(ends))
+
+
+class EpisodeSet(RunningSet):
+    """Keep the turns of episodes that run or wait, those that are in their environments, and what is kept of them.
+
+    Whoever plays it calls `catch_up` and `follow_up` when its clock has moved on.
+
+    Attributes:
+        episodes: All that have begun.
+        over: Episodes that have ended, with when; for the caller to empty.
+    """
+
+    def __init__(
+        self, replica: Replica, host: HostShare, longest_tokens: int, *, slower: float = 1.0
+    ) -> None:
+        super().__init__(replica, [], [], longest_tokens)
+        self.host, self.slower = HostQueue(host), slower
+        self.episodes: list[Episode] = []
+        self.begun: list[float] = []
+        self.owner: list[tuple[int, int]] = []  # episode and turn of each sequence
+        self.running_turn: dict[
+            int, int
+        ] = {}  # sequence of an episode that is not in its environment
+        self.gone: set[int] = set()
+        self.over: list[tuple[int, float]] = []
         # By episode, tokens that the prefix cache keeps while it waits, the longest unused first.
         self.kept: dict[int, int] = {}
         self.kept_blocks = 0
         self.known_prompts: set[int] = set()
 
-    def _in_line(self) -> list[list[int]]:
-        """Return the episodes of each environment, the first one last."""
-        found: list[list[int]] = [[] for _ in self.host.share.seats]
-        for number in reversed(range(len(self.episodes))):
-            found[self.episodes[number].environment].append(number)
-        return found
+    def begin(self, episode: Episode, now: float) -> int:
+        """Reset an episode; return its number."""
+        number = len(self.episodes)
+        self.episodes.append(episode)
+        self.begun.append(now)
+        self.host.ask(now, episode.environment, episode.reset_seconds, number, 0)
+        return number
 
-    def play(self) -> Generated:
-        """Run until every episode has ended."""
-        for environment, line in enumerate(self.to_begin):
-            for _ in range(int(min(len(line), self.host.share.seats[environment].instances))):
-                self._begin(environment, 0.0)
-        while True:
-            while self.host.next_end <= self.now * ROUNDING_UP:
-                self._step_ended()
-            if self.busy:
-                self.advance(self._steps_until(self.host.next_end))
-                self._make_room_for_running()
-            elif self.host.running:
-                self.idle += max(0.0, self.host.next_end - self.now)
-            else:
-                return replace(self.outcome(), finish_seconds=tuple(self.episode_ends))
+    @property
+    def next_return(self) -> float:
+        """Return when the next environment has stepped; infinite where none steps."""
+        return self.host.next_end
 
-    def _begin(self, environment: int, now: float) -> None:
-        """Reset the next episode of an environment, if there is one."""
-        if not self.to_begin[environment]:
-            return
-        number = self.to_begin[environment].pop()
-        self.begun[number] = now
-        self.host.ask(now, environment, self.episodes[number].reset_seconds, number, 0)
+    def catch_up(self, now: float) -> None:
+        """Let turns behind steps and resets that have ended wait for slots, or end their episodes."""
+        while self.host.next_end <= now * ROUNDING_UP:
+            end, call = self.host.end_next()
+            number, turn = call.episode, call.turn
+            limit = self.host.share.seats[call.environment].limit_seconds
+            late = turn > 0 and end - self.begun[number] > limit
+            if number in self.gone:
+                continue
+            if late or turn == len(self.episodes[number].turns):
+                self._drop(number)
+                self.over.append((number, end))
+                continue
+            episode = self.episodes[number]
+            sequence = self.arrive(episode.contexts[turn], episode.turns[turn].response_tokens)
+            self.owner.append((number, turn))
+            self.running_turn[number] = sequence
 
-    def _step_ended(self) -> None:
-        """Let the turn behind a step or reset wait for its slot, or end the episode."""
-        end, call = self.host.end_next()
-        limit = self.host.share.seats[call.environment].limit_seconds
-        late = call.turn > 0 and end - self.begun[call.episode] > limit
-        if late or call.turn == len(self.episodes[call.episode].turns):
-            self.episode_ends[call.episode] = end
-            self._drop(call.episode)
-            self._begin(call.environment, end)
-            return
-        if not self.waiting:
-            self.closed = False
-        self.waiting.append(self.first_of[call.episode] + call.turn)
+    def follow_up(self, now: float) -> None:
+        """Let environments step on turns that have ended."""
+        self._make_room_for_running()
+        for sequence in self.ended:
+            number, turn = self.owner[sequence]
+            del self.running_turn[number]
+            episode = self.episodes[number]
+            seconds = episode.turns[turn].step_seconds
+            self.host.ask(now, episode.environment, seconds, number, turn + 1)
+        self.ended.clear()
+
+    def abandon(self, number: int) -> int:
+        """Take an episode out before its end; return the tokens of its turn that were made."""
+        self._drop(number)
+        self.gone.add(number)
+        sequence = self.running_turn.pop(number, None)
+        return 0 if sequence is None else self.withdraw(sequence)
+
+    def restart(self) -> int:
+        """Throw all running turns out, and what the prefix cache keeps; return the tokens that they had."""
+        self.kept.clear()
+        self.known_prompts.clear()
+        self.kept_blocks = 0
+        return super().restart()
 
     def complete(self) -> None:
         """Take out the turns that have ended, once waiting episodes gave up what these had taken."""
@@ -163,7 +224,7 @@ class _Turns(RunningSet):
         super().complete()
 
     def note_end(self, sequence: int) -> None:
-        """Let the environment step on what a turn has said."""
+        """Keep what a turn has computed for the next one."""
         super().note_end(sequence)
         number, turn = self.owner[sequence]
         episode = self.episodes[number]
@@ -171,8 +232,6 @@ class _Turns(RunningSet):
             # The last token is not in the cache yet.
             self.kept[number] = self.prompts[sequence] + self.responses[sequence] - 1
             self.kept_blocks += self._blocks_of(number)
-        seconds = episode.turns[turn].step_seconds
-        self.host.ask(self.now, episode.environment, seconds, number, turn + 1)
 
     def cached_tokens(self, sequence: int) -> int:
         """Return the tokens of a turn's context that the prefix cache has: whole blocks, never the last token."""
@@ -204,12 +263,12 @@ class _Turns(RunningSet):
         self._drop(number)
         self.known_prompts.add(self.episodes[number].prompt)
 
-    def _steps_until(self, time: float) -> int | None:
-        """Return the decode steps of those that run until a time; None where it never comes."""
+    def steps_until_return(self, now: float) -> int | None:
+        """Return the decode steps until an environment has stepped; None where none does or nothing decodes."""
         running = len(self.running)
-        if time == math.inf or not running:
+        if self.next_return == math.inf or not running:
             return None
-        left = max(0.0, time - self.now)
+        left = max(0.0, self.next_return - now) / self.slower
         cached = self.step + self.offset_sum / running
         first = self.run_seconds(running, cached, 1)
         steps = max(1, math.ceil(left / first))
@@ -219,7 +278,7 @@ class _Turns(RunningSet):
         return max(1, math.ceil(left / mean))
 
 
-class MixedEpisodes(_Turns, Growing):
+class MixedEpisodes(EpisodeSet, Growing):
     """Mix the decoding of turns with the prefill of what environments added."""
 
     def take(self, taken: Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
@@ -232,7 +291,7 @@ class ReservingEpisodes(MixedEpisodes, Reserving):
     """Take all blocks that a turn can need when it is admitted."""
 
 
-class PrefillFirstEpisodes(_Turns, PrefillFirst):
+class PrefillFirstEpisodes(EpisodeSet, PrefillFirst):
     """Prefill what environments added before the others go on."""
 
     def enter(self, sequence: int, tokens: int) -> None:
