@@ -13,6 +13,7 @@ from simulator.asynchronous.playing import Stream, play_stream
 from simulator.asynchronous.setting import setting_of
 from simulator.asynchronous.training import piece_work
 from simulator.costs.calibrated import times_of
+from simulator.environments.host import host_share
 from simulator.generation.generating import clock_of, replica_limits, replica_of
 from simulator.generation.over_provisioning import begun
 from simulator.placed.plan import PlacedPlan
@@ -77,6 +78,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         transition_seconds=transition.cost.total.seconds if transition else 0.0,
         pools=[pool.name for pool in device_pools(plan)],
         order=plan.order,
+        host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
     )
 
 

@@ -1,11 +1,13 @@
 """Generating replicas as SimPy processes: they take new responses as there is room, and new weights as told."""
 
 import heapq
+import math
 from collections.abc import Generator, Sequence
 
 import simpy
 
 from rlplan.plan import InFlight
+from simulator.asynchronous.episodes import EpisodeArrivals
 from simulator.asynchronous.meter import Meter
 from simulator.asynchronous.samples import Sample, SampleQueue
 from simulator.generation.arrivals import Arriving
@@ -28,7 +30,11 @@ class GeneratingReplica:
     """
 
     def __init__(
-        self, environment: simpy.Environment, state: Arriving, time_factor: float, slots: int
+        self,
+        environment: simpy.Environment,
+        state: Arriving | EpisodeArrivals,
+        time_factor: float,
+        slots: int,
     ) -> None:
         self.environment, self.time_factor, self.slots = environment, time_factor, slots
         self.under_way = self.generated = self.restarted = 0
@@ -89,6 +95,7 @@ class GeneratingReplica:
     def _run(self, queue: SampleQueue, meter: Meter) -> Steps:
         state, runs = self._state, False
         while True:
+            self._settle(queue)
             self._let_go(queue)
             while self._stopping is None and self.under_way < self.slots:
                 bundle = queue.next_bundle()
@@ -102,11 +109,34 @@ class GeneratingReplica:
             if runs:
                 yield from self._turn(queue)
                 continue
-            if self._stopped is not None:
+            if self._stopped is not None and not (self._stopping == "drain" and self.under_way):
                 self._stopped.succeed()
                 self._stopped = None
             self._woken = self.environment.event()
-            yield self._woken
+            yield from self._rest(self._woken)
+
+    def _rest(self, woken: simpy.Event) -> Steps:
+        """Wait until it is woken, or an environment has stepped."""
+        returns = self._state.next_return if isinstance(self._state, EpisodeArrivals) else math.inf
+        if returns == math.inf:
+            yield woken
+            return
+        left = max(0.0, returns - self.environment.now)
+        yield self.environment.any_of([woken, self.environment.timeout(left)])
+        if self._woken is woken:
+            self._woken = None
+
+    def _settle(self, queue: SampleQueue) -> None:
+        """Hand out what has ended."""
+        state = self._state
+        if isinstance(state, EpisodeArrivals):
+            state.settle()
+        for sequence in state.ended:
+            sample, response = self._samples.pop(sequence)
+            self.under_way -= 1
+            self.generated += response
+            queue.end(sample, response)
+        state.ended.clear()
 
     def _let_go(self, queue: SampleQueue) -> None:
         for sequence in self._leaving:
@@ -130,16 +160,11 @@ class GeneratingReplica:
             )
         else:
             yield from self._jump(jump, begun)
-        for sequence in state.ended:
-            sample, response = self._samples.pop(sequence)
-            self.under_way -= 1
-            self.generated += response
-            queue.end(sample, response)
-        state.ended.clear()
+        self._settle(queue)
 
     def _jump(self, jump: Jump, begun: float) -> Steps:
         state = self._state
-        assert isinstance(state, RunningSet), "a wave is taken at once"
+        assert isinstance(state, RunningSet | EpisodeArrivals), "a wave is taken at once"
         try:
             self._jumping = True
             yield self.environment.timeout(self.time_factor * jump.seconds)

@@ -1,5 +1,6 @@
 """The playing of streaming and asynchronous iterations: generators, training, and weights between them."""
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,12 +8,15 @@ import simpy
 
 from rlplan.job import Workload
 from rlplan.trace import IterationSpan, Span
+from simulator.asynchronous.episodes import EndlessPlans, EpisodeArrivals
 from simulator.asynchronous.generators import GeneratingReplica, Generators
 from simulator.asynchronous.meter import Meter, Reading
 from simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
 from simulator.asynchronous.setting import StreamSetting
 from simulator.asynchronous.training import PieceWork, Training
-from simulator.generation.arrivals import arriving
+from simulator.environments.host import HostShare
+from simulator.generation.arrivals import Arriving, arriving
+from simulator.generation.episodes import episode_set
 from simulator.generation.replica import Replica
 from simulator.timeline.engine import Work
 
@@ -32,6 +36,7 @@ class Stream:
         transition_seconds: How long they take.
         pools: All pools of devices.
         order: By pool, names in the order in which they get the pool when several wait.
+        host: What each replica has of the host, where responses are episodes.
     """
 
     workload: Workload
@@ -44,6 +49,13 @@ class Stream:
     transition_seconds: float
     pools: Sequence[str]
     order: Mapping[str, Sequence[str]]
+    host: HostShare | None = None
+
+    @property
+    def slots(self) -> int:
+        """Return the responses that a replica has at a time; episodes as many as there are instances for."""
+        instances = sum(seats.instances for seats in self.host.seats) if self.host else math.inf
+        return int(min(self.replica.max_running, instances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +101,13 @@ class _Floor:
         self.meter = Meter(stream.pools, generating, setting.replicas)
         lengths = endless_lengths(stream.workload, setting)
         self.queue = SampleQueue(environment, setting, lengths)
-        longest = stream.workload.longest_sequence_tokens - 1
+        plans = EndlessPlans(stream.workload, setting)
         replicas = [
             GeneratingReplica(
                 environment,
-                arriving(stream.replica, longest),
+                self._sequences(plans),
                 stream.time_factor,
-                stream.replica.max_running,
+                stream.slots,
             )
             for _ in range(setting.replicas)
         ]
@@ -107,6 +119,15 @@ class _Floor:
         self.spans: list[Span] = []
         self.iterations: list[IterationSpan] = []
         self.counts: list[Count] = []
+
+    def _sequences(self, plans: EndlessPlans) -> Arriving | EpisodeArrivals:
+        """Return a replica's sequences before the first of them has arrived."""
+        stream = self.stream
+        longest = stream.workload.longest_sequence_tokens - 1
+        if stream.host is None:
+            return arriving(stream.replica, longest)
+        state = episode_set(stream.replica, stream.host, longest, slower=stream.time_factor)
+        return EpisodeArrivals(self.environment, state, plans)
 
     def run(self) -> Steps:
         """Run all iterations."""

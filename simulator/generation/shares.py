@@ -85,7 +85,9 @@ def longest_episodes(
     return tuple(
         EpisodeShare(
             tuple(
-                _episode(drawn, int(row), int(prompts[row]), int(responses[row]), samples, workload)
+                episode_of(
+                    drawn, int(row), int(prompts[row]), int(responses[row]), samples, workload
+                )
                 for row in dealt[number]
             ),
             host,
@@ -95,10 +97,10 @@ def longest_episodes(
     )
 
 
-def _episode(
+def episode_of(
     drawn: Episodes, row: int, prompt: int, response: int, samples: int, workload: Workload
 ) -> Episode:
-    """Return an episode whose turns share its response evenly, as far as the limit of all tokens lets it go on."""
+    """Return a drawn episode whose turns share its response evenly, as far as the limit of all tokens lets it go on."""
     first = drawn.first[row]
     count = min(int(drawn.turns[row]), response)
     last = drawn.first[row + 1] - 1
