@@ -15,7 +15,9 @@ _HOMES = {
     "Job": "rlplan.job",
     "Plan": "rlplan.plan",
     "SearchResult": "rlplan.results.searched",
-    **dict.fromkeys(("execute", "load_job", "load_plan", "search", "simulate"), _INTERFACE),
+    **dict.fromkeys(
+        ("check", "execute", "load_job", "load_plan", "search", "simulate"), _INTERFACE
+    ),
 }
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 -- all are names

@@ -6,27 +6,30 @@ forecast = rlplan.simulate(found.plans[0].plan)
 found.to_pandas()
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from planner.answers.best_plans import best_plans
+from planner.answers.completion import complete
 from planner.answers.completion import load_plan as load_plan_and_facts
 from planner.answers.explain import with_nearest_fit
+from planner.configs.checking import Checked, check_config, check_plan
 from planner.objectives import load_objective
 from planner.requests.drafts import load_request
 from planner.requests.pinned import NOTHING_PINNED
 from profiles.catalog import load_job as load_job_file
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
-from rlplan.files.decoding import decode
+from rlplan.files.decoding import decode, load_yaml
 from rlplan.job import Job
-from rlplan.plan import Plan
+from rlplan.plan import Plan, PlanDraft
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
+from rlplan_cli.config_options import import_options
 from simulator.simulate import simulate as simulate_plan
 
 File = str | PathLike[str]
@@ -110,6 +113,54 @@ def simulate(
     if forecast.feasible:
         return forecast
     return with_nearest_fit(forecast, complete, facts, load_request(path)[1])
+
+
+def check(
+    source: Plan | File,
+    *,
+    framework: str | None = None,
+    arguments: Sequence[str] = (),
+    gpu: str | None = None,
+    mean_response: float | None = None,
+    mean_prompt: float | None = None,
+    model: str | None = None,
+) -> Checked:
+    """Return whether a plan, a job's or plan's file, or a framework's configuration will run, and what would be faster.
+
+    Args:
+        framework: Whose configuration the source is (`verl`, `nemo-rl`, `openrlhf`); None for jobs and plans.
+        arguments: Behind a configuration's file, as on its command line.
+        gpu: Type of a configuration's GPUs: a device sheet's name or file.
+        mean_response: Mean response in tokens, of a configuration.
+        mean_prompt: Mean prompt in tokens, of a configuration; None takes the usual.
+        model: In place of the actor's, of a configuration.
+
+    Raises:
+        UserError: The source is wrong; what only stops it from running is in the answer.
+    """
+    if isinstance(source, Plan):
+        return check_plan(source, load_facts(source.job), "plan")
+    if framework is None:
+        path = Path(source)
+        data = load_yaml(path)
+        if isinstance(data, dict) and "job" in data:
+            plan, facts = load_plan_and_facts(path, misfits=True)
+        else:
+            job = load_job(path)
+            facts = load_facts(job)
+            plan = complete(PlanDraft(job=job), job, facts, str(path), misfits=True)
+        return check_plan(plan, facts, str(path))
+    words = [str(source), *arguments]
+    options = import_options(
+        framework,
+        words,
+        gpu=gpu,
+        mean_response=mean_response,
+        mean_prompt=mean_prompt,
+        model=model,
+        run=False,
+    )
+    return check_config(framework, words, options)
 
 
 def execute(

@@ -43,6 +43,8 @@ OTHER_LENGTH_FRACTION = 0.1
 UNEVEN_TIMES = 1.1
 # Timers below this share of a step are left out.
 LEAST_SHARE = 0.02
+# Medians of thirds of one run differ by less from batch to batch (`within_site`, two sigma).
+GROWN_TIMES = 1.25
 NO_TIMER = "no timer"
 
 
@@ -131,7 +133,7 @@ def check_log(steps: LoggedSteps, ran: Ran) -> StepCheck:
         step=judged[-1] if step else None,
         stages=judged[:-1] if step else judged,
         others=_others(steps),
-        notes=_notes(ran, steps.response_tokens, forecast),
+        notes=(*_notes(ran, steps.response_tokens, forecast), *_trends(steps)),
     )
 
 
@@ -193,15 +195,39 @@ def _judged(
         tasks: Of the forecast, by stage.
     """
     spreads = {name: _spread(name, tasks[name], subject) for name in seconds}
-    ratios = {name: log(measured / forecast) for name, (measured, forecast) in seconds.items()}
-    found = []
-    for name, (measured, forecast) in seconds.items():
-        others = {other: ratio for other, ratio in ratios.items() if other != name}
-        usual = forecast * exp(_common(others, spreads))
-        found.append(_check(name, measured, forecast, usual, spreads[name], subject))
+    ranges = normal_ranges(seconds, spreads)
+    found = [_check(name, *pair, ranges[name], subject) for name, pair in seconds.items()]
     if step is not None:
-        found.append(_check("step", *step, step[1], _step_spread(subject), subject))
+        found.append(_check("step", *step, _around(step[1], _step_spread(subject)), subject))
     return tuple(found)
+
+
+def normal_ranges(
+    seconds: Mapping[str, tuple[float, float]], spreads: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Return between which seconds each stage is normal, given what the others show of the site.
+
+    Args:
+        seconds: Measured and forecast, by stage.
+        spreads: One sigma of the logarithm, by stage.
+    """
+    ratios = {name: log(measured / forecast) for name, (measured, forecast) in seconds.items()}
+    found = {}
+    for name, (_, forecast) in seconds.items():
+        others = {other: ratio for other, ratio in ratios.items() if other != name}
+        found[name] = _around(forecast * exp(_common(others, spreads)), spreads[name])
+    return found
+
+
+def _around(usual_seconds: float, spread: float) -> tuple[float, float]:
+    width = exp(NORMAL_STDS * spread)
+    return usual_seconds / width, usual_seconds * width
+
+
+def site_spread(stage: str) -> float:
+    """Return how far a stage of a site that was not calibrated is from its forecast: one sigma of the logarithm."""
+    spreads = load_spreads()
+    return hypot(spreads.between_sites[STEP_STAGES[stage]].value, spreads.within_site.value)
 
 
 def _common(ratios: Mapping[str, float], spreads: Mapping[str, float]) -> float:
@@ -228,7 +254,7 @@ def _spread(name: str, tasks: Sequence[str], subject: Subject) -> float:
     is_known = facts.framework(job.framework).runs
     is_fitted = kind is not None and facts.calibration.factor(kind) is not None
     if kind is not None and not is_known and not is_fitted:
-        return hypot(spreads.between_sites[kind].value, spreads.within_site.value)
+        return site_spread(name)
     costs = [cost for cost in subject.forecast.costs if cost.name in tasks and cost.seconds > 0]
     whole = sum(cost.seconds for cost in costs)
     sigma = sum(cost.interval_seconds[1] - cost.seconds for cost in costs) / STDS_TO_P90
@@ -248,15 +274,15 @@ def _step_spread(subject: Subject) -> float:
 
 
 def _check(
-    name: str, measured: float, forecast: float, usual: float, spread: float, subject: Subject
+    name: str, measured: float, forecast: float, normal: tuple[float, float], subject: Subject
 ) -> StageCheck:
-    low, high = (usual * exp(sign * NORMAL_STDS * spread) for sign in (-1, 1))
+    low, high = normal
     verdict: Verdict = "slow" if measured > high else "fast" if measured < low else "normal"
     found = StageCheck(
         name=name,
         measured_seconds=measured,
         forecast_seconds=forecast,
-        normal_seconds=(low, high),
+        normal_seconds=normal,
         verdict=verdict,
     )
     if verdict != "slow":
@@ -277,6 +303,18 @@ def _others(steps: LoggedSteps) -> FrozenDict[str, float]:
     if left >= LEAST_SHARE * steps.step_seconds:
         found[NO_TIMER] = left
     return FrozenDict(found)
+
+
+def _trends(steps: LoggedSteps) -> tuple[str, ...]:
+    """Name stages that took longer at the end of the log than at its beginning, for as many tokens."""
+    grown = {name: times for name, times in steps.growth.items() if times > GROWN_TIMES}
+    if not grown:
+        return ()
+    told = ", ".join(f"{name} {times:.2f} times" for name, times in grown.items())
+    return (
+        f"over the log, for as many response tokens, the last third of the steps took longer than the "
+        f"first: {told}; look at what changed (clocks, memory, other jobs, growing files)",
+    )
 
 
 def _notes(ran: Ran, response_tokens: float | None, forecast: Forecast) -> tuple[str, ...]:

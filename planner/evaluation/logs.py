@@ -27,6 +27,8 @@ CONSOLE_ROW = re.compile(r"• ([\w /-]+): ([\d.]+)(s\b)?")
 STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration")
 TAG_COLUMNS = ("tag", "key", "metric", "name")
 BOUND_COLUMN = re.compile(r"__(MIN|MAX)$")
+# Of steps: medians of fewer say nothing of a trend.
+LEAST_THIRD = 3
 ENDS_OF_LINE = re.compile(r"\x1b\[[\d;]*m")
 
 Figures = Mapping[str, float]
@@ -193,6 +195,7 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         response_tokens=responses,
         longest_response=middle(sheet.longest_response),
         clip_ratio=middle(sheet.clip_ratio),
+        growth=_growth(sheet, steps),
         other_seconds=FrozenDict(
             {
                 key.rsplit("/", 1)[-1]: seconds
@@ -200,6 +203,26 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
                 if (seconds := middle(key)) is not None
             }
         ),
+    )
+
+
+def _growth(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]:
+    """Return how stages' seconds grew from the first third of the steps to the last, beyond their responses."""
+    third = len(steps) // 3
+    if third < LEAST_THIRD:
+        return FrozenDict()
+
+    def times(key: str) -> float | None:
+        ends = (
+            [each[key] for each in part if key in each] for part in (steps[:third], steps[-third:])
+        )
+        first, last = (median(values) if values else 0.0 for values in ends)
+        return last / first if first > 0 and last > 0 else None
+
+    tokens = times(sheet.response_tokens) or 1.0
+    grown = {stage: times(key) for key, stage in sheet.stages.items()}
+    return FrozenDict(
+        {stage: found / tokens for stage, found in grown.items() if found is not None}
     )
 
 

@@ -111,7 +111,7 @@ def other_lengths(comparison: Comparison) -> str | None:
     kind = "shorter" if measured < forecast else "longer"
     return (
         f"Responses were {kind} than the forecast's: {measured:.1f} tokens on average, not"
-        f" {forecast:.1f}. The errors are of unlike work."
+        f" {forecast:.1f}. `rlplan check-step RUN` compares at the lengths that the run had."
     )
 
 

@@ -58,6 +58,8 @@ class LoggedSteps:
         longest_response: Median of the steps' longest responses, in tokens; None where it is not logged.
         clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
         other_seconds: Of timers that the sheet does not name, by their names.
+        growth: How many times as long a stage took in the last third of the steps as in the first, over how
+            many times as many response tokens there were; by stage.
     """
 
     sheet: LogSheet
@@ -69,3 +71,4 @@ class LoggedSteps:
     longest_response: float | None = None
     clip_ratio: float | None = None
     other_seconds: FrozenDict[str, float] = FrozenDict()
+    growth: FrozenDict[str, float] = FrozenDict()

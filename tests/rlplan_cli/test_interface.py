@@ -41,6 +41,15 @@ def test_a_job_is_searched_and_its_plan_simulated(project):
     assert rlplan.load_plan("draft.yaml").pools[0].name == "p0"
 
 
+def test_plans_and_files_are_checked_before_they_are_started(project):
+    by_file, job = rlplan.check("plan.yaml"), rlplan.check("job.yaml")
+    assert by_file.will_run
+    assert job.will_run
+    assert rlplan.check(rlplan.load_plan("plan.yaml")).forecast == by_file.forecast
+    with pytest.raises(FileError, match="--gpu"):
+        rlplan.check("run.sh", framework="verl")
+
+
 def test_wrong_input_raises_what_the_command_line_would_say(project):
     with pytest.raises(FileError, match=r"did you mean 'job\.yaml'"):
         rlplan.load_job("jop.yaml")

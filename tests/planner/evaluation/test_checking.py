@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner.answers.completion import complete
-from planner.evaluation.checking import NO_TIMER, Ran, check_steps
+from planner.evaluation.checking import NO_TIMER, Ran, check_steps, normal_ranges, site_spread
 from planner.evaluation.logs import read_log
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
@@ -272,6 +272,15 @@ def test_seconds_in_no_stage_are_told_and_are_why_a_step_is_slow(ran, expected, 
     assert any(each.startswith("waiting: ") and "reward" in each for each in found.step.causes)
 
 
+def test_a_stage_that_slows_down_during_the_run_is_noted(ran, expected, tmp_path):
+    steps = steps_of(expected, "verl") * 3
+    slow = [row | {"timing_s/gen": 1.5 * row["timing_s/gen"]} for row in steps]
+    write_console(tmp_path / "log", "verl", steps + slow)
+    (note,) = [each for each in check_steps(tmp_path / "log", ran).notes if "over the log" in each]
+    assert "generation" in note
+    assert "update_actor" not in note
+
+
 def test_a_long_tail_is_a_likely_cause_of_slow_generation(ran, expected, tmp_path):
     steps = steps_of(expected, "verl", ("generation",), 15)
     for row in steps:
@@ -294,3 +303,31 @@ def test_stages_are_compared_at_the_lengths_that_were_measured(ran, expected, tm
     assert any(
         "responses of 600 tokens on average, the log of 3,000" in each for each in found.notes
     )
+
+
+# Measured over forecast, as natural logarithms, of the published rows of rl_steps.csv that have stages.
+PUBLISHED = (
+    {"generation": -0.03, "old_log_prob": -0.17, "reference": -0.08, "values": -0.11,
+     "update_critic": -0.22, "update_actor": -0.12},
+    {"generation": 0.22, "old_log_prob": -0.11, "update_actor": -0.12, "weight_sync": 0.12},
+    {"generation": -0.17, "old_log_prob": 0.64, "update_actor": 0.26, "weight_sync": 0.38},
+    {"generation": 0.01, "log_probs": 0.06, "update_actor": 0.09, "weight_sync": 0.03},
+    {"generation": -0.03, "log_probs": 0.03, "update_actor": 0.04, "weight_sync": 0.50},
+    {"generation": 0.01, "log_probs": -0.14, "update_actor": 0.05, "weight_sync": -0.41},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ratios", PUBLISHED)
+def test_published_steps_are_normal_and_a_stage_of_theirs_that_takes_much_longer_is_not(
+    ratios,
+):
+    def odd(measured):
+        ranges = normal_ranges(measured, {name: site_spread(name) for name in measured})
+        return {n for n, (low, high) in ranges.items() if not low <= measured[n][0] <= high}
+
+    usual = {name: (math.exp(ratio), 1.0) for name, ratio in ratios.items()}
+    assert odd(usual) == set()
+    for name in usual:
+        times = 5 if name == "weight_sync" else 3.2
+        slowed = usual | {name: (times * usual[name][0], 1.0)}
+        assert name in odd(slowed)
