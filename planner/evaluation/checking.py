@@ -311,10 +311,11 @@ def _trends(steps: LoggedSteps) -> tuple[str, ...]:
     if not grown:
         return ()
     told = ", ".join(f"{name} {times:.2f} times" for name, times in grown.items())
-    return (
-        f"over the log, for as many response tokens, the last third of the steps took longer than the "
-        f"first: {told}; look at what changed (clocks, memory, other jobs, growing files)",
+    note = (
+        "over the log, for as many response tokens, the last third of the steps took longer than the "
+        f"first: {told}; look at what changed (clocks, memory, other jobs, growing files)"
     )
+    return (note,)
 
 
 def _notes(ran: Ran, response_tokens: float | None, forecast: Forecast) -> tuple[str, ...]:
