@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,10 @@ from rlplan.plan import Plan
 
 # Called as progress(iterations done, iterations in all, what is done).
 Progress = Callable[[int, int, str], None]
+
+# Of so many iterations a run keeps every span, for its trace: what is compared are their medians, which
+# more do not change. A run of any length takes the same memory, and writes a trace of a few megabytes.
+KEPT_ITERATIONS = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +67,7 @@ class Run:
         start: Checkpoint with which it begins; None: it begins with new weights.
 
     Attributes:
-        finished: What the iterations measured.
+        finished: What the last iterations measured; of all of them `metrics.jsonl` has the numbers.
         peaks: Largest bytes of a device's process, by pool.
         checkpoint: The last one that was written or begun with.
     """
@@ -83,10 +88,10 @@ class Run:
         self._seed, self._iterations = seed, iterations
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
         self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep)
-        self._first = start.state.iteration if start is not None else 0
+        self._done = start.state.iteration if start is not None else 0
         self._origin_seconds: float | None = None
         self.checkpoint = start
-        self.finished: list[Finished] = []
+        self.finished: deque[Finished] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
 
     def carry_out(self) -> None:
@@ -133,7 +138,7 @@ class Run:
             dropped = self._prompts.dropped
             left_out = f"; {dropped} prompts left out for their length" if dropped else ""
             message = f"workers started in {seconds:.1f} s{left_out}"
-            self._progress(self._first + len(self.finished), self._iterations, message)
+            self._progress(self._done, self._iterations, message)
             self._iterate(groups)
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
@@ -153,13 +158,14 @@ class Run:
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[Finished] = []
         with MetricsWriter(self._out) as writer:
-            for iteration in range(self._first + len(self.finished), self._iterations):
+            for iteration in range(self._done, self._iterations):
                 is_last = iteration + 1 == self._iterations
                 running = controller.send(iteration, is_last=is_last)
                 self._origin_seconds = controller.origin_seconds
                 self._write(writer, unwritten)
                 record = controller.finish(running)
                 self.finished.append(record)
+                self._done = iteration + 1
                 unwritten.append(record)
                 if self._is_saved_after(iteration):
                     self._write(writer, unwritten)
@@ -196,14 +202,14 @@ class Run:
 
     def _go_back(self) -> int:
         """Forget what was done after the last checkpoint; return the iterations that are left done."""
-        done = 0
+        self._done = 0
         if self.checkpoint is not None:
             self.checkpoint = whole_checkpoint(self.checkpoint)
-            done = self.checkpoint.state.iteration
-        self._first = min(self._first, done)
-        del self.finished[done - self._first :]
-        drop_iterations(self._out / METRICS_FILE, done)
-        return done
+            self._done = self.checkpoint.state.iteration
+        while self.finished and self.finished[-1].span.iteration >= self._done:
+            self.finished.pop()
+        drop_iterations(self._out / METRICS_FILE, self._done)
+        return self._done
 
 
 def controller_of(

@@ -49,6 +49,8 @@ ENVIRONMENT = {
     TOKEN_MODE: "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
+    # Its server would keep a record of every call of the last 100,000, for a dashboard that there is not.
+    "RAY_task_events_report_interval_ms": "0",
     "RAY_worker_niceness": "0",  # a device is as important as the controller beside it
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "GLOO_SOCKET_IFNAME": LOOPBACK,

@@ -65,6 +65,16 @@ def test_a_run_measures_every_task_of_every_iteration(finished_run):
 
 
 @pytest.mark.ray
+def test_the_trace_of_a_long_run_is_of_its_last_iterations(shared_workers, tmp_path, monkeypatch):
+    monkeypatch.setattr("executor.control.run.KEPT_ITERATIONS", 2)
+    plan = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
+    run = execute(plan, tmp_path, iterations=3, seed=1)
+    assert [each.iteration for each in run.trace.iterations] == [1, 2]
+    assert {span.iteration for span in run.trace.spans} == {1, 2}
+    assert [row["iteration"] for row in read_metrics(tmp_path)] == [0, 1, 2]
+
+
+@pytest.mark.ray
 def test_metrics_say_what_happened(finished_run):
     row = read_metrics(finished_run[1])[-1]
     assert row["response_tokens"] == 5
