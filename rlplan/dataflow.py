@@ -6,11 +6,18 @@ from functools import lru_cache
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import DynamicSampling, Hyperparameters, Job, KlPlace, LossMean, Role
+from rlplan.job import DynamicSampling, Hyperparameters, Job, KlEstimator, KlPlace, LossMean, Role
 from rlplan.stages import STAGE_KINDS, Stage, StageKind
 
 Advantage = Literal[
-    "gae", "group", "leave-one-out", "greedy-baseline", "whitened-returns", "constrained-gae"
+    "gae",
+    "group",
+    "group-mean",
+    "leave-one-out",
+    "greedy-baseline",
+    "whitened-returns",
+    "whitened-group",
+    "constrained-gae",
 ]
 
 Judge = Literal["rule", "environment"]
@@ -146,6 +153,8 @@ class Algorithm:
         advantage: Name of the advantage estimator.
         kl_in: Where the penalty for leaving the reference model usually goes; a job may say else.
         loss_mean: What usually weighs the same in the policy's loss; a job may say else.
+        kl_estimator: Its usual estimator of that penalty in the loss.
+        clip_ratio: Its usual clip of the probability ratio.
         clip_ratio_high: Its usual clip of the probability ratio upwards; None is as downwards.
         one_sample: Whether a prompt has one sample only.
         constrained: Whether a cost is kept under the limit of the job's `constraint`.
@@ -162,6 +171,8 @@ class Algorithm:
     advantage: Advantage = "gae"
     kl_in: KlPlace = "reward"
     loss_mean: LossMean = "token"
+    kl_estimator: KlEstimator = "k3"
+    clip_ratio: float = 0.2
     clip_ratio_high: float | None = None
     one_sample: bool = False
     constrained: bool = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 from rlplan.adapter import Adapter
 from rlplan.environment import Environment
@@ -22,7 +22,8 @@ JOB_VERSION = 1
 
 Role = Literal["actor", "critic", "reference", "reward", "cost", "cost_critic", "rule"]
 KlPlace = Literal["reward", "loss", "none"]
-LossMean = Literal["token", "sequence"]
+LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm"]
+KlEstimator = Literal["k1", "k2", "k3", "k1+", "k3+"]
 OldLogProb = Literal["engine", "trainer"]
 
 
@@ -153,12 +154,21 @@ class Hyperparameters:
         kl_coefficient: Weight of the KL penalty towards the reference model.
         kl_in: Where that penalty goes: into every token's reward, or into the loss; None takes the
             algorithm's usual place.
-        clip_ratio: PPO's clip of the probability ratio.
+        kl_estimator: Of that penalty in the loss: Schulman's k1, k2 or k3, with `+` the value of one and
+            the gradient of k2; None takes the algorithm's usual one.
+        kl_target: Mean KL of a response, in nats, at which an adaptive weight of the penalty aims; it
+            begins with `kl_coefficient`. None keeps the weight.
+        kl_horizon: Responses over which an adaptive weight changes; fewer change it faster.
+        clip_ratio: PPO's clip of the probability ratio; None takes the algorithm's usual one.
         clip_ratio_high: Its clip upwards where that differs (DAPO's clip-higher); None is `clip_ratio`.
+        clip_ratio_dual: Most that the ratio counts where the advantage is negative (dual clip); None is no
+            limit.
         importance_cap: Most that a token's loss is weighed with, by the ratio of the trainer's probability
             to the engine's (truncated importance sampling, decoupled PPO); None weighs all tokens alike.
         loss_mean: What weighs the same in a policy's loss: every `token` of an update, or every
-            `sequence`; None takes the algorithm's usual choice.
+            `sequence`; or responses weigh by their length, `token-sum` as the mean of their sums,
+            `token-sum-norm` over the longest allowed response as well. None takes the algorithm's
+            usual choice.
         gae_lambda: Lambda of generalised advantage estimation.
     """
 
@@ -166,8 +176,12 @@ class Hyperparameters:
     critic_learning_rate: Positive = 1e-5
     kl_coefficient: NonNegative = 0.01
     kl_in: KlPlace | None = None
-    clip_ratio: Fraction = 0.2
+    kl_estimator: KlEstimator | None = None
+    kl_target: Positive | None = None
+    kl_horizon: Positive = 10_000.0
+    clip_ratio: Fraction | None = None
     clip_ratio_high: Positive | None = None
+    clip_ratio_dual: Annotated[float, Gt(1), NotBool()] | None = None
     importance_cap: Positive | None = None
     loss_mean: LossMean | None = None
     value_clip: Positive = 0.2

@@ -14,6 +14,7 @@ from executor.data.batches import BASELINE
 from executor.learning.estimators import (
     gae,
     group_advantages,
+    group_mean_advantages,
     leave_one_out_advantages,
     rewards_to_go,
     whiten,
@@ -132,6 +133,21 @@ def _group(batch: Batch, terms: Terms) -> Batch:
     return {"advantages": _on_every_token(relative, batch)}
 
 
+def _group_mean(batch: Batch, terms: Terms) -> Batch:
+    """Dr. GRPO: each sample less the mean of its group (Liu et al. 2025, section 3.2)."""
+    relative = group_mean_advantages(_penalised_samples(batch, terms), terms.samples_per_prompt)
+    return {"advantages": _on_every_token(relative, batch)}
+
+
+def _whitened_group(batch: Batch, terms: Terms) -> Batch:
+    """REINFORCE++ with a baseline: as `_group_mean`, whitened over the global batch's tokens.
+
+    Hu 2025, arXiv:2501.03262, section 3.2.
+    """
+    advantages = _group_mean(batch, terms)["advantages"]
+    return {"advantages": whiten(advantages, response_mask(batch), terms.reduce_sum)}
+
+
 def _leave_one_out(batch: Batch, terms: Terms) -> Batch:
     """RLOO: each sample less the mean of the others; the whole response is one action."""
     penalised = _penalised_samples(batch, terms)
@@ -186,7 +202,9 @@ ESTIMATORS: dict[Advantage, Callable[[Batch, Terms], Batch]] = {
     "gae": _gae,
     "constrained-gae": _constrained_gae,
     "group": _group,
+    "group-mean": _group_mean,
     "leave-one-out": _leave_one_out,
     "greedy-baseline": _greedy_baseline,
     "whitened-returns": _whitened_returns,
+    "whitened-group": _whitened_group,
 }

@@ -73,6 +73,20 @@ def group_advantages(sample_rewards: Tensor, samples_per_prompt: int) -> Tensor:
     return relative.flatten().to(sample_rewards.dtype)
 
 
+def group_mean_advantages(sample_rewards: Tensor, samples_per_prompt: int) -> Tensor:
+    """Return each reward less the mean of its prompt's samples. Shape (B,).
+
+    Liu et al. 2025, Dr. GRPO, arXiv:2503.20783, section 3.2: dividing by the spread would favour
+    questions that are almost always, or almost never, answered.
+
+    Raises:
+        PlanError: A group has only one sample.
+    """
+    groups = _groups(sample_rewards, samples_per_prompt)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    return centred.flatten().to(sample_rewards.dtype)
+
+
 def leave_one_out_advantages(sample_rewards: Tensor, samples_per_prompt: int) -> Tensor:
     """Return each reward less the mean of its prompt's other samples. Shape (B,).
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from executor.data.batches import PADDING, PROMPT, RESPONSE
 from executor.learning.advantages import Terms, compute_advantages
-from executor.learning.multiplier import MULTIPLIER
+from executor.learning.multiplier import KL_COEFFICIENT, MULTIPLIER
 from executor.learning.rewards import combined_costs, combined_rewards, overlong_penalties
 from executor.parallel.meshes import ReduceSum
 from rlplan.dataflow import Algorithm
@@ -17,6 +18,7 @@ from rlplan.job import Hyperparameters, Job, Rewards
 from rlplan.lengths import longest
 
 Batch = dict[str, Tensor]
+EMPTY: Mapping[str, float] = MappingProxyType({})
 
 
 def make_experience(
@@ -34,7 +36,7 @@ def make_experience(
         state: What the algorithm carries from iteration to iteration.
         reduce_sum: Returns the sum of a tensor over the data-parallel ranks.
     """
-    settings = effective_settings(algorithm, job.hyperparameters)
+    settings = effective_settings(algorithm, job.hyperparameters, state)
     batch = {**columns, "response_mask": columns["parts"] == RESPONSE}
     if "baseline_parts" in batch:
         batch["baseline_response_mask"] = batch["baseline_parts"] == RESPONSE
@@ -53,6 +55,11 @@ def make_experience(
     )
     if settings.loss_mean == "sequence":
         batch["loss_weights"] = sequence_weights(mask, updates, reduce_sum)
+    elif settings.loss_mean != "token":
+        norm = (
+            longest(job.workload.response_tokens) if settings.loss_mean == "token-sum-norm" else 1
+        )
+        batch["loss_weights"] = token_sum_weights(mask, updates, reduce_sum) / norm
     rows = {
         name: column
         for name, column in batch.items()
@@ -124,13 +131,23 @@ def _sums(batch: Batch) -> dict[str, float]:
     return dict(zip(sums, values, strict=True))
 
 
-def effective_settings(algorithm: Algorithm, settings: Hyperparameters) -> Hyperparameters:
-    """Return hyperparameters without any None: the job's where it says something."""
-    high = settings.clip_ratio_high
+def effective_settings(
+    algorithm: Algorithm, settings: Hyperparameters, state: Mapping[str, float] = EMPTY
+) -> Hyperparameters:
+    """Return hyperparameters with the algorithm's usual ones where the job says nothing.
+
+    Args:
+        state: What the algorithm carries from iteration to iteration: an adaptive weight of the KL.
+    """
+    low, high = settings.clip_ratio, settings.clip_ratio_high
+    low = algorithm.clip_ratio if low is None else low
     if high is None:
-        high = max(settings.clip_ratio, algorithm.clip_ratio_high or 0.0)
+        high = max(low, algorithm.clip_ratio_high or 0.0)
     return replace(
         settings,
+        kl_coefficient=state.get(KL_COEFFICIENT, settings.kl_coefficient),
+        kl_estimator=settings.kl_estimator or algorithm.kl_estimator,
+        clip_ratio=low,
         kl_in=settings.kl_in or algorithm.kl_in,
         clip_ratio_high=high,
         loss_mean=settings.loss_mean or algorithm.loss_mean,
@@ -150,6 +167,22 @@ def sequence_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tenso
     tokens, sequences = _update_sums(lengths, (lengths > 0).double(), updates, reduce_sum)
     share = (tokens / sequences.clamp(min=1)).repeat_interleave(len(lengths) // updates)
     weights: Tensor = (share / lengths.clamp(min=1)).float()[:, None] * mask
+    return weights
+
+
+def token_sum_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tensor:
+    """Return weights under which an update's loss is the mean of its responses' sums. Shape (B, T).
+
+    w = T / N, with the T tokens of the update's N responses over all ranks. Over a constant length it is
+    Dr. GRPO's (Liu et al. 2025, arXiv:2503.20783, section 3.2). Empty responses do not count.
+
+    Args:
+        mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
+    """
+    lengths = mask.sum(dim=1).double()
+    tokens, sequences = _update_sums(lengths, (lengths > 0).double(), updates, reduce_sum)
+    share = (tokens / sequences.clamp(min=1)).repeat_interleave(len(lengths) // updates)
+    weights: Tensor = share.float()[:, None] * mask
     return weights
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from rlplan.job import KlEstimator
+
 # exp(20) is 5e8: far beyond any clip range, and still finite in float32 and bfloat16.
 LOG_RATIO_LIMIT = 20.0
 
@@ -50,6 +52,27 @@ def truncated_ratio(log_probs: Tensor, other_log_probs: Tensor, mask: Tensor, ca
     arXiv:2110.00641, eq. 4; Fu et al. 2025, AReaL, arXiv:2505.24298, section 5.2).
     """
     return log_ratio(log_probs, other_log_probs, mask).exp().clamp(max=cap).detach()
+
+
+def divergence(kind: KlEstimator, log_probs: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+    """Return an estimate of KL(p || q) at each token sampled from p. Shape (B, T).
+
+    Schulman 2020, "Approximating KL divergence": k1 = log(p/q), k2 = k1^2 / 2, k3. Under samples of p
+    the gradient of k2 is that of the divergence, while that of k1 is zero in the mean: `k1+` and `k3+`
+    have the value of one and the gradient of k2 (a straight-through estimate).
+
+    Args:
+        log_probs: log p.
+        other: log q.
+    """
+    if kind == "k3":
+        return k3_divergence(log_probs, other, mask)
+    ratio = log_ratio(log_probs, other, mask)
+    k2 = ratio**2 / 2
+    if kind == "k2":
+        return k2
+    value = ratio if kind.startswith("k1") else k3_divergence(log_probs, other, mask)
+    return k2 - k2.detach() + value.detach() if kind.endswith("+") else value
 
 
 def k3_divergence(log_probs: Tensor, other_log_probs: Tensor, mask: Tensor) -> Tensor:

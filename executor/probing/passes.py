@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.data.batches import PADDING, PROMPT
+from executor.learning.experience import effective_settings
 from executor.learning.losses import load_loss
 from executor.learning.train import (
     clip_and_step,
@@ -29,6 +30,7 @@ from executor.rollout.sampling import GenerateSettings, Sequences, uniform_numbe
 from executor.weights.flat import FlatParameters
 from executor.weights.reshard import Part, write_shard
 from executor.weights.shard import ModelShard, build_shard, freeze_collector
+from rlplan.algorithms import load_algorithm
 from rlplan.job import Hyperparameters, Job
 from rlplan.probing import ModelPass
 
@@ -163,7 +165,8 @@ class PassBench:
             )
         assert model_pass.name == "train", model_pass.name
         loss = load_loss("ppo_policy" if model_pass.head == "lm" else "value")
-        settings, tokens = Hyperparameters(), batch["response_mask"].sum().float()
+        settings = effective_settings(load_algorithm("ppo"), Hyperparameters())
+        tokens = batch["response_mask"].sum().float()
 
         def learn() -> None:
             parts = split_micro_batches(shard, batch, model_pass.sequences)

@@ -16,6 +16,8 @@ from rlplan.model import ModelArchitecture
 # More than any cluster or batch of today by a factor of ten; a slip of the keyboard is larger still.
 MOST_GPUS = 1_000_000
 MOST_SEQUENCES = 10_000_000
+# Losses that clip every token as PPO does, and weigh it by settings.
+CLIPPED_BY_TOKEN = ("ppo_policy", "ppo_ptx_policy")
 
 
 def check_roles(job: Job, place: JobPlace) -> None:
@@ -88,6 +90,17 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             "is above constraint.multiplier_max",
             value=job.constraint.multiplier,
             allowed=f"at most {job.constraint.multiplier_max:g}",
+        )
+    settings, update = (
+        job.hyperparameters,
+        next(t for t in algorithm.tasks if t.name == "actor.update"),
+    )
+    for field in ("clip_ratio_dual", "importance_cap"):
+        if getattr(settings, field) is not None and update.loss not in CLIPPED_BY_TOKEN:
+            raise place.error(f"hyperparameters.{field}", f"the loss of {algorithm.name} has none")
+    if settings.kl_target is not None and not algorithm.uses_reference(settings):
+        raise place.error(
+            "hyperparameters.kl_target", "there is no penalty whose weight could change"
         )
     place_of_kl = job.hyperparameters.kl_in
     if place_of_kl not in (None, "none") and "reference" not in algorithm.required_roles:

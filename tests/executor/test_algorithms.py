@@ -21,6 +21,10 @@ pytestmark = pytest.mark.ray
 
 RUNS: dict[str, dict[str, Any]] = {
     "rloo": {"samples_per_prompt": 2, "prompts": 4},
+    "dr-grpo": {"samples_per_prompt": 2, "prompts": 4},
+    "gspo": {"samples_per_prompt": 2, "prompts": 4},
+    "cispo": {"samples_per_prompt": 2, "prompts": 4},
+    "reinforce-plus-plus-baseline": {"samples_per_prompt": 2, "prompts": 4},
     "grpo": {"samples_per_prompt": 2, "prompts": 4},
     "dapo": {"samples_per_prompt": 2, "prompts": 4},
 }
@@ -85,11 +89,14 @@ def plan_of(job, layout):
 
 
 ALGORITHMS = [name for name in algorithm_names() if name != "ppo"]
+# What differs from GRPO is tried without workers (test_policy_losses.py).
+OF_GRPO = ("cispo", "dr-grpo", "gspo", "reinforce-plus-plus-baseline")
+USUAL = [name for name in ALGORITHMS if name not in OF_GRPO]
 CASES = {f"{name}, {layout}": (name, layout) for name, layout in product(ALGORITHMS, LAYOUTS)}
 # Every algorithm, and every layout of two ranks. How algorithms and sizes work together is tried on
 # single updates (test_parallel_models.py).
 OF_TWO = [name for name, layout in LAYOUTS.items() if not layout or layout["gpus"] == 2]
-CHOSEN = [f"{algorithm}, {layout}" for algorithm, layout in zip(ALGORITHMS, cycle(OF_TWO))]
+CHOSEN = [f"{algorithm}, {layout}" for algorithm, layout in zip(USUAL, cycle(OF_TWO))]
 
 
 @pytest.fixture
@@ -103,7 +110,7 @@ def alone(worker_pool):
     return run
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", only(USUAL, ALGORITHMS))
 def test_an_algorithm_learns_from_what_it_sampled(alone, name):
     first, *_, last = losses(alone(name))
     assert {"mean_reward", "policy_loss", "actor_gradient_norm"} <= set(first)

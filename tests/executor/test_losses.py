@@ -20,6 +20,8 @@ SETTINGS = Hyperparameters(
 )
 GRPO = replace(SETTINGS, kl_in="loss")
 OUTPUTS = {
+    "gspo_policy": ("log_probs", "entropy"),
+    "cispo_policy": ("log_probs", "entropy"),
     "ppo_policy": ("log_probs", "entropy"),
     "ppo_ptx_policy": ("log_probs", "entropy"),
     "value": ("values",),
@@ -211,7 +213,9 @@ def test_the_first_update_on_fresh_samples_is_the_plain_policy_gradient():
         "advantages": torch.tensor([[0.0, 2.0, -4.0]]),
     }
     outputs = {"log_probs": batch["log_probs"].clone().requires_grad_()}
-    loss, metrics = load_loss("ppo_policy")(outputs, batch, Hyperparameters(), torch.tensor(2))
+    loss, metrics = load_loss("ppo_policy")(
+        outputs, batch, Hyperparameters(clip_ratio=0.2), torch.tensor(2)
+    )
     loss.backward()
     assert loss.item() == 1.0
     assert outputs["log_probs"].grad.tolist() == [[0.0, -1.0, 2.0]]

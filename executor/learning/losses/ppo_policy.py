@@ -8,16 +8,19 @@ arXiv:2310.10505, algorithm 1), RLOO's (Ahmadian et al. 2024, arXiv:2402.14740, 
 REINFORCE++'s (Hu 2025, arXiv:2501.03262, which clips as PPO does). With `importance_cap` it is decoupled PPO
 (Hilton et al. 2022, arXiv:2110.00641, eq. 4; Fu et al. 2025, AReaL, arXiv:2505.24298, section 5.2) with truncated
 weights: the ratio is clipped around the policy that the trainer had before its updates, and samples of an older
-one, or of an engine that computes otherwise, are weighed by min(p_trainer / p_engine, cap).
+one, or of an engine that computes otherwise, are weighed by min(p_trainer / p_engine, cap). With
+`clip_ratio_dual` a ratio counts at most so much where the advantage is negative (Ye et al. 2020, arXiv:1912.09729,
+eq. 5).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from executor.data.batches import ROLLOUT_LOG_PROBS
 from executor.learning.tokenwise import (
+    divergence,
     k3_divergence,
     log_ratio,
     masked,
@@ -25,6 +28,8 @@ from executor.learning.tokenwise import (
     truncated_ratio,
 )
 from rlplan.job import Hyperparameters
+
+Mean = Callable[[Tensor], Tensor]
 
 
 def loss(
@@ -38,15 +43,15 @@ def loss(
     r is the probability ratio to the policy that generated (eq. 7), or that the trainer had when the
     iteration began; w is 1 without `importance_cap`; S is the entropy, with weight
     c = `entropy_coefficient` (eq. 9; the value loss has a file and a model of its own). KL to the
-    reference, estimated by k3 (GRPO, eq. 4), has weight b = `kl_coefficient` where `kl_in` is `loss`.
+    reference, estimated by `kl_estimator` (k3: GRPO, eq. 4), has weight b = `kl_coefficient` where `kl_in` is `loss`.
 
     Args:
         outputs: `log_probs` of the policy in training, and its `entropy` if it was computed. (B, T).
         batch: `response_mask`, the generating policy's `log_probs`, and `advantages`; where they
             are needed `reference_log_probs`, `loss_weights` by which tokens weigh, and the engine's
             `rollout_log_probs` beside the trainer's. (B, T).
-        settings: Takes `clip_ratio`, `clip_ratio_high`, `importance_cap`, `entropy_coefficient`, `kl_in`
-            and `kl_coefficient`.
+        settings: Takes `clip_ratio`, `clip_ratio_high`, `clip_ratio_dual`, `importance_cap`,
+            `entropy_coefficient`, `kl_in`, `kl_estimator` and `kl_coefficient`.
         normalizer: Response tokens of the whole optimizer step, over all ranks and micro-batches.
 
     Returns:
@@ -56,18 +61,14 @@ def loss(
     """
     mask = response_mask(batch)
     new, old = outputs["log_probs"], batch["log_probs"]
-
-    def mean(values: Tensor) -> Tensor:
-        own = masked(values, mask)
-        if "loss_weights" in batch:
-            own = own * masked(batch["loss_weights"], mask)
-        return own.sum() / normalizer
-
+    mean = weighted_mean(batch, normalizer)
     advantages = masked(batch["advantages"], mask)
     ratio = log_ratio(new, old, mask).exp()
-    high = settings.clip_ratio if settings.clip_ratio_high is None else settings.clip_ratio_high
-    clipped = ratio.clamp(1.0 - settings.clip_ratio, 1.0 + high)
+    clipped = clipped_ratio(ratio, settings)
     surrogate = torch.minimum(ratio * advantages, clipped * advantages)
+    if settings.clip_ratio_dual is not None:
+        least = torch.maximum(surrogate, settings.clip_ratio_dual * advantages)
+        surrogate = torch.where(advantages < 0, least, surrogate)
     metrics = {}
     if settings.importance_cap is not None and ROLLOUT_LOG_PROBS in batch:
         cap = settings.importance_cap
@@ -76,15 +77,48 @@ def loss(
         metrics["importance_capped_fraction"] = mean((weights >= cap).float())
         surrogate = weights * surrogate
     policy_loss = -mean(surrogate)
-
-    total = policy_loss
     metrics |= {
         "policy_loss": policy_loss.detach(),
         "clip_fraction": mean((clipped != ratio).float()).detach(),
         "approx_kl": mean(k3_divergence(old, new, mask)).detach(),
     }
+    return with_regularisers(policy_loss, metrics, outputs, batch, settings, mean)
+
+
+def weighted_mean(batch: Mapping[str, Tensor], normalizer: Tensor) -> Mean:
+    """Return what sums values (B, T) over response tokens, by their weights, and normalises the sum."""
+    mask = response_mask(batch)
+
+    def mean(values: Tensor) -> Tensor:
+        own = masked(values, mask)
+        if "loss_weights" in batch:
+            own = own * masked(batch["loss_weights"], mask)
+        return own.sum() / normalizer
+
+    return mean
+
+
+def clipped_ratio(ratio: Tensor, settings: Hyperparameters) -> Tensor:
+    """Return ratios between 1 - `clip_ratio` and 1 + `clip_ratio_high`. Shape as given."""
+    low, high = settings.clip_ratio, settings.clip_ratio_high
+    assert low is not None, "settings have the algorithm's defaults filled in"
+    return ratio.clamp(1.0 - low, 1.0 + (low if high is None else high))
+
+
+def with_regularisers(
+    policy_loss: Tensor,
+    metrics: dict[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    batch: Mapping[str, Tensor],
+    settings: Hyperparameters,
+    mean: Mean,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return a policy's loss + b KL - c S, and its metrics with those of both terms."""
+    total = policy_loss
     if settings.kl_in == "loss" and settings.kl_coefficient > 0:
-        reference_kl = mean(k3_divergence(new, batch["reference_log_probs"], mask))
+        mask, kind = response_mask(batch), settings.kl_estimator or "k3"
+        reference = batch["reference_log_probs"]
+        reference_kl = mean(divergence(kind, outputs["log_probs"], reference, mask))
         metrics["reference_kl"] = reference_kl.detach()
         total = total + settings.kl_coefficient * reference_kl
     if "entropy" in outputs:

@@ -51,7 +51,7 @@ class Stage:
                 self._shard,
                 batch,
                 call.task.loss,
-                effective_settings(self._algorithm, job.hyperparameters),
+                effective_settings(self._algorithm, job.hyperparameters, call.state),
                 updates=job.workload.updates,
                 epochs=job.workload.epochs,
                 micro_batch=self._micro_batch,
