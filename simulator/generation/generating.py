@@ -16,13 +16,14 @@ from simulator.environments.host import host_share
 from simulator.generation.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
 from simulator.generation.engine_clock import EngineClock
 from simulator.generation.episodes import EpisodeShare, generate_episodes
-from simulator.generation.length_spread import length_spread
+from simulator.generation.length_spread import OTHER_BATCHES, length_spread
 from simulator.generation.playing import generate
 from simulator.generation.replica import Chunks, Generated, Replica, ReplicaLimits, blocks_of
 from simulator.generation.setting import ReplicaSetting, replica_setting_of
 from simulator.generation.shares import Share, longest_episodes, longest_shares, waits
 from simulator.generation.stepping import EngineSteps, engine_steps
 from simulator.placed.task import PlacedTask
+from simulator.workload.episodes import longest_seconds_luck
 from simulator.workload.usual import Floats
 
 REMEMBERED_REPLICAS = 4096
@@ -87,7 +88,8 @@ def with_length_spread(
         placed.layout.dp,
     )
     known = cost.total
-    wider = math.hypot(known.spread_seconds, share * known.seconds) - known.spread_seconds
+    lucky = math.hypot(share * known.seconds, _environment_luck(cost, placed))
+    wider = math.hypot(known.spread_seconds, lucky) - known.spread_seconds
     return TaskCost(
         tuple(
             (name, replace(part, spread_seconds=part.spread_seconds + wider))
@@ -96,6 +98,18 @@ def with_length_spread(
             for name, part in cost.parts
         )
     )
+
+
+def _environment_luck(cost: TaskCost, placed: PlacedTask) -> float:
+    """Return how far waiting for environments differs between batches, in seconds, one sigma.
+
+    The longest episode is waited for, as far as the engine has nothing else to do.
+    """
+    waiting = sum(part.seconds for name, part in cost.parts if name == ENVIRONMENT)
+    if not waiting:
+        return 0.0
+    usual, luck = longest_seconds_luck(placed.workload, OTHER_BATCHES)
+    return luck * min(1.0, waiting / usual) if usual else 0.0
 
 
 def _token_blocks(limits: ReplicaLimits) -> int:

@@ -21,6 +21,7 @@ def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
         *_of_kernels(job, facts),
         *_of_lengths(job),
         *_of_rules(job, facts),
+        *_of_environments(job),
         *_of_site(facts.calibration, job.framework),
         *_of_framework(job, facts),
     )
@@ -71,7 +72,7 @@ def _figures(job: Job, group: NodeGroup, sheet: DeviceSheet) -> Iterator[str]:
         yield f"NVLink over {group.linked_gpus} GPUs"
     if "inter_node_gbps" in taken and group.nodes > 1:
         yield f"{group.inter_node_gbps:,g} Gbit/s a node"
-    if "cpu_cores" in taken and job.rewards is not None:
+    if "cpu_cores" in taken and (job.rewards is not None or job.environments):
         yield f"{group.cpu_cores} CPU cores a node"
     if group.usd_per_gpu_hour is None:
         yield f"{sheet.usd_per_hour:g} USD per GPU and hour"
@@ -103,4 +104,16 @@ def _of_rules(job: Job, facts: Facts) -> Iterator[str]:
             yield (
                 f"rule {name} takes {show_seconds(seconds)} a sample: give "
                 f"rewards.function_seconds_per_sample, or run `rlplan profile` for this job"
+            )
+
+
+def _of_environments(job: Job) -> Iterator[str]:
+    """Yield how many steps of environments run at a time that the job does not say it of."""
+    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
+    for each in job.environments:
+        if each.workers is None and each.cpu_cores and each.inference == "remote":
+            steps = int(cores / each.cpu_cores)
+            yield (
+                f"environment {each.name}: up to {steps:,} steps at a time, {each.cpu_cores:g} of all nodes' "
+                f"{cores:,} cores each"
             )

@@ -86,3 +86,23 @@ def test_inline_each_episode_is_played_alone():
     # 32 episodes of a replica, of 3 steps that take time in the mean.
     assert inline.parts["environment"] == pytest.approx(32 * 3 * 0.1, rel=0.15)
     assert inline.parts["decode"] > 5 * remote.parts["decode"]
+
+
+def test_the_interval_holds_the_luck_of_the_longest_call():
+    def width(found):
+        low, high = generation(found).interval_seconds
+        return high - low
+
+    steady = forecast(replace(SANDBOX, step_seconds=20.0))
+    lucky = forecast(replace(SANDBOX, step_seconds=LognormalSeconds(mean=20.0, std=60.0, max=600)))
+    assert width(lucky) > 5 * width(steady)
+
+
+def test_what_a_job_leaves_to_the_cores_is_said():
+    found = forecast(replace(SANDBOX, cpu_cores=2.0))
+    assert "environment sandbox: up to 32 steps at a time, 2 of all nodes' 64 cores each" in (
+        found.assumptions
+    )
+    assert not any(
+        "environment" in each for each in forecast(replace(SANDBOX, workers=4)).assumptions
+    )
