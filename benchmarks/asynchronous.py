@@ -64,8 +64,8 @@ def main() -> None:
                 rows = measured(plan_of(name), options.iterations, seed)
                 found.setdefault(name, []).append(figures(rows))
                 print(name, seed, found[name][-1], flush=True)
-    write_json(path, found)
-    write_text(options.out / "asynchronous.md", page(found, options.iterations))
+                write_json(path, found)
+                write_text(options.out / "asynchronous.md", page(found, options.iterations))
 
 
 def small_job() -> Job:

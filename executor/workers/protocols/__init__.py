@@ -64,5 +64,5 @@ def from_all(_: RankPositions, results: ByRank, join: Join) -> Any:
 
 
 def from_leaders(positions: RankPositions, results: ByRank, join: Join) -> Any:
-    """Return the results of each data-parallel position's last stage and first tensor rank."""
-    return join([results[rank] for rank in positions.leaders()])
+    """Return the results of each data-parallel position's last stage and first tensor rank, if it was called."""
+    return join([results[rank] for rank in positions.leaders() if rank in results])
