@@ -146,8 +146,10 @@ class Run:
         controller = controller_of(self._plan, self._tasks, groups, self._prompts)
         try:
             self._iterate_with(controller, groups)
-        finally:
+        except Exception:
             controller.stop()
+            raise
+        controller.stop()  # an interruption ends Ray, or Ray has ended and would not answer
 
     def _iterate_with(self, controller: Controller, groups: Mapping[str, WorkerGroup]) -> None:
         controller.origin_seconds = self._origin_seconds
