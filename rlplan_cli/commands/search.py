@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reports.tables.plans import Table
     from rlplan.job import Job
     from rlplan.plan import Plan
+    from rlplan.results.forecast import Forecast
     from rlplan.results.frontier import Frontier
     from rlplan.results.searched import SearchResult
     from rlplan.units import ShownAs
@@ -229,7 +230,26 @@ def _print(found: SearchResult, job: Job, facts: Facts, *, all_placements: bool)
     say(_certificate(found, job))
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
+    for assumption in _asked_by_default(job, best.forecast):
+        say(f"assumed: {assumption}")
     print_remarks(best.forecast)
+
+
+def _asked_by_default(job: Job, forecast: Forecast) -> list[str]:
+    """Return what the search took as asked for where the job and the options say nothing."""
+    from planner.answers.best_plans import USUAL_HEADROOM
+
+    found = []
+    if not job.specs.staleness:
+        found.append("iterations follow one another; --mode lets generation run ahead")
+    if job.specs.memory_headroom_fraction is None:
+        roomy = forecast.free_fraction >= USUAL_HEADROOM
+        kept = f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free"
+        full = f"plans that leave {USUAL_HEADROOM:.0%} of the memory free were looked for, and none fits"
+        found.append(
+            f"{kept if roomy else full}; --spec memory_headroom_fraction=... says otherwise"
+        )
+    return found
 
 
 def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Table:
