@@ -25,10 +25,12 @@ class Sent(NamedTuple):
     Attributes:
         move: An iteration's share of bringing weights to generation, a part of what a candidate generates.
         longest: Of the longest response, where several iterations may wait for it.
+        shortest: Of the shortest one, for which the first piece of an iteration waits.
     """
 
     move: Floats
     longest: Floats
+    shortest: Floats
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +69,7 @@ class Candidates:
         ways = [self.ways[way] for way in self.way[places]]
         return Sent(
             np.array([way.move.seconds for way in ways]),
-            np.array([self.generations.longest_seconds(way.replicas) for way in ways]),
+            *np.array([self.generations.alone_seconds(way.replicas) for way in ways]).T,
         )
 
     def raise_bound(self, place: int, space: Space) -> bool:

@@ -153,10 +153,10 @@ class GenerationTable:
         cache = self.cache_bytes(replicas, np.float64(resident_bytes), brought.extra_bytes)
         return bool(cache >= replicas.least_bytes)
 
-    def longest_seconds(self, replicas: Replicas) -> float:
-        """Return what the longest response takes at least where iterations wait for it apart from its batch."""
+    def alone_seconds(self, replicas: Replicas) -> tuple[float, float]:
+        """Return what the longest and the shortest response take where they are more than parts of a batch."""
         del replicas
-        return 0.0
+        return 0.0, 0.0
 
     def bounds_beside(self, replicas: Replicas, resident_bytes: Floats) -> Floats:
         """Return bounds on generation beside so many residents; infinite where it cannot run.

@@ -16,13 +16,14 @@ from planner.exact.weight_moves import ACTOR
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet, Placement, generating_set
 from planner.requests.schedules import SYNC, Schedule
+from simulator.asynchronous.setting import MOST_PIECES
 from simulator.placed.columns import Floats, Ints
 
 # Streams are played for as many iterations as fill the pools and for some behind them, whose samples are a little
 # shorter or longer than the long run's: by 0.9 % of an iteration at most in 886 plans of random small jobs.
 PLAYED_NOISE_FRACTION = 0.02
 
-NOTHING_SENT = Sent(np.zeros(1), np.zeros(1))
+NOTHING_SENT = Sent(np.zeros(1), np.zeros(1), np.zeros(1))
 
 
 class PlacementBounds:
@@ -95,15 +96,18 @@ class PlacementBounds:
         return np.asarray(np.maximum(alone, sent.move + held))
 
     def _streamed(self, generate: Floats, work: Floats, sent: Sent) -> Floats:
-        """Return bounds on mean iterations whose responses stream; decision 7 says how late the longest may be.
+        """Return bounds on mean iterations whose responses stream; decision 7 says why they hold.
 
         Args:
             work: Of the slowest pool beside the generating one.
         """
-        mean = np.maximum(generate, sent.move + work)
-        late, every = math.ceil(self.schedule.staleness), self.schedule.sync_every
-        syncs = sent.move * every * ((late + 1) // every)
-        longest = sent.longest + syncs + (work if self.is_serial else 0.0)
+        staleness, every = self.schedule.staleness, self.schedule.sync_every
+        late, ahead = math.ceil(staleness), staleness + 1 - every
+        last = work * self._last_share
+        beside = np.maximum(0.0, last - ahead * (generate - sent.move))
+        first = 0.0 if ahead else sent.shortest
+        mean = np.maximum(generate + beside / every, sent.move + work + first / every)
+        longest = sent.longest + sent.move * every * ((late + 1) // every) + last
         waiting = np.maximum(longest, (late + 1) * mean)
         apart = (
             (2 * late + 1) // every * every
@@ -111,6 +115,15 @@ class PlacementBounds:
         bound = (waiting + (apart - late - 1) * mean) / apart
         least = np.where(sent.longest > 0, np.maximum(mean, bound), mean)
         return np.asarray(least * (1 - PLAYED_NOISE_FRACTION))
+
+    @cached_property
+    def _last_share(self) -> float:
+        """Return the least share of an iteration's work that waits for its last responses."""
+        if self.is_serial:
+            return 1.0
+        updates = self.space.job.workload.updates
+        pieces = updates if self.schedule.mode == "async" else updates * MOST_PIECES
+        return self.space.streams.last_share(pieces)
 
     @cached_property
     def limits(self) -> SetLimits:
@@ -258,7 +271,7 @@ class PlacementBounds:
         alone = (own[0][:, None], own[1][:, None])
         sender = (others.sender_prepare, others.sender_train)
         stages = (prepare, train)
-        held = Sent(sent.move[:, None], sent.longest[:, None])
+        held = Sent(*(each[:, None] for each in sent))
         seconds = self._iteration(generate[:, None], alone, stages, held, sender)
         both = used[:, None] + others.used
         # Weights on their way to another pool are work of both.

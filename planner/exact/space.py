@@ -128,7 +128,12 @@ class Space:
 
     def generations_in(self, schedule: Schedule) -> GenerationTable:
         """Return how pools can generate where iterations follow each other so."""
-        return self._tables.streams if schedule.streams else self.generations
+        return self.streams if schedule.streams else self.generations
+
+    @property
+    def streams(self) -> StreamTable:
+        """Return how pools can generate where responses stream."""
+        return self._tables.streams
 
     @cached_property
     def devices(self) -> tuple[str, ...]:

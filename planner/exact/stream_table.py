@@ -11,10 +11,11 @@ from collections.abc import Hashable
 import numpy as np
 
 from planner.exact.generation_bounds import Asked, least_seconds
-from planner.exact.generation_loads import Load, load_of
+from planner.exact.generation_loads import load_of
 from planner.exact.generation_options import Replicas, cut_of
 from planner.exact.generations import GenerationTable
 from planner.layouts.option_table import OptionTable
+from rlplan.algorithms import load_algorithm
 from rlplan.transfers import TransitionName
 from simulator.costs.calibrated import times_of
 from simulator.generation.shares import longest_shares
@@ -32,10 +33,10 @@ class StreamTable(GenerationTable):
         (share, *_) = longest_shares(statistics, 1, work.samples_per_prompt)
         samples = work.samples_per_prompt if self.engine.shares_prompts else 1
         self._batch = load_of(*share, samples, self.engine.kv_block_tokens)
-        prompts, responses = share
-        longest = int(np.argmax(responses))
-        self._longest: Load = load_of((prompts[longest],), (responses[longest],))
-        self._alone: dict[Hashable, float] = {}
+        self._tokens = tuple(np.sort(np.array(tokens)) for tokens in share)
+        ends = [max(zip(*reversed(share), strict=True)), min(zip(*reversed(share), strict=True))]
+        self._ends = [load_of((prompt,), (response,)) for response, prompt in ends]
+        self._alone: dict[Hashable, tuple[float, float]] = {}
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that a batch cannot beat in the long run; 0 of engines without running batches."""
@@ -56,17 +57,33 @@ class StreamTable(GenerationTable):
             least_seconds(steps, self._batch, asked, blocks) * times / replicas.layout.dp
         )
 
-    def longest_seconds(self, replicas: Replicas) -> float:
-        """Return what the longest response takes at least, were it alone on its replica."""
+    def alone_seconds(self, replicas: Replicas) -> tuple[float, float]:
+        """Return what the longest and the shortest response take at least, each alone on its replica.
+
+        Where responses are dropped, the longest ones are not waited for.
+        """
         key = (cut_of(replicas.layout), replicas.site)
         if key not in self._alone:
-            steps, found = self._steps(replicas), 0.0
-            if isinstance(steps, EngineSteps) and self.job.workload.over_provisioning == 1:
+            steps = self._steps(replicas)
+            longest = shortest = 0.0
+            if isinstance(steps, EngineSteps):
                 times = times_of(self._placed(replicas.layout, replicas.site))
-                whole = np.array([np.inf])
-                found = float(least_seconds(steps, self._longest, Asked(1), whole)[0]) * times
-            self._alone[key] = found
+                longest, shortest = (
+                    float(least_seconds(steps, load, Asked(1), np.array([np.inf]))[0]) * times
+                    for load in self._ends
+                )
+            waits = self.job.workload.over_provisioning == 1
+            self._alone[key] = (longest if waits else 0.0, shortest)
         return self._alone[key]
+
+    def last_share(self, pieces: int) -> float:
+        """Return the least share of a batch's tokens that one of so many equal pieces of it has."""
+        work = self.job.workload
+        unit = work.samples_per_prompt if load_algorithm(self.job.algorithm).groups else 1
+        units = work.sequences // unit
+        count = units // min(pieces, units) * unit
+        least = sum(float(tokens[:count].sum()) for tokens in self._tokens)
+        return least / sum(float(tokens.sum()) for tokens in self._tokens)
 
     def least_bound(self, replicas: Replicas) -> float:
         """Return seconds that a layout cannot beat, however large its cache."""
