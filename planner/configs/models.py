@@ -45,13 +45,22 @@ def model_of(named: str) -> str | None:
 
 
 def _named_in_part(named: str) -> str | None:
-    """Return the sheet that the first words of a name mean, its size among them: what follows says how it was tuned."""
+    """Return the sheet that some words of a name mean; the others say how it was tuned, and for what."""
     words = named.lower().split("-")
+    found = _led_by(words)
+    later = (_led_by(words[start:]) for start in range(1, len(words)))
+    return found or next((sheet for sheet in later if sheet is not None), None)
+
+
+def _led_by(words: list[str]) -> str | None:
+    """Return the sheet that the first words mean: up to their size, or a whole name without one."""
     sized = next(
         (at for at, word in enumerate(words) if re.fullmatch(r"\d+(\.\d+)?[bm]", word)), None
     )
-    for end in range(len(words), len(words) if sized is None else sized, -1):
-        sheet = sheet_of_model("-".join(words[:end]))
-        if sheet is not None:
-            return sheet
-    return None
+    if sized is None:
+        wholes = (
+            canonical_name("models", "-".join(words[:end])) for end in range(len(words), 1, -1)
+        )
+        return next((whole for whole in wholes if whole in model_names()), None)
+    tries = (sheet_of_model("-".join(words[:end])) for end in range(len(words), sized, -1) if sized)
+    return next((sheet for sheet in tries if sheet is not None), None)

@@ -106,6 +106,12 @@ class Settings:
             return usual
         return self._whole(self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role], value)
 
+    def size_is_given(self, trainer: str, role: str, name: str) -> bool:
+        """Return whether a configuration gives a size of a role's model, other than none, by a key of its own."""
+        setting, prefix = self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role]
+        keys = (key.replace(ROLE, prefix) for key in setting.keys)
+        return any(key in self.flat and self.flat[key].value is not None for key in keys)
+
     def size_is_on(self, trainer: str, role: str, name: str) -> bool:
         """Return whether a switch of a role's model is on."""
         return _is_on(self.size(trainer, role, name))

@@ -165,7 +165,8 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
     if role == "actor":
         budget = settings.whole("infer_token_budget") * sizes.cp
         dynamic = settings.on("infer_dynamic")
-        micro_batch = settings.optional_whole("infer_micro_batch")
+        of_all = settings.optional_whole("infer_global_micro_batch") or 0
+        micro_batch = settings.optional_whole("infer_micro_batch") or of_all // gpus
         sizes = replace(
             sizes,
             infer_token_budget=budget if dynamic else None,

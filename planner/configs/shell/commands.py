@@ -99,7 +99,7 @@ class Commands:
         self.found.commands.append(Command(line=line_of(node), words=tuple(words)))
         if self._printed is not None:
             gap = Gap(line=line_of(node), source=short(node), reason="it is not run")
-            self._print(Text(f"$({short(node)})", line_of(node), (gap,)))
+            self._print(Text("$(...)", line_of(node), (gap,)))
 
     def _echo(self, words: list[Text], node: "Node") -> None:
         said = [word for word in words[1:] if word.value not in {"-n", "-e"}]

@@ -233,7 +233,7 @@ class _Script(Commands):
         del self.found.gaps[gaps:]
         if undecided or not printed:
             gap = Gap(line=line_of(node), source=short(node), reason="it is not run")
-            return Text(source(node), line_of(node), (gap,))
+            return Text("$(...)", line_of(node), (gap,))
         return joined(printed, "\n", line_of(node))
 
     def _if(self, node: "Node") -> Truth:

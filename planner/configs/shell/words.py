@@ -18,6 +18,8 @@ _IN_QUOTES: Final = re.compile(r'\\(\n|["$`\\])')
 _OUTSIDE: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _ALL: Final = ("@", "*")
 ARITHMETIC: Final = "$(("
+# What could not be evaluated stands in a text as it is written, without spaces.
+UNKNOWN: Final = "$"
 
 
 class RefusedError(Exception):
@@ -99,7 +101,7 @@ class Words:
 
     def _unset(self, name: str, node: "Node") -> Text:
         gap = Gap(line=line_of(node), source=source(node), reason=f"{name} is not set")
-        return Text(source(node), line_of(node), (gap,))
+        return Text("".join(source(node).split()), line_of(node), (gap,))
 
     def _value(self, name: str) -> Value | None:
         if name.isdigit():
@@ -120,6 +122,8 @@ class Words:
         value = self._value(name) if name not in _ALL else self.arguments
         if index in _ALL or name in _ALL:
             items = () if value is None else value if isinstance(value, tuple) else (value,)
+            if len(parts) > 1 and parts[1].type == ":":
+                return list(_slice(items, [self.text(part).value for part in parts[2:]], name))
             if len(parts) == 1:
                 return list(items) if quoted else [each for item in items for each in _split(item)]
             value = joined(items, " ", line_of(node)) if items else None
@@ -225,7 +229,7 @@ class Words:
 
     def _gap(self, node: "Node", reason: str) -> Text:
         gap = Gap(line=line_of(node), source=source(node), reason=reason)
-        return Text(source(node), line_of(node), (gap,))
+        return Text("".join(source(node).split()), line_of(node), (gap,))
 
 
 def _plain(node: "Node", *, quoted: bool) -> str:
@@ -263,6 +267,13 @@ def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
         at = part.end_byte
 
 
+def _slice(items: tuple[Text, ...], bounds: list[str], name: str) -> tuple[Text, ...]:
+    """Return `${items[@]:start:count}`; arguments are counted from 1."""
+    given = [int(bound) for bound in bounds if bound.strip().lstrip("-").isdigit()]
+    start = max(0, (given[0] if given else 0) - (name in _ALL))
+    return items[start : start + given[1] if len(given) > 1 else None]
+
+
 def _named(node: "Node") -> tuple[str, str | None]:
     """Return a variable's name and, of an array's item, its index."""
     if node.type != "subscript":
@@ -278,9 +289,9 @@ def _first(value: Value) -> Text:
 
 
 def _split(text: Text) -> list[Text]:
-    if text.gaps:
-        return [text]
-    return [text.with_value(word) for word in text.value.split()]
+    return [
+        Text(word, text.line, text.gaps if UNKNOWN in word else ()) for word in text.value.split()
+    ]
 
 
 def _has_quotes(node: "Node") -> bool:

@@ -14,6 +14,8 @@ from planner.configs.rules.of_verl.world import (
 def mini_batches_divide(subject: Subject) -> Iterator[Broken]:
     """Give every data-parallel rank equally many samples of an update."""
     settings = subject.settings
+    if is_async(subject):
+        return  # its trainer takes samples from a queue
     mini = settings.whole("mini_prompts") * settings.whole("samples")
     for each in sizes_of_roles(subject):
         if each.role != "reference" and each.dp:
@@ -48,14 +50,14 @@ def micro_batches_are_given(subject: Subject) -> Iterator[Broken]:
     for each in sizes_of_roles(subject):
         if settings.size_is_on(each.trainer, each.role, "dynamic"):
             continue
-        sizes = [
-            settings.size(each.trainer, each.role, name)
-            for name in ("micro_batch", "global_micro_batch")
-        ]
+        names = ("micro_batch", "global_micro_batch")
+        sizes = [settings.size(each.trainer, each.role, name) for name in names]
         problem = "is missing, and use_dynamic_bsz is off"
         yield from unless(any(sizes), each.key(settings, "micro_batch"), problem, "a whole number")
     if not settings.on("infer_dynamic"):
-        given = settings.optional_whole("infer_micro_batch")
+        given = settings.optional_whole("infer_micro_batch") or settings.optional_whole(
+            "infer_global_micro_batch"
+        )
         problem = "is missing, and log_prob_use_dynamic_bsz is off"
         key = settings.key_of("infer_micro_batch")
         yield from unless(given is not None, key, problem, "a whole number")
@@ -65,13 +67,10 @@ def micro_batches_are_given_once(subject: Subject) -> Iterator[Broken]:
     """Say a micro-batch's size for a GPU, or for all of them, not both."""
     settings = subject.settings
     for each in sizes_of_roles(subject):
-        own, of_all = (
-            settings.size(each.trainer, each.role, name)
-            for name in ("micro_batch", "global_micro_batch")
-        )
+        names = ("micro_batch", "global_micro_batch")
+        both = all(settings.size_is_given(each.trainer, each.role, name) for name in names)
         key = each.key(settings, "global_micro_batch")
-        problem = "is given beside the size for one GPU"
-        yield from unless(not (own and of_all), key, problem, "one of them")
+        yield from unless(not both, key, "is given beside the size for one GPU", "one of them")
 
 
 def batches_hold_a_mini_batch(subject: Subject) -> Iterator[Broken]:

@@ -98,7 +98,7 @@ def async_takes_prompts_one_by_one(subject: Subject) -> Iterator[Broken]:
     if is_async(subject):
         for name, wanted in (("prompts", 0), ("gen_prompts", 1)):
             key = settings.key_of(name)
-            holds = settings.optional_whole(name) == wanted
+            holds = settings.optional_whole(name) == wanted or not settings.is_given(name)
             yield from unless(
                 holds, key, f"is not {wanted} in fully asynchronous training", str(wanted)
             )
