@@ -15,7 +15,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.hardware import EngineSheet
-from rlplan.job import Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
+from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
 from rlplan.lengths import Lengths
 from rlplan.plan import InFlight, Mode, Plan, ResourcePool, TaskPlan
 from rlplan.precision import Precision
@@ -31,6 +31,7 @@ MAX_RUNNING = 1024
 MEMORY_FRACTION = 0.6
 # NeMo-RL's own default of `reference_policy_kl_penalty`; only whether it is 0 matters to a step's time.
 KL_COEFFICIENT = 0.01
+FRAMEWORKS_OWN = Engines()
 
 
 class UnknownSettingError(Exception):
@@ -43,6 +44,7 @@ class PublishedRun:
 
     Attributes:
         framework: A framework sheet's name.
+        engines: Those that are not the framework's own.
         train_gpus, rollout_gpus: Where generation has GPUs of its own; 0 where all share them.
         parts: Equal parts of a step that an asynchronous trainer takes one after another, between two syncs of
             weights.
@@ -59,6 +61,7 @@ class PublishedRun:
     """
 
     framework: str
+    engines: Engines = FRAMEWORKS_OWN
     algorithm: str
     model: str
     gpu: str
@@ -153,6 +156,7 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
         name="published run",
         algorithm=run.algorithm,
         framework=run.framework,
+        engines=run.engines,
         old_log_prob=run.old_log_prob,
         models=FrozenDict(dict.fromkeys(roles, model)),
         workload=Workload(
