@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import NonNegative, Positive
+from rlplan.files.limits import NonNegative, Positive, Updates
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, WeightSync
 from rlplan.plan import InFlight, Recompute
 
@@ -53,6 +53,8 @@ class FrameworkSheet:
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.
+        staleness: Updates that its weights may lack where it is run as its authors run it, generation on GPUs of its
+            own; None where it runs iterations one after another.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
             `transition` on one pool is what it takes to put the trainer away and wake the engine.
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
@@ -74,6 +76,7 @@ class FrameworkSheet:
     balances_tokens: bool = False
     streams_rewards: bool = False
     in_flight: InFlight = "drain"
+    staleness: Updates | None = None
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME
     stages: FrozenDict[str, Positive] = FrozenDict()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.search import search
 from planner.systems.baselines import baseline_names, load_baseline
 from profiles.facts import Facts
@@ -16,9 +17,14 @@ from profiles.sheets import canonical_name, load_framework, sheet_names
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.results.systems import SystemForecast, SystemsComparison
+from rlplan.specs import Specs
+from simulator.simulate import simulate
 
 OURS = "rlplan"
 ABOUT = "the best plan over all placements, allocations and layouts, found by `rlplan search`"
+
+# Split and layouts of what overlaps are those that are best where generation is one batch ahead.
+AHEAD = Pinned(mode="one-step-off")
 
 Progress = Callable[[int, int, str], None]
 
@@ -47,7 +53,7 @@ def compare_systems(
         if name in baseline_names():
             found.append(load_baseline(name).best_plan(job, facts))
         else:
-            found.append(_searched(_under(name, job), facts, name, load_framework(name).title))
+            found.append(_under_framework(job, facts, name))
     if progress:
         progress(len(wanted), len(wanted) + 1, OURS)
     return SystemsComparison(job=job.name, ours=_ours(job, facts), systems=tuple(found))
@@ -80,13 +86,37 @@ def _under(framework: str, job: Job) -> Job:
     return resolve_job(changed, Path())
 
 
+def _under_framework(job: Job, facts: Facts, name: str) -> SystemForecast:
+    """Return the best plan of a framework; one that overlaps is run as its authors run it, within the job's limits."""
+    sheet, changed = load_framework(name), _under(name, job)
+    if sheet.staleness is None:
+        return _searched(changed, facts, name, sheet.title)
+    limit = job.specs.staleness
+    most = sheet.staleness if limit is None else min(limit, sheet.staleness)
+    ahead = replace(job.specs, staleness=max(1.0, most))
+    found = _searched(changed, facts, name, sheet.title, AHEAD, ahead)
+    if found.plan is None:
+        return found
+    plan = replace(found.plan, mode="streaming", staleness=0, sync_every=1, in_flight="drain")
+    if most:
+        plan = replace(plan, mode="async", staleness=most, in_flight=sheet.in_flight)
+    return replace(found, plan=plan, forecast=simulate(plan, facts))
+
+
 def _ours(job: Job, facts: Facts) -> SystemForecast:
     return _searched(job, facts, OURS, ABOUT)
 
 
-def _searched(job: Job, facts: Facts, name: str, about: str) -> SystemForecast:
+def _searched(
+    job: Job,
+    facts: Facts,
+    name: str,
+    about: str,
+    pinned: Pinned = NOTHING_PINNED,
+    specs: Specs | None = None,
+) -> SystemForecast:
     try:
-        result = search(job, facts)
+        result = search(job, facts, pinned=pinned, specs=specs)
     except InfeasibleError as error:
         return SystemForecast(name=name, about=about, reason=str(error))
     best = result.plans[0]

@@ -1,11 +1,13 @@
 """Systems of the field: every file keeps the contract, and each runs a job as its documentation has it."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from planner.systems.baselines import baseline_names, load_baseline
+from planner.systems.comparing import compare_systems
 from planner.systems.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
 from profiles.catalog import ENGINES, load_model, resolve_job
 from profiles.facts import load_facts
@@ -13,6 +15,7 @@ from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.rules import check_plan
+from rlplan.specs import Specs
 
 PPO = ("actor", "critic", "reference", "reward")
 
@@ -162,3 +165,18 @@ def test_a_rank_gets_no_batch_where_sequences_do_not_divide():
     assert local_batch(job, tasks["actor.generate"], 16) == 16
     assert local_batch(job, tasks["actor.update"], 16) == 8
     assert local_batch(job, tasks["actor.update"], 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "mode", "staleness"),
+    [("areal", None, "async", 4), ("areal", 0, "streaming", 0), ("asyncflow", 2, "async", 1)],
+)
+def test_frameworks_that_overlap_are_run_as_their_authors_run_them(name, limit, mode, staleness):
+    job = replace(JOBS["a rule for a reward"], specs=Specs(staleness=limit))
+    (found,) = compare_systems(job, load_facts(job), [name]).systems
+    assert found.plan is not None
+    check_plan(found.plan)
+    assert (found.plan.mode, found.plan.staleness) == (mode, staleness)
+    assert found.plan.job.framework == name
+    assert found.forecast is not None
+    assert found.forecast.iteration_seconds > 0
