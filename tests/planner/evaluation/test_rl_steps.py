@@ -1,6 +1,7 @@
 """Published steps of RL frameworks: settings become jobs and plans, and forecasts come near."""
 
 import csv
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from planner.evaluation.settings.framework_runs import (
 )
 from planner.evaluation.settings.overlapping import overlap_of
 from planner.evaluation.summary import summarise
-from planner.evaluation.tables import rl_steps
+from planner.evaluation.tables import rl_steps, rl_steps_more
 from rlplan.rules import check_plan
 
 TABLE = next(path for path in held_tables() if path.stem == "rl_steps")
@@ -191,3 +192,18 @@ def test_narrow_formats_are_faster():
 def test_the_held_table_names_the_source_of_every_row():
     assert all(record["source"] for record in RECORDS.values())
     assert Path(TABLE).name == "rl_steps.csv"
+
+
+def test_the_same_steps_are_read_from_other_columns():
+    cells = {
+        "system": "NeMo-RL", "version": "v0.5", "model": "Llama3.1-8B", "gpu": "H100", "gpus": "16",
+        "algo": "GRPO", "prompts_per_step": "64", "samples_per_prompt": "32", "mini_batch": "16",
+        "prompt_mean": "127", "resp_mean": "1019", "resp_max_cap": "3969", "trainer": "Megatron",
+        "train_layout": "TP1 PP2", "rollout_layout": "TP1", "step_s": "92.8",
+    }  # fmt: skip
+    (row,) = rl_steps_more.rows_of(defaultdict(str, cells))
+    assert row.measured_seconds == 92.8
+    assert row.error_fraction is not None
+    assert abs(row.error_fraction) < 0.2
+    (left_out,) = rl_steps_more.rows_of(defaultdict(str, {**cells, "turns": "max 4"}))
+    assert left_out.skipped == rl_steps_more.OBSERVATIONS
