@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.requests.schedules import AskedSchedules
 from planner.search import search
 from planner.systems.baselines import baseline_names, load_baseline
 from profiles.facts import Facts
@@ -18,13 +19,9 @@ from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.results.systems import SystemForecast, SystemsComparison
 from rlplan.specs import Specs
-from simulator.simulate import simulate
 
 OURS = "rlplan"
 ABOUT = "the best plan over all placements, allocations and layouts, found by `rlplan search`"
-
-# Split and layouts of what overlaps are those that are best where generation is one batch ahead.
-AHEAD = Pinned(mode="one-step-off")
 
 Progress = Callable[[int, int, str], None]
 
@@ -93,14 +90,11 @@ def _under_framework(job: Job, facts: Facts, name: str) -> SystemForecast:
         return _searched(changed, facts, name, sheet.title)
     limit = job.specs.staleness
     most = sheet.staleness if limit is None else min(limit, sheet.staleness)
-    ahead = replace(job.specs, staleness=max(1.0, most))
-    found = _searched(changed, facts, name, sheet.title, AHEAD, ahead)
-    if found.plan is None:
-        return found
-    plan = replace(found.plan, mode="streaming", staleness=0, sync_every=1, in_flight="drain")
+    asked = AskedSchedules(modes=("streaming",))
     if most:
-        plan = replace(plan, mode="async", staleness=most, in_flight=sheet.in_flight)
-    return replace(found, plan=plan, forecast=simulate(plan, facts))
+        asked = AskedSchedules(modes=("async",), staleness=most, in_flight=sheet.in_flight)
+    specs = replace(job.specs, staleness=most)
+    return _searched(changed, facts, name, sheet.title, Pinned(asked=asked), specs)
 
 
 def _ours(job: Job, facts: Facts) -> SystemForecast:
