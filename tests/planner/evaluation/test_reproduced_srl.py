@@ -7,23 +7,26 @@ import pytest
 from planner.evaluation.reproductions import load_reproduction
 from planner.evaluation.reproductions.srl import ring_speed_up
 
-FOUND = load_reproduction("srl").reproduce()
+
+@pytest.fixture(scope="module")
+def found():
+    return load_reproduction("srl").reproduce()
 
 
-def test_every_claim_is_marked_and_holds():
-    assert len(FOUND.claims) == 7
-    failing = [claim.text for claim in FOUND.claims if not claim.holds]
+def test_every_claim_is_marked_and_holds(found):
+    assert len(found.claims) == 7
+    failing = [claim.text for claim in found.claims if not claim.holds]
     assert not failing
 
 
-def test_published_rates_are_forecast_within_a_quarter():
-    errors = [point.error_fraction for point in FOUND.points if point.error_fraction is not None]
+def test_published_rates_are_forecast_within_a_quarter(found):
+    errors = [point.error_fraction for point in found.points if point.error_fraction is not None]
     assert len(errors) == 1  # a step's seconds are those of the other row
     assert max(map(abs, errors)) < 0.25
 
 
-def test_worker_counts_are_those_published():
-    largest = [point.plan for point in FOUND.points if point.gpus == 32]
+def test_worker_counts_are_those_published(found):
+    largest = [point.plan for point in found.points if point.gpus == 32]
     assert [plan.partition(" ")[0] for plan in largest] == ["7,680", "15,360", "3,840"]
 
 
