@@ -4,12 +4,13 @@ import math
 from dataclasses import dataclass
 
 from rlplan.algorithms import load_algorithm
+from rlplan.lengths import mean_length
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
 from simulator.placed.task import PlacedTask
 
-# Sequences of one playing, about half a second of it: where an iteration has more, fewer replicas stand for all
-# of them, each with its share. `tests/simulator/test_asynchronous.py` says how little that changes.
+# Sequences, or turns of episodes, of one playing, about half a second of it: where iterations have more, fewer
+# replicas stand for all, each with its share. `tests/simulator/test_asynchronous.py` says how little that changes.
 PLAYED_SEQUENCES = 12_000
 # Fewer would be few enough for the luck of their order to show.
 LEAST_SEQUENCES = 512
@@ -81,8 +82,10 @@ def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetti
     warm_up, counted = _iterations(plan, iterations)
     updates = work.updates
     prompts = round(work.prompts * generate.task.batches)
-    each = prompts * work.samples_per_prompt * work.over_provisioning
-    played = _played_replicas(plan, prompts, each * (warm_up + counted), replicas)
+    turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
+    batches = warm_up + counted + min(plan.staleness, LONGEST_WARM_UP)
+    sequences = prompts * work.samples_per_prompt * work.over_provisioning * batches
+    played = _played_replicas(plan, prompts, sequences * turns, replicas, turns)
     prompts = prompts * played // replicas
     grouped = load_algorithm(plan.job.algorithm).groups
     unit = work.samples_per_prompt if grouped else 1
@@ -127,16 +130,25 @@ def _iterations(plan: Plan, iterations: int) -> tuple[int, int]:
     return warm_up, counted
 
 
-def _played_replicas(plan: Plan, prompts: int, sequences: float, replicas: int) -> int:
-    """Return how many replicas stand for all: as many as can be played, with whole shares of prompts."""
+def _played_replicas(
+    plan: Plan, prompts: int, played_turns: float, replicas: int, turns: float
+) -> int:
+    """Return how many replicas stand for all: as many as can be played, with whole shares of prompts.
+
+    Args:
+        played_turns: Of all replicas in all iterations.
+        turns: Of a sequence: 1 where no environment steps between them.
+    """
     samples = plan.job.workload.samples_per_prompt
-    least = min(prompts, max(plan.job.workload.updates, math.ceil(LEAST_SEQUENCES / samples)))
+    least = min(
+        prompts, max(plan.job.workload.updates, math.ceil(LEAST_SEQUENCES / (samples * turns)))
+    )
     able = [
         count
         for count in range(1, replicas + 1)
         if prompts * count % replicas == 0 and prompts * count // replicas >= least
     ]
-    fitting = [count for count in able if sequences * count / replicas <= PLAYED_SEQUENCES]
+    fitting = [count for count in able if played_turns * count / replicas <= PLAYED_SEQUENCES]
     return max(fitting, default=min(able, default=replicas))
 
 
