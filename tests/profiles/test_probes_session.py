@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from profiles.probes.session import profile_machine
+from profiles.probes.session.context import context_bytes
+from profiles.probes.session.profiling import settings_of
 from profiles.sheets import load_model
 from profiles.tables.table import TABLES, read_profile
 from rlplan.errors import FileError, UnknownNameError, UserError
@@ -240,3 +243,28 @@ def test_machines_match_by_hardware_and_not_by_their_systems_release():
         other = here.with_item(key, value)
         assert not matches(here, other)
         assert fingerprint_digest(here) != fingerprint_digest(other)
+
+
+class Asked:
+    """Note the passes that are asked for."""
+
+    def __init__(self):
+        self.passes = []
+
+    def run(self, model_pass, repeats):
+        self.passes.append(model_pass)
+        return (0.0,) * repeats
+
+    def held_bytes(self):
+        return 7
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_workers_context_is_what_it_holds_after_everything_was_done_once(devices):
+    runner, settings = Asked(), replace(settings_of("cpu", None, devices), passes=True)
+    assert context_bytes(runner, settings) == 7
+    names = {each.name for each in runner.passes}
+    assert {"infer", "train", "optimizer", "prefill", "decode", "call", "fetch"} <= names
+    assert ("weight_sync" in names) == ("gradient_reduction" in names) == (devices == 2)
+    assert max(each.tp * each.dp for each in runner.passes) == devices
+    assert context_bytes(runner, replace(settings, kind="cuda")) == 0
