@@ -267,4 +267,4 @@ def test_a_workers_context_is_what_it_holds_after_everything_was_done_once(devic
     assert {"infer", "train", "optimizer", "prefill", "decode", "call", "fetch"} <= names
     assert ("weight_sync" in names) == ("gradient_reduction" in names) == (devices == 2)
     assert max(each.tp * each.dp for each in runner.passes) == devices
-    assert context_bytes(runner, replace(settings, kind="cuda")) == 0
+    assert context_bytes(runner, replace(settings, kind="gpu")) == 0
