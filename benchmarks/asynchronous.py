@@ -42,7 +42,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "one-step-off": {"mode": "one-step-off", "staleness": 1},
     "async, staleness 1": {"mode": "async", "staleness": 1, "in_flight": "recompute"},
     "async, staleness 4": {"mode": "async", "staleness": 4, "in_flight": "recompute"},
+    "async, staleness 1, decoupled": {"mode": "async", "staleness": 1, "in_flight": "recompute"},
+    "async, staleness 4, decoupled": {"mode": "async", "staleness": 4, "in_flight": "recompute"},
 }
+# Most that a token is weighed with in decoupled PPO.
+IMPORTANCE_CAP = 2.0
 Rows = list[dict[str, float]]
 
 
@@ -93,6 +97,9 @@ def small_job() -> Job:
 def plan_of(name: str) -> Plan:
     """Return a run's plan: one core generates, one trains, a process judges."""
     job = small_job()
+    if name.endswith("decoupled"):
+        settings = replace(job.hyperparameters, importance_cap=IMPORTANCE_CAP)
+        job = replace(job, old_log_prob="trainer", hyperparameters=settings)
     pools = (
         ResourcePool(name="train", device="cpu", gpus=1, roles=("actor", "reference")),
         ResourcePool(name="generate", device="cpu", gpus=1, roles=("actor",)),
