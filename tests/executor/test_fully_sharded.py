@@ -50,7 +50,7 @@ def gathers_of(zero, rank, ranks):
             shard,
             share_of(batch_of("lm"), mesh.dp, mesh.dp_size),
             "ppo_policy",
-            Hyperparameters(temperature=0.7, max_gradient_norm=0.5),
+            Hyperparameters(temperature=0.7, max_gradient_norm=0.5, clip_ratio=0.2),
             updates=UPDATES,
             epochs=1,
             micro_batch=layout.micro_batch,

@@ -161,7 +161,7 @@ def train(rank, ranks, case, precision="fp32"):
         shard,
         share,
         "ppo_policy" if head == "lm" else "value",
-        Hyperparameters(temperature=0.7, max_gradient_norm=0.5),
+        Hyperparameters(temperature=0.7, max_gradient_norm=0.5, clip_ratio=0.2),
         updates=UPDATES,
         epochs=1,
         micro_batch=layout.micro_batch,

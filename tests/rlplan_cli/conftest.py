@@ -122,6 +122,8 @@ def rlplan(capsys, monkeypatch):
     Typer builds all commands anew at every call; here those of the last call serve again.
     """
     make = typer.main.get_command
+    # What a library that another test loaded in this process took for a terminal's width.
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def built(app):
         return _built(make, app, len(app.registered_commands), len(app.registered_groups))

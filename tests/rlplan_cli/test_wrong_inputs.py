@@ -69,7 +69,7 @@ JOB_FIELDS = [
     job("int", to=1, name="key that is a type's name", said=("int: unknown key",)),
     job("trace", to=1, name="key that is an alternative's name", said=("trace: unknown key",)),
     job("TASKS", to=1, name="key in capitals", said=("TASKS: unknown key", "allowed: adapters")),
-    job("workload", "Prompts", to=4, name="capitalised key inside", said=("workload.Prompts: unknown key", "allowed: epochs", "did you mean 'prompts'")),
+    job("workload", "Prompts", to=4, name="capitalised key inside", said=("workload.Prompts: unknown key", "allowed: environments, epochs", "did you mean 'prompts'")),
     job("cluster", 0, "str", to=4, name="key in a list that is a type's name", said=("cluster.0.str: unknown key", "gpus_per_node")),
     job("workload", "prompt_tokens", to={"distribution": "uniform", "low": 1, "high": 2, "High": 3}, name="key that one distribution has not", said=("workload.prompt_tokens.High: unknown key", "allowed: distribution, high, low;", "did you mean 'high'")),
     job("\x1b[2Jname", to=1, name="control characters in a key", said=(r"\x1b[2Jname: unknown key",)),
