@@ -9,7 +9,6 @@ import tempfile
 import time
 import uuid
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
-from tests.cases import only
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +198,6 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from executor.execute import execute
-from tests.cases import only
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 try:
     execute(make_plan(make_job(), {"p0": (2, ALL_ROLES)}), Path(sys.argv[1]), iterations=10**6, seed=1)
@@ -230,17 +227,21 @@ def marked_processes(mark):
 
 # `timeout` signals the process and then its whole group, as batch systems and containers do; a terminal
 # signals the group.
-MOMENTS = [("running", signal.SIGTERM, "group")]
+# Every pair of moment, signal and addressee.
+MOMENTS = [
+    ("running", signal.SIGTERM, "group"),
+    ("running", signal.SIGINT, "process"),
+    ("starting", signal.SIGTERM, "process"),
+    ("starting", signal.SIGINT, "group"),
+]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(
     ("when", "number", "whom"),
-    only(
-        MOMENTS,
-        product(("starting", "running"), (signal.SIGINT, signal.SIGTERM), ("process", "group")),
-    ),
+    MOMENTS,
     ids=lambda value: value.name if isinstance(value, signal.Signals) else value,
 )
 def test_an_interrupted_run_leaves_no_process_and_no_half_written_file(

@@ -16,7 +16,6 @@ from executor.execute import execute
 from rlplan.errors import WorkerLostError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
-from tests.cases import first
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.executor.test_checkpoints import SEED, assert_same, stored_weights
 
@@ -70,10 +69,11 @@ def killed_plan(folder, *, at, always=False, devices=2, overlaps=False, starting
     return replace(plan, mode="one-step-off", staleness=1)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
-@pytest.mark.parametrize("overlaps", first(1, [False, True]), ids=["sync", "one-step-off"])
+@pytest.mark.parametrize("overlaps", [False, True], ids=["sync", "one-step-off"])
 def test_a_run_whose_worker_is_killed_goes_on_and_ends_as_the_undisturbed_one(
     ray_slots, worker_pool, tmp_path, overlaps
 ):
