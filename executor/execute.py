@@ -1,6 +1,7 @@
 """Carry out a plan: start its pools, run iterations, and answer with what was measured."""
 
 from pathlib import Path
+from statistics import median
 
 from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
@@ -13,7 +14,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.machine import read_fingerprint
 from rlplan.plan import Plan
-from rlplan.results.measurement import MeasuredRun
+from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
 from rlplan.trace import Trace, sorted_spans
 
@@ -80,6 +81,8 @@ def execute(
         memory_peak_bytes=FrozenDict(run.peaks),
         machine=read_fingerprint(gpu_names()),
         response_tokens=_mean_response(out, warmup_iterations),
+        response_lengths=_response_lengths(out, warmup_iterations),
+        loop_flops_per_second=run.loop_flops_per_second,
     )
     write_json(out / MEASURED_FILE, measured)
     return measured
@@ -89,3 +92,15 @@ def _mean_response(out: Path, first: int) -> float:
     """Return the mean tokens of a response in a run's iterations from the first one on."""
     rows = [row for row in read_metrics(out) if row["iteration"] >= first]
     return sum(row["response_tokens"] for row in rows) / len(rows)
+
+
+def _response_lengths(out: Path, first: int) -> ResponseLengths | None:
+    """Return the lengths of the usual iteration's responses; None where not all iterations noted them."""
+    rows = [row for row in read_metrics(out) if row["iteration"] >= first]
+    if not all("longest_response" in row for row in rows):
+        return None
+    return ResponseLengths(
+        mean=median(row["response_tokens"] for row in rows),
+        std=median(row["response_tokens_std"] for row in rows),
+        longest=median(row["longest_response"] for row in rows),
+    )

@@ -91,6 +91,10 @@ class RayPassRunner:
         """Return the most bytes that one of the workers has held on its device so far."""
         return int(max(self._group.call("peak")))
 
+    def loop_flops_per_second(self) -> float:
+        """Return what the slowest worker does in the fixed loop, while all of them are in it."""
+        return float(min(self._group.call("time_loop")))
+
     def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
         """Return what a call takes beside its work, on each rank, where all of them are busy.
 

@@ -7,6 +7,7 @@ device's sheet. Every answer names its source; nothing that is unknown costs zer
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Final, Unpack
 
 from profiles.analytic.host_calls import unmeasured_call
@@ -271,6 +272,13 @@ class Facts:
             raise UnknownNameError("device", name, self._devices)
         every = list(self._devices.values())
         return next((each for each in every if each.profile is not None), every[0])
+
+    @property
+    def loop_flops_per_second(self) -> float | None:
+        """Return what a profiled device did in the fixed loop; None without a profile that says so."""
+        profiles = (each.profile for each in self._devices.values() if each.profile is not None)
+        rates = (rate for each in profiles for rate in each.header.loop_flops_per_second)
+        return median(list(rates) or [0.0]) or None
 
     def with_memory(self, factor: float) -> "Facts":
         """Return these facts as if every device had so many times its memory."""

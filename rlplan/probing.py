@@ -68,3 +68,7 @@ class PassRunner(Protocol):
     def held_bytes(self) -> int:
         """Return the most bytes that one of the processes has held on its device so far."""
         ...
+
+    def loop_flops_per_second(self) -> float:
+        """Return what the slowest device does in the fixed loop of `executor.probing.loop`."""
+        ...

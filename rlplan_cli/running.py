@@ -9,6 +9,7 @@ from rlplan_cli.terminal import print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from executor.control.run import Saving
+    from profiles.facts import Facts
     from rlplan.plan import Plan
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun
@@ -73,25 +74,46 @@ def run_plan(
         )
 
 
-def compare_run(out: Path, forecast: Forecast, run: MeasuredRun) -> Comparison:
-    """Compare a run with its forecast and store both beside it."""
+def compare_run(
+    out: Path, forecast: Forecast, run: MeasuredRun, facts: Facts | None = None
+) -> Comparison:
+    """Compare a run with its forecast and store both beside it.
+
+    Args:
+        facts: To forecast it once more at the lengths that it had; None takes what is stored of that.
+    """
+    from planner.evaluation.measured_lengths import forecast_as_run, same_lengths
     from rlplan.files.writing import write_json
-    from rlplan.results.stored import COMPARISON_FILE, FORECAST_FILE
+    from rlplan.results.stored import AS_RUN_FILE, COMPARISON_FILE, FORECAST_FILE
     from simulator.validation import compare
 
-    comparison = compare(forecast, run)
+    as_run = stored_as_run(out)
+    if facts is not None:
+        as_run = None if same_lengths(run) else forecast_as_run(run.plan, facts, run)
+    comparison = compare(forecast, run, as_run)
     write_json(out / FORECAST_FILE, forecast)
+    (out / AS_RUN_FILE).unlink(missing_ok=True)
+    if as_run is not None:
+        write_json(out / AS_RUN_FILE, as_run)
     write_json(out / COMPARISON_FILE, comparison)
     return comparison
+
+
+def stored_as_run(run_folder: Path) -> Forecast | None:
+    """Return a run's forecast at the lengths that it had; None where none is stored."""
+    from rlplan.results.stored import AS_RUN_FILE, read_forecast
+
+    path = run_folder / AS_RUN_FILE
+    return read_forecast(path) if path.exists() else None
 
 
 def print_errors(comparison: Comparison) -> None:
     """Print forecast against measurement, task by task, and what keeps them from being comparable."""
     from reports.tables.plans import error_table
-    from reports.tables.wording import other_lengths
+    from reports.tables.wording import as_run_words, other_lengths
 
     title = "Forecast against measurement"
     print_table(title, error_table(comparison), spare=_SPARE_OF_ERRORS)
-    unlike = other_lengths(comparison)
-    if unlike:
-        say(unlike)
+    for words in (other_lengths(comparison), as_run_words(comparison)):
+        if words:
+            say(words)

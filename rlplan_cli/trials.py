@@ -152,7 +152,6 @@ def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) 
     from rlplan.files.writing import write_yaml
     from rlplan.results.stored import COMPARISON_FILE, PLAN_FILE, read_run, write_plan
     from simulator.simulate import simulate
-    from simulator.validation import compare
 
     folder, profile = out / trial.name, out / "profile"
     job_file, plan_file, run_folder = folder / JOB_FILE, folder / PLAN_FILE, folder / "run"
@@ -173,10 +172,10 @@ def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) 
     forecast = simulate(plan, facts)
     if (run_folder / COMPARISON_FILE).is_file():
         run = read_run(run_folder)
-        return Tried(trial, forecast, run, compare(forecast, run))
+        return Tried(trial, forecast, run, compare_run(run_folder, forecast, run, facts))
     say(f"{trial.name}: {iterations} iterations on Ray")
     shutil.rmtree(run_folder, ignore_errors=True)  # what an interrupted run left
     run = run_plan(
         plan, run_folder, iterations=iterations, warmup=warmup, seed=job.seed, folder=folder
     )
-    return Tried(trial, forecast, run, compare_run(run_folder, forecast, run))
+    return Tried(trial, forecast, run, compare_run(run_folder, forecast, run, facts))

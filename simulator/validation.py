@@ -1,6 +1,8 @@
 """Forecast against measurement, task by task, and the iteration."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import mean
 
 import numpy as np
 
@@ -16,12 +18,15 @@ NOT_FORECAST = "not forecast"
 ITERATION = "iteration"
 
 
-def compare(forecast: Forecast, run: MeasuredRun) -> Comparison:
+def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None) -> Comparison:
     """Return errors of a forecast against the medians of a run's iterations after its warm-up.
 
     Rows follow the forecast. What was measured and not forecast has a row of its own at the end,
     with a forecast of 0 s and the source `not forecast`. A transition or transfer that was forecast
     and not measured as a span of its own (it is then part of a task's) has no row.
+
+    Args:
+        as_run: At the lengths that the run had; None where they are those of the forecast, or not known.
 
     Raises:
         PlanError: The run has no iteration after its warm-up, or not all tasks of the forecast.
@@ -44,21 +49,47 @@ def compare(forecast: Forecast, run: MeasuredRun) -> Comparison:
         for (name, pool), seconds in sorted(measured.items())
         if np.median(seconds) > 0
     ]
+    whole = _row(
+        ITERATION,
+        "",
+        forecast.iteration_seconds,
+        [each.seconds for each in iterations],
+        weakest_source(forecast),
+    )
+    expected = _seconds_by_row(as_run) if as_run is not None else {}
+    rows = [
+        replace(row, as_run_seconds=expected.get((row.name, row.pool))) for row in (*rows, whole)
+    ]
     return Comparison(
-        rows=tuple(rows),
-        iteration=_row(
-            ITERATION,
-            "",
-            forecast.iteration_seconds,
-            [each.seconds for each in iterations],
-            weakest_source(forecast),
-        ),
+        rows=tuple(rows[:-1]),
+        iteration=rows[-1],
         warmup_iterations=run.warmup_iterations,
         compared_iterations=len(iterations),
         response_tokens=None
         if run.response_tokens is None
         else (mean_length(run.plan.job.workload.response_tokens), run.response_tokens),
+        as_run_response_tokens=_mean_of(run) if as_run is not None else None,
+        machine_slowdown=machine_slowdown(forecast, run),
     )
+
+
+def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:
+    """Return how many times as long the machine took for the fixed loop during a run as for its profile.
+
+    The mean of the run's start and end; None where profile or run did not note it.
+    """
+    if forecast.loop_flops_per_second is None or not run.loop_flops_per_second:
+        return None
+    return mean(forecast.loop_flops_per_second / each for each in run.loop_flops_per_second)
+
+
+def _mean_of(run: MeasuredRun) -> float | None:
+    return run.response_lengths.mean if run.response_lengths else run.response_tokens
+
+
+def _seconds_by_row(forecast: Forecast) -> dict[Row, float]:
+    found = {(task.name, task.pool): task.seconds for task in forecast.costs}
+    return found | {(ITERATION, ""): forecast.iteration_seconds}
 
 
 def seconds_by_row(

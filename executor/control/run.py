@@ -19,7 +19,7 @@ from executor.control.checkpoints import (
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
 from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
-from executor.control.start import started_groups
+from executor.control.start import slowest_loop, started_groups
 from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
@@ -69,6 +69,7 @@ class Run:
     Attributes:
         finished: What the last iterations measured; of all of them `metrics.jsonl` has the numbers.
         peaks: Largest bytes of a device's process, by pool.
+        loop_flops_per_second: How fast the slowest device is, at the start and at the end.
         checkpoint: The last one that was written or begun with.
     """
 
@@ -93,6 +94,7 @@ class Run:
         self.checkpoint = start
         self.finished: deque[Finished] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
+        self.loop_flops_per_second: tuple[float, ...] = ()
 
     def carry_out(self) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
@@ -153,6 +155,8 @@ class Run:
 
     def _iterate_with(self, controller: Controller, groups: Mapping[str, WorkerGroup]) -> None:
         controller.origin_seconds = self._origin_seconds
+        on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
+        self.loop_flops_per_second = (slowest_loop(on_devices),)
         if self.checkpoint is not None:
             state = self.checkpoint.state
             controller.generator_is_ready = restore(self.checkpoint, groups)
@@ -175,6 +179,7 @@ class Run:
                 metrics = iteration_metrics(self._plan, self._tasks, record)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
             self._write(writer, unwritten)
+        self.loop_flops_per_second += (slowest_loop(on_devices),)
         self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
 
     def _is_saved_after(self, iteration: int) -> bool:

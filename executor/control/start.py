@@ -1,6 +1,6 @@
 """Check this machine, and start the worker groups of a plan's pools, all at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,3 +138,10 @@ def prepare_groups(
         references = groups[pool.name].start("prepare", request)
         waiting |= {(pool.name, rank): reference for rank, reference in references.items()}
     fetched(waiting)
+
+
+def slowest_loop(groups: Sequence[WorkerGroup]) -> float:
+    """Return what the slowest device does in the fixed loop, in FLOP/s, while all of them are in it."""
+    started = enumerate(group.start("time_loop") for group in groups)
+    waiting = {(place, rank): each for place, every in started for rank, each in every.items()}
+    return float(min(fetched(waiting).values()))

@@ -40,7 +40,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
 
     `mean_reward`, `rule_reward`, `model_score`, `mean_cost` are means over the responses that were
     trained on; `kl` is the mean of log(policy / reference) over their tokens; `response_tokens` is
-    the mean length of those that were generated; `tokens_per_second` counts prompt and response
+    the mean length of those that were generated, `response_tokens_std` their standard deviation and
+    `longest_response` the longest; `tokens_per_second` counts prompt and response
     tokens; `transition_received_bytes` are those of the rank that received most when weights went to
     the generate layout, `transition_redundant_bytes` those that it then held twice, and
     `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
@@ -61,7 +62,7 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
             metrics[mean_name] = update[name] / sequences
     if "kl_sum" in update:
         metrics["kl"] = update["kl_sum"] / max(1.0, generated["response_tokens"] / rounds)
-    metrics["response_tokens"] = generated["response_tokens"] / (sequences * rounds)
+    metrics |= _response_lengths(generated, sequences * rounds)
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
     metrics |= _outside_models(record, sequences * rounds)
     if record.ages:
@@ -81,6 +82,19 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     metrics |= _stage_seconds(tasks, record)
     metrics |= {f"task_seconds/{name}": each for name, each in seconds.items()}
     return metrics | _verl_seconds(seconds, record)
+
+
+def _response_lengths(generated: Mapping[str, float], sequences: int) -> dict[str, float]:
+    """Return the mean length of responses and, where generation notes it, how they are spread."""
+    mean = generated["response_tokens"] / sequences
+    if "longest_response_max" not in generated:
+        return {"response_tokens": mean}
+    square = generated["response_tokens_squared"] / sequences
+    return {
+        "response_tokens": mean,
+        "response_tokens_std": max(0.0, square - mean**2) ** 0.5,
+        "longest_response": generated["longest_response_max"],
+    }
 
 
 def _outside_models(record: Finished, sequences: int) -> dict[str, float]:

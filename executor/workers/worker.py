@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from executor.data.batches import Columns
+from executor.probing.loop import loop_flops_per_second
 from executor.probing.passes import PassBench, work_a_while
 from executor.weights.reshard import ShardLayout
 from executor.weights.shard import ModelShard, freeze_collector
@@ -96,6 +97,11 @@ class Worker:
         if self._bench is None:
             self._bench = PassBench(self._place.rank, self._place.ranks, self._device, self._job)
         return self._bench
+
+    @registered("one-to-all")
+    def time_loop(self, _: None) -> float:
+        """Return the floating-point operations a second that this device does in the fixed loop."""
+        return loop_flops_per_second(self._device)
 
     @registered("one-to-all")
     def export_pass(self, model_pass: ModelPass) -> tuple[list[Any], float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from planner.answers.completion import load_plan
 from planner.evaluation.event_files import event_files
 from planner.evaluation.logs import read_log
+from planner.evaluation.measured_lengths import at_lengths, forecast_as_run, same_lengths
 from planner.evaluation.reading import forecast_rows, open_table, row_at_site
 from planner.evaluation.tables import READERS
 from profiles.facts import DATASHEET
@@ -15,7 +16,6 @@ from rlplan.calibration import LINKS, NO_CALIBRATION, STAGE_TASKS, Calibration, 
 from rlplan.errors import FileError, nearest_name
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import mean_length, with_mean
 from rlplan.plan import Plan
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
@@ -33,8 +33,6 @@ from simulator.simulate import simulate
 
 # By so much a link is slowed down to see which seconds are its own.
 LINK_STEP = 0.1
-# Mean lengths that differ by less are of one workload: batches differ as much from iteration to iteration.
-SAME_LENGTH_FRACTION = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +110,7 @@ def measured_in_run(folder: Path, profile: Path | None) -> Measured:
     """
     run, stored = read_run(folder), folder / FORECAST_FILE
     forecast = read_forecast(stored) if profile is None and stored.exists() else None
-    if forecast is not None and (forecast.site or not _same_lengths(run)):
+    if forecast is not None and (forecast.site or not same_lengths(run)):
         if forecast.profile != DATASHEET:
             raise FileError(
                 str(folder),
@@ -130,28 +128,10 @@ def measured_in_run(folder: Path, profile: Path | None) -> Measured:
     )
 
 
-def _same_lengths(run: MeasuredRun) -> bool:
-    expected = mean_length(run.plan.job.workload.response_tokens)
-    measured = run.response_tokens
-    return measured is None or abs(measured - expected) <= SAME_LENGTH_FRACTION * expected
-
-
 def _forecast_of(run: MeasuredRun, folder: Path, profile: Path | None) -> Forecast:
     """Return a new forecast of a run's plan, at the mean length of its responses."""
     plan, facts = load_plan(folder / PLAN_FILE, profile, misfits=True)
-    plan = at_lengths(plan, None, run.response_tokens)
-    return simulate(plan, facts)
-
-
-def at_lengths(plan: Plan, prompt_tokens: float | None, response_tokens: float | None) -> Plan:
-    """Return a plan whose prompts and responses have these mean lengths; None leaves its own."""
-    workload = plan.job.workload
-    if prompt_tokens is not None:
-        workload = replace(workload, prompt_tokens=with_mean(workload.prompt_tokens, prompt_tokens))
-    if response_tokens is not None:
-        lengths = with_mean(workload.response_tokens, response_tokens)
-        workload = replace(workload, response_tokens=lengths)
-    return replace(plan, job=replace(plan.job, workload=workload))
+    return forecast_as_run(plan, facts, run)
 
 
 def _rows_of_table(path: Path, given: Given) -> list[Row]:

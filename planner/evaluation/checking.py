@@ -1,7 +1,6 @@
 """Judge measured steps by their forecast: which stage is slow or fast, why, and what may be tried."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import exp, hypot, log
 from pathlib import Path
@@ -9,21 +8,20 @@ from statistics import median
 
 from planner.answers.best_plans import best_plans
 from planner.answers.completion import complete
-from planner.evaluation.calibrating import at_lengths, row_of_log
+from planner.evaluation.calibrating import row_of_log
 from planner.evaluation.event_files import event_files
 from planner.evaluation.logs import read_log
+from planner.evaluation.measured_lengths import at_logged_lengths, at_run_lengths
 from planner.evaluation.step_causes import Subject, causes_of, tries_of
 from planner.requests.drafts import read_draft
 from profiles.analytic.calibration import load_spreads
 from profiles.catalog import load_job
 from profiles.facts import Facts, load_facts
-from profiles.jobs.logged_lengths import with_logged_lengths
-from profiles.jobs.place import JobPlace
 from rlplan.calibration import STAGE_TASKS, STEP_STAGES
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import Logged, mean_length
+from rlplan.lengths import mean_length
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
@@ -39,12 +37,12 @@ NORMAL_STDS = 1.96
 STDS_TO_P90 = 1.2816
 # A job whose mean lengths differ by more from the log's is told so.
 OTHER_LENGTH_FRACTION = 0.1
-# The longest response is longer than the mean by more where lengths are uneven at all.
-UNEVEN_TIMES = 1.1
 # Timers below this share of a step are left out.
 LEAST_SHARE = 0.02
 # Medians of thirds of one run differ by less from batch to batch (`within_site`, two sigma).
 GROWN_TIMES = 1.25
+# Repeats of the fixed loop on a machine at rest differ by less.
+LEAST_DRIFT = 0.02
 NO_TIMER = "no timer"
 
 
@@ -102,7 +100,7 @@ def check_steps(source: Path, ran: Ran, *, warmup: int = 1) -> StepCheck:
 
 def check_log(steps: LoggedSteps, ran: Ran) -> StepCheck:
     """Return the medians of a log's steps beside their forecast."""
-    plan = _at_logged_lengths(ran.plan, steps)
+    plan = at_logged_lengths(ran.plan, steps)
     forecast = simulate(plan, ran.facts)
     row = row_of_log("", steps, plan, forecast)
     seconds = {
@@ -139,16 +137,17 @@ def check_log(steps: LoggedSteps, ran: Ran) -> StepCheck:
 
 def _check_run(run: MeasuredRun, ran: Ran) -> StepCheck:
     """Return the tasks of a run of our own beside their forecast at the lengths that the run had."""
-    plan = at_lengths(ran.plan, None, run.response_tokens)
+    plan = at_run_lengths(ran.plan, run)
     forecast = simulate(plan, ran.facts)
     found = compare(forecast, run)
+    slowdown = found.machine_slowdown or 1.0
     seconds = {
-        row.name: (row.measured_median_seconds, row.forecast_seconds)
+        row.name: (row.measured_median_seconds, row.forecast_seconds * slowdown)
         for row in found.rows
         if row.forecast_seconds > 0 and row.measured_median_seconds > 0
     }
     whole = found.iteration
-    step = (whole.measured_median_seconds, whole.forecast_seconds)
+    step = (whole.measured_median_seconds, whole.forecast_seconds * slowdown)
     subject = Subject(plan, ran.facts, forecast, None)
     judged = _judged(seconds, {name: (name,) for name in seconds}, step, subject)
     return StepCheck(
@@ -158,25 +157,11 @@ def _check_run(run: MeasuredRun, ran: Ran) -> StepCheck:
         response_tokens=run.response_tokens,
         step=judged[-1],
         stages=judged[:-1],
-        notes=_notes(ran, run.response_tokens, forecast),
+        notes=(
+            *_notes(ran, run.response_tokens, forecast),
+            *([note] if (note := slowdown_note(found.machine_slowdown)) else []),
+        ),
     )
-
-
-def _at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
-    """Return a plan at a log's mean lengths; where the job has one length for all, spread as the log shows."""
-    work, mean, most = plan.job.workload, steps.response_tokens, steps.longest_response
-    of_one_length = isinstance(work.response_tokens, int)
-    if not of_one_length or not mean or not most or most <= UNEVEN_TIMES * mean:
-        return at_lengths(plan, steps.prompt_tokens, mean)
-    for ratio in (steps.clip_ratio, None):  # one that no lengths of this mean have tells nothing
-        logged = Logged(mean=mean, max=round(most), clip_ratio=ratio)
-        with suppress(FileError):
-            spread = with_logged_lengths(
-                replace(work, response_tokens=logged), JobPlace(file="log")
-            )
-            plan = replace(plan, job=replace(plan.job, workload=spread))
-            break
-    return at_lengths(plan, steps.prompt_tokens, mean)
 
 
 def _judged(
@@ -303,6 +288,16 @@ def _others(steps: LoggedSteps) -> FrozenDict[str, float]:
     if left >= LEAST_SHARE * steps.step_seconds:
         found[NO_TIMER] = left
     return FrozenDict(found)
+
+
+def slowdown_note(slowdown: float | None) -> str | None:
+    """Say that a machine was faster or slower than when it was profiled; None where it was as fast."""
+    if slowdown is None or abs(slowdown - 1) < LEAST_DRIFT:
+        return None
+    return (
+        f"the machine took {slowdown:.2f} times as long for a fixed loop as when it was profiled; "
+        "forecasts are multiplied by it"
+    )
 
 
 def _trends(steps: LoggedSteps) -> tuple[str, ...]:

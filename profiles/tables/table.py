@@ -26,7 +26,7 @@ from profiles.tables.table_rows import read_table, table_text
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict, freeze
-from rlplan.files.limits import NonNegativeInt
+from rlplan.files.limits import NonNegativeInt, Positive
 from rlplan.files.writing import write_text, write_yaml
 
 __all__ = [
@@ -59,6 +59,8 @@ class Header:
         source: Where the points come from, when they were not measured by `rlplan profile`.
         context_bytes: What a worker of the executor holds of a device beside models, at its peak; 0 if
             that was not measured.
+        loop_flops_per_second: What the slowest device did in a fixed loop (`executor.probing.loop`), all of them
+            busy: at the start and the end of each session; empty if that was not measured.
         complete: Whether the whole set of points was finished.
     """
 
@@ -70,6 +72,7 @@ class Header:
     software: FrozenDict[str, str] = FrozenDict()
     source: str = ""
     context_bytes: NonNegativeInt = 0
+    loop_flops_per_second: tuple[Positive, ...] = ()
     complete: bool = False
 
 
@@ -94,6 +97,11 @@ class Profile:
     def note_context(self, context_bytes: int) -> None:
         """Say what a worker holds of a device beside models; `write` stores it."""
         self.header = replace(self.header, context_bytes=context_bytes)
+
+    def note_loop(self, flops_per_second: float) -> None:
+        """Say how fast the machine is now, beside what is known from before; `write` stores it."""
+        rates = (*self.header.loop_flops_per_second, flops_per_second)
+        self.header = replace(self.header, loop_flops_per_second=rates)
 
     def add(
         self,

@@ -62,26 +62,37 @@ def markdown_lines(table: Table) -> list[str]:
 def error_table(comparison: Comparison) -> Table:
     """Return forecast against measurement, task by task, the iteration last."""
     rows = [*comparison.rows, comparison.iteration]
+    at_lengths = comparison.iteration.as_run_seconds is not None
+    slowdown = comparison.machine_slowdown
     return Table(
         columns=columns(
-            "Task", "Pool", "#Forecast", "#Measured median", "#Measured p10 to p90", "#Error",
-            "Source of the forecast",
+            "Task", "Pool", "#Forecast", *(["#Forecast at its lengths"] if at_lengths else []), "#Measured median",
+            "#Measured p10 to p90", "#Error", *(["#Error at its lengths"] if at_lengths else []),
+            *(["#Error at its rate"] if slowdown is not None else []), "Source of the forecast",
         ),
-        rows=tuple(_error_row(row) for row in rows),
+        rows=tuple(_error_row(row, slowdown, at_lengths=at_lengths) for row in rows),
         strong_rows=frozenset({len(rows) - 1}),
     )  # fmt: skip
 
 
-def _error_row(row: ComparisonRow) -> tuple[str, ...]:
+def _error_row(row: ComparisonRow, slowdown: float | None, *, at_lengths: bool) -> tuple[str, ...]:
+    again = row.as_run_seconds
     return (
         row.name,
         row.pool,
         show_seconds(row.forecast_seconds),
+        *(["" if again is None else show_seconds(again)] if at_lengths else []),
         show_seconds(row.measured_median_seconds),
         interval(row.measured_interval_seconds),
         signed_percent(row.error_fraction),
+        *([_error_words(row.error_at())] if at_lengths else []),
+        *([_error_words(row.error_at(slowdown))] if slowdown is not None else []),
         row.source,
     )
+
+
+def _error_words(fraction: float | None) -> str:
+    return "" if fraction is None else signed_percent(fraction)
 
 
 def memory_table(forecast: Forecast, run: MeasuredRun | None = None) -> Table:

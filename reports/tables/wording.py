@@ -109,10 +109,29 @@ def other_lengths(comparison: Comparison) -> str | None:
     if abs(measured - forecast) <= _SAME_LENGTH_FRACTION * forecast:
         return None
     kind = "shorter" if measured < forecast else "longer"
-    return (
+    words = (
         f"Responses were {kind} than the forecast's: {measured:.1f} tokens on average, not"
-        f" {forecast:.1f}. `rlplan check-step RUN` compares at the lengths that the run had."
+        f" {forecast:.1f}."
     )
+    if comparison.as_run_response_tokens is not None:
+        return words
+    return f"{words} `rlplan check-step RUN` compares at the lengths that the run had."
+
+
+def as_run_words(comparison: Comparison) -> str | None:
+    """Return how far off the iteration's forecast is as it ran, as a sentence; None where nothing differs."""
+    row, slowdown, parts = comparison.iteration, comparison.machine_slowdown, []
+    if comparison.as_run_response_tokens is not None and (error := row.error_at()) is not None:
+        tokens = comparison.as_run_response_tokens
+        parts.append(f"{signed_percent(error)} at its lengths ({tokens:.1f} tokens a response)")
+    if slowdown is not None and (error := row.error_at(slowdown)) is not None:
+        parts.append(
+            f"{signed_percent(error)} with its machine's rate (a fixed loop took {slowdown:.2f} times as "
+            "long as when it was profiled)"
+        )
+    if not parts:
+        return None
+    return f"The iteration is off by {listed((signed_percent(row.error_fraction), *parts))}."
 
 
 def cluster(job: Job) -> str:

@@ -141,6 +141,8 @@ class Forecast:
         assumptions: What the job leaves open and sheets say.
         profile: What costs rest on: data sheets, or a profile.
         site: Whose factors are in the costs; None without any.
+        loop_flops_per_second: What a device did in a fixed loop when the profile was measured
+            (`executor.probing.loop`); None where that is not known.
     """
 
     version: Literal[1] = FORECAST_VERSION
@@ -163,6 +165,7 @@ class Forecast:
     assumptions: tuple[str, ...] = ()
     profile: str
     site: str | None = None
+    loop_flops_per_second: float | None = None
 
     @property
     def free_fraction(self) -> float:

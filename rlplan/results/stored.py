@@ -14,6 +14,7 @@ from rlplan.results.searched import SEARCH_VERSION, SearchResult
 
 PLAN_FILE = "plan.yaml"
 FORECAST_FILE = "forecast.json"
+AS_RUN_FILE = "forecast_as_run.json"
 MEASURED_FILE = "measured.json"
 COMPARISON_FILE = "validation.json"
 SEARCH_FILE = "search.json"

@@ -12,6 +12,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
+    from profiles.facts import Facts
     from rlplan.results.searched import SearchResult
 
 EXAMPLE = "Example: rlplan demo --out demo-out --iterations 30"
@@ -44,7 +45,7 @@ def command(
     require_execution()
     check_warmup(warmup, iterations)
     check_folder("--out", out)
-    found = _plan(out)
+    found, facts = _plan(out)
     best = found.plans[0]
     say(f"3/5 execute: {iterations} iterations on Ray")
     run_folder = out / "run"
@@ -54,7 +55,7 @@ def command(
         best.plan, run_folder, iterations=iterations, warmup=warmup, seed=seed, folder=out
     )
     say("4/5 validate: forecast against measurement")
-    comparison = compare_run(run_folder, best.forecast, run)
+    comparison = compare_run(run_folder, best.forecast, run, facts)
     say("5/5 report")
     page = report_run(out / "report", best.plan, best.forecast, run_folder, found)
     if as_json:
@@ -70,7 +71,7 @@ def command(
     say(f"report: {page}")
 
 
-def _plan(out: Path) -> SearchResult:
+def _plan(out: Path) -> tuple[SearchResult, Facts]:
     """Profile this machine and search; the plan, the search and the forecast's trace are stored."""
     from planner.search import search
     from profiles.catalog import load_job
@@ -88,15 +89,16 @@ def _plan(out: Path) -> SearchResult:
     say(f"1/5 profile: measuring {group.gpus} x {group.gpu} of this machine into {profile}")
     measure_machine(profile, job=job, folder=out, device=group.gpu, devices=group.gpus, quick=True)
     say("2/5 search: every placement, allocation and layout")
+    facts = load_facts(job, profile)
     with progress_bar("search") as progress:
-        found = search(job, load_facts(job, profile), progress=progress)
+        found = search(job, facts, progress=progress)
     best = found.plans[0]
     write_plan(out / PLAN_FILE, best.plan)
     write_json(out / SEARCH_FILE, found)
     write_json(out / TRACE_FILE, trace_events(best.forecast.trace, best.plan))
     expected = show_seconds(best.forecast.iteration_seconds)
     say(f"    {best.plan.placement}: {expected} an iteration expected")
-    return found
+    return found, facts
 
 
 def _copy_demo(out: Path) -> Path:

@@ -91,7 +91,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         folder=plan.parent,
         saving=saving,
     )
-    comparison = compare_run(out, forecast, run)
+    comparison = compare_run(out, forecast, run, facts)
     if as_json:
         echo_json(comparison)
         return

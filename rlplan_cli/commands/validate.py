@@ -24,10 +24,11 @@ def command(
 
     measured = read_run(run)
     if profile is site is None and (run / FORECAST_FILE).exists():
-        forecast = read_forecast(run / FORECAST_FILE)
+        forecast, facts = read_forecast(run / FORECAST_FILE), None
     else:
-        forecast = simulate(*load_plan(run / PLAN_FILE, profile, site=site))
-    comparison = compare_run(run, forecast, measured)
+        plan, facts = load_plan(run / PLAN_FILE, profile, site=site)
+        forecast = simulate(plan, facts)
+    comparison = compare_run(run, forecast, measured, facts)
     if as_json:
         echo_json(comparison)
         return

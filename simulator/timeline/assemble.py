@@ -117,6 +117,7 @@ def forecast_of(
         assumptions=assumptions_of(plan.job, facts),
         profile=facts.label,
         site=facts.calibration.label,
+        loop_flops_per_second=facts.loop_flops_per_second,
     )
 
 

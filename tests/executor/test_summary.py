@@ -36,7 +36,12 @@ def safe_rlhf():
         span("critic.update", 13.5, 14.0),
     )
     metrics = {
-        "actor.generate": {"response_tokens": 40.0, "tokens": 80.0},
+        "actor.generate": {
+            "response_tokens": 40.0,
+            "response_tokens_squared": 232.0,
+            "longest_response_max": 9.0,
+            "tokens": 80.0,
+        },
         "critic.compute_values": {},
         "reference.compute_log_prob": {},
         "rule.compute_reward": {},
@@ -87,6 +92,8 @@ def test_sums_become_means_and_spans_become_seconds_under_both_names():
         "timing_s/update_critic": 0.5,
         "timing_s/update_weights": 0.5,
     }
+    assert (found["response_tokens"], found["longest_response"]) == (5.0, 9.0)
+    assert found["response_tokens_std"] == 2.0
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 

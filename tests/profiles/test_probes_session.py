@@ -49,6 +49,9 @@ class CountingRunner:
     def held_bytes(self):
         return 12345678
 
+    def loop_flops_per_second(self):
+        return 3e10
+
 
 def measure(out, **changes):
     options = {"name": "here", "device": "cpu", "job": JOB, "runner": None, "devices": 1}
@@ -122,6 +125,7 @@ def test_the_runners_seconds_are_in_the_profile(session):
 def test_what_a_worker_holds_without_a_model_is_measured_once_there_is_a_runner(session):
     out, left, finished, *_ = session
     assert left.header.context_bytes == 0
+    assert finished.header.loop_flops_per_second == (3e10, 3e10)
     assert finished.header.context_bytes == read_profile(out).header.context_bytes == 12345678
 
 
@@ -257,6 +261,9 @@ class Asked:
 
     def held_bytes(self):
         return 7
+
+    def loop_flops_per_second(self):
+        return 3e10
 
 
 @pytest.mark.parametrize("devices", [1, 2])

@@ -158,3 +158,27 @@ def test_the_lengths_of_responses_stand_beside_the_errors():
     noted = replace(measured, response_tokens=12.5)
     expected = mean_length(measured.plan.job.workload.response_tokens)
     assert compare(made, noted).response_tokens == (expected, 12.5)
+
+
+def test_a_run_is_also_compared_at_its_lengths_and_on_its_machine():
+    planned = replace(forecast(forecast_task("a", 6.0), iteration_seconds=6.0),
+                      loop_flops_per_second=3e10)  # fmt: skip
+    as_run = forecast(forecast_task("a", 5.0), iteration_seconds=5.0)
+    measured = replace(
+        run({"a": [1.0, 7.5]}),
+        response_tokens=20.0,
+        loop_flops_per_second=(2e10, 2e10),
+    )
+    table = compare(planned, measured, as_run)
+    assert table.machine_slowdown == pytest.approx(1.5)
+    assert table.as_run_response_tokens == 20.0
+    for row in (*table.rows, table.iteration):
+        assert row.error_fraction == pytest.approx(-0.2)
+        assert row.error_at() == pytest.approx(5 / 7.5 - 1)
+        assert row.error_at(table.machine_slowdown) == pytest.approx(0)
+
+
+def test_a_run_that_notes_no_rate_tells_nothing_of_its_machine():
+    table = compare(forecast(forecast_task("a", 6.0)), run({"a": [1.0, 7.5]}))
+    assert table.machine_slowdown is None
+    assert table.iteration.as_run_seconds is None

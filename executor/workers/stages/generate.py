@@ -101,8 +101,11 @@ class Stage:
 def _outcome(task: Task, made: Sequences) -> Outcome:
     """Return sequences as calls pass them on, and how many tokens they have."""
     sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
+    lengths = (sequences["parts"] == RESPONSE).sum(axis=1, dtype=float)
     metrics = {
-        "response_tokens": float((sequences["parts"] == RESPONSE).sum()),
+        "response_tokens": float(lengths.sum()),
+        "response_tokens_squared": float((lengths**2).sum()),
+        "longest_response_max": float(lengths.max(initial=0.0)),
         "tokens": float((sequences["parts"] != PADDING).sum()),
     }
     return generated_outputs(task, sequences, as_array(made.log_probs)), metrics

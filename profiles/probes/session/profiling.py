@@ -76,8 +76,12 @@ def profile_machine(  # noqa: PLR0913, the options of one command
         reopen(profile)
         if runner is not None and not profile.header.context_bytes:
             profile.note_context(context_bytes(runner, settings))
+        if runner is not None:
+            profile.note_loop(runner.loop_flops_per_second())
         profile.write(out)
         session.run(pending, HostBench(job=job, settings=settings, runner=runner, rules=rules))
+        if runner is not None:
+            profile.note_loop(runner.loop_flops_per_second())
         profile.finish()
         profile.write(out)
     session.progress(session.total, session.total, "done")

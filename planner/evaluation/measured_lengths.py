@@ -1,0 +1,81 @@
+"""Plans at the lengths that a log or a run of our own shows: a forecast of what was run, not of what was planned."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from profiles.facts import Facts
+from profiles.jobs.logged_lengths import with_logged_lengths
+from profiles.jobs.place import JobPlace
+from rlplan.errors import FileError
+from rlplan.lengths import Logged, mean_length, with_mean
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
+from rlplan.results.measurement import MeasuredRun
+from rlplan.results.step_log import LoggedSteps
+from simulator.simulate import simulate
+
+# The longest response is longer than the mean by more where lengths are uneven at all.
+UNEVEN_TIMES = 1.1
+# Mean lengths that differ by less are of one workload: batches differ as much from iteration to iteration.
+SAME_LENGTH_FRACTION = 0.02
+
+
+def at_lengths(plan: Plan, prompt_tokens: float | None, response_tokens: float | None) -> Plan:
+    """Return a plan whose prompts and responses have these mean lengths; None leaves its own."""
+    workload = plan.job.workload
+    if prompt_tokens is not None:
+        workload = replace(workload, prompt_tokens=with_mean(workload.prompt_tokens, prompt_tokens))
+    if response_tokens is not None:
+        lengths = with_mean(workload.response_tokens, response_tokens)
+        workload = replace(workload, response_tokens=lengths)
+    return replace(plan, job=replace(plan.job, workload=workload))
+
+
+def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
+    """Return a plan at a log's mean lengths; where the job has one length for all, spread as the log shows."""
+    mean, most = steps.response_tokens, steps.longest_response
+    of_one_length = isinstance(plan.job.workload.response_tokens, int)
+    if of_one_length and mean and most and most > UNEVEN_TIMES * mean:
+        for ratio in (
+            steps.clip_ratio,
+            None,
+        ):  # one that no lengths of this mean have tells nothing
+            logged = Logged(mean=mean, max=round(most), clip_ratio=ratio)
+            if (spread := _spread(plan, logged)) is not None:
+                plan = spread
+                break
+    return at_lengths(plan, steps.prompt_tokens, mean)
+
+
+def at_run_lengths(plan: Plan, run: MeasuredRun) -> Plan:
+    """Return a plan at the lengths of a run's responses, spread as they were; its own where they are the same."""
+    if same_lengths(run):
+        return plan
+    lengths = run.response_lengths
+    if lengths is not None and lengths.std > 0 and lengths.longest > UNEVEN_TIMES * lengths.mean:
+        logged = Logged(mean=lengths.mean, max=round(lengths.longest), std=lengths.std)
+        for known in (logged, replace(logged, std=None)):
+            if (spread := _spread(plan, known)) is not None:
+                return spread
+    return at_lengths(plan, None, lengths.mean if lengths else run.response_tokens)
+
+
+def same_lengths(run: MeasuredRun) -> bool:
+    """Tell whether a run's responses were as long as its plan has them, or it does not say."""
+    expected, lengths = mean_length(run.plan.job.workload.response_tokens), run.response_lengths
+    measured = lengths.mean if lengths else run.response_tokens
+    return measured is None or abs(measured - expected) <= SAME_LENGTH_FRACTION * expected
+
+
+def forecast_as_run(plan: Plan, facts: Facts, run: MeasuredRun) -> Forecast:
+    """Return the forecast of a run's plan at the lengths that the run had."""
+    return simulate(at_run_lengths(plan, run), facts)
+
+
+def _spread(plan: Plan, logged: Logged) -> Plan | None:
+    """Return a plan whose responses have logged lengths; None where there are none of which a log prints these."""
+    workload = replace(plan.job.workload, response_tokens=logged)
+    with suppress(FileError):
+        workload = with_logged_lengths(workload, JobPlace(file="log"))
+        return replace(plan, job=replace(plan.job, workload=workload))
+    return None
