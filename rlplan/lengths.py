@@ -170,6 +170,19 @@ def with_mean(lengths: Lengths, mean: float) -> Lengths:
     return scaled(high_factor)
 
 
+def stretched(lengths: Lengths, factor: int) -> Lengths:
+    """Return lengths that are each so many times as long, the longest possible one too."""
+    if isinstance(lengths, int):
+        return lengths * factor
+    if isinstance(lengths, Uniform):
+        return replace(lengths, low=lengths.low * factor, high=lengths.high * factor)
+    if isinstance(lengths, Empirical):
+        return Empirical(values=tuple(each * factor for each in lengths.values))
+    if isinstance(lengths, Lognormal):
+        return _scaled_lognormal(lengths, lengths.max * factor, factor)
+    raise _unresolved(lengths)
+
+
 LARGEST_FACTOR, HALVINGS = 1e3, 60
 
 

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        help="Write a page (HTML without any network, Markdown, SVG) into this folder.",
+        show_default=False,
+    ),
+]
 ProfileOption = Annotated[
     Path | None,
     typer.Option(

@@ -5,16 +5,24 @@ from dataclasses import dataclass
 from reports.panels import Section, Subject, sections_of
 from reports.pictures.picture import Picture
 from reports.tables import wording
+from reports.tables.answers import fit_words, gpus_of
 from rlplan.algorithms import load_algorithm
-from rlplan.units import show_joules, show_seconds
+from rlplan.units import show_joules, show_seconds, show_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Hold one labelled fact of the head."""
+    """Hold one labelled fact of the head.
+
+    Attributes:
+        note: Smaller, below the value of a tile.
+        is_bad: Whether it is why nothing runs.
+    """
 
     name: str
     value: str
+    note: str = ""
+    is_bad: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +31,7 @@ class Content:
 
     Attributes:
         facts: What the report is about: job, cluster, profile.
-        figures: The few numbers that one looks for first.
+        figures: The few numbers that one looks for first, as tiles.
     """
 
     title: str
@@ -65,16 +73,28 @@ def _facts(subject: Subject) -> tuple[Fact, ...]:
 
 def _figures(subject: Subject) -> tuple[Fact, ...]:
     plan, forecast, comparison = subject.plan, subject.forecast, subject.comparison
-    used = sum(pool.gpus for pool in plan.pools if not pool.is_host)
-    figures = [("Forecast of an iteration", show_seconds(forecast.iteration_seconds))]
+    gpus = gpus_of(plan)
+    verdict, _, memory = fit_words(forecast).partition(": ")
+    found = [
+        Fact(name="Memory", value=verdict, note=memory, is_bad=not forecast.feasible),
+        Fact(
+            name="Step, forecast",
+            value=show_seconds(forecast.iteration_seconds),
+            note=f"p10 to p90: {wording.interval(forecast.iteration_seconds_interval)}",
+        ),
+    ]
     if comparison:
         row = comparison.iteration
-        figures.append(("Measured median", show_seconds(row.measured_median_seconds)))
-        figures.append(("Error", wording.signed_percent(row.error_fraction)))
-    figures.append(("Tokens per second", f"{forecast.tokens_per_second:,.0f}"))
-    figures.append(("Devices used", f"{used} of {plan.job.gpus}"))
-    if forecast.cost_usd > 0:
-        figures.append(("Cost of an iteration", f"{forecast.cost_usd:,.2f} USD"))
-    if forecast.energy_joules > 0:
-        figures.append(("Energy of an iteration", show_joules(forecast.energy_joules)))
-    return tuple(Fact(name=name, value=value) for name, value in figures)
+        note = f"forecast {wording.signed_percent(row.error_fraction)}"
+        if row.as_run_seconds is not None and (error := row.error_at()) is not None:
+            note += f", {wording.signed_percent(error)} at its lengths"
+        measured = show_seconds(row.measured_median_seconds)
+        found.append(Fact(name="Step, measured median", value=measured, note=note))
+    tokens = Fact(
+        name="Tokens/s/GPU",
+        value=f"{forecast.tokens_per_second / gpus:,.0f}",
+        note=f"{forecast.tokens_per_second:,.0f} tokens/s on {gpus} of {plan.job.gpus} devices",
+    )
+    cost = show_usd(forecast.cost_usd) if forecast.cost_usd > 0 else "unknown"
+    energy = f"{show_joules(forecast.energy_joules)} a step" if forecast.energy_joules > 0 else ""
+    return (*found, tokens, Fact(name="Cost of a step", value=cost, note=energy))

@@ -1,5 +1,9 @@
 """The report of a plan: one HTML page that needs nothing else, pictures and Markdown beside it."""
 
+import base64
+import hashlib
+import re
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +12,19 @@ from markupsafe import Markup
 
 from reports.pages.content import Content, content_of
 from reports.panels import Subject
+from reports.pictures.style import FAINT, INK, LINE, MUTED, WARNING
 from rlplan.files.writing import write_text
 
 HTML_FILE = "report.html"
 MARKDOWN_FILE = "report.md"
 PICTURE_FOLDER = "pictures"
+SCRIPT_FILE = "report.js"
+
+_NEUTRAL_NAMES = {
+    INK: "ink", MUTED: "muted", LINE: "line", FAINT: "faint", WARNING: "bad", "#ffffff": "card",
+}  # fmt: skip
+_STYLE = re.compile(r'style="([^"]*)"')
+_NEUTRAL = re.compile(rf"\b(fill|stroke): ({'|'.join(_NEUTRAL_NAMES)})\b")
 
 
 def write_report(out: Path, subject: Subject) -> Path:
@@ -30,7 +42,7 @@ def write_report(out: Path, subject: Subject) -> Path:
 
 
 def html(content: Content) -> str:
-    """Return the page; all text of the user's is escaped."""
+    """Return the page; all text of the user's is escaped, and no other script runs in it than its own."""
     environment = Environment(
         loader=PackageLoader("reports"),
         autoescape=True,
@@ -39,8 +51,33 @@ def html(content: Content) -> str:
         undefined=StrictUndefined,
     )
     # The pictures are our own SVG, whose texts matplotlib escaped.
-    environment.filters["inline"] = lambda picture: Markup(picture.svg)  # noqa: S704
-    return environment.get_template("report.html.j2").render(content=content)
+    environment.filters["inline"] = lambda picture: Markup(themed(picture.svg))  # noqa: S704
+    script = files("reports").joinpath("templates", SCRIPT_FILE).read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("report.html.j2").render(
+        content=content,
+        script=Markup(script),  # noqa: S704  our own
+        script_hash=f"sha256-{digest}",
+        scripted=any(section.widgets for section in content.sections),
+    )
+
+
+def themed(svg: str) -> str:
+    """Return a picture whose neutral colours are the page's, so that it follows light and dark.
+
+    White texts stand on bars of a colour of their own, and stay white.
+    """
+
+    def page_colours(style: re.Match[str]) -> str:
+        is_text = "font" in style[1]
+
+        def named(found: re.Match[str]) -> str:
+            keeps = is_text and found[2] == "#ffffff"
+            return found[0] if keeps else f"{found[1]}: var(--{_NEUTRAL_NAMES[found[2]]})"
+
+        return f'style="{_NEUTRAL.sub(named, style[1])}"'
+
+    return _STYLE.sub(page_colours, svg)
 
 
 def markdown(content: Content) -> str:

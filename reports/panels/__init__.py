@@ -9,10 +9,12 @@ from typing import Protocol
 
 from reports.pictures.picture import Picture
 from reports.tables.plans import Table
+from reports.widgets import Widget
 from rlplan.plan import Plan
 from rlplan.plug_ins import PlugIns
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, MeasuredRun
+from rlplan.results.plan_details import PlanDetails
 from rlplan.results.searched import SearchResult
 
 
@@ -24,6 +26,8 @@ class Subject:
         run: What the plan did; without it the report is one of a forecast.
         comparison: Forecast against the run.
         search: Why this plan was chosen.
+        details: What is worked out of the plan beside its forecast, where there was time for it.
+        as_run: Forecast at the lengths that the run had, where they are others than the plan's.
         metrics: One mapping per iteration, as in `metrics.jsonl`.
     """
 
@@ -32,6 +36,8 @@ class Subject:
     run: MeasuredRun | None = None
     comparison: Comparison | None = None
     search: SearchResult | None = None
+    details: PlanDetails | None = None
+    as_run: Forecast | None = None
     metrics: Sequence[Mapping[str, float]] = ()
 
 
@@ -57,6 +63,7 @@ class Section:
         short: Its name in the navigation.
         words: Paragraphs.
         points: Items of a list.
+        picture: In the Markdown version, and on the page unless that has widgets.
     """
 
     key: str
@@ -65,6 +72,7 @@ class Section:
     words: tuple[str, ...] = ()
     points: tuple[str, ...] = ()
     picture: Picture | None = None
+    widgets: tuple[Widget, ...] = ()
     parts: tuple[Part, ...] = ()
 
 

@@ -2,7 +2,8 @@
 
 from reports.panels import Part, Section, Subject
 from reports.tables.plans import error_table
-from reports.tables.wording import compared_iterations, other_lengths
+from reports.tables.wording import as_run_words, compared_iterations, other_lengths
+from reports.widgets.ranges import ranges_of_run
 
 ORDER = 30
 
@@ -19,7 +20,8 @@ def section(subject: Subject) -> Section | None:
         words=(
             compared_iterations(comparison),
             "The error is (forecast \N{MINUS SIGN} measured) / measured.",
-            *([unlike] if (unlike := other_lengths(comparison)) else []),
+            *(words for words in (other_lengths(comparison), as_run_words(comparison)) if words),
         ),
+        widgets=(ranges_of_run(comparison),),
         parts=(Part(table=error_table(comparison)),),
     )

@@ -10,8 +10,10 @@ from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
 from reports.pictures.style import MUTED, WARNING, LegendEntry, Look
 from reports.tables.plans import memory_table, memory_terms_table
 from reports.tables.wording import percent
+from reports.widgets.memory import memory_bars
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import MeasuredRun
+from rlplan.results.plan_details import MemoryMoment
 from rlplan.units import bytes_scale, show_bytes
 
 ORDER = 40
@@ -30,14 +32,36 @@ def section(subject: Subject) -> Section | None:
         title="Memory against capacity",
         short="Memory",
         words=(
-            "One row for the fullest device of every pool, at the moment of its peak.",
+            (
+                "What lies in the memory of every pool's fullest device. The line is its capacity; left of the "
+                "dotted line, 10 % of it are free."
+            ),
             *forecast.infeasible_reasons,
         ),
         picture=memory_picture(forecast, run),
+        widgets=(memory_bars(_moments(subject), run.memory_peak_bytes if run else None),),
         parts=(
             Part(table=memory_table(forecast, run)),
             Part(table=memory_terms_table(forecast), heading="All terms", is_folded=True),
         ),
+    )
+
+
+def _moments(subject: Subject) -> tuple[MemoryMoment, ...]:
+    """Return what lies in memory during every task; where that is not known, at the peaks alone."""
+    forecast, known = subject.forecast, subject.details.memory if subject.details else ()
+    order = {cost.name: place for place, cost in enumerate(forecast.costs)}
+    if known:
+        return tuple(sorted(known, key=lambda each: order.get(each.during, 0)))
+    return tuple(
+        MemoryMoment(
+            pool=each.pool,
+            during=each.peak_task,
+            terms=each.terms,
+            capacity_bytes=each.capacity_bytes,
+        )
+        for each in forecast.memory
+        if each.terms and each.capacity_bytes
     )
 
 

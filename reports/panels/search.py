@@ -1,6 +1,7 @@
 """Why the search chose this plan, and what the others lose."""
 
 from reports.panels import Part, Section, Subject
+from reports.tables.plans import split
 from reports.tables.searches import (
     infeasible_table,
     runners_up_table,
@@ -8,10 +9,12 @@ from reports.tables.searches import (
     search_words,
     why_table,
 )
+from reports.tables.wording import counted
 from rlplan.plan import Plan
 from rlplan.results.searched import SearchResult
 
 ORDER = 50
+TOP_PLACEMENTS = 5
 
 
 def section(subject: Subject) -> Section | None:
@@ -25,11 +28,17 @@ def section(subject: Subject) -> Section | None:
             "The plan of this report is not the best of this search; it was made by "
             f"{plan.made_by}."
         )
+    best, others = split(runners_up_table(search), TOP_PLACEMENTS)
     parts = [
-        Part(table=runners_up_table(search), heading="Best plan of every placement"),
+        Part(table=best, heading="The best placements, each by its best plan"),
+        Part(
+            table=others,
+            heading=counted(len(others.rows), "more placement"),
+            is_folded=True,
+        ),
         Part(table=why_table(search), heading="What the others lose, and to what", is_folded=True),
-        Part(table=infeasible_table(search), heading="Placements that do not fit"),
-        Part(table=search_counts_table(search), heading="What was considered"),
+        Part(table=infeasible_table(search), heading="Placements that do not fit", is_folded=True),
+        Part(table=search_counts_table(search), heading="What was considered", is_folded=True),
     ]
     return Section(
         key="search",

@@ -145,7 +145,7 @@ def timelines_figure(plan: Plan, forecast: Forecast, run: MeasuredRun | None = N
     panels += [measured] if measured else []
     pools = list(dict.fromkeys([pool.name for pool in plan.pools] + _pools_in(panels)))
     end = max(panel.end_seconds for panel in panels) * 1.02 or 1.0
-    found = _looks(forecast, panels)
+    found = task_looks(forecast, panels)
     with drawing():
         gutter = min(max(text_width(pool) for pool in pools), _LARGEST_GUTTER) + 12
         entries = _legend(panels, found)
@@ -183,12 +183,12 @@ def _pools_in(panels: Sequence[Panel]) -> list[str]:
     return sorted({span.pool for panel in panels for span in panel.spans})
 
 
-def _key(span: Span) -> str:
+def key_of(span: Span) -> str:
     """Return what a span counts as in the legend: transfers of all data are one thing."""
     return span.name if span.activity == "task" else span.activity
 
 
-def _looks(forecast: Forecast, panels: Sequence[Panel]) -> dict[str, Look]:
+def task_looks(forecast: Forecast, panels: Sequence[Panel]) -> dict[str, Look]:
     """Return a look for every task, in the dataflow's order, and one for each other activity."""
     spans = [span for panel in panels for span in panel.spans]
     known = [task.name for task in forecast.costs if task.activity == "task"]
@@ -199,13 +199,13 @@ def _looks(forecast: Forecast, panels: Sequence[Panel]) -> dict[str, Look]:
 
 def _legend(panels: Sequence[Panel], found: dict[str, Look]) -> list[LegendEntry]:
     entries = []
-    present = {_key(span) for panel in panels for span in panel.spans}
+    present = {key_of(span) for panel in panels for span in panel.spans}
     for name, look in found.items():
         if name not in present:
             continue
         told = []
         for panel in panels:
-            seconds = sum(span.seconds for span in panel.spans if _key(span) == name)
+            seconds = sum(span.seconds for span in panel.spans if key_of(span) == name)
             told.append(show_seconds(seconds))
         entries.append(LegendEntry(name, look, " / ".join(told)))
     return entries
@@ -244,7 +244,7 @@ def _draw_panel(
         for number, lane in enumerate(lanes([span for span in panel.drawn if span.pool == pool])):
             for span in lane:
                 _draw_span(
-                    axes, span, found[_key(span)],
+                    axes, span, found[key_of(span)],
                     top=top + _ROW_GAP / 2 + number * _LANE,
                     points_per_second=width_points / end_seconds,
                 )  # fmt: skip

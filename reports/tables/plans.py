@@ -49,6 +49,19 @@ def columns(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title.removeprefix("#"), title.startswith("#")) for title in titles)
 
 
+def split(table: Table, first: int) -> tuple[Table, Table]:
+    """Return a table's first rows, and the others."""
+    strong = frozenset(index - first for index in table.strong_rows if index >= first)
+    return (
+        Table(
+            columns=table.columns,
+            rows=table.rows[:first],
+            strong_rows=frozenset(index for index in table.strong_rows if index < first),
+        ),
+        Table(columns=table.columns, rows=table.rows[first:], strong_rows=strong),
+    )
+
+
 def markdown_lines(table: Table) -> list[str]:
     """Return a table as lines of Markdown."""
 

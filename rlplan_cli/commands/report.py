@@ -10,6 +10,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, say
 
 if TYPE_CHECKING:
+    from profiles.facts import Facts
     from rlplan.plan import Plan
     from rlplan.results.forecast import Forecast
     from rlplan.results.searched import SearchResult
@@ -57,7 +58,7 @@ def command(
         forecast = read_forecast(stored)
     else:
         forecast = with_nearest_fit(simulate(plan, facts), plan, facts)
-    page = report_run(folder, plan, forecast, source if is_run else None, found)
+    page = report_run(folder, plan, forecast, source if is_run else None, found, facts)
     if as_json:
         echo_json({"report": str(page)})
         return
@@ -65,25 +66,34 @@ def command(
 
 
 def report_run(
-    out: Path, plan: Plan, forecast: Forecast, run_folder: Path | None, search: SearchResult | None
+    out: Path,
+    plan: Plan,
+    forecast: Forecast,
+    run_folder: Path | None,
+    search: SearchResult | None,
+    facts: Facts,
 ) -> Path:
     """Write the report of a plan, and of its run if there is one; return the HTML's path."""
     from dataclasses import replace
 
+    from planner.answers.plan_details import plan_details
     from reports.pages.report import write_report
     from reports.panels import Subject
 
-    subject = Subject(plan=plan, forecast=forecast, search=search)
+    details = plan_details(plan, facts)
+    subject = Subject(plan=plan, forecast=forecast, search=search, details=details)
     if run_folder is not None:
         from executor.control.metrics import read_metrics
         from rlplan.results.stored import read_run
+        from rlplan_cli.running import stored_as_run
         from simulator.validation import compare
 
-        run = read_run(run_folder)
+        run, as_run = read_run(run_folder), stored_as_run(run_folder)
         subject = replace(
             subject,
             run=run,
-            comparison=compare(forecast, run),
+            as_run=as_run,
+            comparison=compare(forecast, run, as_run),
             metrics=read_metrics(run_folder),
         )
     return write_report(out, subject)

@@ -25,6 +25,7 @@ from rlplan_cli.search_options import (
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
+    ReportOption,
     SiteOption,
     echo_json,
     print_table,
@@ -87,6 +88,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     max_iteration_seconds: MaxSecondsOption = None,
     max_cost_usd: MaxCostOption = None,
     max_usd_per_hour: MaxHourOption = None,
+    report: ReportOption = None,
     all_placements: Annotated[
         bool, typer.Option("--all", help="Show every placement, not only the five best.")
     ] = False,
@@ -97,7 +99,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from planner.requests.drafts import load_request
     from profiles.facts import load_facts
     from rlplan.results.stored import search_document
-    from rlplan_cli.outputs import check_files
+    from rlplan_cli.commands.report import report_run
+    from rlplan_cli.outputs import check_files, check_folder
 
     limits: dict[str, float | None] = {
         "--max-gpus": max_gpus,
@@ -112,6 +115,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_rule_names(resolved, job)
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
+    check_folder("--report", report)
     _check_plot(plot, names)
     facts = load_facts(resolved, profile, site)
     if names is None:
@@ -120,6 +124,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
             echo_json(search_document(found))
         else:
             _print(found, resolved, facts, all_placements=all_placements)
+        if report is not None:
+            best = found.plans[0]
+            files["--report"] = report_run(report, best.plan, best.forecast, None, found, facts)
     else:
         _search_front(resolved, facts, pinned, names, seconds, files, as_json=as_json)
     for path in files.values():

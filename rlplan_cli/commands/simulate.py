@@ -7,12 +7,20 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, print_table, say
+from rlplan_cli.terminal import (
+    JsonOption,
+    ProfileOption,
+    ReportOption,
+    SiteOption,
+    echo_json,
+    print_table,
+    say,
+)
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
 
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     plan: Annotated[
         Path, typer.Argument(help="A plan's file, or a run's folder.", show_default=False)
     ],
@@ -35,6 +43,7 @@ def command(
             show_default=False,
         ),
     ] = None,
+    report: ReportOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings.
@@ -50,7 +59,8 @@ def command(
     from rlplan.files.writing import write_json
     from rlplan.results.stored import PLAN_FILE, write_plan
     from rlplan_cli.answering import print_answer, print_remarks
-    from rlplan_cli.outputs import check_files
+    from rlplan_cli.commands.report import report_run
+    from rlplan_cli.outputs import check_files, check_folder
     from simulator.simulate import simulate
     from simulator.timeline.perfetto import trace_events
 
@@ -58,6 +68,7 @@ def command(
     complete, facts = load_plan(file, profile, site=site, misfits=True)
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
+    check_folder("--report", report)
     forecast = simulate(complete, facts, iterations=iterations)
     if not forecast.feasible:
         forecast = with_nearest_fit(forecast, complete, facts, load_request(file)[1])
@@ -73,7 +84,8 @@ def command(
         print_answer(complete, forecast, facts)
         print_table("Memory of the fullest GPU", memory_terms_table(forecast))
         print_remarks(forecast)
-    for path in (trace, out, out_plan):
+    page = report and report_run(report, complete, forecast, None, None, facts)
+    for path in (trace, out, out_plan, page):
         if path is not None:
             say(f"written: {path}")
     if not forecast.feasible:

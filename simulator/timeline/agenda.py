@@ -129,7 +129,7 @@ def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) ->
     name, pool = task.task.name, task.layout.pool
     cost = _generation_cost(task, placed) if task.task.kind == "generate" else task_cost(task)
     if task.task.kind == "rule" and task.job.rewards and task.job.rewards.streamed:
-        cost = with_backlog(cost, task, _finish_seconds(placed))
+        cost = with_backlog(cost, task, response_end_seconds(placed))
     work = Work(key=name, name=name, pool=pool, holds=(pool,), after=after)
     return Entry(work, task.task.stage, cost)
 
@@ -141,8 +141,8 @@ def _generation_cost(task: PlacedTask, placed: PlacedPlan) -> TaskCost:
     return cost if whole is task else cut_short(cost, enough_of(task, kv_bytes))
 
 
-def _finish_seconds(placed: PlacedPlan) -> Floats:
-    """Return when each response ends, from the start of the generation that rewards are streamed behind."""
+def response_end_seconds(placed: PlacedPlan) -> Floats:
+    """Return when each response of an iteration ends, in seconds from the start of its generation; shape (responses,)."""
     generate, kv_bytes = _generate_task(placed), max(0.0, kv_bytes_left(placed))
     ends = finish_seconds(begun(generate), kv_bytes) * times_of(generate)
     if begun(generate) is generate:

@@ -40,6 +40,30 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
         return MemoryForecast(
             pool=pool.name, gpu_peak_bytes=0, capacity_bytes=0, terms=FrozenDict(), peak_task=""
         )
+    moments = memory_moments(placed, pool)
+    name = max(moments, key=lambda moment: sum(moments[moment].values()), default="")
+    terms = moments.get(name, FrozenDict())
+    sheet = placed.facts.device(pool.device).sheet
+    memories = ((task, task_memory(task)) for task in placed.tasks_on(pool))
+    away = residents(FrozenDict(host_terms(task, memory)) for task, memory in memories)
+    return MemoryForecast(
+        pool=pool.name,
+        gpu_peak_bytes=sum(terms.values()),
+        capacity_bytes=sheet.memory_bytes,
+        terms=terms,
+        peak_task=name,
+        host_terms=FrozenDict({term: size for term, size in away.items() if size}),
+        host_capacity_bytes=(
+            0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device)
+        ),
+    )
+
+
+def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDict[str, int]]:
+    """Return the bytes by term of a pool's fullest GPU, by the task during which they lie there.
+
+    Generation and syncs of weights have names of their own among the moments.
+    """
     tasks = placed.tasks_on(pool)
     memories = [(task, task_memory(task)) for task in tasks]
     resident = residents(memory.resident for _, memory in memories)
@@ -54,21 +78,10 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
         moments |= _generation_moments(placed, task, resident)
     moments |= _buckets_between_pools(placed, pool)
     # Weights that come for a task take nothing more where another one leaves them there.
-    name = max(moments, key=lambda moment: sum((resident | moments[moment]).values()), default="")
-    terms = {term: size for term, size in (resident | moments.get(name, {})).items() if size}
-    sheet = placed.facts.device(pool.device).sheet
-    away = residents(FrozenDict(host_terms(task, memory)) for task, memory in memories)
-    return MemoryForecast(
-        pool=pool.name,
-        gpu_peak_bytes=sum(terms.values()),
-        capacity_bytes=sheet.memory_bytes,
-        terms=FrozenDict(terms),
-        peak_task=name,
-        host_terms=FrozenDict({term: size for term, size in away.items() if size}),
-        host_capacity_bytes=(
-            0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device)
-        ),
-    )
+    return {
+        name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
+        for name, transient in moments.items()
+    }
 
 
 def residents(each: Iterable[FrozenDict[str, int]]) -> Terms:

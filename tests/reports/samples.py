@@ -7,6 +7,7 @@ from rlplan.job import Job, NodeGroup, Role, Workload
 from rlplan.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
+from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
 from rlplan.results.searched import Candidate, InfeasiblePlacement, SearchResult
 from rlplan.trace import IterationSpan, Span, sorted_spans
 
@@ -159,6 +160,26 @@ def gpu_forecast(*, feasible=True):
             "actor.generate: cached length 2,048 lies outside the measured range",
         ),
         profile="datasheets (no profile of a100-80gb-sxm)",
+    )  # fmt: skip
+
+
+def gpu_details():
+    """Return eight responses of which four run at a time, memory in two tasks, and two other jobs."""
+    halved = replace(gpu_forecast(), iteration_seconds=80.0, cost_usd=0.7)
+    return PlanDetails(
+        under_way=ResponsesUnderWay(
+            seconds=(0.0, 10.0, 20.0, 60.0), responses=(8, 4, 1, 0), most_running=4
+        ),
+        memory=tuple(
+            MemoryMoment(
+                pool=each.pool, during=each.peak_task, terms=each.terms, capacity_bytes=each.capacity_bytes
+            )
+            for each in gpu_forecast().memory
+        ),
+        what_ifs=(
+            WhatIf(change="half the batch", plan=gpu_plan(), forecast=halved),
+            WhatIf(change="2 more nodes", is_same_plan=False, reason="no placement fits"),
+        ),
     )  # fmt: skip
 
 
