@@ -37,9 +37,7 @@ def test_a_timeline_has_a_bar_for_every_span_where_it_lies():
     assert chart.end == "100%"
     assert bars["critic.update"].left == share(93.0, 143.7)
     assert bars["critic.update"].width == share(50.7, 143.7)
-    assert (
-        bars["critic.update"].words == "critic.update on p1: 50.70 s, from 93.00 s to 2 min 24 s"
-    )
+    assert bars["critic.update"].words == "critic.update on p1: 50.70 s, from 93.00 s to 2 min 24 s"
     assert len(timeline_table(timeline).rows) == len(bars) == 8
 
 
