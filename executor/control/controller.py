@@ -239,7 +239,8 @@ class Controller:
                 continue  # more ranks than prompts
             wanted = {key: overlapping(pieces[key], share) for key in task.inputs}
             call = TaskCall(
-                task=task,
+                task=task.name,
+                outputs=task.outputs,
                 iteration=batch.number,
                 rows=share,
                 inputs={key: tuple(piece.rows for piece in found) for key, found in wanted.items()},

@@ -46,6 +46,7 @@ class Lease:
 
 @dataclass(slots=True)
 class _Row:
+    number: int  # in the order of admission
     unit: int
     reserved_bytes: int
     attempt: int = 0
@@ -73,7 +74,10 @@ class Ledger:
         self._keys = {task: reader.keys for task, reader in readers.items()}
         self._ends = frozenset(task for task, reader in readers.items() if reader.has_effects)
         self._capacity_bytes = capacity_bytes
-        self._reserved_bytes = [0] * units
+        self._reserved_bytes, self._filled = [0] * units, 0
+        # Samples that can be handed to each task now: looked up at every event of a run.
+        self._ready: dict[str, set[int]] = {task: set() for task in readers}
+        self._admitted = 0
         self._rows: dict[int, _Row] = {}
         self._leases: dict[int, Lease] = {}
         self._next_lease = 0
@@ -89,7 +93,8 @@ class Ledger:
     def admit(self, samples: Sequence[int], most_bytes: Sequence[int]) -> bool:
         """Make room for samples that are about to be generated, all or none; back-pressure where it fails.
 
-        They go to the storage unit with the fewest bytes, together: samples of one prompt are read together.
+        A storage unit is filled to its share before the next one is begun: what is begun together is read and
+        written together, with a call to one unit.
 
         Args:
             most_bytes: That each of them can take with all its columns.
@@ -97,12 +102,21 @@ class Ledger:
         wanted = sum(most_bytes)
         if self.reserved_bytes + wanted > self._capacity_bytes:
             return False
-        unit = min(range(len(self._reserved_bytes)), key=lambda each: self._reserved_bytes[each])
+        unit = self._unit_for(wanted)
         self._reserved_bytes[unit] += wanted
         for sample, size in zip(samples, most_bytes, strict=True):
             assert sample not in self._rows, "a sample is admitted once"
-            self._rows[sample] = _Row(unit, size)
+            self._rows[sample] = _Row(self._admitted, unit, size)
+            self._admitted += 1
+            self._look_again(sample)
         return True
+
+    def _unit_for(self, wanted_bytes: int) -> int:
+        """Return the unit that is being filled, or the emptiest one where that has its share."""
+        held, count = self._reserved_bytes, len(self._reserved_bytes)
+        if (held[self._filled] + wanted_bytes) * count > self._capacity_bytes:
+            self._filled = min(range(count), key=lambda each: held[each])
+        return self._filled
 
     def place(self, sample: int) -> tuple[int, int] | None:
         """Return the storage unit and the attempt of a sample; None where nobody wants it any more."""
@@ -119,6 +133,7 @@ class Ledger:
             return False
         assert key not in row.columns, f"{key} of sample {sample} is made once"
         row.columns.add(key)
+        self._look_again(sample)
         return True
 
     def wants(self, task: str, sample: int) -> bool:
@@ -128,11 +143,11 @@ class Ledger:
 
     def is_ready(self, task: str, sample: int) -> bool:
         """Tell whether a sample can be handed to a task now: its inputs are there, and it has not had it."""
-        return self.wants(task, sample) and self._keys[task] <= self._rows[sample].columns
+        return sample in self._ready[task]
 
     def ready(self, task: str) -> list[int]:
         """Return the samples that can be handed to a task now, in the order in which they were admitted."""
-        return [sample for sample in self._rows if self.is_ready(task, sample)]
+        return sorted(self._ready[task], key=lambda sample: self._rows[sample].number)
 
     def take(self, task: str, samples: Iterable[int]) -> Lease:
         """Hand samples that are ready to a task."""
@@ -148,6 +163,7 @@ class Ledger:
         for sample, row in zip(taken, rows, strict=True):
             assert self.is_ready(task, sample), f"sample {sample} is not ready for {task}"
             row.leases[task] = lease.number
+            self._ready[task].discard(sample)
         self._leases[lease.number] = lease
         self._next_lease += 1
         return lease
@@ -164,6 +180,7 @@ class Ledger:
             del row.leases[lease.task]
             secured = lease.task in row.secured
             row.secured.discard(lease.task)
+            self._look_again(sample)
             if secured and row.is_lost and not self._ends <= row.done | row.secured:
                 again.append(sample)
         del self._leases[lease.number]
@@ -182,6 +199,8 @@ class Ledger:
             if self._is_over(row):
                 self._release(sample)
                 released.append(sample)
+            else:
+                self._look_again(sample)
         del self._leases[lease.number]
         return released
 
@@ -196,6 +215,7 @@ class Ledger:
                 continue
             was_there = bool(row.columns)
             self._forget_attempt(row)
+            self._look_again(sample)
             if self._is_over(row):
                 self._release(sample)
             elif was_there and not self._ends <= row.done | row.secured:
@@ -215,8 +235,17 @@ class Ledger:
         wanted = self._ends if row.is_lost and self._ends else self._keys.keys()
         return not row.leases and wanted <= row.done
 
+    def _look_again(self, sample: int) -> None:
+        """Note for which tasks a sample is ready, after something about it changed."""
+        row = self._rows[sample]
+        for task, keys in self._keys.items():
+            is_ready = keys <= row.columns and task not in row.done and task not in row.leases
+            (self._ready[task].add if is_ready else self._ready[task].discard)(sample)
+
     def _release(self, sample: int) -> None:
         row = self._rows.pop(sample)
+        for ready in self._ready.values():
+            ready.discard(sample)
         self._reserved_bytes[row.unit] -= row.reserved_bytes
 
     def _held(self, lease: Lease) -> list[tuple[int, _Row]]:

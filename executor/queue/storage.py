@@ -1,6 +1,6 @@
 """Storage actors of the transfer queue: rows by sample, columns by task output, without padding."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,23 +9,18 @@ from executor.data.batches import Array, Columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRow:
-    """Say which row of some padded columns is a sample's.
+class StoredRows:
+    """Say which rows of some padded columns are samples'.
 
     Attributes:
-        piece: Of the pieces that are given, which one holds it.
-        index: Row in that piece.
+        piece: Of the pieces that are given, which one holds them.
         prompt_width: Columns that the piece keeps for prompts, padding on the left.
-        prompt_tokens: Of the sample.
-        response_tokens: Of the sample.
+        rows: Of each sample its number, its row in that piece, and the tokens of its prompt and response.
     """
 
-    sample: int
     piece: int
-    index: int
     prompt_width: int
-    prompt_tokens: int
-    response_tokens: int
+    rows: tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +40,26 @@ class Storage:
         self._rows: dict[int, dict[str, dict[str, Array]]] = {}
         self._prompt_tokens: dict[int, int] = {}
 
-    def write(self, key: str, rows: Sequence[StoredRow], *pieces: Columns) -> int:
-        """Keep a task's output of some samples, which stands in pieces; return its bytes."""
+    def write(self, rows_of: Mapping[str, Sequence[StoredRows]], *pieces: Columns) -> int:
+        """Keep a task's outputs of some samples, by key, which stand in pieces; return their bytes."""
         written = 0
-        for row in rows:
-            first = row.prompt_width - row.prompt_tokens
-            stop = row.prompt_width + row.response_tokens
+        for key, held in rows_of.items():
+            for stored in held:
+                written += self._write_piece(key, stored, pieces[stored.piece])
+        return written
+
+    def _write_piece(self, key: str, stored: StoredRows, columns: Columns) -> int:
+        written = 0
+        for sample, index, prompt_tokens, response_tokens in stored.rows:
+            first = stored.prompt_width - prompt_tokens
+            stop = stored.prompt_width + response_tokens
             kept: dict[str, Array] = {}
-            for name, column in pieces[row.piece].items():
-                values = column[row.index]
+            for name, column in columns.items():
+                values = column[index]
                 kept[name] = np.array(values[first:stop] if column.ndim > 1 else values)
                 written += kept[name].nbytes
-            self._rows.setdefault(row.sample, {})[key] = kept
-            self._prompt_tokens[row.sample] = row.prompt_tokens
+            self._rows.setdefault(sample, {})[key] = kept
+            self._prompt_tokens[sample] = prompt_tokens
         return written
 
     def read(self, wanted: PaddedRead) -> tuple[Columns | int, ...]:

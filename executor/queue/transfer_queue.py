@@ -12,7 +12,7 @@ from ray.exceptions import RayActorError
 
 from executor.data.batches import Columns, Piece, Rows, joined_columns
 from executor.queue.ledger import Lease, Ledger, Reader
-from executor.queue.storage import PaddedRead, Storage, StoredRow
+from executor.queue.storage import PaddedRead, Storage, StoredRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,14 @@ class Write:
     Attributes:
         life: Which of the actors that bore its unit's number one after another.
         attempts: By sample, as when the write was sent.
+        done: A reference that is there when the actor has written.
     """
 
     unit: int
     life: int
     keys: tuple[str, ...]
     attempts: Mapping[int, int]
-    references: tuple[Any, ...]
+    done: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,31 +116,39 @@ class TransferQueue:
                 life=self._lives[unit],
                 keys=tuple(outputs),
                 attempts=own,
-                references=tuple(
-                    self._actors[unit].write.remote(
-                        key, self._stored_rows(pieces, own), *(piece.reference for piece in pieces)
-                    )
-                    for key, pieces in outputs.items()
-                ),
+                done=self._send_rows(unit, outputs, own),
             )
             for unit, own in by_unit.items()
         ]
 
+    def _send_rows(
+        self, unit: int, outputs: Mapping[str, Sequence[HeldPiece]], wanted: Mapping[int, int]
+    ) -> Any:
+        """Send rows of all keys with one call."""
+        rows_of: dict[str, list[StoredRows]] = {}
+        references: list[Any] = []
+        for key, pieces in outputs.items():
+            own = [piece for piece in pieces if not wanted.keys().isdisjoint(piece.samples)]
+            rows_of[key] = self._stored_rows(own, wanted, len(references))
+            references += [piece.reference for piece in own]
+        return self._actors[unit].write.remote(rows_of, *references)
+
     def _stored_rows(
-        self, pieces: Sequence[HeldPiece], wanted: Mapping[int, int]
-    ) -> list[StoredRow]:
+        self, pieces: Sequence[HeldPiece], wanted: Mapping[int, int], first: int
+    ) -> list[StoredRows]:
+        """Return where wanted rows stand in pieces, which are counted from a number on."""
         return [
-            StoredRow(
-                sample=sample,
+            StoredRows(
                 piece=number,
-                index=index,
                 prompt_width=piece.prompt_width,
-                prompt_tokens=self.sizes[sample].prompt_tokens,
-                response_tokens=self.sizes[sample].response_tokens,
+                rows=tuple(
+                    (sample, index, size.prompt_tokens, size.response_tokens)
+                    for index, sample in enumerate(piece.samples)
+                    if sample in wanted
+                    for size in (self.sizes[sample],)
+                ),
             )
-            for number, piece in enumerate(pieces)
-            for index, sample in enumerate(piece.samples)
-            if sample in wanted
+            for number, piece in enumerate(pieces, first)
         ]
 
     def note(self, write: Write) -> None:

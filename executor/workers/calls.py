@@ -19,6 +19,8 @@ class TaskCall:
     """Ask a rank to run a task on its rows.
 
     Attributes:
+        task: Its name; all else about it is there since the rank was prepared.
+        outputs: Data keys that it makes.
         iteration: Number of the batch of prompts; sampling again takes other prompts than iterations do.
         rows: The rank's rows of the global batch.
         inputs: By data key, the rows of the pieces that overlap them. The pieces' columns follow the
@@ -28,7 +30,8 @@ class TaskCall:
         updates: Optimizer steps that the rows are for, in one pass over them; None: those of the job.
     """
 
-    task: Task
+    task: str
+    outputs: tuple[str, ...]
     iteration: int
     rows: Rows
     inputs: Mapping[str, Sequence[Rows]]
@@ -41,16 +44,23 @@ class RollCall:
     """Ask a replica to go on with the responses that it generates.
 
     Attributes:
+        task: Name of the task that generates.
+        outputs: Data keys that it makes.
         begin: Responses that begin: numbers of batches of prompts, and rows of them. The prompts of each of
             these batches follow the call as arguments.
-        steps: Most tokens that are sampled of each response.
+        steps: Tokens that are sampled of each response before it is looked what has ended.
+        looks: Most times that this is done.
+        ends: Responses that are handed over together: the call returns once so many have ended.
         version: Of the weights, in updates.
         has_new_weights: Whether they came after the call before.
     """
 
-    task: Task
+    task: str
+    outputs: tuple[str, ...]
     begin: Sequence[tuple[int, Rows]]
     steps: int
+    looks: int
+    ends: int
     version: int
     has_new_weights: bool
 
@@ -66,14 +76,6 @@ class RolledResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rolled:
-    """Say which responses of a replica have ended, in the order of their rows, and how many have not."""
-
-    ended: tuple[RolledResponse, ...]
-    running: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CallReport:
     """Say when a rank worked on a call, on the host's clock, and what it measured.
 
@@ -85,6 +87,15 @@ class CallReport:
     start_seconds: float
     end_seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rolled:
+    """Say which responses of a replica have ended, in the order of their rows, and how many have not; and when."""
+
+    ended: tuple[RolledResponse, ...]
+    running: int
+    report: CallReport
 
 
 Outcome = tuple[Mapping[str, Columns], Mapping[str, float]]
@@ -108,7 +119,7 @@ def run_task(
     """
     start = time.time()
     outputs, metrics = compute(joined_columns(call.inputs, call.rows, pieces))
-    columns = [outputs[key] if leads else None for key in call.task.outputs]
+    columns = [outputs[key] if leads else None for key in call.outputs]
     report = CallReport(start_seconds=start, end_seconds=time.time(), metrics=metrics)
     return (*columns, report) if columns else report
 

@@ -21,7 +21,7 @@ class HostWorker:
 
     def run(self, call: TaskCall, *pieces: Columns) -> Any:
         """Run a task on this worker's rows."""
-        return self._stages[call.task.name].run(call, pieces)
+        return self._stages[call.task].run(call, pieces)
 
     @registered("one-to-all")
     def peak(self, _: None) -> int:

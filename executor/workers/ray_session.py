@@ -22,7 +22,7 @@ from ray._private import ray_constants, services, utils, worker
 from ray.exceptions import RayError
 
 from rlplan.errors import RlplanError, UserError, WorkerLostError
-from rlplan.units import MIB
+from rlplan.units import KIB, MIB
 
 DEVICE = "rlplan_device"
 HOST = "rlplan_host"
@@ -32,7 +32,7 @@ OBJECT_STORE_BYTES = 200 * MIB
 
 
 # Larger results go from worker to worker through shared memory; smaller ones (reports) to the caller.
-INLINE_BYTES = 1000
+INLINE_BYTES = 100 * KIB
 
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"

@@ -155,11 +155,11 @@ class Worker:
 
     def run(self, call: TaskCall, *pieces: Columns) -> Any:
         """Run a task on this rank's rows."""
-        return self._stages[call.task.name].run(call, pieces)
+        return self._stages[call.task].run(call, pieces)
 
     def roll(self, call: RollCall, *prompts: Columns) -> Any:
         """Go on with the responses that this rank's replica generates."""
-        return self._stages[call.task.name].roll(call, prompts)  # type: ignore[attr-defined]
+        return self._stages[call.task].roll(call, prompts)  # type: ignore[attr-defined]
 
     @registered("one-to-all")
     def reshard(self, _: None) -> CallReport:

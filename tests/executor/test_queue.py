@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executor.queue.ledger import Ledger, Reader
-from executor.queue.storage import PaddedRead, Storage, StoredRow
+from executor.queue.storage import PaddedRead, Storage, StoredRows
 from executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue, ranges_of
 
 # A task that generates, two that make columns, one of them from the other's, and two that update weights.
@@ -143,16 +143,9 @@ def test_a_sample_that_does_not_fit_waits_until_another_one_is_released():
 def test_rows_are_kept_without_padding_and_read_with_any():
     storage, width = Storage(), 4
     tokens = np.array([[0, 1, 2, 3, 4, 0], [5, 6, 7, 8, 9, 10]])
-    rows = [
-        StoredRow(
-            sample=7, piece=0, index=0, prompt_width=width, prompt_tokens=3, response_tokens=1
-        ),
-        StoredRow(
-            sample=9, piece=0, index=1, prompt_width=width, prompt_tokens=4, response_tokens=2
-        ),
-    ]
-    assert storage.write("sequences", rows, {"tokens": tokens}) == 10 * tokens.itemsize
-    storage.write("scores", rows, {"scores": np.array([0.5, 0.25], dtype=np.float32)})
+    rows = [StoredRows(piece=0, prompt_width=width, rows=((7, 0, 3, 1), (9, 1, 4, 2)))]
+    assert storage.write({"sequences": rows}, {"tokens": tokens}) == 10 * tokens.itemsize
+    storage.write({"scores": rows}, {"scores": np.array([0.5, 0.25], dtype=np.float32)})
     wanted = PaddedRead(
         samples=[9, 7], keys=["sequences", "scores"], prompt_width=5, response_width=2
     )
@@ -191,7 +184,7 @@ def test_samples_of_a_storage_actor_that_is_killed_come_again_and_none_comes_twi
         column = np.full((1, width), sample)
         piece = HeldPiece(samples=[sample], prompt_width=2, reference=ray.put({"tokens": column}))
         for write in queue.write({"sequences": [piece]}, {sample: queue.ledger.place(sample)[1]}):
-            ray.get(list(write.references))
+            ray.get(write.done)
             queue.note(write)
         return True
 

@@ -194,15 +194,15 @@ class ContinuousController(Controller):
 
     def _send_roll(self, replica: Replica) -> None:
         result = self._rollouts.send(replica, self._synced)
-        references = [result.rolled, *result.reports.values()]
+        references = list(result.rolled.values())
         self._events.when(references, lambda values: self._rolled(replica, result, values))
 
-    def _rolled(self, replica: Replica, result: RollResult, values: list[Any]) -> None:
+    def _rolled(self, replica: Replica, result: RollResult, values: list[Rolled]) -> None:
         """Write the responses that have ended to the queue."""
-        rolled: Rolled = values[0]
+        rolled = values[0]
         pool = self._plan.tasks[GENERATE].pool
         reports = {
-            (pool, rank): report for rank, report in zip(result.reports, values[1:], strict=True)
+            (pool, rank): own.report for rank, own in zip(result.rolled, values, strict=True)
         }
         self._log.note(stretch_of(GENERATE, pool, "task", reports))
         ended = self._rollouts.came_back(replica, rolled)
@@ -236,7 +236,7 @@ class ContinuousController(Controller):
         """Write columns to the queue, and note them once they have arrived."""
         for write in self.samples.queue.write(pieces, attempts):
             self._events.when(
-                write.references,
+                [write.done],
                 lambda _, write=write: self.samples.queue.note(write),  # type: ignore[misc]
                 lambda write=write: self._write_was_lost(write, lost),  # type: ignore[misc]
             )

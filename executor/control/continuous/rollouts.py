@@ -12,10 +12,12 @@ from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
 
-# Tokens of each response that a call samples. A call costs the controller two to three milliseconds on a
-# CPU, where a step of a small model takes one: with sixteen of them the calls are an eighth of the time;
-# what ends meanwhile waits for half as many on average.
-ROLL_STEPS = 16
+# Tokens of each response that are sampled before it is looked what has ended; twice as many at most in a call,
+# since new weights and new responses wait for its end.
+ROLL_STEPS, ROLL_LOOKS = 16, 2
+# Parts in which a batch is handed on at most, as the simulator plays it. Each costs some ten calls of the
+# storage actors, of those that judge and of those that infer, at a millisecond of CPU time each.
+HANDED_OVER = 16
 
 
 @dataclass(slots=True)
@@ -38,11 +40,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollResult:
-    """Hold the references of a call: outputs of its first rank by key, and what every rank reports."""
+    """Hold the references of a call: outputs of its first rank by key, and what every rank says, the first one first."""
 
     outputs: dict[str, Any]
-    rolled: Any
-    reports: dict[int, Any]
+    rolled: dict[int, Any]
 
 
 class Rollouts:
@@ -78,24 +79,26 @@ class Rollouts:
         """Let a replica begin what is queued, and go on; return at once."""
         begin = self._begun(sorted(replica.queued))
         call = RollCall(
-            task=self._task,
+            task=self._task.name,
+            outputs=self._task.outputs,
             begin=begin,
             steps=ROLL_STEPS,
+            looks=ROLL_LOOKS,
+            ends=-(-self._sequences // (HANDED_OVER * len(self.replicas))),
             version=version,
             has_new_weights=replica.has_new_weights,
         )
         arguments = (call, *(self._prompts_of(batch) for batch, _ in begin))
         keys = (*self._task.outputs, "versions")
         results = self._group.send(
-            "roll", dict.fromkeys(replica.ranks, arguments), num_returns=len(keys) + 2
+            "roll", dict.fromkeys(replica.ranks, arguments), num_returns=len(keys) + 1
         )
         replica.running += len(replica.queued)
         replica.queued, replica.is_busy, replica.has_new_weights = [], True, False
         first = results[replica.ranks[0]]
         return RollResult(
             outputs=dict(zip(keys, first, strict=False)),
-            rolled=first[-2],
-            reports={rank: result[-1] for rank, result in results.items()},
+            rolled={rank: result[-1] for rank, result in results.items()},
         )
 
     def came_back(self, replica: Replica, rolled: Rolled) -> list[int]:

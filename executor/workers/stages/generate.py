@@ -56,7 +56,7 @@ class Stage:
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
         self._engine.load_weights()
         outputs, metrics = self._responses(call, columns)
-        if "baseline_sequences" in call.task.outputs:
+        if "baseline_sequences" in call.outputs:
             greedy, greedy_metrics = self._responses(call, columns, greedy=True)
             outputs = {**outputs, **as_baseline(greedy)}
             metrics = {**metrics, "tokens": metrics["tokens"] + greedy_metrics["tokens"]}
@@ -72,8 +72,8 @@ class Stage:
         settings = self._settings(call.iteration, greedy=greedy)
         if self._player is not None:
             made, rewards, counted = self._player.play(columns, rows, lengths, settings)
-            outputs, metrics = _outcome(call.task, made)
-            if "rule_scores" in call.task.outputs:
+            outputs, metrics = _outcome(call.outputs, made)
+            if "rule_scores" in call.outputs:
                 outputs = {**outputs, "rule_scores": {"rule_scores": rewards}}
             return outputs, {**metrics, **counted}
         made = self._engine.generate(
@@ -84,7 +84,7 @@ class Stage:
             int(lengths.max()),
             settings,
         )
-        return _outcome(call.task, made)
+        return _outcome(call.outputs, made)
 
     def _settings(self, iteration: int, *, greedy: bool = False) -> GenerateSettings:
         setup = self._pool.setup
@@ -98,7 +98,7 @@ class Stage:
         )
 
 
-def _outcome(task: Task, made: Sequences) -> Outcome:
+def _outcome(outputs: tuple[str, ...], made: Sequences) -> Outcome:
     """Return sequences as calls pass them on, and how many tokens they have."""
     sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
     lengths = (sequences["parts"] == RESPONSE).sum(axis=1, dtype=float)
@@ -108,4 +108,4 @@ def _outcome(task: Task, made: Sequences) -> Outcome:
         "longest_response_max": float(lengths.max(initial=0.0)),
         "tokens": float((sequences["parts"] != PADDING).sum()),
     }
-    return generated_outputs(task, sequences, as_array(made.log_probs)), metrics
+    return generated_outputs(outputs, sequences, as_array(made.log_probs)), metrics

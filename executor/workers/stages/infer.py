@@ -33,7 +33,7 @@ class Stage:
     def _infer(self, call: TaskCall, columns: Columns) -> Outcome:
         outputs: dict[str, Columns] = {}
         with self._shard.weights_on_device():
-            for output in call.task.outputs:
+            for output in call.outputs:
                 tokens, parts = sequences_for(output, columns)
                 inferred = infer(
                     self._shard,

@@ -46,7 +46,7 @@ class Stage:
         return run_task(call, pieces, lambda columns: self._judge(call, columns), leads=True)
 
     def _judge(self, call: TaskCall, columns: Columns) -> Outcome:
-        outputs = {key: {key: self._called(key, call, columns)} for key in call.task.outputs}
+        outputs = {key: {key: self._called(key, call, columns)} for key in call.outputs}
         return outputs, {"broken_off": self._broken_off()}
 
     def _broken_off(self) -> float:

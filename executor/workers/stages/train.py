@@ -29,6 +29,8 @@ class Stage:
     def __init__(self, pool: PoolModels, task: Task) -> None:
         self._pool, self._shard = pool, pool.shard_of(task)
         self._micro_batch = pool.setup.plan.tasks[task.name].micro_batch
+        assert task.loss is not None
+        self._loss = task.loss
         self._algorithm = load_algorithm(pool.setup.plan.job.algorithm)
 
     def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
@@ -45,12 +47,11 @@ class Stage:
             call.state,
             reduce_sum_over_dp(self._shard.mesh),
         )
-        assert call.task.loss is not None
         with self._shard.states_on_device():
             losses = update_model(
                 self._shard,
                 batch,
-                call.task.loss,
+                self._loss,
                 effective_settings(self._algorithm, job.hyperparameters, call.state),
                 updates=job.workload.updates,
                 epochs=job.workload.epochs,
