@@ -26,6 +26,10 @@ TRL_PINS  := requirements/torch.txt requirements/trl.txt requirements/trl-ppo.tx
 	requirements/constraints.txt
 TRL_PIP   := $(TRL_VENV)/bin/python -m pip --disable-pip-version-check install -qq
 
+# verl, with whose functions of losses and advantages tests compare the executor's.
+VERL       := .venv-verl
+VERL_STAMP := $(VERL)/.installed
+
 # A Python with a torch that sees the GPU; `make gpu ARGS='--seconds 300'` passes options.
 GPU_PYTHON ?= $(PYTHON)
 ARGS ?=
@@ -37,7 +41,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gpu test test-all test-vllm bench-trl lint format clean
+.PHONY: help setup demo gpu test test-all test-vllm test-verl bench-trl lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -59,14 +63,18 @@ test: lint  ## Run the checks: lint, types, import contracts, some cases of ever
 	$(say) 'tests: pytest -n $(PROCESSES)'
 	@$(BIN)/python -m pytest -n $(PROCESSES)
 
-test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM
+test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM, verl's losses
 	$(say) 'tests: pytest -n $(PROCESSES) --full'
 	@$(BIN)/python -m pytest -n $(PROCESSES) --full
-	@$(MAKE) --no-print-directory test-vllm
+	@$(MAKE) --no-print-directory test-vllm test-verl
 
 test-vllm: $(VLLM_STAMP)  ## Check the vLLM engine and the simulator's batching against a real vLLM (no GPU)
 	$(say) 'tests: pytest tests/vllm --full'
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm --full
+
+test-verl: $(STAMP) $(VERL_STAMP)  ## Compare losses and advantages with verl's own functions (seconds)
+	$(say) 'tests: pytest tests/verl --full'
+	@PYTHONPATH=$(VERL) $(BIN)/python -m pytest tests/verl --full
 
 bench-trl: $(STAMP) $(TRL_STAMP)  ## Compare the executor's throughput with TRL's trainers (about four minutes)
 	@$(BIN)/python benchmarks/executor_vs_trl.py
@@ -86,7 +94,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 	@$(BIN)/ruff format
 
 clean:  ## Remove environments, caches and build leftovers; runs and reports stay
-	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf *.egg-info
 	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -120,6 +128,11 @@ $(VLLM_STAMP): pyproject.toml $(VLLM_PINS)
 	@$(VLLM_PIP) --no-deps -r requirements/vllm-alone.txt
 	$(say) 'setup 5/5: rlplan itself'
 	@$(VLLM_PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VERL_STAMP): requirements/verl.txt | $(STAMP)
+	$(say) 'setup 1/1: verl, alone in $(VERL)'
+	@$(PIP) --no-deps --upgrade --target $(VERL) -r requirements/verl.txt
 	@touch $@
 
 $(TRL_STAMP): $(TRL_PINS)

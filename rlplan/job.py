@@ -22,8 +22,8 @@ JOB_VERSION = 1
 
 Role = Literal["actor", "critic", "reference", "reward", "cost", "cost_critic", "rule"]
 KlPlace = Literal["reward", "loss", "none"]
-LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm"]
-KlEstimator = Literal["k1", "k2", "k3", "k1+", "k3+"]
+LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm", "sum"]
+KlEstimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+"]
 OldLogProb = Literal["engine", "trainer"]
 
 
@@ -167,7 +167,7 @@ class Hyperparameters:
             to the engine's (truncated importance sampling, decoupled PPO); None weighs all tokens alike.
         loss_mean: What weighs the same in a policy's loss: every `token` of an update, or every
             `sequence`; or responses weigh by their length, `token-sum` as the mean of their sums,
-            `token-sum-norm` over the longest allowed response as well. None takes the algorithm's
+            `token-sum-norm` over the longest allowed response as well; `sum` divides by nothing. None takes the algorithm's
             usual choice.
         gae_lambda: Lambda of generalised advantage estimation.
     """

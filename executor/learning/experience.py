@@ -55,6 +55,8 @@ def make_experience(
     )
     if settings.loss_mean == "sequence":
         batch["loss_weights"] = sequence_weights(mask, updates, reduce_sum)
+    elif settings.loss_mean == "sum":
+        batch["loss_weights"] = sum_weights(mask, updates, reduce_sum)
     elif settings.loss_mean != "token":
         norm = (
             longest(job.workload.response_tokens) if settings.loss_mean == "token-sum-norm" else 1
@@ -183,6 +185,18 @@ def token_sum_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tens
     tokens, sequences = _update_sums(lengths, (lengths > 0).double(), updates, reduce_sum)
     share = (tokens / sequences.clamp(min=1)).repeat_interleave(len(lengths) // updates)
     weights: Tensor = share.float()[:, None] * mask
+    return weights
+
+
+def sum_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tensor:
+    """Return weights under which an update's loss is the sum over its T tokens: w = T. Shape (B, T).
+
+    Args:
+        mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
+    """
+    lengths = mask.sum(dim=1).double()
+    tokens, _ = _update_sums(lengths, lengths, updates, reduce_sum)
+    weights: Tensor = tokens.repeat_interleave(len(lengths) // updates).float()[:, None] * mask
     return weights
 
 

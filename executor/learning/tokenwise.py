@@ -59,7 +59,8 @@ def divergence(kind: KlEstimator, log_probs: Tensor, other: Tensor, mask: Tensor
 
     Schulman 2020, "Approximating KL divergence": k1 = log(p/q), k2 = k1^2 / 2, k3. Under samples of p
     the gradient of k2 is that of the divergence, while that of k1 is zero in the mean: `k1+` and `k3+`
-    have the value of one and the gradient of k2 (a straight-through estimate).
+    have the value of one and the gradient of k2 (a straight-through estimate). `abs` is |k1|, which some
+    trainers take; it estimates no divergence.
 
     Args:
         log_probs: log p.
@@ -68,6 +69,8 @@ def divergence(kind: KlEstimator, log_probs: Tensor, other: Tensor, mask: Tensor
     if kind == "k3":
         return k3_divergence(log_probs, other, mask)
     ratio = log_ratio(log_probs, other, mask)
+    if kind == "abs":
+        return ratio.abs()
     k2 = ratio**2 / 2
     if kind == "k2":
         return k2
