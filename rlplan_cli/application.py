@@ -98,11 +98,16 @@ def command_names() -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: (*ORDER, name).index(name)))
 
 
-def _register() -> None:
-    """Add every file of `rlplan_cli/commands/`: a Typer group `app`, or a function `command`."""
+def _register(named: str) -> None:
+    """Add files of `rlplan_cli/commands/`: a Typer group `app`, or a function `command`.
+
+    Args:
+        named: The one command that is called; where there is none of that name, all are added.
+    """
     known = {each.name for each in app.registered_commands}
     known |= {each.name for each in app.registered_groups}
-    for name in command_names():
+    names = command_names()
+    for name in (named,) if named in names else names:
         if name in known:
             continue
         module = COMMANDS.load(name)
@@ -119,7 +124,7 @@ def call(arguments: Sequence[str]) -> int:
         UserError: The command line or what it names is wrong.
         KeyboardInterrupt: A signal came; its number is the argument.
     """
-    _register()
+    _register(arguments[0] if arguments else "")
     try:
         code = app(args=list(arguments), prog_name="rlplan", standalone_mode=False)
     except Interrupted as interruption:

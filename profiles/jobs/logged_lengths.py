@@ -16,10 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
-
 from profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
+from profiles.analytic.normal import normal_quantile, normal_share, zero_between
 from profiles.jobs.place import JobPlace
 from rlplan.files.decoding import read_yaml
 from rlplan.job import Workload
@@ -215,9 +213,7 @@ def _share_at_max(ratio: float, log_std: float, mean: float, most: int) -> float
     lowest = highest
     while beyond(lowest) > 0:
         lowest -= log_std
-    return share(
-        highest if lowest == highest else float(brentq(beyond, lowest, highest, xtol=1e-14))
-    )
+    return share(highest if lowest == highest else zero_between(beyond, lowest, highest))
 
 
 def log_std_of_clip_ratio(
@@ -231,17 +227,17 @@ def log_std_of_clip_ratio(
     Raises:
         ValueError: There is none.
     """
-    place_of_cut = float(ndtri(1 - ratio))
+    place_of_cut = normal_quantile(1 - ratio)
 
     def beyond(log_std: float) -> float:
         return _cut_mean(math.log(most) - place_of_cut * log_std, log_std, most) - mean
 
-    return float(brentq(beyond, LEAST_LOG_STD, widest))
+    return zero_between(beyond, LEAST_LOG_STD, widest)
 
 
 def clip_ratio_of(log_mean: float, log_std: float, most: int) -> float:
     """Return the share of lengths with this log mean that reach `most` tokens."""
-    return float(ndtr((log_mean - math.log(most)) / log_std))
+    return normal_share((log_mean - math.log(most)) / log_std)
 
 
 def _of_std(std: float, mean: float, most: int, at: str, place: JobPlace) -> float:
@@ -258,7 +254,7 @@ def _of_std(std: float, mean: float, most: int, at: str, place: JobPlace) -> flo
             value=std,
             allowed=f"above {least:.2g}, below {largest:,.0f}",
         )
-    return float(brentq(lambda log_std: cut_std(log_std) - std, LEAST_LOG_STD, MOST_LOG_STD))
+    return zero_between(lambda log_std: cut_std(log_std) - std, LEAST_LOG_STD, MOST_LOG_STD)
 
 
 def log_mean_of(mean: float, log_std: float, most: int) -> float:
@@ -266,19 +262,17 @@ def log_mean_of(mean: float, log_std: float, most: int) -> float:
     # Next to nothing below what lengths that are not cut have, so that rounding has no say.
     lowest = math.log(mean) - log_std**2 / 2 - ROUNDING
     highest = math.log(most) + ALL_STDS * log_std
-    return float(
-        brentq(lambda at: _cut_mean(at, log_std, most) - mean, lowest, highest, xtol=1e-14)
-    )
+    return zero_between(lambda at: _cut_mean(at, log_std, most) - mean, lowest, highest)
 
 
 def _cut_mean(log_mean: float, log_std: float, most: int) -> float:
     cut = (math.log(most) - log_mean) / log_std
-    below = math.exp(log_mean + log_std**2 / 2) * ndtr(cut - log_std)
-    return float(below + most * ndtr(-cut))
+    below = math.exp(log_mean + log_std**2 / 2) * normal_share(cut - log_std)
+    return below + most * normal_share(-cut)
 
 
 def _cut_std(log_mean: float, log_std: float, most: int) -> float:
     cut = (math.log(most) - log_mean) / log_std
-    square = math.exp(2 * (log_mean + log_std**2)) * ndtr(cut - 2 * log_std)
+    square = math.exp(2 * (log_mean + log_std**2)) * normal_share(cut - 2 * log_std)
     mean = _cut_mean(log_mean, log_std, most)
-    return math.sqrt(max(0.0, float(square + most**2 * ndtr(-cut)) - mean**2))
+    return math.sqrt(max(0.0, square + most**2 * normal_share(-cut) - mean**2))

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-from scipy.optimize import nnls
 
 from profiles.tables.lookup import Scatter, measured, piecewise, relative_spread
 from profiles.tables.points import Key, Point, model_pass_keys
@@ -134,6 +133,8 @@ class _Surface:
             return (float(seconds[0] / rows[0, 0]),)
         relative = rows / seconds[:, None]
         scale = relative.max(axis=0)
+        from scipy.optimize import nnls  # noqa: PLC0415 -- only where passes were measured
+
         weights, _ = nnls(relative / scale, np.ones(len(seconds)))
         return tuple(float(weight) for weight in weights / scale)
 

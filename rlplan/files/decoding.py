@@ -104,8 +104,30 @@ def load_yaml(path: Path) -> Any:
         raise FileError(str(path), f"is not YAML: {error}") from None
 
 
-class _Loader(yaml.SafeLoader):
+try:
+    from yaml.cyaml import CParser as _Parser  # libyaml, in a quarter of the time
+except ImportError:  # a PyYAML that was built without it
+
+    class _Parser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
+        """Parse with what every PyYAML has."""
+
+        def __init__(self, stream: str) -> None:
+            yaml.reader.Reader.__init__(self, stream)
+            yaml.scanner.Scanner.__init__(self)
+            yaml.parser.Parser.__init__(self)
+
+
+# The composer is Python's: that of libyaml ends the process where collections nest too deeply.
+class _Loader(
+    yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor, yaml.resolver.Resolver
+):
     """Read YAML as `safe_load` does, but refuse a key that comes twice."""
+
+    def __init__(self, stream: str) -> None:
+        _Parser.__init__(self, stream)
+        yaml.composer.Composer.__init__(self)
+        yaml.constructor.SafeConstructor.__init__(self)
+        yaml.resolver.Resolver.__init__(self)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

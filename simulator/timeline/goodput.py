@@ -12,8 +12,7 @@ Communications of the ACM 17(9)).
 
 import math
 
-from scipy.optimize import brentq
-
+from profiles.analytic.normal import zero_between
 from rlplan.job import Failures
 from rlplan.plan import Plan
 from rlplan.results.forecast import GoodputForecast
@@ -62,7 +61,7 @@ def best_interval(failures: Failures, between_seconds: float, iteration_seconds:
     cost = failures.checkpoint_seconds / between_seconds
     if cost < LEAST_CHECKPOINT_FRACTION:
         return 1
-    share = float(brentq(lambda each: each + math.exp(-(each + cost)) - 1, 0.0, 1.0))
+    share = zero_between(lambda each: each + math.exp(-(each + cost)) - 1, 0.0, 1.0)
     low = max(1, math.floor(share * between_seconds / iteration_seconds))
     return max(
         (low, low + 1), key=lambda n: goodput(failures, between_seconds, n * iteration_seconds)

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
+from profiles.analytic.normal import normal_quantiles
 from rlplan.latencies import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
 from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform
 
@@ -26,7 +26,7 @@ def evenly(lengths: Lengths, count: int) -> Floats:
         variance = math.log1p((lengths.std / lengths.mean) ** 2)
         centre = math.log(lengths.mean) - variance / 2
         drawn = np.minimum(shares / (1 - (lengths.at_max or 0.0)), 1.0)  # what is left is `max`
-        found = np.exp(centre + math.sqrt(variance) * ndtri(drawn))
+        found = np.exp(centre + math.sqrt(variance) * normal_quantiles(drawn))
         return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
     assert isinstance(lengths, Empirical), "a trace is resolved before use"
     values = np.sort(np.asarray(lengths.values, dtype=np.float64))
@@ -49,6 +49,6 @@ def seconds_evenly(seconds: Seconds, count: int, most: float | None = None) -> F
         found = values[(shares * len(values)).astype(np.int64)]
     else:
         centre, width = log_normal_of(seconds)
-        found = np.exp(centre + width * ndtri(shares))
+        found = np.exp(centre + width * normal_quantiles(shares))
         found = np.minimum(found, math.inf if seconds.max is None else seconds.max)
     return np.asarray(np.minimum(found, math.inf if most is None else most), dtype=np.float64)
