@@ -8,7 +8,6 @@ from rlplan.errors import FileError
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
-from simulator.asynchronous.forecasting import stream_forecast
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import agenda_of, learnt_plan
 from simulator.timeline.assemble import assemble, batch_tokens, device_pools
@@ -49,6 +48,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     placed = PlacedPlan(plan, facts)
     memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if plan.mode in STREAMED:
+        from simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
+
         return stream_forecast(placed, memory, iterations)
     agenda = agenda_of(placed)
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}

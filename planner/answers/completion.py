@@ -4,30 +4,19 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
-from planner.answers.misfits import least_misfit
-from planner.exact.best_first import SearchBudget
-from planner.exact.infeasibility import pool_infeasibility_reason
-from planner.exact.placement_search import PlacementSearch
-from planner.exact.space import Space
-from planner.placements.allocations import Share
 from planner.placements.partitions import GENERATION, placed_roles
-from planner.plans.assembly import assemble, plan_of
+from planner.plans.assembly import assemble
 from planner.requests.drafts import named, pinned_parts, read_draft
 from planner.requests.pinned import Pinned
-from planner.requests.schedules import AskedSchedules, ScheduleSpace
-from planner.search import search
 from profiles.catalog import ENGINES
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import load_yaml
-from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules import check_plan
-from rlplan.specs import NO_SPECS
-from simulator.placed.site import sites_of
 
 
 def load_plan(
@@ -72,6 +61,8 @@ def complete(
     except InfeasibleError as error:
         if not misfits:
             raise
+        from planner.answers.misfits import least_misfit  # noqa: PLC0415 -- only where nothing fits
+
         plan = least_misfit(choose, facts, error)
     names = ("staleness", "sync_every", "in_flight")
     given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
@@ -85,8 +76,15 @@ def _filled(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, *, file: s
     pools = _whole_pools(draft)
     placed = {role for each in pinned.pools for role in each.members if role != GENERATION}
     if pools is None or placed != set(placed_roles(job)):
-        return _searched(draft, pinned, job, facts)
-    return _as_written(draft, pools, job) or _chosen(draft, pools, pinned, job, facts, file)
+        from planner.answers.open_parts import searched  # noqa: PLC0415 -- only where pools are open
+
+        return searched(draft, pinned, job, facts)
+    written = _as_written(draft, pools, job)
+    if written is not None:
+        return written
+    from planner.answers.open_parts import chosen  # noqa: PLC0415 -- only where layouts are open
+
+    return chosen(draft, pools, pinned, job, facts, file)
 
 
 def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
@@ -98,12 +96,6 @@ def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:
             return None
         found.append(ResourcePool(name=pool.name, device=pool.device, gpus=gpus, roles=pool.models))
     return tuple(found)
-
-
-def _searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts) -> Plan:
-    """Choose what is open, pools included, for the fewest seconds."""
-    pinned = replace(pinned, asked=_asked(draft, pinned))
-    return search(job, facts, pinned=pinned, objective="throughput", specs=NO_SPECS).plans[0].plan
 
 
 def _as_written(draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job) -> Plan | None:
@@ -134,58 +126,3 @@ def _layout(written: TaskDraft, task: Task, job: Job) -> TaskPlan:
         generates = task.kind == "generate"
         given["engine"] = job.engines.generate if generates else job.engines.train
     return TaskPlan(**{key: value for key, value in given.items() if value is not None})
-
-
-def _chosen(
-    draft: PlanDraft,
-    pools: tuple[ResourcePool, ...],
-    pinned: Pinned,
-    job: Job,
-    facts: Facts,
-    file: str,
-) -> Plan:
-    """Choose the layouts of the fewest seconds for the draft's own pools, where they stand."""
-    gpu_pools = [pool for pool in pools if not pool.is_host]
-    placement = tuple(pool.members for pool in pinned.pools)
-    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, draft.transition, pinned)
-    skeleton = Plan(job=job, pools=pools, tasks=FrozenDict(), order=FrozenDict())
-    sites = sites_of(skeleton, facts)
-    places = []
-    for pool, members in zip(gpu_pools, placement, strict=True):
-        site = sites[pool.name]
-        if not len(space.pools.quick(members, site)):
-            reason = pool_infeasibility_reason(members, site, space)
-            raise _nothing_fits(file, pool, reason)
-        group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
-        places.append((Share(group, pool.gpus), site))
-    schedule = next(iter(ScheduleSpace(job, NO_SPECS, _asked(draft, pinned))))
-    search = PlacementSearch(space, placement, schedule, tuple(places))
-    search.quick()
-    search.exact(search.found.value, SearchBudget())
-    chosen = search.found.choice
-    if chosen is None:
-        generating = search.bounds.generating
-        pool, site = gpu_pools[generating], places[generating][1]
-        reason = pool_infeasibility_reason(placement[generating], site, space)
-        raise _nothing_fits(file, pool, reason)
-    chosen = replace(chosen, transition=draft.transition or chosen.transition)
-    return _in_place(plan_of(chosen, job, draft.made_by, pinned), pools)
-
-
-def _asked(draft: PlanDraft, pinned: Pinned) -> AskedSchedules:
-    """Return what a draft says of its schedule, synchronous where it says nothing."""
-    return replace(
-        pinned.asked, modes=(draft.mode or "sync",), in_flight=draft.in_flight or "drain"
-    )
-
-
-def _nothing_fits(file: str, pool: ResourcePool, reason: str) -> InfeasibleError:
-    return InfeasibleError(
-        f"{file}: pools.{pool.name}: no layout that keeps what is pinned fits: {reason}"
-    )
-
-
-def _in_place(plan: Plan, pools: tuple[ResourcePool, ...]) -> Plan:
-    """Return a plan whose pools are the draft's, in its order; one of its own comes last."""
-    names = {pool.name for pool in pools}
-    return replace(plan, pools=(*pools, *(pool for pool in plan.pools if pool.name not in names)))
