@@ -94,7 +94,7 @@ def load_yaml(path: Path) -> Any:
     """
     try:
         text = read_text(path, most_bytes=LARGEST_YAML_BYTES)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
+        return yaml.load(text, Loader=_LOADER)  # noqa: S506, safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -104,30 +104,8 @@ def load_yaml(path: Path) -> Any:
         raise FileError(str(path), f"is not YAML: {error}") from None
 
 
-try:
-    from yaml.cyaml import CParser as _Parser  # libyaml, in a quarter of the time
-except ImportError:  # a PyYAML that was built without it
-
-    class _Parser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
-        """Parse with what every PyYAML has."""
-
-        def __init__(self, stream: str) -> None:
-            yaml.reader.Reader.__init__(self, stream)
-            yaml.scanner.Scanner.__init__(self)
-            yaml.parser.Parser.__init__(self)
-
-
-# The composer is Python's: that of libyaml ends the process where collections nest too deeply.
-class _Loader(
-    yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor, yaml.resolver.Resolver
-):
-    """Read YAML as `safe_load` does, but refuse a key that comes twice."""
-
-    def __init__(self, stream: str) -> None:
-        _Parser.__init__(self, stream)
-        yaml.composer.Composer.__init__(self)
-        yaml.constructor.SafeConstructor.__init__(self)
-        yaml.resolver.Resolver.__init__(self)
+class _Strict(yaml.constructor.SafeConstructor):
+    """Construct values as `safe_load` does, but refuse a key that comes twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -139,6 +117,23 @@ class _Loader(
                 seen.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return mapping
+
+
+class _Loader(_Strict, yaml.SafeLoader):
+    """Read YAML with what every PyYAML has."""
+
+
+_LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = _Loader
+if yaml.__with_libyaml__:
+    # The composer is Python's: that of libyaml ends the process where collections nest too deeply.
+    class _QuickLoader(_Strict, yaml.composer.Composer, yaml.CSafeLoader):
+        """Read YAML with libyaml's parser, in a quarter of the time."""
+
+        def __init__(self, stream: str) -> None:
+            yaml.CSafeLoader.__init__(self, stream)
+            yaml.composer.Composer.__init__(self)
+
+    _LOADER = _QuickLoader
 
 
 def check_version(data: object, version: int, file: str, what: str) -> None:
