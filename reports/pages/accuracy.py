@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from reports.pages.accuracy_content import accuracy_content
+from reports.pages.report import html
 from reports.pictures.accuracy import accuracy_picture
 from reports.tables.accuracy import (
     error_summary_table,
@@ -19,7 +21,7 @@ PICTURES = "accuracy"
 
 
 def write_accuracy_page(folder: Path, findings: Sequence[TableFindings], command: str) -> Path:
-    """Write `accuracy.md` with its pictures into a folder, and return its path.
+    """Write `accuracy.md` with its pictures, and `accuracy.html`, into a folder; return the first one's path.
 
     Args:
         command: What made the page, for whoever wants to make it again.
@@ -29,6 +31,7 @@ def write_accuracy_page(folder: Path, findings: Sequence[TableFindings], command
         lines += _section(folder, found)
     path = folder / PAGE
     write_text(path, "\n".join(lines).rstrip() + "\n")
+    write_text(path.with_suffix(".html"), html(accuracy_content(findings, command)))
     return path
 
 

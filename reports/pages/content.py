@@ -7,6 +7,8 @@ from reports.pictures.picture import Picture
 from reports.tables import wording
 from reports.tables.answers import fit_words, gpus_of
 from rlplan.algorithms import load_algorithm
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
 from rlplan.units import show_joules, show_seconds, show_usd
 
 
@@ -72,29 +74,32 @@ def _facts(subject: Subject) -> tuple[Fact, ...]:
 
 
 def _figures(subject: Subject) -> tuple[Fact, ...]:
-    plan, forecast, comparison = subject.plan, subject.forecast, subject.comparison
+    memory, step, *others = answer_tiles(subject.plan, subject.forecast)
+    if subject.comparison is None:
+        return (memory, step, *others)
+    row = subject.comparison.iteration
+    note = f"forecast {wording.signed_percent(row.error_fraction)}"
+    if row.as_run_seconds is not None and (error := row.error_at()) is not None:
+        note += f", {wording.signed_percent(error)} at its lengths"
+    measured = show_seconds(row.measured_median_seconds)
+    return (memory, step, Fact(name="Step, measured median", value=measured, note=note), *others)
+
+
+def answer_tiles(plan: Plan, forecast: Forecast) -> tuple[Fact, ...]:
+    """Return what one looks for first: memory, step, tokens per second and GPU, cost."""
     gpus = gpus_of(plan)
     verdict, _, memory = fit_words(forecast).partition(": ")
-    found = [
+    interval = wording.interval(forecast.iteration_seconds_interval)
+    rate = f"{forecast.tokens_per_second:,.0f} tokens/s on {gpus} of {plan.job.gpus} devices"
+    energy = f"{show_joules(forecast.energy_joules)} a step" if forecast.energy_joules > 0 else ""
+    cost = show_usd(forecast.cost_usd) if forecast.cost_usd > 0 else "unknown"
+    return (
         Fact(name="Memory", value=verdict, note=memory, is_bad=not forecast.feasible),
         Fact(
             name="Step, forecast",
             value=show_seconds(forecast.iteration_seconds),
-            note=f"p10 to p90: {wording.interval(forecast.iteration_seconds_interval)}",
+            note=f"p10 to p90: {interval}",
         ),
-    ]
-    if comparison:
-        row = comparison.iteration
-        note = f"forecast {wording.signed_percent(row.error_fraction)}"
-        if row.as_run_seconds is not None and (error := row.error_at()) is not None:
-            note += f", {wording.signed_percent(error)} at its lengths"
-        measured = show_seconds(row.measured_median_seconds)
-        found.append(Fact(name="Step, measured median", value=measured, note=note))
-    tokens = Fact(
-        name="Tokens/s/GPU",
-        value=f"{forecast.tokens_per_second / gpus:,.0f}",
-        note=f"{forecast.tokens_per_second:,.0f} tokens/s on {gpus} of {plan.job.gpus} devices",
+        Fact(name="Tokens/s/GPU", value=f"{forecast.tokens_per_second / gpus:,.0f}", note=rate),
+        Fact(name="Cost of a step", value=cost, note=energy),
     )
-    cost = show_usd(forecast.cost_usd) if forecast.cost_usd > 0 else "unknown"
-    energy = f"{show_joules(forecast.energy_joules)} a step" if forecast.energy_joules > 0 else ""
-    return (*found, tokens, Fact(name="Cost of a step", value=cost, note=energy))

@@ -15,8 +15,7 @@ from reports.panels import Subject
 from reports.pictures.style import FAINT, INK, LINE, MUTED, WARNING
 from rlplan.files.writing import write_text
 
-HTML_FILE = "report.html"
-MARKDOWN_FILE = "report.md"
+PAGE_NAME = "report"
 PICTURE_FOLDER = "pictures"
 SCRIPT_FILE = "report.js"
 
@@ -33,12 +32,16 @@ def write_report(out: Path, subject: Subject) -> Path:
     `report.html` holds its pictures and needs no other file; `report.md` refers to the same ones
     in `pictures/`. Every file is written whole or not at all, the page last.
     """
-    content = content_of(subject)
+    return write_content(out, content_of(subject), PAGE_NAME)
+
+
+def write_content(out: Path, content: Content, name: str) -> Path:
+    """Write a page, its Markdown version and its pictures into a folder; return the HTML's path."""
     for picture in content.pictures:
         write_text(out / PICTURE_FOLDER / picture.file_name, picture.file_text)
-    write_text(out / MARKDOWN_FILE, markdown(content))
-    write_text(out / HTML_FILE, html(content))
-    return out / HTML_FILE
+    write_text(out / f"{name}.md", markdown(content))
+    write_text(out / f"{name}.html", html(content))
+    return out / f"{name}.html"
 
 
 def html(content: Content) -> str:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from reports.pages.content import Content, Fact
-from reports.pages.report import html, markdown
+from reports.pages.content import Content, Fact, answer_tiles
+from reports.pages.report import write_content
 from reports.panels import Part, Section
 from reports.pictures.picture import Picture, picture
 from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
@@ -17,15 +17,16 @@ from reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.files.writing import write_json, write_text
+from reports.widgets import Widget
+from reports.widgets.memory import memory_bars
+from rlplan.files.writing import write_json
 from rlplan.job import Job
+from rlplan.results.plan_details import MemoryMoment
 from rlplan.results.stored import write_plan
 from rlplan.results.systems import SystemForecast, SystemsComparison
 from rlplan.units import seconds_scale, show_seconds
 
-HTML_FILE = "compare.html"
-MARKDOWN_FILE = "compare.md"
-PICTURES = "pictures"
+PAGE_NAME = "compare"
 DOCUMENT_FILE = "compare.json"
 PLANS = "plans"
 UNEXPLAINED = "waiting between stages"
@@ -41,12 +42,7 @@ def write_systems_page(out: Path, comparison: SystemsComparison, job: Job) -> Pa
         if system.plan is not None:
             write_plan(out / PLANS / f"{system.name}.yaml", system.plan)
     write_json(out / DOCUMENT_FILE, comparison_document(comparison))
-    content = systems_content(comparison, job)
-    for drawn in content.pictures:
-        write_text(out / PICTURES / drawn.file_name, drawn.file_text)
-    write_text(out / MARKDOWN_FILE, markdown(content))
-    write_text(out / HTML_FILE, html(content))
-    return out / HTML_FILE
+    return write_content(out, systems_content(comparison, job), PAGE_NAME)
 
 
 def comparison_document(found: SystemsComparison) -> dict[str, object]:
@@ -103,6 +99,7 @@ def systems_content(comparison: SystemsComparison, job: Job) -> Content:
             title="Memory",
             short="Memory",
             words=("One row for the fullest device of every pool, at the moment of its peak.",),
+            widgets=_memory_widgets(comparison),
             parts=_parts(systems_memory_table(comparison)),
         ),
         Section(
@@ -125,9 +122,43 @@ def systems_content(comparison: SystemsComparison, job: Job) -> Content:
             Fact(name="Work of an iteration", value=wording.workload(job)),
             Fact(name="Cluster", value=wording.cluster(job)),
         ),
-        figures=(),
+        figures=_tiles(comparison),
         sections=sections,
     )
+
+
+def _memory_widgets(comparison: SystemsComparison) -> tuple[Widget, ...]:
+    """Return bars of every system's pools; none where nothing fits."""
+    moments = tuple(
+        MemoryMoment(
+            pool=system.name,
+            during=f"{memory.pool}, {memory.peak_task}",
+            terms=memory.terms,
+            capacity_bytes=memory.capacity_bytes,
+        )
+        for system in (comparison.ours, *comparison.systems)
+        if system.forecast is not None
+        for memory in system.forecast.memory
+        if memory.terms and memory.capacity_bytes
+    )
+    return (memory_bars(moments),) if moments else ()
+
+
+def _tiles(comparison: SystemsComparison) -> tuple[Fact, ...]:
+    """Return our plan's figures, and the nearest other system's speed beside it."""
+    ours = comparison.ours
+    if ours.plan is None or ours.forecast is None:
+        return ()
+    found = answer_tiles(ours.plan, ours.forecast)
+    ratios = [(comparison.speed_up(each), each.name) for each in comparison.systems]
+    known = sorted((ratio, name) for ratio, name in ratios if ratio is not None)
+    if known:
+        value, name = known[0]
+        found = (
+            *found,
+            Fact(name="Nearest system", value=f"{value:.2f} {wording.TIMES}", note=name),
+        )
+    return found
 
 
 def verdict(comparison: SystemsComparison) -> str:

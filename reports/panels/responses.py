@@ -20,16 +20,14 @@ def section(subject: Subject) -> Section | None:
         return None
     end = found.seconds[-1] or 1.0
     tail = 1 - ended_seconds(found, TAIL) / end
+    words = f"The last {1 - TAIL:.0%} of the responses take {percent(tail)} of generation."
+    if tail == 0:
+        words = "Responses end together: none is handed on before the last one has ended."
     return Section(
         key="responses",
         title="Responses under way during generation",
         short="Responses",
-        words=(
-            (
-                f"The last {1 - TAIL:.0%} of the responses take {percent(tail)} of generation. A usual "
-                "batch: each length as often as the job's lengths have it."
-            ),
-        ),
+        words=(f"{words} A usual batch: each length as often as the job's lengths have it.",),
         widgets=(under_way_curve(found),),
         parts=(Part(table=_table(found)),),
     )

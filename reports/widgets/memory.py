@@ -74,7 +74,7 @@ class MemoryBars:
 def memory_bars(
     moments: Sequence[MemoryMoment], measured_bytes: Mapping[str, int] | None = None
 ) -> MemoryBars:
-    """Return bars of moments, in their order.
+    """Return bars of moments, in their order, a heading for each pool.
 
     Args:
         measured_bytes: Peaks by pool, of a run.

@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, print_table, say
+from rlplan_cli.terminal import (
+    JsonOption,
+    ProfileOption,
+    ReportOption,
+    SiteOption,
+    echo_json,
+    print_table,
+    say,
+)
 
 EXAMPLE = "Example: rlplan check-step train.log --job job.yaml --plan plan.yaml"
 
@@ -33,6 +41,7 @@ def command(
     profile: ProfileOption = None,
     site: SiteOption = None,
     warmup: Annotated[int, typer.Option(min=0, help="First steps that are left out of a log.")] = 1,
+    report: ReportOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lay measured stages beside the forecast at the measured lengths, and name those that are slow.
@@ -40,11 +49,18 @@ def command(
     A stage is normal where 19 of 20 sites have it; `rlplan calibrate` and --site narrow that.
     """
     from planner.evaluation.checking import check_steps, what_ran
+    from reports.pages.step_check import write_step_check_page
     from reports.tables.step_check import measured_words, step_check_table, verdict_lines
     from rlplan.files.writing import plain
+    from rlplan_cli.outputs import check_folder
+    from simulator.simulate import simulate
 
+    check_folder("--report", report)
     ran = what_ran(log, job, plan, profile=profile, site=site)
     found = check_steps(log, ran, warmup=warmup)
+    if report is not None:
+        page = write_step_check_page(report, found, ran.plan, simulate(ran.plan, ran.facts))
+        say(f"written: {page}")
     if as_json:
         echo_json({"verdict": found.verdict, **plain(found)})
         return

@@ -57,7 +57,9 @@ def command(
     say("4/5 validate: forecast against measurement")
     comparison = compare_run(run_folder, best.forecast, run, facts)
     say("5/5 report")
-    page = report_run(out / "report", best.plan, best.forecast, run_folder, found, facts)
+    page = report_run(
+        out / "report", best.plan, best.forecast, run_folder, found, facts, asks=False
+    )
     if as_json:
         echo_json({"comparison": comparison, "report": str(page)})
         return

@@ -37,6 +37,10 @@ def command(
             help="Folder of the report; beside the source by default.", show_default=False
         ),
     ] = None,
+    what_if: Annotated[
+        bool,
+        typer.Option(help="Play the plan with longer responses, half the batch and more nodes."),
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Write a report (HTML without any network, Markdown, SVG) of a run or of a plan's forecast."""
@@ -58,7 +62,9 @@ def command(
         forecast = read_forecast(stored)
     else:
         forecast = with_nearest_fit(simulate(plan, facts), plan, facts)
-    page = report_run(folder, plan, forecast, source if is_run else None, found, facts)
+    page = report_run(
+        folder, plan, forecast, source if is_run else None, found, facts, asks=what_if
+    )
     if as_json:
         echo_json({"report": str(page)})
         return
@@ -72,15 +78,21 @@ def report_run(
     run_folder: Path | None,
     search: SearchResult | None,
     facts: Facts,
+    *,
+    asks: bool = True,
 ) -> Path:
-    """Write the report of a plan, and of its run if there is one; return the HTML's path."""
+    """Write the report of a plan, and of its run if there is one; return the HTML's path.
+
+    Args:
+        asks: Whether the plan is played with other jobs too.
+    """
     from dataclasses import replace
 
     from planner.answers.plan_details import plan_details
     from reports.pages.report import write_report
     from reports.panels import Subject
 
-    details = plan_details(plan, facts)
+    details = plan_details(plan, facts, asks=asks)
     subject = Subject(plan=plan, forecast=forecast, search=search, details=details)
     if run_folder is not None:
         from executor.control.metrics import read_metrics

@@ -44,6 +44,15 @@ def test_a_slow_stage_is_named_with_a_cause_in_text_and_json(project, rlplan):
     assert (found["verdict"], slow) == ("slow", ["generation"])
 
 
+def test_a_page_shows_stages_on_their_normal_range(project, rlplan):
+    write_log(9.0)
+    answer = rlplan("check-step", "train.log", "--plan", "plan.yaml", "--report", "page")
+    assert "written: page/check-step.html" in answer.err
+    page = Path("page/check-step.html").read_text()
+    assert '<strong class="verdict-slow">slow</strong>' in page
+    assert "What is not normal, likely causes, and what to try" in page
+
+
 def test_without_a_plan_the_jobs_best_one_is_compared_with(project, rlplan):
     write_log(1.0)
     answer = rlplan("check-step", "train.log", "--job", "job.yaml")

@@ -94,13 +94,24 @@ def test_the_plan_that_search_writes_is_its_best_and_simulates_to_the_same_forec
 
 def test_what_search_prints_is_what_report_reads(project, rlplan):
     Path("printed.json").write_text(rlplan("search", "job.yaml", "--json").out)
-    answer = rlplan("report", "run", "--search", "printed.json", "--out", "pages", "--json")
+    answer = rlplan(
+        "report", "run", "--search", "printed.json", "--out", "pages", "--no-what-if", "--json"
+    )
     assert answer.code == 0
     assert Path(answer.json["report"]).is_file()
 
 
+@pytest.mark.full
+def test_search_writes_the_page_of_its_best_plan_with_other_jobs(project, rlplan):
+    answer = rlplan("search", "job.yaml", "--report", "page")
+    assert answer.code == 0, answer.err
+    page = Path("page/report.html").read_text()
+    for words in ("responses twice as long", "half the batch", "2 more nodes", "Why this plan won"):
+        assert words in page
+
+
 def test_a_plan_alone_has_a_report_beside_it(project, rlplan):
-    page = Path(rlplan("report", "plan.yaml", "--json").json["report"])
+    page = Path(rlplan("report", "plan.yaml", "--no-what-if", "--json").json["report"])
     assert page.parent == Path("plan.report")
     assert "actor.generate" in page.read_text()
 
