@@ -88,6 +88,14 @@ def engine_names() -> tuple[str, ...]:
 
 
 @cache
+def hugging_face_ids(name: str) -> tuple[str, ...]:
+    """Return the Hugging Face ids that the sheet of a model lists; none where no sheet has the name."""
+    if name not in model_names():
+        return ()
+    return _load_sheet(ModelArchitecture, "models", name).hugging_face or ()
+
+
+@cache
 def load_model(name: str) -> ModelArchitecture:
     """Return the architecture of a known model.
 

@@ -31,6 +31,10 @@ class Settings:
         """Return a setting's value; the framework's default where none is given."""
         return self._value(self.sheet.settings[name], "")
 
+    def loss(self, name: str) -> object:
+        """Return what the losses or optimizers need; None where it is not given."""
+        return self._value(self.sheet.losses[name], "")
+
     def is_given(self, name: str) -> bool:
         """Return whether a configuration gives a setting, whatever its value."""
         given = self.flat.get(self.key_of(name))
@@ -257,7 +261,7 @@ def _is_usual(sheet: ConfigSheet, key: str, value: object) -> bool:
 
 
 def _known(sheet: ConfigSheet) -> Iterator[str]:
-    for setting in sheet.settings.values():
+    for setting in (*sheet.settings.values(), *sheet.losses.values()):
         yield from setting.keys
     for trainer in sheet.trainers.values():
         for setting in trainer.sizes.values():

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from planner.configs.frameworks import FRAMEWORKS
+from planner.placements.arrangements import Arrangement, Fixed
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Recompute
 
 Scalar = bool | int | float | str | None
 
@@ -23,12 +25,14 @@ class Setting:
         default: The framework's own, where none is given.
         follows: The setting whose value it takes where none is given.
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
+        written: The key that an export writes, by role (`any` for all others); else the first.
     """
 
     keys: tuple[str, ...]
     default: Scalar = None
     follows: str | None = None
     values: FrozenDict[str, Scalar] = FrozenDict()
+    written: FrozenDict[str, str] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +44,20 @@ class TrainerSheet:
         engine: Its engine sheet, where that is not the framework's usual one.
         tokens_of_all_ranks: Whether token budgets are of all context-parallel ranks together, not of each.
         sizes: Settings by the names of `planner.plans.trained.TrainerSizes`, and a few of the plug-in's own.
+        exports: Engines, as patterns, whose plans are exported as this trainer's.
+        recompute: What its backward passes may compute again; none means whatever the engine may.
+        layouts: Fields of layouts that are fixed, by kind of task or by role; sizes that it has no key for are 1.
+        fixed: Keys, and values, that an export gives every role of the actor's and critic's pool beside.
     """
 
     framework: str
     engine: str | None = None
     tokens_of_all_ranks: bool = False
     sizes: FrozenDict[str, Setting]
+    exports: tuple[str, ...] = ()
+    recompute: tuple[Recompute, ...] = ()
+    layouts: Fixed = FrozenDict()
+    fixed: FrozenDict[str, Scalar] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +74,9 @@ class ConfigSheet:
         roles: Prefix of the keys of each role.
         role_follows: Roles that take another's size where they give none of their own.
         settings: What is no role's.
+        losses: Settings by the names of `rlplan.job.Hyperparameters`; the job gets what a configuration gives.
+        added: Keys, as patterns, that hydra only takes with a `+` before them.
+        arrangements: The ways in which its roles can share GPUs and follow each other.
         trainers: By the name that the plug-in finds.
         without_influence: Keys that change neither time nor memory, as patterns.
         not_modelled: Keys that may, and for which job and plan have no field: what is not counted. Where such
@@ -85,6 +100,9 @@ class ConfigSheet:
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
     settings: FrozenDict[str, Setting]
+    losses: FrozenDict[str, Setting] = FrozenDict()
+    added: tuple[str, ...] = ()
+    arrangements: tuple[Arrangement, ...] = ()
     trainers: FrozenDict[str, TrainerSheet]
     without_influence: tuple[str, ...]
     not_modelled: FrozenDict[str, str] = FrozenDict()

@@ -1,11 +1,14 @@
 """Sizes that frameworks have in common: copies of a model, micro-batches, off-loading, engines without graphs."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 from planner.configs.settings import Settings
 from planner.plans.trained import TrainerSizes
 from profiles.sheets import engine_names
-from rlplan.job import KlPlace, Role
+from rlplan.errors import UserError
+from rlplan.files.decoding import decode
+from rlplan.job import Hyperparameters, KlPlace, Role
 
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
@@ -76,6 +79,21 @@ def eager_engine(name: str, *, eager: bool) -> str:
     """Return the engine sheet of an engine, with or without CUDA graphs."""
     without = EAGER.format(name)
     return without if eager and without in engine_names() else name
+
+
+def given_losses(settings: Settings) -> dict[str, Any]:
+    """Return what a configuration says of losses and optimizers, as `rlplan.job.Hyperparameters` has it.
+
+    None of it takes time or memory: what a job cannot hold, such as a word that is not known, is left out.
+    """
+    found: dict[str, Any] = {}
+    for name in settings.sheet.losses:
+        with suppress(UserError):
+            value = settings.loss(name)
+            if value is not None:
+                decode(Hyperparameters, {name: value}, settings.file)
+                found[name] = value
+    return found
 
 
 def kl_place(kind: KlPlace, weight: float) -> dict[str, Any]:

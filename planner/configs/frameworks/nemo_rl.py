@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.settings import Settings
-from planner.configs.sizes import divided, eager_engine, kl_place, role_sizes
+from planner.configs.sizes import divided, eager_engine, given_losses, kl_place, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
 from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
@@ -163,6 +163,7 @@ def _trained(
         recompute=("selective" if granularity == "selective" else "full")
         if checkpoints
         else "none",
+        zero=0 if settings.size(trainer, role, "distributed") is False else None,
         offload=away or sizes.offload or role == "reference",
         infer_offload=None,
     )
@@ -209,7 +210,15 @@ def _loss(settings: Settings) -> Hyperparameters:
     kind: KlPlace = "reward" if settings.on("kl_in_reward") else "loss"
     adapts = settings.on("lora") or settings.on("peft")
     compares = _compares(settings) or (adapts and not settings.on("skips_reference"))
+    trainer = _trainer(settings)
+    rates: dict[str, Any] = {
+        name: rate
+        for role, name in (("actor", "learning_rate"), ("critic", "critic_learning_rate"))
+        if isinstance(rate := settings.size(trainer, role, "learning_rate"), float) and rate > 0
+    }
     return Hyperparameters(
+        **given_losses(settings),
+        **rates,
         temperature=settings.number("temperature") or 1.0,
         **kl_place(kind if compares else "none", settings.number("kl_weight")),
     )

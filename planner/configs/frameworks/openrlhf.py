@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.settings import Settings
-from planner.configs.sizes import eager_engine, kl_place, role_sizes
+from planner.configs.sizes import eager_engine, given_losses, kl_place, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
 from rlplan.job import Engines, Hyperparameters, Role
@@ -177,8 +177,14 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
 def _loss(settings: Settings) -> Hyperparameters:
     weight = settings.number("kl_weight")
     kind = "none" if weight <= 0 else "loss" if settings.on("kl_loss") else "reward"
+    losses = given_losses(settings)
+    pair = settings.value("clip_pair")
+    if isinstance(pair, list) and len(pair) == 2:  # noqa: PLR2004 -- downwards and upwards
+        losses |= {"clip_ratio": pair[0], "clip_ratio_high": pair[1]}
     return Hyperparameters(
-        temperature=settings.number("temperature") or 1.0, **kl_place(cast(Any, kind), weight)
+        **losses,
+        temperature=settings.number("temperature") or 1.0,
+        **kl_place(cast(Any, kind), weight),
     )
 
 

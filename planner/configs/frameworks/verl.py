@@ -5,11 +5,11 @@ from typing import Any, Final, cast
 
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.settings import Settings
-from planner.configs.sizes import divided, eager_engine, kl_place, role_sizes
+from planner.configs.sizes import divided, eager_engine, given_losses, kl_place, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
 from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
-from rlplan.plan import InFlight, Mode, TaskPlan
+from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
 from rlplan.precision import Precision, TrainingPrecision
 from rlplan.units import MIB
 
@@ -17,6 +17,10 @@ from rlplan.units import MIB
 UNGROUPED: Final = "reinforce-plus-plus"
 # Configurations of before `model_engine`, and the modules of asynchronous training.
 MEGATRON_CONFIG: Final = "megatron"
+# verl always has a dual clip; a ratio is never that large.
+NO_DUAL_CLIP: Final = 1e6
+# ZeRO's stage of FSDP that keeps whole parameters between a layer's forward and backward pass.
+GRADIENTS: Final = 2
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 
 
@@ -48,9 +52,7 @@ def run_of(settings: Settings, start: str) -> Run:
         work=work,
         groups=groups,
         pools=pools,
-        generate=_generation(
-            settings, pools[0] if len(groups) == 1 and mode == "sync" else pools[1]
-        ),
+        generate=_generation(settings, pools[0] if mode == "sync" else pools[1]),
         trainers=trains,
         loss=_loss(settings),
         old_log_prob="engine" if settings.on("bypass") else None,
@@ -160,8 +162,12 @@ def _pools(
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
     sizes = role_sizes(settings, trainer, role, gpus, TRAIN_POOL)
+    if settings.size(trainer, role, "reshards") is False:
+        sizes = replace(sizes, zero=GRADIENTS)
     if role == "reference":
         return sizes
+    if role == "critic":
+        sizes = _valued(settings, trainer, sizes)
     if role == "actor":
         budget = settings.whole("infer_token_budget") * sizes.cp
         dynamic = settings.on("infer_dynamic")
@@ -175,9 +181,20 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
     if trainer in {"megatron", "mlite"}:
         granularity = settings.size(trainer, role, "granularity")
         full = "full" in granularity if isinstance(granularity, list | str) else False
-        return replace(sizes, recompute="full" if full else "selective" if granularity else "none")
+        sharded = settings.size_is_on(trainer, role, "distributed")
+        recompute: Recompute = "full" if full else "selective" if granularity else "none"
+        return replace(sizes, recompute=recompute, zero=None if sharded else 0)
     checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
     return replace(sizes, recompute="full" if checkpoints else "none")
+
+
+def _valued(settings: Settings, trainer: str, sizes: TrainerSizes) -> TrainerSizes:
+    """Return a critic's sizes with those of the pass that only computes values."""
+    budget = settings.whole_size(trainer, "critic", "infer_token_budget")
+    micro_batch = settings.whole_size(trainer, "critic", "infer_micro_batch")
+    if sizes.token_budget is not None and budget is not None:
+        return replace(sizes, infer_token_budget=budget * sizes.cp)
+    return replace(sizes, infer_micro_batch=micro_batch or sizes.micro_batch)
 
 
 def _scored(settings: Settings, pools: tuple[RunPool, ...]) -> TrainerSizes:
@@ -237,10 +254,17 @@ def _loss(settings: Settings) -> Hyperparameters:
         "loss" if settings.on("kl_loss") else "reward" if settings.on("kl_reward") else "none"
     )
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
+    norm = settings.size(trainer_of(settings), "actor", "max_gradient_norm")
+    usual = Hyperparameters()
+    losses = given_losses(settings)
+    if losses.get("clip_ratio_dual", 0.0) >= NO_DUAL_CLIP:
+        del losses["clip_ratio_dual"]
     return Hyperparameters(
-        learning_rate=settings.number("learning_rate") or Hyperparameters().learning_rate,
+        **losses,
+        max_gradient_norm=norm if isinstance(norm, float) and norm > 0 else usual.max_gradient_norm,
+        learning_rate=settings.number("learning_rate") or usual.learning_rate,
         critic_learning_rate=settings.number("critic_learning_rate"),
-        temperature=settings.number("temperature") or Hyperparameters().temperature,
+        temperature=settings.number("temperature") or usual.temperature,
         **kl_place(kind, weight),
     )
 

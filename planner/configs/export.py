@@ -1,0 +1,306 @@
+"""What an export writes: a plan's values by a framework's keys, through the sheet by which they are imported."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from typing import Final
+
+from planner.configs.given import Flat, Given, scalar
+from planner.configs.sheet import ROLE, ConfigSheet, Scalar, Setting
+from profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.errors import FileError
+from rlplan.job import Job, KlPlace, Role
+from rlplan.lengths import longest
+from rlplan.plan import Plan, ResourcePool, TaskPlan
+
+GENERATE, UPDATE = "actor.generate", "actor.update"
+EAGER: Final = "-eager"
+# What only the losses of a critic, or advantages from its values, need.
+OF_CRITICS: Final = frozenset({"critic_learning_rate", "value_clip", "gae_lambda"})
+ANY: Final = "any"
+_VERSION = re.compile(r"-\d+(\.\d+)*(-.*)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """Stand for what no plan says, such as a data set: a variable of the script.
+
+    Attributes:
+        default: What it is if nobody sets it; None where somebody has to.
+        meaning: What to set it to, in words.
+    """
+
+    name: str
+    default: str | None
+    meaning: str
+
+
+Value = Scalar | Variable | tuple[Scalar, ...]
+
+
+@dataclass(slots=True)
+class Export:
+    """Take a plan's values, key by key; the values are written as a framework's plug-in says.
+
+    Attributes:
+        file: The plan's name, for messages.
+        trainer: Name of the trainer in the sheet.
+        values: By key, in the order in which they are written.
+        notes: What whoever starts it should know.
+    """
+
+    plan: Plan
+    sheet: ConfigSheet
+    file: str
+    trainer: str = ""
+    values: dict[str, Value] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Find the trainer that trains as the plan's engine does."""
+        self.trainer = self._trainer()
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the plan's tasks that have a model."""
+        known = tasks_of(load_algorithm(self.plan.job.algorithm), self.plan.job)
+        return tuple(task for task in known if task.has_model)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Return the roles that have models, the actor first."""
+        return tuple(dict.fromkeys(("actor", *(task.role for task in self.tasks))))
+
+    def task(self, role: Role, *, trains: bool) -> TaskPlan | None:
+        """Return the layout in which a role trains, or in which it is passed over; None if it is not."""
+        kind = "train" if trains else "infer"
+        names = (each.name for each in self.tasks if each.role == role and each.kind == kind)
+        name = next(names, None)
+        return None if name is None else self.plan.tasks[name]
+
+    def layout(self, role: Role) -> TaskPlan:
+        """Return the layout that says how a role's model is cut."""
+        found = self.task(role, trains=True) or self.task(role, trains=False)
+        return self.generate if found is None else found
+
+    @property
+    def generate(self) -> TaskPlan:
+        """Return the layout of generation."""
+        return self.plan.tasks[GENERATE]
+
+    def pool(self, role: Role) -> ResourcePool:
+        """Return the pool of a role's model, where it is trained or passed over."""
+        return self.plan.pool(self.layout(role).pool)
+
+    @property
+    def apart(self) -> bool:
+        """Tell whether generation has a pool of its own."""
+        return self.generate.pool != self.plan.tasks[UPDATE].pool
+
+    def nodes(self, pool: ResourcePool) -> tuple[int, int]:
+        """Return a pool's nodes, and the GPUs of each.
+
+        Raises:
+            FileError: It takes nodes in part.
+        """
+        groups = [group for group in self.plan.job.cluster if group.gpu == pool.device]
+        per_node = min(group.gpus_per_node for group in groups)
+        if pool.gpus <= per_node:
+            return 1, pool.gpus
+        if pool.gpus % per_node:
+            problem = f"takes nodes of {per_node} GPUs in part, with {', '.join(pool.roles)}"
+            raise self.refused(
+                f"pools.{pool.name}.gpus", problem, "whole nodes, or GPUs of one", pool.gpus
+            )
+        return pool.gpus // per_node, per_node
+
+    @property
+    def losses(self) -> dict[str, Scalar]:
+        """Return what the losses and optimizers need, the algorithm's usual where the job leaves it open."""
+        return losses_of(self.plan.job)
+
+    @property
+    def longest_prompt(self) -> int:
+        """Return the longest prompt in tokens."""
+        return longest(self.plan.job.workload.prompt_tokens)
+
+    @property
+    def longest_response(self) -> int:
+        """Return the longest response in tokens."""
+        return longest(self.plan.job.workload.response_tokens)
+
+    @property
+    def penalty(self) -> tuple[KlPlace, float]:
+        """Return where the penalty for leaving the reference goes, and its weight."""
+        job = self.plan.job
+        algorithm, given = load_algorithm(job.algorithm), job.hyperparameters
+        if not algorithm.uses_reference(given):
+            return "none", 0.0
+        return given.kl_in or algorithm.kl_in, given.kl_coefficient
+
+    @property
+    def resamples(self) -> bool:
+        """Tell whether groups of equal rewards are sampled again."""
+        job = self.plan.job
+        return load_algorithm(job.algorithm).resamples or job.dynamic_sampling is not None
+
+    @property
+    def weights_leave(self) -> bool:
+        """Tell whether weights that are trained leave the GPUs where states do."""
+        return "weights" in load_framework(self.plan.job.framework).offloads
+
+    def prefix(self, key: str) -> str:
+        """Return what hydra wants before a key that its configuration may not have."""
+        return "++" if any(fnmatchcase(key, each) for each in self.sheet.added) else ""
+
+    def put(self, name: str, value: Scalar) -> None:
+        """Write a setting."""
+        self._write(self.sheet.settings[name], "", ANY, value)
+
+    def put_size(self, role: Role, name: str, value: Scalar) -> None:
+        """Write a size of a role's model, where its trainer has a key for it."""
+        setting = self.sheet.trainers[self.trainer].sizes.get(name)
+        if setting is not None:
+            self._write(setting, self.sheet.roles[role], role, value)
+
+    def put_cut(self, role: Role) -> None:
+        """Write how a role's model is cut."""
+        layout = self.layout(role)
+        for name in ("tp", "pp", "cp", "ep"):
+            self.put_size(role, name, getattr(layout, name))
+        for name in ("first_stage_layers", "last_stage_layers"):
+            if getattr(layout, name) is not None:
+                self.put_size(role, name, getattr(layout, name))
+        if layout.ep > 1 and layout.expert_tp is not None:
+            self.put_size(role, "expert_tp", layout.expert_tp)
+
+    def put_positions(self) -> None:
+        """Write the actor's longest sequence where it is not what its own configuration says."""
+        model = self.plan.job.architecture("actor")
+        known = model.name in model_names()
+        if known and load_model(model.name).max_positions != model.max_positions:
+            self.put("positions", model.max_positions)
+
+    def put_losses(self) -> None:
+        """Write what the losses need, as far as the framework has keys for it."""
+        for name, value in self.losses.items():
+            used = name not in OF_CRITICS or "critic" in self.roles
+            if name in self.sheet.losses and value is not None and used:
+                self._write(self.sheet.losses[name], "", ANY, value)
+
+    def put_fixed(self, role: Role) -> None:
+        """Write what a role's trainer is always given."""
+        for key, value in self.sheet.trainers[self.trainer].fixed.items():
+            self.values[key.replace(ROLE, self.sheet.roles[role])] = value
+
+    def engine_word(self, known: Mapping[str, object]) -> str:
+        """Return the word that means the engine that generates, of whatever version.
+
+        Args:
+            known: Engine sheets by word.
+
+        Raises:
+            FileError: None means it.
+        """
+        engine = family(self.generate.engine)
+        for word, meant in known.items():
+            if family(str(meant)) == engine:
+                return word
+        allowed = ", ".join(dict.fromkeys(map(str, known.values())))
+        where, problem = f"tasks.{GENERATE}.engine", "generates by another engine"
+        raise self.refused(where, problem, allowed, self.generate.engine)
+
+    def model(self, role: Role, variable: str) -> Variable:
+        """Return the variable for a role's model: by default its id, where a sheet is of it."""
+        name = self.plan.job.architecture(role).name
+        ids = hugging_face_ids(name)
+        default = ids[0] if ids else None
+        meaning = f"{name}: a Hugging Face id, or a folder"
+        return Variable(name=variable, default=default, meaning=meaning)
+
+    def refused(self, where: str, problem: str, allowed: str, value: object = None) -> FileError:
+        """Return the error of what the framework cannot be told."""
+        return FileError(
+            self.file,
+            f"{problem}; {self.sheet.title} {self.sheet.version} cannot do that",
+            field=where,
+            value=value,
+            allowed=allowed,
+        )
+
+    def flat(self) -> Flat:
+        """Return the values as an import reads them; a variable is its default."""
+        found = {}
+        for key, value in self.values.items():
+            named = value.default or value.name if isinstance(value, Variable) else value
+            meant = list(named) if isinstance(named, tuple) else named
+            found[key] = Given(value=meant, where=f"{self.file}, exported")
+        return found
+
+    def _trainer(self) -> str:
+        engine = self.plan.tasks[UPDATE].engine
+        trainers = self.sheet.trainers.items()
+        named = (name for name, trainer in trainers if engine in trainer.exports)
+        found = (
+            name
+            for name, trainer in trainers
+            if any(fnmatchcase(engine, pattern) for pattern in trainer.exports)
+        )
+        name = next(named, None) or next(found, None)
+        if name is not None:
+            return name
+        known = (each.engine or load_framework(each.framework).engines.train
+                 for each in self.sheet.trainers.values() if each.exports)  # fmt: skip
+        where, allowed = f"tasks.{UPDATE}.engine", ", ".join(dict.fromkeys(map(str, known)))
+        raise self.refused(where, "trains by another engine", allowed, engine)
+
+    def _write(self, setting: Setting, prefix: str, role: str, value: Scalar) -> None:
+        usual = setting.written.get(ANY, setting.keys[0])
+        key = setting.written.get(role, usual).replace(ROLE, prefix)
+        if setting.values:
+            words = (word for word, meant in setting.values.items() if meant == value)
+            word = next(words, None)
+            if word is None:
+                allowed = ", ".join(map(str, dict.fromkeys(setting.values.values())))
+                raise self.refused(key, "has no word for what the plan has", allowed, value)
+            value = scalar(word)  # type: ignore[assignment]
+        self.values[key] = value
+
+
+def family(engine: str) -> str:
+    """Return an engine sheet's name without version and what follows it."""
+    return _VERSION.sub("", engine.removesuffix(EAGER))
+
+
+def losses_of(job: Job) -> dict[str, Scalar]:
+    """Return what a job's losses and optimizers need, but for the penalty's place and weight.
+
+    What it leaves open is as its algorithm usually has it.
+    """
+    algorithm, given = load_algorithm(job.algorithm), job.hyperparameters
+    names = (each.name for each in fields(given) if each.name not in {"kl_in", "kl_coefficient"})
+    found = {name: getattr(given, name) for name in names}
+    low = algorithm.clip_ratio if given.clip_ratio is None else given.clip_ratio
+    high = given.clip_ratio_high
+    found["clip_ratio"] = low
+    found["clip_ratio_high"] = max(low, algorithm.clip_ratio_high or 0.0) if high is None else high
+    found["loss_mean"] = given.loss_mean or algorithm.loss_mean
+    found["kl_estimator"] = given.kl_estimator or algorithm.kl_estimator
+    return found
+
+
+def spread_out(values: Iterable[tuple[str, Value]]) -> dict[str, object]:
+    """Return values of dotted keys as nested mappings."""
+    tree: dict[str, object] = {}
+    for key, value in values:
+        *parents, last = key.split(".")
+        place = tree
+        for parent in parents:
+            inner = place.setdefault(parent, {})
+            assert isinstance(inner, dict), f"{parent} of {key} has a value of its own"
+            place = inner
+        place[last] = list(value) if isinstance(value, tuple) else value
+    return tree

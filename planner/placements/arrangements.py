@@ -1,0 +1,71 @@
+"""Arrangements: the ways in which a framework's roles can share GPUs, and its iterations follow each other."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.placements.partitions import GENERATION, Placement
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import AtLeastOne, NonNegative
+from rlplan.job import Role
+from rlplan.plan import InFlight, Mode, TaskDraft
+
+Fixed = FrozenDict[Role | Literal["train", "infer", "generate"], TaskDraft]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Say which parts of their layouts several tasks have in common.
+
+    Attributes:
+        kinds: Of tasks, as `rlplan.stages` names them.
+        roles: Whose tasks; none means all.
+        trainers: In which; none means all.
+    """
+
+    fields: tuple[str, ...]
+    kinds: tuple[str, ...]
+    roles: tuple[Role, ...] = ()
+    trainers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """Describe one way to run, as far as it limits placements, layouts and modes.
+
+    Attributes:
+        trainers: Names of the trainers, in the sheet of keys, that run so.
+        modes: How iterations may follow each other.
+        apart: Whether the actor generates on a pool of its own.
+        sets: Roles that share a pool; a placement's sets are some of these, roles that a job lacks left out.
+        whole_nodes: Whether pools are whole nodes, where there are several.
+        layouts: Fields of layouts that are fixed, by kind of task or by role.
+        offload: Whether states of roles that are trained may leave the GPUs, in all of a role's tasks alike.
+        shared: What tasks have in common.
+        updates: Of a global batch; None leaves it open.
+        least_staleness: Of mode async.
+        sync_every: Iterations between two syncs of weights in mode async; None leaves it open.
+        in_flight: What becomes of responses under way in mode async; None leaves it open.
+    """
+
+    name: str
+    trainers: tuple[str, ...]
+    modes: tuple[Mode, ...] = ("sync",)
+    apart: bool = False
+    sets: tuple[tuple[Role, ...], ...]
+    whole_nodes: bool = False
+    layouts: Fixed = FrozenDict()
+    offload: tuple[bool, ...] = (False, True)
+    shared: tuple[Shared, ...] = ()
+    updates: AtLeastOne | None = None
+    least_staleness: NonNegative = 0.0
+    sync_every: AtLeastOne | None = None
+    in_flight: InFlight | None = None
+
+    def allows(self, placement: Placement) -> bool:
+        """Tell whether a placement's sets are of those that there are, and whether it generates where it should."""
+        if ((GENERATION,) in placement) != self.apart:
+            return False
+        placed = [members for members in placement if members != (GENERATION,)]
+        roles = {role for members in placed for role in members}
+        known = {frozenset(roles.intersection(each)) for each in self.sets}
+        return all(frozenset(members) in known for members in placed)

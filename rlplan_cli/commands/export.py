@@ -1,0 +1,67 @@
+"""`rlplan export PLAN --to FRAMEWORK`: a plan as a framework's launch script or file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlplan_cli.terminal import JsonOption, echo_json, say
+
+EXAMPLE = "Example: rlplan export plan.yaml --to verl --out run.sh"
+
+
+def command(
+    plan: Annotated[
+        Path,
+        typer.Argument(help="The plan's file (YAML), complete or in part.", show_default=False),
+    ],
+    to: Annotated[str, typer.Option("--to", help="verl, nemo-rl or openrlhf.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Write it to this file, instead of the terminal.", show_default=False
+        ),
+    ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version",
+            help="Refuse any other version of the framework than this.  [default: the one whose keys are known]",
+            show_default=False,
+        ),
+    ] = None,
+    defaults: Annotated[
+        str | None,
+        typer.Option(
+            "--defaults",
+            help="NeMo-RL: the file whose values count for all keys that no plan decides, such as "
+            "examples/configs/grpo_math_1B.yaml; as the exported file is to name it.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a plan by the keys of verl, NeMo-RL or OpenRLHF; what one of them cannot run is refused."""
+    from planner.answers.completion import load_plan
+    from planner.configs.exporting import exported
+    from rlplan.files.writing import plain, write_text
+    from rlplan_cli.outputs import check_files
+
+    check_files({"--out": out}, inputs=[plan])
+    loaded, facts = load_plan(plan)
+    found = exported(loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults)
+    if out is not None:
+        write_text(out, found.text)
+    if as_json:
+        echo_json(plain(found))
+    elif out is None:
+        typer.echo(found.text, nl=False)
+    for note in found.notes:
+        say(f"note: {note}")
+    for name, default in found.variables.items():
+        if default is None:
+            say(f"to be set: {name}")
+    if out is not None:
+        say(f"written: {out}")

@@ -1,0 +1,169 @@
+"""Plans by the keys of frameworks: imported again they are the same plans, and what cannot be said is refused."""
+
+import os
+import random
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.configs.exporting import exported
+from planner.configs.exports import EXPORTS
+from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.given import flattened
+from planner.configs.importing import ImportOptions, imported
+from rlplan.errors import FileError
+from rlplan.files.decoding import load_yaml
+from tests.house.tree import ROOT
+from tests.planner.configs.exportable import drawn_plan
+
+SHARED = ROOT.parent / "shared"
+RECIPES = SHARED / "data" / "configs" / "nemo-rl"
+# An interpreter that has a framework's package, without what it depends on, and hydra-core.
+VALIDATING = os.environ.get("RLPLAN_VALIDATING_PYTHON")
+REFUSED = 50
+
+
+def plans(target, count):
+    """Yield plans that a target's arrangements have, the same every time, with their exports."""
+    for seed in range(count * REFUSED):
+        plan = drawn_plan(random.Random(seed), target)
+        if plan is None:
+            continue
+        try:
+            yield plan, exported(plan, target)
+        except FileError:
+            continue
+        count -= 1
+        if not count:
+            return
+
+
+def test_every_framework_that_is_read_is_exported_to():
+    assert EXPORTS.names() == FRAMEWORKS.names()
+
+
+@pytest.mark.parametrize("target", FRAMEWORKS.names())
+@given(seed=st.integers(0, 10**6))
+def test_an_exported_plan_is_imported_as_itself(target, seed, tmp_path_factory):
+    plan = drawn_plan(random.Random(seed), target)
+    if plan is None:
+        return
+    try:
+        written = exported(plan, target)
+    except FileError:
+        return
+    suffix = "yaml" if target == "nemo-rl" else "sh"
+    path = tmp_path_factory.mktemp("export") / f"run.{suffix}"
+    path.write_text(written.text)
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=800, mean_prompt=200, environment={})
+    found = imported(target, [str(path)], options)
+    assert found.keys.unknown == ()
+    assert found.draft.mode == plan.mode
+    for name in ("actor.generate", "actor.update"):
+        own, other = plan.tasks[name], found.draft.tasks[name]
+        assert [(own.tp, own.pp, own.dp, own.cp, own.ep)] == [
+            (other.tp, other.pp, other.dp, other.cp, other.ep)
+        ]
+    assert found.resolved.workload.sequences == plan.job.workload.sequences
+
+
+def test_split_placements_are_refused_by_role_for_verl():
+    plan = next(plan for plan, _ in plans("openrlhf", 40) if _holds_reference_alone(plan))
+    with pytest.raises(FileError, match=r"holds the reference.*verl 0.9.1 cannot do that"):
+        exported(_of_verl(plan), "verl")
+
+
+def _holds_reference_alone(plan):
+    return ("reference",) in [pool.roles for pool in plan.pools]
+
+
+def _of_verl(plan):
+    tasks = plan.tasks
+    for name, layout in tasks.items():
+        if layout.engine.startswith("deepspeed"):
+            tasks = tasks.with_item(name, replace(layout, engine="fsdp2-hf"))
+    return replace(plan, tasks=tasks)
+
+
+def test_what_a_framework_would_run_otherwise_is_refused():
+    plan, _ = next(plans("verl", 1))
+    layout = plan.tasks["actor.generate"]
+    changed = replace(plan, tasks=plan.tasks.with_item("actor.generate", replace(layout, pp=2)))
+    with pytest.raises(FileError, match="verl"):
+        exported(changed, "verl")
+    with pytest.raises(FileError, match="--version"):
+        exported(plan, "verl", version="0.1")
+
+
+def test_variables_stand_for_what_no_plan_says():
+    _, written = next(plans("verl", 1))
+    assert written.variables["TRAIN_FILES"] is None
+    assert '"${TRAIN_FILES}"' in written.text
+    assert "/" in (written.variables["ACTOR_MODEL"] or "")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(VALIDATING is None, reason="RLPLAN_VALIDATING_PYTHON is not set")
+@pytest.mark.parametrize("target", ["verl", "openrlhf"])
+def test_the_frameworks_own_validator_accepts_exported_plans(target, tmp_path):
+    for number, (_, written) in enumerate(plans(target, 100)):
+        script = tmp_path / f"run{number}.sh"
+        script.write_text(written.text)
+        answer = _validated(target, script, tmp_path)
+        assert answer.returncode == 0, (script, answer.stdout[-500:], answer.stderr[-500:])
+
+
+def _validated(target: str, script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script with its trainer replaced by the framework's validator."""
+    starter = folder / "bin" / "python3"
+    starter.parent.mkdir(exist_ok=True)
+    validator = SHARED / "tools" / f"{target}_validate.py"
+    package = subprocess.run(
+        [
+            VALIDATING,
+            "-c",
+            f"import importlib.util as u; print(u.find_spec('{target}').submodule_search_locations[0])",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    starter.write_text(f"""#!/usr/bin/env bash
+more=()
+for way in fully_async one_step_off; do
+  [[ $2 == *$way* ]] && more=(--config-dir {package}/experimental/${{way}}_policy/config --config-name ${{way}}_ppo_trainer)
+done
+shift 2
+exec {VALIDATING} {validator} "${{more[@]}}" "$@"
+""")
+    starter.chmod(0o755)
+    names = ("TRAIN_FILES", "VAL_FILES", "REWARD_ADDRESS", "ACTOR_MODEL")
+    environment = dict.fromkeys(names, "given") | {"PATH": f"{starter.parent}:{os.environ['PATH']}"}
+    bash = shutil.which("bash") or "bash"
+    return subprocess.run(
+        [bash, str(script)], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not RECIPES.is_dir(), reason="NeMo-RL's recipes are not at hand")
+def test_nemo_rl_knows_every_exported_key_and_its_type():
+    # Of GRPOConfig, and in no recipe.
+    known = {"grpo.skip_reference_policy_logprobs_calculation": True}
+    for path in sorted(RECIPES.rglob("*.yaml")):
+        named = flattened(load_yaml(path))
+        known |= {key: value for key, value in named.items() if known.get(key) is None}
+    for _, written in plans("nemo-rl", 100):
+        for key, value in flattened(yaml.safe_load(written.text)).items():
+            assert key in known, key
+            usual = known[key]
+            number = isinstance(usual, int | float) and not isinstance(usual, bool)
+            kind = int | float if number else type(usual)
+            refers = isinstance(usual, str) and "${" in usual
+            assert refers or usual is None or value is None or isinstance(value, kind), (key, value)
