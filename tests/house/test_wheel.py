@@ -1,0 +1,112 @@
+"""A wheel takes the names `rlplan` and `rlplan_cli` only: a user's own `reports` or `planner` stays the user's."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import ROOT, project_files, room_modules
+
+USERS_FOLDERS = ("planner", "simulator", "executor", "profiles", "reports")
+
+NOTEBOOK = """
+import reports, planner
+assert reports.MINE and planner.MINE
+import rlplan
+found = rlplan.search("job.yaml", seconds=2)
+assert "step" in found._repr_html_()
+assert rlplan.simulate(found.plans[0].plan).iteration_seconds > 0
+print(rlplan.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def building():
+    """Return `setup.py` as a module."""
+    spec = importlib.util.spec_from_file_location("building", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_module_of_a_wheel_imports_a_room_by_its_top_level_name(building):
+    room = rf"({'|'.join(USERS_FOLDERS)})\b"
+    imports = re.compile(rf"^\s*(from {room}[\w.]* import |import (.*, )?{room}).*", re.MULTILINE)
+    faults = [
+        f"{path}: {found.group().strip()}"
+        for path in (*room_modules(), Path("rlplan", "__init__.pyi"))
+        for found in imports.finditer(building.renamed((ROOT / path).read_text(encoding="utf-8")))
+    ]
+    assert not faults, faults
+
+
+@pytest.mark.parametrize(
+    ("written", "in_a_wheel"),
+    [
+        (
+            "    from planner.search import search",
+            "    from rlplan._rooms.planner.search import search",
+        ),
+        ("import executor.rollout", "import rlplan._rooms.executor.rollout"),
+        ('_ROOM = "reports.notebook"', '_ROOM = "rlplan._rooms.reports.notebook"'),
+        ('files("reports")', 'files("rlplan._rooms.reports")'),
+        ("from rlplan.plan import Plan", "from rlplan.plan import Plan"),
+        ("Read from profiles of devices.", "Read from profiles of devices."),
+        ('folder / "reports"', 'folder / "reports"'),
+    ],
+)
+def test_imports_of_rooms_are_renamed_and_nothing_else(building, written, in_a_wheel):
+    assert building.renamed(written) == in_a_wheel
+
+
+@pytest.mark.full
+def test_an_installed_wheel_lives_beside_a_users_own_folders(tmp_path):
+    source, user = tmp_path / "source", tmp_path / "user"
+    for path in project_files():
+        target = source / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, target)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wheels, installed = tmp_path / "wheels", tmp_path / "installed"
+    run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, source],
+        tmp_path,
+    )
+    (wheel,) = wheels.glob("*.whl")
+    run([*pip, "install", "--no-deps", "--target", installed, wheel], tmp_path)
+    assert {each.name for each in installed.iterdir() if each.is_dir()} - {"bin"} == {
+        "rlplan", "rlplan_cli", wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
+    }  # fmt: skip
+    for name in USERS_FOLDERS:
+        (user / name).mkdir(parents=True)
+        (user / name / "__init__.py").write_text("MINE = True\n")
+    shutil.copyfile(ROOT / "examples" / "ppo-7b-16xa100.yaml", user / "job.yaml")
+    # An interpreter that knows nothing of an editable install; third parties come by path.
+    run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    paths = f"{installed}:{sysconfig.get_paths()['purelib']}"
+    assert str(installed) in run([python, "-c", NOTEBOOK], user, paths)
+    assert "fits" in run([python, "-m", "rlplan", "check", "job.yaml"], user, paths)
+    search = ["search", "job.yaml", "--seconds", "2", "--out", "plan.yaml"]
+    assert "fits" in run([python, "-m", "rlplan", *search], user, paths)
+    run([python, "-m", "rlplan", "report", "plan.yaml", "--out", "page"], user, paths)
+    assert (user / "page" / "report.html").is_file()
+
+
+def run(command: list, folder: Path, paths: str = "") -> str:
+    """Run a command in a folder and return what it prints."""
+    answer = subprocess.run(
+        [str(each) for each in command],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": paths, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    return answer.stdout
