@@ -75,12 +75,18 @@ def run_plan(
 
 
 def compare_run(
-    out: Path, forecast: Forecast, run: MeasuredRun, facts: Facts | None = None
+    out: Path,
+    forecast: Forecast,
+    run: MeasuredRun,
+    facts: Facts | None = None,
+    *,
+    stores: bool = True,
 ) -> Comparison:
-    """Compare a run with its forecast and store both beside it.
+    """Compare a run with a forecast and store the comparison beside it.
 
     Args:
         facts: To forecast it once more at the lengths that it had; None takes what is stored of that.
+        stores: Whether the forecasts are stored as well; one that is the run's own stays as it was.
     """
     from planner.evaluation.measured_lengths import forecast_as_run, same_lengths
     from rlplan.files.writing import write_json
@@ -91,10 +97,11 @@ def compare_run(
     if facts is not None:
         as_run = None if same_lengths(run) else forecast_as_run(run.plan, facts, run)
     comparison = compare(forecast, run, as_run)
-    write_json(out / FORECAST_FILE, forecast)
-    (out / AS_RUN_FILE).unlink(missing_ok=True)
-    if as_run is not None:
-        write_json(out / AS_RUN_FILE, as_run)
+    if stores:
+        write_json(out / FORECAST_FILE, forecast)
+        (out / AS_RUN_FILE).unlink(missing_ok=True)
+        if as_run is not None:
+            write_json(out / AS_RUN_FILE, as_run)
     write_json(out / COMPARISON_FILE, comparison)
     return comparison
 

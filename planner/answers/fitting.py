@@ -1,5 +1,6 @@
 """Say whether a job fits a cluster at all, how long its responses may be there, and which is the smallest that does."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,14 +167,9 @@ def _fewest_gpus(asked: FitRequest, *, fits: bool) -> int | None:
     node = load_device(asked.gpu).gpus_per_node
     parts = [size for size in (1, 2, 4) if size < node]
     sizes = parts + [node * nodes for nodes in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_NODES)]
-    if fits:
-        below = [size for size in sizes if size < asked.gpus]
-        for size in reversed(below):
-            if not _can_fit(replace(asked, gpus=size)):
-                break
-            asked = replace(asked, gpus=size)
-        return asked.gpus
-    for size in sizes:
-        if size > asked.gpus and _can_fit(replace(asked, gpus=size)):
-            return size
-    return None
+    tried = [size for size in sizes if (size < asked.gpus if fits else size > asked.gpus)]
+    # What fits some nodes fits more of them, of which a plan may leave any unused.
+    first = bisect_left(tried, True, key=lambda size: _can_fit(replace(asked, gpus=size)))
+    if first < len(tried):
+        return tried[first]
+    return asked.gpus if fits else None

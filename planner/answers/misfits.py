@@ -1,5 +1,6 @@
 """What comes nearest where nothing that keeps what a user pinned fits: the plan, why not, what would."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -28,10 +29,18 @@ def least_misfit(choose: Callable[[Facts], Plan], facts: Facts, none_fits: Infea
     Raises:
         InfeasibleError: Memory is not what is short.
     """
-    for step in MEMORY_STEPS:
+    found: dict[int, Plan] = {}
+
+    def fits(at: int) -> bool:
         with suppress(InfeasibleError):
-            return choose(facts.with_memory(step))
-    raise none_fits
+            found[at] = choose(facts.with_memory(MEMORY_STEPS[at]))
+        return at in found
+
+    # What fits some memory fits a larger one.
+    first = bisect_left(range(len(MEMORY_STEPS)), True, key=fits)
+    if first not in found:
+        raise none_fits
+    return found[first]
 
 
 def misfit_error(plan: Plan, facts: Facts, pinned: Pinned) -> InfeasibleError:

@@ -16,6 +16,10 @@ _POSITIVE = (
     "max_positions",
 )
 
+# Beyond any model of today by a factor of ten and of a hundred; a slip of the keyboard is larger still.
+MOST_LAYERS = 4096
+MOST_PARAMETERS = 10**15
+
 
 class ArchitectureFault(NamedTuple):
     """Name the field that is wrong, what is wrong with it, and what would be right."""
@@ -38,7 +42,26 @@ def architecture_fault(model: ModelArchitecture) -> ArchitectureFault | None:
         )
     if model.family not in family_names():
         return ArchitectureFault("family", "is not known", ", ".join(family_names()))
-    return _layers_fault(model) or _expert_fault(model)
+    return _layers_fault(model) or _expert_fault(model) or _size_fault(model)
+
+
+def _size_fault(model: ModelArchitecture) -> ArchitectureFault | None:
+    """Return what makes a model larger than there can be, counted by its widest matrices."""
+    if model.num_layers > MOST_LAYERS:
+        return ArchitectureFault("num_layers", "is too many", f"at most {MOST_LAYERS:,}")
+    heads = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    widths = {
+        "ffn_size": model.ffn_size,
+        "num_experts": model.num_experts * model.moe_ffn_size,
+        "num_heads": heads,
+        "vocab_size": model.vocab_size / model.num_layers,
+    }
+    field = max(widths, key=lambda name: widths[name])
+    parameters = model.num_layers * model.hidden_size * widths[field]
+    if parameters <= MOST_PARAMETERS:
+        return None
+    problem = f"gives about {parameters:.0e} parameters with the other sizes"
+    return ArchitectureFault(field, problem, f"at most {MOST_PARAMETERS:.0e} parameters")
 
 
 def _layers_fault(model: ModelArchitecture) -> ArchitectureFault | None:

@@ -47,17 +47,23 @@ _HARMLESS: Final = frozenset(
 # Formats in which models are published whose training takes the weights in 16 bits all the same.
 _PUBLISHED_FORMATS: Final = ("fp8", "mxfp4", "modelopt", "compressed-tensors")
 _TEXT: Final = "text_config"
+# A size that no model has; products of some of them still fit what costs are computed in.
+LARGEST_SIZE: Final = 2**31
+LARGEST_NUMBER: Final = 1e18
 
 
 class ConfigKeys:
     """Read the keys of a file; those of a nested text model go before those around it.
 
     Args:
+        inside: The key of the file that holds the data; none: they are the whole file.
+
+    Attributes:
         defaults: Numbers of keys that the file may leave out.
     """
 
-    def __init__(self, file: Path, data: Mapping[str, Any]) -> None:
-        self.file, self.outer = file, data
+    def __init__(self, file: Path, data: Mapping[str, Any], *, inside: str = "") -> None:
+        self.file, self.outer, self._inside = file, data, inside
         nested = data.get(_TEXT)
         self.nested = isinstance(nested, dict)
         self.data: Mapping[str, Any] = nested if isinstance(nested, dict) else data
@@ -68,7 +74,8 @@ class ConfigKeys:
         """Return the error that names the file and a key."""
         value = self.data.get(key)
         shown = value if isinstance(value, (str, int, float, bool)) else None
-        return FileError(str(self.file), problem, field=key, value=shown, allowed=allowed)
+        field = f"{self._inside}.{key}" if self._inside else key
+        return FileError(str(self.file), problem, field=field, value=shown, allowed=allowed)
 
     def get(self, key: str) -> object:
         """Return what the file or the family says of a key, None if neither does."""
@@ -78,8 +85,8 @@ class ConfigKeys:
             value = self.outer.get(key)
         return self.defaults.get(key) if value is None else value
 
-    def integer(self, key: str, *, default: int | None = None) -> int:
-        """Return a whole number.
+    def integer(self, key: str, *, default: int | None = None, least: int = 0) -> int:
+        """Return a whole number that a size or a count can be.
 
         Raises:
             FileError: It is missing, or something else.
@@ -91,6 +98,11 @@ class ConfigKeys:
             raise self.error(key, "is missing", allowed="a whole number")
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(key, "must be a whole number")
+        if not least <= value <= LARGEST_SIZE:
+            problem, allowed = f"must be at least {least}", f"a whole number from {least}"
+            if value > least:
+                problem, allowed = "is larger than any", f"at most {LARGEST_SIZE:,}"
+            raise self.error(key, problem, allowed=allowed)
         return value
 
     def optional(self, key: str | None) -> int:
@@ -105,9 +117,10 @@ class ConfigKeys:
         """
         value = self.get(key)
         value = default if value is None else value
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-            raise self.error(key, "must be a number above 0")
-        return float(value)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not 0 < value <= LARGEST_NUMBER:  # type: ignore[operator]
+            raise self.error(key, "must be a number above 0", allowed=f"at most {LARGEST_NUMBER:g}")
+        return float(value)  # type: ignore[arg-type]
 
     def said(self, saying: bool | str) -> bool:
         """Return what is always so, or what a key says."""

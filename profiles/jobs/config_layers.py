@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from profiles.jobs.architecture_faults import MOST_LAYERS
 from profiles.jobs.config_keys import ConfigKeys
 from profiles.jobs.family_traits import FamilyTraits
 from rlplan.files.frozen import FrozenDict
@@ -84,11 +85,10 @@ def num_layers(config: ConfigKeys) -> int:
     """
     listed = config.get("layers_block_type")
     silent = len(listed) if isinstance(listed, list) else None
-    count = config.integer("num_hidden_layers", default=silent)
-    if count < 1:
-        raise config.error(
-            "num_hidden_layers", "must be at least 1", allowed="a whole number from 1"
-        )
+    count = config.integer("num_hidden_layers", default=silent, least=1)
+    if count > MOST_LAYERS:
+        problem = "is more than any model has"
+        raise config.error("num_hidden_layers", problem, allowed=f"at most {MOST_LAYERS:,}")
     return count
 
 
@@ -120,7 +120,7 @@ def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[st
     """Return how each layer attends."""
     listed = config.names("layer_types")
     key = traits.full_every_key
-    every = config.integer(key, default=traits.full_every) if key else traits.full_every
+    every = config.integer(key, default=traits.full_every, least=1) if key else traits.full_every
     if traits.others_attend is None and listed is None:
         return ("full",) * count
     if listed is not None:
@@ -140,7 +140,7 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
         return LayerKind(attention="linear-attention")
     if name in ("sliding", "chunked"):
         key = "sliding_window" if name == "sliding" else "attention_chunk_size"
-        window = config.integer(key)
+        window = config.integer(key, least=1)
         sees_all = window >= config.integer("max_position_embeddings")
         return LayerKind(window=None if sees_all else window)
     if traits.others_attend != "sliding":
@@ -157,10 +157,7 @@ def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
     first = config.optional("first_k_dense_replace")
     every = 1
     for key in _EXPERTS_EVERY:
-        step = config.integer(key, default=1)
-        if step < 1:
-            raise config.error(key, "must be at least 1", allowed="a whole number from 1")
-        every = max(every, step)
+        every = max(every, config.integer(key, default=1, least=1))
     named = config.get("mlp_only_layers") or []
     if not isinstance(named, list) or not all(isinstance(each, int) for each in named):
         raise config.error("mlp_only_layers", "must be a list of layers")

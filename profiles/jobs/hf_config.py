@@ -188,10 +188,11 @@ def _rope_theta(config: ConfigKeys) -> float:
     """Return the base of the rotary embedding; newer files hold it in `rope_parameters`."""
     nested: Any = config.get("rope_parameters")
     if isinstance(nested, dict):
-        nested = nested.get("full_attention", nested)
-        inner = nested.get("rope_theta")
-        if isinstance(inner, (int, float)) and inner > 0:
-            return float(inner)
+        full = nested.get("full_attention")
+        nested = full if isinstance(full, dict) else nested
+        inner = ConfigKeys(config.file, nested, inside="rope_parameters")
+        if inner.get("rope_theta") is not None:
+            return inner.number("rope_theta", default=_DEFAULT_ROPE_THETA)
     return config.number("rope_theta", default=_DEFAULT_ROPE_THETA)
 
 
@@ -203,7 +204,9 @@ def _norm_epsilon(config: ConfigKeys) -> float:
 
 def _vision(config: ConfigKeys, hidden_size: int) -> int | None:
     vision = config.outer.get("vision_config")
-    return vision_parameters(vision, hidden_size) if isinstance(vision, dict) else None
+    if not isinstance(vision, dict):
+        return None
+    return vision_parameters(ConfigKeys(config.file, vision, inside="vision_config"), hidden_size)
 
 
 def _with_layers(

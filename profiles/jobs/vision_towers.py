@@ -1,7 +1,8 @@
 """The parameters of what turns images into tokens, from the nested `vision_config` of a `config.json`."""
 
-from collections.abc import Mapping
-from typing import Any
+import math
+
+from profiles.jobs.config_keys import ConfigKeys
 
 # Keys of one size in different families' files.
 _DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
@@ -12,7 +13,7 @@ _CHANNELS = 3
 _GATED = ("qwen2_5_vl", "gemma4_vision")
 
 
-def vision_parameters(vision: Mapping[str, Any], hidden_size: int) -> int | None:
+def vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
     """Return the parameters of a vision transformer with what joins it to the text model; None if it says no sizes.
 
     Layers have four matrices of attention and two or three of the MLP, with biases and two norms. Patches are
@@ -21,45 +22,52 @@ def vision_parameters(vision: Mapping[str, Any], hidden_size: int) -> int | None
     of the text model (deepstack).
 
     Args:
+        vision: What the file says of it.
         hidden_size: Of the text model.
+
+    Raises:
+        FileError: A size is none.
     """
     depth, width, inner = (_first(vision, keys) for keys in (_DEPTH, _WIDTH, _INNER))
     if depth is None or width is None or inner is None:
         return None
-    matrices = 3 if vision.get("model_type") in _GATED else 2
+    matrices = 3 if vision.data.get("model_type") in _GATED else 2
     layer = 4 * width * width + matrices * width * inner + 9 * width + inner
-    patch = int(vision.get("patch_size", 14))
-    patches = width * _CHANNELS * patch**2 * int(vision.get("temporal_patch_size", 1))
-    places = int(vision.get("num_position_embeddings", 0)) or _grid(vision, patch)
+    patch = vision.integer("patch_size", default=14, least=1)
+    patches = width * _CHANNELS * patch**2 * vision.integer("temporal_patch_size", default=1)
+    places = vision.integer("num_position_embeddings", default=0) or _grid(vision, patch)
     return depth * layer + patches + places * width + _joined(vision, width, hidden_size)
 
 
-def _first(vision: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    found = (vision[key] for key in keys if isinstance(vision.get(key), int))
+def _first(vision: ConfigKeys, keys: tuple[str, ...]) -> int | None:
+    found = (vision.integer(key) for key in keys if vision.get(key) is not None)
     return next(found, None)
 
 
-def _grid(vision: Mapping[str, Any], patch: int) -> int:
+def _grid(vision: ConfigKeys, patch: int) -> int:
     """Return the learned positions of patches where a file tells them by the sides of a grid or an image."""
     size, table = vision.get("image_size"), vision.get("position_embedding_size")
     if isinstance(table, int):
         return 2 * table  # one for each direction
     if isinstance(size, int):
         return (size // patch) ** 2
-    sides = ("init_pos_emb_height", "init_pos_emb_width")
-    return int(vision.get(sides[0], 0)) * int(vision.get(sides[1], 0))
+    return vision.optional("init_pos_emb_height") * vision.optional("init_pos_emb_width")
 
 
-def _joined(vision: Mapping[str, Any], width: int, hidden_size: int) -> int:
-    merged = int(vision.get("spatial_merge_size", 1)) ** 2
-    if isinstance(vision.get("merge_kernel_size"), list):
-        merged = vision["merge_kernel_size"][0] * vision["merge_kernel_size"][1]
-    if "projector_input_dim" in vision:
-        between = int(vision["projector_input_dim"])
-        inner = int(vision["intermediate_size"])
+def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
+    merged = vision.integer("spatial_merge_size", default=1) ** 2
+    kernel = vision.get("merge_kernel_size")
+    if isinstance(kernel, list):
+        sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
+        if len(sides) != len(kernel):
+            raise vision.error("merge_kernel_size", "must be a list of sides in patches")
+        merged = math.prod(sides)
+    if vision.get("projector_input_dim") is not None:
+        between, inner = vision.integer("projector_input_dim"), vision.integer("intermediate_size")
         return inner * between + between * between + between * hidden_size
     if merged == 1:
         return width * hidden_size
     together = merged * width
-    times = 1 + len(vision.get("deepstack_visual_indexes") or [])
+    deep = vision.get("deepstack_visual_indexes")
+    times = 1 + (len(deep) if isinstance(deep, list) else 0)
     return times * (together * together + together * hidden_size)

@@ -23,12 +23,13 @@ def command(
     from simulator.simulate import simulate
 
     measured = read_run(run)
-    if profile is site is None and (run / FORECAST_FILE).exists():
+    stored = (run / FORECAST_FILE).exists()
+    if profile is site is None and stored:
         forecast, facts = read_forecast(run / FORECAST_FILE), None
     else:
         plan, facts = load_plan(run / PLAN_FILE, profile, site=site)
         forecast = simulate(plan, facts)
-    comparison = compare_run(run, forecast, measured, facts)
+    comparison = compare_run(run, forecast, measured, facts, stores=not stored)
     if as_json:
         echo_json(comparison)
         return

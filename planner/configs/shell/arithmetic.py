@@ -1,10 +1,12 @@
-"""Arithmetic of a script: whole numbers, as `$((...))` and `((...))` compute them."""
+"""Arithmetic of a script: whole numbers of 64 bits, as `$((...))` and `((...))` compute them."""
 
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.text import Gap, Text
+from rlplan.errors import cut
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,15 +28,36 @@ def _remainder(left: int, right: int) -> int:
     return left - right * _quotient(left, right)
 
 
+def _power(base: int, exponent: int) -> int:
+    if exponent < 0:
+        raise UnknownNumberError("has a negative exponent")
+    return pow(base, exponent, 2**BITS)
+
+
+def _shifted(number: int, places: int) -> int:
+    """Return a number shifted to the left; as processors do it, the places count modulo 64."""
+    return number << places % BITS
+
+
+def _wrapped(number: int) -> int:
+    """Return a number as a signed one of 64 bits holds it: a shell's wrap around."""
+    half = 1 << BITS - 1
+    return (number + half) % (2 * half) - half
+
+
+BITS: Final = 64
+# A number as shells write it: octal where it begins with 0.
+_OCTAL: Final = re.compile(r"0[0-7]+")
+
 OPERATORS: Final[dict[str, Callable[[int, int], int]]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": _quotient,
     "%": _remainder,
-    "**": operator.pow,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
+    "**": _power,
+    "<<": _shifted,
+    ">>": lambda left, right: left >> right % BITS,
     "==": lambda left, right: int(left == right),
     "!=": lambda left, right: int(left != right),
     "<": lambda left, right: int(left < right),
@@ -61,7 +84,8 @@ def number_of(node: "Node", look_up: Callable[["Node"], Text], gaps: list[Gap]) 
         sign = OPERATORS.get(parts[1].type)
         if sign is None:
             raise UnknownNumberError(f"{parts[1].type} is not understood")
-        return sign(number_of(parts[0], look_up, gaps), number_of(parts[2], look_up, gaps))
+        left, right = (number_of(part, look_up, gaps) for part in (parts[0], parts[2]))
+        return _wrapped(sign(left, right))
     if node.type == "parenthesized_expression" and len(parts) == 1:
         return number_of(parts[0], look_up, gaps)
     if node.type == "unary_expression" and len(parts) == 2:  # noqa: PLR2004 -- sign, value
@@ -69,14 +93,20 @@ def number_of(node: "Node", look_up: Callable[["Node"], Text], gaps: list[Gap]) 
         return {"-": -value, "!": int(not value)}.get(parts[0].type, value)
     if node.type == "ternary_expression":
         chosen = [part for part in parts if part.is_named]
+        if len(chosen) != 3:  # noqa: PLR2004 -- condition, value, other value
+            raise UnknownNumberError("is not understood")
         return number_of(
             chosen[1] if number_of(chosen[0], look_up, gaps) else chosen[2], look_up, gaps
         )
     if node.type == "number":
-        return int((node.text or b"").decode(), 0)
+        return _literal((node.text or b"").decode("utf-8", "replace"))
     text = look_up(node)
     gaps.extend(text.gaps)
+    return _literal(text.value or "0")
+
+
+def _literal(text: str) -> int:
     try:
-        return int(text.value or "0")
+        return _wrapped(int(text, 8) if _OCTAL.fullmatch(text) else int(text, 0))
     except ValueError:
-        raise UnknownNumberError(f"{text.value!r} is no whole number") from None
+        raise UnknownNumberError(f"{cut(text)!r} is no whole number") from None

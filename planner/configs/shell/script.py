@@ -20,7 +20,12 @@ from planner.configs.shell.words import RefusedError, Value, Words, line_of, sou
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+# What launch scripts stay far below: rounds of a loop, statements in all, calls inside calls, and
+# characters of a variable.
 MOST_ROUNDS: Final = 1000
+MOST_STATEMENTS: Final = 20_000
+MOST_CALLS: Final = 20
+MOST_CHARACTERS: Final = 2**16
 
 
 def evaluate(
@@ -56,6 +61,10 @@ def evaluate(
     return script.found
 
 
+# What comes of a statement whose parts are not all there: where a script is broken off, or is none.
+_SHAPES: Final = (AssertionError, AttributeError, IndexError, StopIteration, ValueError)
+
+
 class _Script(Commands):
     """Play a script."""
 
@@ -69,6 +78,7 @@ class _Script(Commands):
         super().__init__(probes)
         self.words = Words(variables, arguments, self._substituted, parse)
         self._functions: dict[str, Node] = {}
+        self._statements = self._calls = 0
 
     def block(self, nodes: Iterable["Node"]) -> Truth:
         """Play statements; return whether the last one succeeds."""
@@ -98,9 +108,18 @@ class _Script(Commands):
             "for_statement": self._for,
             "function_definition": self._define,
         }
+        self._statements += 1
+        if self._statements > MOST_STATEMENTS:
+            raise RefusedError(line_of(node), f"does more than {MOST_STATEMENTS:,} statements")
         player = players.get(node.type)
         if player is not None:
-            return player(node)
+            try:
+                return player(node)
+            except _SHAPES:
+                if not node.has_error:
+                    raise
+                self._leave_out(node, "is not understood", [node])
+                return None
         if node.type not in {
             "heredoc_body",
             "heredoc_redirect",
@@ -178,6 +197,8 @@ class _Script(Commands):
             variables[name] = (*held, text)
         else:
             variables[name] = text if held is None else held + text
+        if len(text.value) > MOST_CHARACTERS or _size(variables[name]) > MOST_CHARACTERS:
+            raise RefusedError(line_of(node), f"{name} grows beyond {MOST_CHARACTERS:,} characters")
         return None if any("$(" in gap.source for gap in text.gaps) else True
 
     def _declare(self, node: "Node") -> Truth:
@@ -214,12 +235,18 @@ class _Script(Commands):
 
     def _call(self, body: "Node", arguments: list[Text]) -> Truth:
         kept, self.words.arguments = self.words.arguments, tuple(arguments)
+        self._calls += 1
+        if self._calls > MOST_CALLS:
+            raise RefusedError(
+                line_of(body), f"has functions that call each other {MOST_CALLS} deep"
+            )
         try:
             return self.play(body)
         except ReturnError:
             return True
         finally:
             self.words.arguments = kept
+            self._calls -= 1
 
     def _substituted(self, node: "Node") -> Text:
         """Return what `$(...)` prints."""
@@ -329,6 +356,11 @@ class _Script(Commands):
         gap = self.found.gaps[-1]
         for name in {name for part in parts for name in _assigned(part)}:
             self.words.variables[name] = Text(f"${name}", gap.line, (gap,))
+
+
+def _size(value: Value) -> int:
+    """Return how much a variable holds: the characters of a text, the words of an array."""
+    return len(value.value) if isinstance(value, Text) else len(value)
 
 
 def _assigned(node: "Node") -> set[str]:

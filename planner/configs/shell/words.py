@@ -16,6 +16,19 @@ Value = Text | tuple[Text, ...]
 # What a backslash takes its meaning from, inside double quotes and outside.
 _IN_QUOTES: Final = re.compile(r'\\(\n|["$`\\])')
 _OUTSIDE: Final = re.compile(r"\\(\n|.)", re.DOTALL)
+# What `$'...'` has a meaning for, and a whole number that a place in a text can be.
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED: Final = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "f": "\f",
+    "v": "\v",
+}
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _ALL: Final = ("@", "*")
 ARITHMETIC: Final = "$(("
 # What could not be evaluated stands in a text as it is written, without spaces.
@@ -104,7 +117,7 @@ class Words:
         return Text("".join(source(node).split()), line_of(node), (gap,))
 
     def _value(self, name: str) -> Value | None:
-        if name.isdigit():
+        if _WHOLE.fullmatch(name):
             place = int(name)
             return self.arguments[place - 1] if 0 < place <= len(self.arguments) else None
         if name == "#":
@@ -184,7 +197,7 @@ class Words:
             return value.with_value(text.replace(pattern, other, -1 if operator == "//" else 1))
         if operator in {"^^", ",,"}:
             return value.with_value(text.upper() if operator == "^^" else text.lower())
-        if operator == ":" and given and all(each.strip().isdigit() for each in given):
+        if operator == ":" and given and all(each.strip().isdecimal() for each in given):
             start = int(given[0])
             return value.with_value(text[start : start + int(given[1]) if len(given) > 1 else None])
         return self._gap(node, "is not understood")
@@ -238,10 +251,17 @@ def _plain(node: "Node", *, quoted: bool) -> str:
     if node.type == "raw_string":
         return text[1:-1]
     if node.type == "ansi_c_string":
-        return text[2:-1].encode().decode("unicode_escape")
+        return _ESCAPE.sub(_escaped, text[2:-1])
     pattern = _IN_QUOTES if node.type == "string_content" else _OUTSIDE
     plain = pattern.sub(lambda at: at[1].replace("\n", ""), text)
     return plain if quoted else _at_home(plain)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] == "x" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    return chr(int(code, 8)) if code[0] in "01234567" else _ESCAPED.get(code, code)
 
 
 def source(node: "Node") -> str:
@@ -269,7 +289,7 @@ def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
 
 def _slice(items: tuple[Text, ...], bounds: list[str], name: str) -> tuple[Text, ...]:
     """Return `${items[@]:start:count}`; arguments are counted from 1."""
-    given = [int(bound) for bound in bounds if bound.strip().lstrip("-").isdigit()]
+    given = [int(bound) for bound in bounds if _WHOLE.fullmatch(bound.strip())]
     start = max(0, (given[0] if given else 0) - (name in _ALL))
     return items[start : start + given[1] if len(given) > 1 else None]
 
