@@ -7,15 +7,19 @@ a plain scalar field 2. Scalars that newer writers keep as tensors (field 8) are
 four bytes of `tensor_content` (field 4).
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from rlplan.errors import unreadable
+from rlplan.files.reading import check_regular
 
 MARK = ".tfevents."
 VARINT, EIGHT_BYTES, DELIMITED, FOUR_BYTES = 0, 1, 2, 5
 FLOAT_BYTES = 4
+# Of the longest number that the protocol has: ten bytes of seven bits.
+VARINT_BITS = 70
 # Of a record: what stands before its data and behind it.
 HEAD_BYTES, TAIL_BYTES, LENGTH_BYTES = 12, 4, 8
 
@@ -37,12 +41,14 @@ def events_by_step(path: Path) -> list[dict[str, float]]:
     """
     steps: dict[int, dict[str, float]] = {}
     for file in event_files(path):
+        check_regular(file)
         try:
             content = file.read_bytes()
         except OSError as error:
             raise unreadable(str(file), error) from None
         for step, tag, value in _scalars(content):
-            steps.setdefault(step, {})[tag] = value
+            if math.isfinite(value):
+                steps.setdefault(step, {})[tag] = value
     return [steps[step] for step in sorted(steps)]
 
 
@@ -106,7 +112,7 @@ def _fields(message: bytes) -> Fields:
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Return the number that begins at a place, seven bits a byte, and where it ends."""
     number, shift = 0, 0
-    while at < len(message):
+    while at < len(message) and shift < VARINT_BITS:
         byte = message[at]
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7

@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -29,6 +29,9 @@ TAG_COLUMNS = ("tag", "key", "metric", "name")
 BOUND_COLUMN = re.compile(r"__(MIN|MAX)$")
 # Of steps: medians of fewer say nothing of a trend.
 LEAST_THIRD = 3
+STEP = re.compile(r"[0-9]{1,18}")
+# Seconds or tokens beyond it no step has; sums and products of what is below stay numbers.
+LARGEST_FIGURE = 1e15
 ENDS_OF_LINE = re.compile(r"\x1b\[[\d;]*m")
 
 Figures = Mapping[str, float]
@@ -96,7 +99,8 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
         elif steps and (found := CONSOLE_ROW.search(line)):
             name, number, seconds = found.groups()
             key = sheet.console_names.get(name, sheet.console_prefix + name if seconds else name)
-            steps[-1].setdefault(key, float(number))
+            for known, value in _numbers([(key, number)]).items():
+                steps[-1].setdefault(known, value)
     return list(steps)
 
 
@@ -106,6 +110,8 @@ def _steps_of_csv(text: str) -> list[Figures]:
     Trackers put a run's name before a key (`run - timing_s/gen`), and columns of bounds behind (`__MIN`).
     """
     lines = text.splitlines()
+    if max(map(len, lines), default=0) > csv.field_size_limit():
+        return []  # no table that a tracker wrote
     head = next(csv.reader(lines[:1]), [])
     named = {name.strip().lower(): name for name in head}
     step = next((named[name] for name in STEP_COLUMNS if name in named), None)
@@ -116,7 +122,8 @@ def _steps_of_csv(text: str) -> list[Figures]:
     if tag is not None and "value" in named:
         found: dict[str, dict[str, float]] = {}
         for row in rows:
-            if (value := _number(row[named["value"]])) is not None:
+            value = _number(row[named["value"]])
+            if value is not None and row[tag] is not None:
                 found.setdefault(row[step], {})[row[tag]] = value
         return list(found.values())
     keys = {name: name.rsplit(" - ", 1)[-1] for name in head if not BOUND_COLUMN.search(name)}
@@ -126,25 +133,31 @@ def _steps_of_csv(text: str) -> list[Figures]:
     ]
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str | float | None) -> float | None:
+    """Return a figure of a log; None where it is no number, or none that seconds or tokens can be."""
     try:
-        value = float(text or "")
-    except ValueError:
+        value = math.nan if text is None or isinstance(text, bool) else float(text)
+    except (ValueError, OverflowError):
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST_FIGURE else None
+
+
+def _numbers(found: Iterable[tuple[str, str | float]]) -> dict[str, float]:
+    """Return the figures among what stands under keys."""
+    return {key: value for key, text in found if (value := _number(text)) is not None}
 
 
 def _steps_of_columns(text: str) -> list[Figures]:
     """Return the figures of every step of a JSON document of columns, `{key: {step: value}}`."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     steps: dict[int, dict[str, float]] = {}
     for key, column in found.items() if isinstance(found, dict) else ():
         for step, value in column.items() if isinstance(column, dict) else ():
-            if str(step).isdigit() and isinstance(value, (int, float)):
-                steps.setdefault(int(step), {})[key] = float(value)
+            if STEP.fullmatch(str(step)) and isinstance(value, (int, float)):
+                steps.setdefault(int(step), {}).update(_numbers([(key, value)]))
     return [steps[step] for step in sorted(steps)]
 
 
@@ -152,23 +165,22 @@ def _figures(line: str) -> Figures:
     """Return the figures of a line by their keys; nothing where it is of no step."""
     line = ENDS_OF_LINE.sub("", line)
     if line.lstrip().startswith("{"):
-        return dict(_figures_of_json(line))
+        return _figures_of_json(line)
     if step := CONSOLE_STEP.search(line):
-        return {key: float(value) for key, value in CONSOLE_FIGURE.findall(line[step.start() :])}
+        return _numbers(CONSOLE_FIGURE.findall(line[step.start() :]))
     if step := CONSOLE_DICT.search(line):
-        return {key: float(value) for key, value in DICT_FIGURE.findall(line[step.end() :])}
+        return _numbers(DICT_FIGURE.findall(line[step.end() :]))
     return {}
 
 
-def _figures_of_json(line: str) -> Iterator[tuple[str, float]]:
+def _figures_of_json(line: str) -> Figures:
     try:
         found = json.loads(line)
-    except ValueError:
-        return  # a line that was cut off, or of another process
+    except (ValueError, RecursionError):
+        return {}  # a line that was cut off, or of another process
     inner = found.get("data", found) if isinstance(found, dict) else None
-    for key, value in inner.items() if isinstance(inner, dict) else ():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield key, float(value)
+    held = inner.items() if isinstance(inner, dict) else ()
+    return _numbers((key, value) for key, value in held if isinstance(value, (int, float)))
 
 
 def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:

@@ -240,7 +240,9 @@ def _schema_of(path: Path, columns: list[str]) -> str:
             value=", ".join(columns)[:200],
             allowed=f"the columns of: {', '.join(known)}",
         )
-    assert len(found) == 1, f"{found} all claim {path}"
+    if len(found) > 1:
+        problem = f"has the columns of several tables: {', '.join(found)}"
+        raise FileError(str(path), problem, field="header", allowed="the columns of one")
     return found[0]
 
 

@@ -58,6 +58,9 @@ def _size_fault(model: ModelArchitecture) -> ArchitectureFault | None:
     }
     field = max(widths, key=lambda name: widths[name])
     parameters = model.num_layers * model.hidden_size * widths[field]
+    tower = model.vision_parameters or 0
+    if tower > parameters:
+        field, parameters = "vision_parameters", tower
     if parameters <= MOST_PARAMETERS:
         return None
     problem = f"gives about {parameters:.0e} parameters with the other sizes"

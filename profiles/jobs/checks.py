@@ -15,6 +15,7 @@ from rlplan.model import ModelArchitecture
 
 # More than any cluster or batch of today by a factor of ten; a slip of the keyboard is larger still.
 MOST_GPUS = 1_000_000
+MOST_GROUPS = 32
 MOST_SEQUENCES = 10_000_000
 # Losses that clip every token as PPO does, and weigh it by settings.
 CLIPPED_BY_TOKEN = ("ppo_policy", "ppo_ptx_policy")
@@ -194,6 +195,9 @@ def check_cluster(job: Job, place: JobPlace) -> None:
     """
     if not job.cluster:
         raise place.error("cluster", "is empty", allowed="at least one group of nodes")
+    if len(job.cluster) > MOST_GROUPS:
+        problem = f"has {len(job.cluster):,} groups of nodes"
+        raise place.error("cluster", problem, allowed=f"at most {MOST_GROUPS}; nodes alike are one")
     if job.gpus > MOST_GPUS:
         raise place.error("cluster", f"has {job.gpus:,} GPUs", allowed=f"at most {MOST_GPUS:,}")
     for at, group in enumerate(job.cluster):

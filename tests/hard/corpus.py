@@ -6,7 +6,6 @@ import io
 import json
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 
@@ -236,9 +235,10 @@ def _models(home):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(config, indent=1))
         path = f"models/{folder.name}"
+        started = f"init new.yaml --algorithm grpo --model {path} --gpu h100 --gpus"
         yield Seed("model", f"{path}/config.json", "json", (
-            f"fit --model {path} --gpus 8xh100", f"init new.yaml --algorithm grpo --model {path} --gpu h100 --gpus 8",
-            f"check verl verl.sh {GPU} --model {path}", f"fit --model {path} --gpus 16xh100 --framework verl-fsdp --json",
+            f"{started} 8", f"{started} 64 --json", f"check verl verl.sh {GPU} --model {path}",
+            f"import verl verl.sh {GPU} --model {path}", f"fit --model {path} --gpus 16xh100 --framework verl-fsdp --json",
         ))  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def fuzz(cases, *, seed=0, first=0, kept=None, only=None, say=lambda _: None):
     """
     isolation.prepare()
     counts, codes, failures = Counter(), Counter(), []
-    slowest = largest = 0
+    slowest = largest = spent = 0
     with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as name:
         home = Path(name, "home")
         home.mkdir()
@@ -73,6 +73,7 @@ def fuzz(cases, *, seed=0, first=0, kept=None, only=None, say=lambda _: None):
             found, answer = run_case(case, home, folder)
             counts[case.subject] += 1
             codes[answer.code] += 1
+            spent += answer.cpu_seconds
             slowest = max(slowest, answer.cpu_seconds)
             largest = max(largest, answer.growth_bytes)
             if found:
@@ -83,7 +84,7 @@ def fuzz(cases, *, seed=0, first=0, kept=None, only=None, say=lambda _: None):
     return {
         "seed": seed, "cases": sum(counts.values()), "subjects": dict(sorted(counts.items())),
         "exit_codes": {str(code): codes[code] for code in sorted(codes)},
-        "slowest_cpu_seconds": slowest, "largest_growth_bytes": largest, "failures": failures,
+        "slowest_cpu_seconds": slowest, "largest_growth_bytes": largest, "cpu_seconds": spent, "failures": failures,
     }  # fmt: skip
 
 

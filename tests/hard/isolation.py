@@ -70,6 +70,8 @@ def run_isolated(arguments, folder):
     status, usage = _waited(process)
     code = os.waitstatus_to_exitcode(status)
     texts = [path.read_bytes().decode(errors="replace") for path in (out, err)]
+    out.unlink()
+    err.unlink()
     growth = max(0, usage.ru_maxrss * 1024 - before)
     return Answer(code, *texts, usage.ru_utime + usage.ru_stime, growth)
 
@@ -141,43 +143,40 @@ MAY_SAY_NO = ("check", "doctor")
 
 def faults(arguments, answer, before, after):
     """Return what an answer breaks of what every command promises, as sentences."""
-    found = []
-    lines = answer.err.splitlines()
+    lines, code = answer.err.splitlines(), answer.code
     told = [line for line in lines if line.startswith("rlplan: ")]
-    if answer.code not in {0, 1, 2}:
-        found.append(f"ended with {answer.code}")
-    if answer.code == 1 and (arguments[0] not in MAY_SAY_NO or told):
-        found.append("ended with 1")
-    if answer.code == 0 and told:
-        found.append("ended with 0 and a complaint")
-    if answer.code == 2 and len(told) != 1 and not (answer.out or "does not fit" in answer.err):
-        found.append(f"ended with 2 and {len(told)} messages")
-    if answer.code == 2 and told and len(lines) > 1:
-        found.append(f"has {len(lines)} lines where one was due")
-    if TRACES.search(answer.err):
-        found.append("speaks of our code")
-    if not all(each.isprintable() or each in "\n\t" for each in answer.err + answer.out):
-        found.append("sends control characters")
-    if len(answer.err) > LONGEST_COMPLAINT or len(answer.out) > LONGEST_ANSWER:
-        found.append(f"says {len(answer.err)} + {len(answer.out)} characters")
-    if answer.cpu_seconds > CPU_SECONDS:
-        found.append(f"took {answer.cpu_seconds:.1f} s")
-    if answer.growth_bytes > GROWTH_BYTES:
-        found.append(f"took {answer.growth_bytes / 2**20:.0f} MiB")
-    found += _of_files(answer, told, before, after)
-    if answer.code == 0 and "--json" in arguments:
-        try:
-            json.loads(answer.out, parse_constant=_refuse)
-        except ValueError as error:
-            found.append(f"prints no JSON: {error}")
-    return found
+    verdict = answer.out or "does not fit" in answer.err
+    printed = all(each.isprintable() or each in "\n\t" for each in answer.err + answer.out)
+    long = len(answer.err) > LONGEST_COMPLAINT or len(answer.out) > LONGEST_ANSWER
+    checks = {
+        f"ended with {code}": code not in {0, 1, 2},
+        "ended with 1": code == 1 and (arguments[0] not in MAY_SAY_NO or told),
+        "ended with 0 and a complaint": code == 0 and told,
+        f"ended with 2 and {len(told)} messages": code == 2 and len(told) != 1 and not verdict,
+        f"has {len(lines)} lines where one was due": code == 2 and told and len(lines) > 1,
+        "speaks of our code": TRACES.search(answer.err),
+        "sends control characters": not printed,
+        f"says {len(answer.err)} + {len(answer.out)} characters": long,
+        f"took {answer.cpu_seconds:.1f} s": answer.cpu_seconds > CPU_SECONDS,
+        f"took {answer.growth_bytes / 2**20:.0f} MiB": answer.growth_bytes > GROWTH_BYTES,
+        "prints no JSON": code == 0 and "--json" in arguments and not _is_json(answer.out),
+    }
+    return [*(name for name, broken in checks.items() if broken), *_of_files(told, before, after)]
+
+
+def _is_json(text):
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse(constant):
     raise ValueError(f"{constant} is no JSON")
 
 
-def _of_files(answer, told, before, after):
+def _of_files(told, before, after):
     changed = [str(path) for path in before if path not in after or after[path] != before[path]]
     added = [str(path) for path in after if path not in before]
     if changed:

@@ -149,7 +149,7 @@ def _shape(tree, path, dice, words):
     if isinstance(value, list):
         shapes += [value[:-1], value[::-1], value * 2, [], value * 300]
     if isinstance(value, dict):
-        shapes += [list(value), list(value.items()), {k: None for k in value}, {}]
+        shapes += [list(value), list(value.items()), dict.fromkeys(value), {}]
     holder[path[-1]] = dice.choice(shapes)
 
 
@@ -221,29 +221,8 @@ SHELL = (
 def mutated_bytes(content, dice):
     """Return bytes that were flipped, cut, doubled, overwritten or re-encoded."""
     place = dice.randrange(len(content) + 1)
-    what = dice.randrange(8)
-    if what == 0:
-        return content[:place]
-    if what == 1 and content:
-        place = min(place, len(content) - 1)
-        return (
-            content[:place]
-            + bytes([content[place] ^ 1 << dice.randrange(8)])
-            + content[place + 1 :]
-        )
-    if what == 2:
-        return content[:place] + dice.randbytes(dice.choice((1, 4, 100))) + content[place:]
-    if what == 3:
-        end = min(len(content), place + dice.choice((1, 10, 1000)))
-        return content[:place] + content[end:]
-    if what == 4:
-        return content[:place] + content[place : place + 50] * 20 + content[place:]
-    if what == 5:
-        return dice.choice(
-            (b"\xef\xbb\xbf" + content, content.decode(errors="replace").encode("utf-16"))
-        )
-    if what == 6:
-        return content.replace(b"\n", b"\r\n")
+    head, tail = content[:place], content[place:]
+    flipped = bytes([tail[0] ^ 1 << dice.randrange(8)]) + tail[1:] if tail else b""
     odd = (
         b"\x00" * 64,
         b"&a [*a, *a]",
@@ -252,7 +231,19 @@ def mutated_bytes(content, dice):
         b"\xff\xfe",
         b"\t",
     )
-    return content[:place] + dice.choice((*odd, BOMB)) + content[place:]
+    return dice.choice(
+        (
+            head,
+            head + flipped,
+            head + dice.randbytes(dice.choice((1, 4, 100))) + tail,
+            head + tail[dice.choice((1, 10, 1000)) :],
+            head + tail[:50] * 20 + tail,
+            b"\xef\xbb\xbf" + content,
+            content.decode(errors="replace").encode("utf-16"),
+            content.replace(b"\n", b"\r\n"),
+            head + dice.choice((*odd, BOMB)) + tail,
+        )
+    )
 
 
 # Nine levels of nine references each: a billion values where they are written out.

@@ -56,6 +56,8 @@ def evaluate(
         script.block(parse(text).children)
     except RefusedError as error:
         script.found.refusal = (error.line, error.message)
+    except RecursionError:
+        script.found.refusal = (1, "is nested too deeply")
     except ExitError:
         pass
     return script.found
@@ -190,6 +192,7 @@ class _Script(Commands):
             )
             before = variables.get(name, ()) if adds else ()
             variables[name] = (*((before,) if isinstance(before, Text) else before), *items)
+            self._check_size(node, name)
             return True
         text = self.words.text(value_node) if value_node is not None else Text("", line_of(node))
         held = variables.get(name) if adds else None
@@ -197,9 +200,15 @@ class _Script(Commands):
             variables[name] = (*held, text)
         else:
             variables[name] = text if held is None else held + text
-        if len(text.value) > MOST_CHARACTERS or _size(variables[name]) > MOST_CHARACTERS:
-            raise RefusedError(line_of(node), f"{name} grows beyond {MOST_CHARACTERS:,} characters")
+        self._check_size(node, name)
         return None if any("$(" in gap.source for gap in text.gaps) else True
+
+    def _check_size(self, node: "Node", name: str) -> None:
+        """Refuse a variable that outgrows what a launch script would hold: characters, or an array's words."""
+        value = self.words.variables[name]
+        size = len(value.value) if isinstance(value, Text) else len(value)
+        if size > MOST_CHARACTERS:
+            raise RefusedError(line_of(node), f"{name} grows beyond {MOST_CHARACTERS:,} characters")
 
     def _declare(self, node: "Node") -> Truth:
         for part in node.children:
@@ -356,11 +365,6 @@ class _Script(Commands):
         gap = self.found.gaps[-1]
         for name in {name for part in parts for name in _assigned(part)}:
             self.words.variables[name] = Text(f"${name}", gap.line, (gap,))
-
-
-def _size(value: Value) -> int:
-    """Return how much a variable holds: the characters of a text, the words of an array."""
-    return len(value.value) if isinstance(value, Text) else len(value)
 
 
 def _assigned(node: "Node") -> set[str]:

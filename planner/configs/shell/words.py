@@ -228,6 +228,8 @@ class Words:
         gaps: list[Gap] = []
         try:
             parts = [part for part in node.children if part.is_named]
+            if node.has_error or len(parts) > 1:
+                raise UnknownNumberError("is not understood")
             number = number_of(parts[0], self.number, gaps) if parts else 0
         except UnknownNumberError as error:
             return self._gap(node, str(error))

@@ -1,0 +1,91 @@
+"""The same forecasts bit for bit, whatever the hash seed, locale, time zone, number of cores or Python."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.house.tree import ROOT
+
+JOBS = ("grpo-qwen2.5-7b-8xh100.yaml", "ppo-7b-16xa100.yaml", "turns/job.yaml")
+PLAN = "ppo-7b-16xa100.plan.yaml"
+COMMANDS = (
+    f"simulate examples/{PLAN} --json",
+    *(f"search examples/{job} --json" for job in JOBS),
+)
+# Only where the machine has them installed, with what planning needs.
+PYTHONS = ("python3.11", "python3.12", "python3.13")
+# What differs from one call to the next by itself.
+ELAPSED = re.compile(r'"(search_seconds|elapsed_seconds|seconds_searched)": [\d.e+-]+')
+
+
+def settings():
+    """Yield names of surroundings with the variables and the number of cores that make them; None: all."""
+    yield "as it is", {}, None
+    for seed in ("0", "1", "4242"):
+        yield f"hash seed {seed}", {"PYTHONHASHSEED": seed}, None
+    for locale in ("C", "POSIX", "de_DE.UTF-8", "tr_TR.UTF-8", "C.UTF-8"):
+        yield f"locale {locale}", {"LC_ALL": locale, "LANG": locale}, None
+    for zone in ("UTC", "Asia/Kathmandu", "America/St_Johns"):
+        yield f"time zone {zone}", {"TZ": zone}, None
+    yield "one core", {}, 1
+    yield "one thread", {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}, None
+
+
+def digest_of(command, python=sys.executable, variables=None, cores=None):
+    """Return a digest of what a command prints, and its complaint where it fails."""
+    environment = {k: v for k, v in os.environ.items() if k not in {"OPENBLAS_NUM_THREADS", "LC_ALL", "LANG", "TZ"}}
+    environment |= {"PYTHONPATH": str(ROOT), **(variables or {})}
+    program = "from rlplan_cli.main import main; main()"
+    first = ["taskset", "-c", ",".join(map(str, range(cores)))] if cores else []
+    with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as folder:
+        shutil.copytree(ROOT / "examples", Path(folder) / "examples")
+        answer = subprocess.run(
+            [*first, python, "-c", program, *command.split()],
+            cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if answer.returncode:
+        return f"ended with {answer.returncode}: {answer.stderr[-300:]}"
+    return hashlib.sha256(ELAPSED.sub("", answer.stdout).encode()).hexdigest()
+
+
+def pythons():
+    """Return the installed Pythons that can plan, by name, and why others are left out."""
+    found, left_out = {}, {}
+    for name in PYTHONS:
+        if name == f"python{sys.version_info[0]}.{sys.version_info[1]}":
+            continue
+        path = shutil.which(name)
+        if path is None:
+            left_out[name] = "is not installed"
+            continue
+        tried = subprocess.run(
+            [path, "-c", "import numpy, pydantic, scipy, simpy, typer, yaml"], capture_output=True, check=False
+        )
+        if tried.returncode:
+            left_out[name] = "lacks what planning needs"
+        else:
+            found[name] = path
+    return found, left_out
+
+
+def alike(commands=COMMANDS, surroundings=None):
+    """Compare every command in every surrounding with the first; return counts and failures."""
+    failures, cases = [], 0
+    others, left_out = pythons()
+    tried = [(name, sys.executable, variables, cores) for name, variables, cores in surroundings or settings()]
+    tried += [(name, path, {}, None) for name, path in others.items()]
+    for command in commands:
+        expected = None
+        for name, python, variables, cores in tried:
+            got = digest_of(command, python, variables, cores)
+            expected = expected or got
+            cases += 1
+            if got != expected or got.startswith("ended"):
+                failures.append({"command": command, "surroundings": name, "found": got})
+    names = [name for name, *_ in tried]
+    return {"cases": cases, "surroundings": names, "left_out": left_out, "failures": failures}

@@ -1,0 +1,124 @@
+"""One small test of each kind of failure that mutated inputs found, so that it stays mended."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from planner.answers.fitting import FitRequest, fit
+from planner.configs.shell.script import evaluate
+from planner.evaluation.event_files import events_by_step
+from planner.evaluation.logs import read_log
+from planner.evaluation.reading import held_tables, read_table
+from profiles.jobs.hf_config import read_hf_config
+from rlplan.errors import FileError
+from tests.effort import calls_of
+
+FAMILIES = Path(__file__).parents[1] / "profiles" / "family_configs.json"
+
+
+def config_of(family, tmp_path, **changes):
+    """Write a published config with changes, in `vision_config` those of `vision`."""
+    config = json.loads(FAMILIES.read_text())[family]
+    config["vision_config"] = config.get("vision_config", {}) | changes.pop("vision", {})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | changes))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "refusal"),
+    [
+        ("f() { f; }; f", "call each other"),
+        ("A=x\nfor i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do A=$A$A; done", "grows beyond"),
+        ("A=(x)\nfor i in {1..18}; do B=1; done\n" + 'A=("${A[@]}" "${A[@]}")\n' * 18, "grows beyond"),
+        ("f() { " + "X=1; " * 900 + "}\n" + "f\n" * 30, "statements"),
+    ],
+)  # fmt: skip
+def test_a_script_that_does_not_end_or_grows_without_bound_is_refused(script, refusal):
+    assert refusal in evaluate(script).refusal[1]
+
+
+@pytest.mark.parametrize(
+    "script", ["A=1 &&", "[ 1 = 1 ] && # only", "A=${", "f() {", "a && ; b", "A=$'\\x'"]
+)
+def test_a_script_that_is_broken_off_is_read_as_far_as_it_goes(script):
+    found = evaluate(f"python3 -m known\n{script}")
+    assert found.commands[0].words[-1].value == "known"
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [("2**62", 2**62), ("2**63", -(2**63)), ("1<<65", 2), ("010", 8), ("9223372036854775807+1", -(2**63)), ("0x10", 16)],
+)  # fmt: skip
+def test_arithmetic_has_the_64_bits_of_a_shell(expression, value):
+    (command,) = evaluate(f"run $(({expression}))").commands
+    assert command.words[1].value == str(value)
+
+
+@pytest.mark.parametrize("expression", ["2**-1", "08", "9" * 5000, "1?2", "16#ff"])
+def test_what_is_no_arithmetic_is_named(expression):
+    (command,) = evaluate(f"run $(({expression}))").commands
+    assert command.words[1].gaps
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vision": {"spatial_merge_size": []}}, "vision_config.spatial_merge_size: must be a whole number"),
+        ({"vision": {"patch_size": 0}}, "vision_config.patch_size: must be at least 1"),
+        ({"vision": {"merge_kernel_size": ["a"]}}, "vision_config.merge_kernel_size"),
+        ({"vision": {"hidden_size": 2**31 - 1}}, "parameters"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers: is more than any model has"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers: must be at least 1"),
+        ({"hidden_size": 2**60}, "hidden_size: is larger than any"),
+        ({"hidden_size": 2**20, "intermediate_size": 2**30}, "intermediate_size: gives about"),
+        ({"rope_theta": float("inf")}, "rope_theta"),
+    ],
+)  # fmt: skip
+def test_sizes_that_no_model_has_are_named_by_file_and_key(tmp_path, changes, said):
+    path = config_of("Qwen/Qwen3-VL-4B-Instruct", tmp_path)
+    config = json.loads(path.read_text())
+    nested = config.get("text_config", config)
+    config["vision_config"] |= changes.get("vision", {})
+    nested |= {key: value for key, value in changes.items() if key != "vision"}
+    path.write_text(json.dumps(config))
+    with pytest.raises(FileError, match=r"config\.json") as caught:
+        read_hf_config(path)
+    assert said in str(caught.value)
+
+
+def test_the_smallest_cluster_is_found_without_trying_all_of_them():
+    found = fit(FitRequest(algorithm="grpo", model="qwen2.5-7b", gpu="h100", gpus=8))
+    assert found.fits
+    assert found.fewest_gpus <= 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step:1 - timing_s/gen:1.2.3 - timing_s/step:.", "step:1 - timing_s/gen:1e999", '{"timing_s/step": NaN}',
+        '{"timing_s/step": 1' + "0" * 400 + "}", '{"timing_s/step": ' + "[" * 100_000, "step,timing_s/step\n1," + "9" * 200_000,
+        '{"timing_s/step": {"\u00b2": 1}}', "tag,value,step\n",
+    ],
+)  # fmt: skip
+def test_a_log_with_impossible_figures_holds_no_steps(tmp_path, line):
+    (tmp_path / "log").write_text((line + "\n") * 3)
+    with pytest.raises(FileError, match="holds no steps"):
+        read_log(tmp_path / "log")
+
+
+def test_event_files_with_numbers_that_do_not_end_are_read_at_once(tmp_path):
+    data = b"\xff" * 1_000_000
+    record = struct.pack("<Q", len(data)) + bytes(4) + data + bytes(4)
+    (tmp_path / "events.out.tfevents.1").write_bytes(record)
+    assert calls_of(lambda: events_by_step(tmp_path)) < 2_000_000
+
+
+def test_a_table_with_the_columns_of_two_is_refused(tmp_path):
+    tables = [held for held in held_tables() if held.stem in {"realhf_iteration", "weight_sync"}]
+    heads = ",".join(table.read_text().splitlines()[0] for table in tables)
+    (tmp_path / "both.csv").write_text(heads + "\n")
+    with pytest.raises(FileError, match="several tables"):
+        read_table(tmp_path / "both.csv")
