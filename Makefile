@@ -41,7 +41,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gpu test test-all test-vllm test-verl bench-trl lint format clean
+.PHONY: help setup demo gpu test test-all test-hard test-vllm test-verl bench-trl lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -66,7 +66,11 @@ test: lint  ## Run the checks: lint, types, import contracts, some cases of ever
 test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM, verl's losses
 	$(say) 'tests: pytest -n $(PROCESSES) --full'
 	@$(BIN)/python -m pytest -n $(PROCESSES) --full
-	@$(MAKE) --no-print-directory test-vllm test-verl
+	@$(MAKE) --no-print-directory test-hard test-vllm test-verl
+
+test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes, other surroundings (fifteen minutes)
+	$(say) 'python -m tests.hard'
+	@$(BIN)/python -m tests.hard $(ARGS)
 
 test-vllm: $(VLLM_STAMP)  ## Check the vLLM engine and the simulator's batching against a real vLLM (no GPU)
 	$(say) 'tests: pytest tests/vllm --full'

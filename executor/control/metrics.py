@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -194,4 +195,6 @@ def _number(value: object, name: str, origin: str) -> float:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FileError(origin, "is not a number", field=name, value=value)
+    if abs(value) > sys.float_info.max:
+        raise FileError(origin, "is larger than a number can be", field=name)
     return value

@@ -19,7 +19,7 @@ from executor.control.checkpoints import (
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
 from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
-from executor.control.start import slowest_loop, started_groups
+from executor.control.start import slowest_loop, started_groups, within
 from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
@@ -48,6 +48,8 @@ class Saving:
             and a run that loses a worker ends.
         keep: Checkpoints that are kept, the last ones.
         retries: How often a run that lost workers goes on from its last checkpoint.
+        iteration_seconds: Limit of an iteration: with one that takes longer, workers are taken for lost. None: there
+            is none.
         resume: A checkpoint, or a run whose last one it is, to begin with.
         export: Folder for the actor at the end, as `transformers` reads it.
     """
@@ -55,6 +57,7 @@ class Saving:
     every: int | None = None
     keep: int = 2
     retries: int = 3
+    iteration_seconds: float | None = None
     resume: Path | None = None
     export: Path | None = None
 
@@ -166,10 +169,11 @@ class Run:
         with MetricsWriter(self._out) as writer:
             for iteration in range(self._done, self._iterations):
                 is_last = iteration + 1 == self._iterations
-                running = controller.send(iteration, is_last=is_last)
-                self._origin_seconds = controller.origin_seconds
-                self._write(writer, unwritten)
-                record = controller.finish(running)
+                with within(self._saving.iteration_seconds):
+                    running = controller.send(iteration, is_last=is_last)
+                    self._origin_seconds = controller.origin_seconds
+                    self._write(writer, unwritten)
+                    record = controller.finish(running)
                 self.finished.append(record)
                 self._done = iteration + 1
                 unwritten.append(record)

@@ -1,5 +1,6 @@
 """Check this machine, and start the worker groups of a plan's pools, all at once."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from executor.rollout.vllm_limits import check_vllm_is_here
 from executor.workers.calls import HostSetup, PoolSetup, RankInPool
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import WorkerGroup, fetched, start_group
-from executor.workers.ray_session import DEVICE, HOST
+from executor.workers.ray_session import DEVICE, HOST, end_workers
 from executor.workers.worker import Worker
 from rlplan.dataflow import Task
 from rlplan.errors import PlanError, RlplanError, UserError, WorkerLostError
@@ -69,7 +70,8 @@ def started_groups(
         prepare_groups(plan, tasks, prompts, seed, groups)
         yield groups
     except (RlplanError, RayError) as error:
-        lost = "" if isinstance(error, UserError) else _lost(groups)
+        told = isinstance(error, (UserError, WorkerLostError))
+        lost = "" if told else _lost(groups)
         _stop(groups)
         if not lost:
             raise
@@ -79,6 +81,33 @@ def started_groups(
         raise
     else:  # an interruption ends Ray and all workers with it, or Ray has ended and would not answer
         _stop(groups)
+
+
+@contextmanager
+def within(limit_seconds: float | None) -> Iterator[None]:
+    """End all workers where what is done within takes longer: who waits for one that hangs would wait for ever.
+
+    Raises:
+        WorkerLostError: It took longer.
+    """
+    if limit_seconds is None:
+        yield
+        return
+    late = threading.Event()
+    timer = threading.Timer(limit_seconds, lambda: (late.set(), end_workers()))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (RlplanError, RayError) as error:
+        if isinstance(error, UserError) or not late.is_set():
+            raise
+        problem = (
+            f"an iteration took longer than {limit_seconds:g} s (--iteration-limit): a worker hangs"
+        )
+        raise WorkerLostError(problem) from error
+    finally:
+        timer.cancel()
 
 
 def _stop(groups: Mapping[str, WorkerGroup]) -> None:

@@ -76,6 +76,8 @@ _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 # Without these of Ray's servers nothing is answered; the agents take the raylet with them.
 NEEDED = ("gcs_server", "raylet")
 WATCH_SECONDS = 0.2
+# What Ray puts before the names of its workers' processes.
+WORKERS_NAME = "ray::"
 # Ray ends a process that has waited a minute for a server, at once and without clearing up.
 UNWINDING_SECONDS = 20.0
 # How long processes of Ray may take to end by themselves.
@@ -260,6 +262,14 @@ def stop_ray(folder: str, sessions: Sequence[int] = ()) -> None:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             _clear_up(folder, sessions)
+
+
+def end_workers() -> None:
+    """Kill the processes of this run's workers, those that are stopped or hang in a call included."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith(WORKERS_NAME):
+                process.kill()
 
 
 def _clear_up(folder: str, sessions: Sequence[int]) -> None:

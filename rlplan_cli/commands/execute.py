@@ -39,6 +39,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
             show_default=False,
         ),
     ] = None,
+    iteration_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            help="Seconds after which an iteration's workers are taken for hung, and lost; none without it.",
+            show_default=False,
+        ),
+    ] = None,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep, the last ones.")] = 2,
     resume: Annotated[
         Path | None,
@@ -80,7 +88,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from executor.control.run import Saving
 
     check_runnable(complete, str(plan))
-    saving = Saving(every=checkpoint_every, keep=keep, resume=resume, export=export)
+    saving = Saving(
+        every=checkpoint_every,
+        keep=keep,
+        iteration_seconds=iteration_limit,
+        resume=resume,
+        export=export,
+    )
     forecast = simulate(complete, facts)
     run = run_plan(
         complete,

@@ -17,8 +17,8 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from tests.hard import page  # noqa: E402 -- threads are counted when numpy is loaded
-from tests.house.tree import ROOT  # noqa: E402
+from tests.hard import page
+from tests.house.tree import ROOT
 
 RESULTS = ROOT / "reports" / "published" / "reliability.json"
 PAGE = RESULTS.with_suffix(".md")
@@ -26,7 +26,9 @@ PAGE = RESULTS.with_suffix(".md")
 
 def options():
     """Return the command line's options."""
-    parser = argparse.ArgumentParser(prog="python -m tests.hard", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.hard", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--parts", default="fuzz,numbers,fresh,faults,soak", help="comma-separated")
     parser.add_argument("--cases", type=int, default=3000, help="of mutated inputs")
     parser.add_argument("--seed", type=int, default=0)
@@ -66,7 +68,9 @@ def merged(parts):
     for part in parts[1:]:
         for key, value in part.items():
             if key in {"subjects", "exit_codes"}:
-                total[key] = {k: total[key].get(k, 0) + value.get(k, 0) for k in sorted({*total[key], *value})}
+                total[key] = {
+                    k: total[key].get(k, 0) + value.get(k, 0) for k in sorted({*total[key], *value})
+                }
             elif key in {"cases", "failures", "cpu_seconds"}:
                 total[key] = total[key] + value
             elif key != "seed":
@@ -106,7 +110,10 @@ def main():
         result["seconds"] = round(time.monotonic() - started, 1)
         found[name] = result
         broken += len(result["failures"])
-        print(f"{name}: {result['cases']} cases, {len(result['failures'])} failures, {result['seconds']:.0f} s", flush=True)
+        print(
+            f"{name}: {result['cases']} cases, {len(result['failures'])} failures, {result['seconds']:.0f} s",
+            flush=True,
+        )
         for failure in result["failures"]:
             print(f"  {json.dumps(failure)}", flush=True)
     for path in (given.results, RESULTS if given.publish else None):

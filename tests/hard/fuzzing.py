@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.hard import corpus, isolation
 from tests.hard.mutation import dice_of, mutated
 
-# Written once, read in every case: what a seed's commands need beside the seed.
-IGNORED = shutil.ignore_patterns(".*")
+# Subjects of many files, which only their own cases need; configurations inherit from each other.
+ALONE = ("model", "table")
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,21 @@ def case_of(seed, number, seeds, words, home):
     return Case(number, subject, chosen.file, mutated(content, chosen.kind, dice, words), arguments)
 
 
-def run_case(case, home, folder):
+def copied(case, seeds, home, folder):
+    """Make a folder with the files that a case needs."""
+    spare = {each.file for each in seeds if each.subject in ALONE}
+    spare |= {each.file for each in seeds if each.subject == "config" != case.subject}
+    spare -= {case.file, "verl.sh"}
+    for path in home.rglob("*"):
+        name = path.relative_to(home)
+        if path.is_file() and str(name) not in spare:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, folder / name)
+
+
+def run_case(case, seeds, home, folder):
     """Return what a case breaks, and its answer."""
-    shutil.copytree(home, folder, symlinks=True, copy_function=os.link)
+    copied(case, seeds, home, folder)
     target = folder / case.file
     target.unlink()
     if case.content is None:
@@ -70,7 +82,7 @@ def fuzz(cases, *, seed=0, first=0, kept=None, only=None, say=lambda _: None):
             if only and case.subject != only:
                 continue
             folder = Path(name, f"case-{number}")
-            found, answer = run_case(case, home, folder)
+            found, answer = run_case(case, seeds, home, folder)
             counts[case.subject] += 1
             codes[answer.code] += 1
             spent += answer.cpu_seconds

@@ -100,7 +100,7 @@ def odd_value(value, dice, words):
 
 def _replace(tree, path, dice, words):
     value = at(tree, path)
-    own = words.values.get(str(path[-1])) if dice.random() < 0.3 else None
+    own = words.values.get(str(path[-1])) if dice.random() < 0.45 else None
     at(tree, path[:-1])[path[-1]] = dice.choice(own) if own else odd_value(value, dice, words)
 
 
@@ -143,7 +143,7 @@ def _move(tree, path, dice, words):
 def _shape(tree, path, dice, words):
     holder, value = at(tree, path[:-1]), at(tree, path)
     deep = value
-    for _ in range(200):
+    for _ in range(100):
         deep = [deep]
     shapes = [[value], {"0": value}, deep, [value] * 1000]
     if isinstance(value, list):
@@ -274,9 +274,12 @@ def mutated(content, kind, dice, words):
 
 def written(tree, kind):
     """Return a tree as JSON or YAML."""
-    if kind == "json":
-        return json.dumps(tree)
-    return yaml.dump(tree, Dumper=yaml.CSafeDumper, sort_keys=False)
+    try:
+        if kind != "json":
+            return yaml.dump(tree, Dumper=yaml.CSafeDumper, sort_keys=False)
+    except (UnicodeEncodeError, RecursionError):
+        pass  # JSON, which is YAML as well, writes half a character as an escape, and nests deeper
+    return json.dumps(tree)
 
 
 def dice_of(seed, number):

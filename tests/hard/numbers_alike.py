@@ -38,7 +38,11 @@ def settings():
 
 def digest_of(command, python=sys.executable, variables=None, cores=None):
     """Return a digest of what a command prints, and its complaint where it fails."""
-    environment = {k: v for k, v in os.environ.items() if k not in {"OPENBLAS_NUM_THREADS", "LC_ALL", "LANG", "TZ"}}
+    environment = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in {"OPENBLAS_NUM_THREADS", "LC_ALL", "LANG", "TZ"}
+    }
     environment |= {"PYTHONPATH": str(ROOT), **(variables or {})}
     program = "from rlplan_cli.main import main; main()"
     first = ["taskset", "-c", ",".join(map(str, range(cores)))] if cores else []
@@ -64,7 +68,9 @@ def pythons():
             left_out[name] = "is not installed"
             continue
         tried = subprocess.run(
-            [path, "-c", "import numpy, pydantic, scipy, simpy, typer, yaml"], capture_output=True, check=False
+            [path, "-c", "import numpy, pydantic, scipy, simpy, typer, yaml"],
+            capture_output=True,
+            check=False,
         )
         if tried.returncode:
             left_out[name] = "lacks what planning needs"
@@ -77,7 +83,10 @@ def alike(commands=COMMANDS, surroundings=None):
     """Compare every command in every surrounding with the first; return counts and failures."""
     failures, cases = [], 0
     others, left_out = pythons()
-    tried = [(name, sys.executable, variables, cores) for name, variables, cores in surroundings or settings()]
+    tried = [
+        (name, sys.executable, variables, cores)
+        for name, variables, cores in surroundings or settings()
+    ]
     tried += [(name, path, {}, None) for name, path in others.items()]
     for command in commands:
         expected = None

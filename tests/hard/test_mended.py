@@ -1,19 +1,27 @@
 """One small test of each kind of failure that mutated inputs found, so that it stays mended."""
 
 import json
+import math
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from executor.control.metrics import read_metrics
 from planner.answers.fitting import FitRequest, fit
+from planner.answers.misfits import MEMORY_STEPS, least_misfit
 from planner.configs.shell.script import evaluate
 from planner.evaluation.event_files import events_by_step
 from planner.evaluation.logs import read_log
 from planner.evaluation.reading import held_tables, read_table
+from profiles.catalog import resolve_job
 from profiles.jobs.hf_config import read_hf_config
-from rlplan.errors import FileError
+from rlplan.errors import FileError, InfeasibleError
+from rlplan.files.decoding import decode
+from rlplan.job import Job
 from tests.effort import calls_of
+from tests.rlplan_cli.conftest import JOB
 
 FAMILIES = Path(__file__).parents[1] / "profiles" / "family_configs.json"
 
@@ -33,7 +41,7 @@ def config_of(family, tmp_path, **changes):
         ("f() { f; }; f", "call each other"),
         ("A=x\nfor i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do A=$A$A; done", "grows beyond"),
         ("A=(x)\nfor i in {1..18}; do B=1; done\n" + 'A=("${A[@]}" "${A[@]}")\n' * 18, "grows beyond"),
-        ("f() { " + "X=1; " * 900 + "}\n" + "f\n" * 30, "statements"),
+        ("f() { " + "X=1; " * 200 + "}\n" + "f\n" * 110, "statements"),
     ],
 )  # fmt: skip
 def test_a_script_that_does_not_end_or_grows_without_bound_is_refused(script, refusal):
@@ -89,6 +97,28 @@ def test_sizes_that_no_model_has_are_named_by_file_and_key(tmp_path, changes, sa
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("first", [0, 3, len(MEMORY_STEPS) - 1, None])
+def test_the_smallest_memory_that_fits_is_found_in_a_few_searches(first):
+    tried = []
+    least = math.inf if first is None else MEMORY_STEPS[first]
+
+    def choose(memory):
+        tried.append(memory)
+        if memory < least:
+            raise InfeasibleError("too small")
+        return memory
+
+    facts = SimpleNamespace(with_memory=lambda step: step)
+    none_fits = InfeasibleError("none")
+    if first is None:
+        with pytest.raises(InfeasibleError, match="none"):
+            least_misfit(choose, facts, none_fits)
+    else:
+        assert least_misfit(choose, facts, none_fits) == least
+    assert len(tried) <= 4
+
+
+@pytest.mark.full
 def test_the_smallest_cluster_is_found_without_trying_all_of_them():
     found = fit(FitRequest(algorithm="grpo", model="qwen2.5-7b", gpu="h100", gpus=8))
     assert found.fits
@@ -122,3 +152,15 @@ def test_a_table_with_the_columns_of_two_is_refused(tmp_path):
     (tmp_path / "both.csv").write_text(heads + "\n")
     with pytest.raises(FileError, match="several tables"):
         read_table(tmp_path / "both.csv")
+
+
+def test_a_metric_beyond_what_a_number_holds_is_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"iteration": 0, "loss": 1' + "0" * 400 + "}\n")
+    with pytest.raises(FileError, match="line 1: loss: is larger"):
+        read_metrics(tmp_path)
+
+
+def test_a_cluster_has_few_groups_of_nodes():
+    job = JOB | {"cluster": JOB["cluster"] * 900}
+    with pytest.raises(FileError, match="cluster: has 900 groups of nodes; allowed: at most 32"):
+        resolve_job(decode(Job, job, "job.yaml"), Path())

@@ -13,6 +13,7 @@ from rlplan.results.forecast import Forecast
 from rlplan_cli import commands
 from rlplan_cli.application import command_names
 from tests.house.tree import ROOT
+from tests.rlplan_cli.conftest import change
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 PLAN_EXAMPLES = [path for path in EXAMPLES if path.name.endswith(".plan.yaml")]
@@ -214,3 +215,10 @@ def test_without_a_command_help_is_shown(rlplan):
 
 def test_the_version_is_told(rlplan):
     assert rlplan("--version").out.startswith("rlplan ")
+
+
+def test_a_stored_forecast_stays_when_a_run_is_compared_with_another(project, rlplan):
+    change("run/forecast.json", "warnings", to=["as it was stored"])
+    stored = (project / "run" / "forecast.json").read_bytes()
+    assert rlplan("validate", "run", "--profile", "profile").code == 0
+    assert (project / "run" / "forecast.json").read_bytes() == stored

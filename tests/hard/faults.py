@@ -1,0 +1,312 @@
+"""Runs in every mode that lose processes, hang or have a bad reward function: they go on, or end with a message.
+
+A fault comes at a moment drawn from the seed: after an iteration that is drawn, and so many milliseconds later.
+Every run's driver is a process of its own, as a user's is.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from executor.control.checkpoints import find_checkpoint
+from executor.control.metrics import read_metrics
+from profiles.catalog import load_job
+from rlplan.files.writing import write_yaml
+from rlplan.job import Rewards
+from rlplan.plan import PlanDraft
+from rlplan.results.stored import write_plan
+from tests.executor.plans import make_job, make_plan
+from tests.house.tree import ROOT
+
+ITERATIONS = 5
+# Of a run on a machine with other work; one takes about ten seconds.
+PATIENCE_SECONDS = 300
+HUNG_SECONDS = 20
+POOLS = {"p0": (1, ("actor", "reference")), "generator": (1, ("actor",))}
+MODES = ("sync", "one-step-off", "streaming", "async")
+# Modes in which weights are the same to the last bit, whatever order processes answer in. A streamed run learns
+# from a prompt's samples as soon as they are there, in an order of its own.
+DETERMINISTIC = ("sync", "one-step-off")
+JUDGE = """
+import os, time
+from pathlib import Path
+
+
+def judge(prompt, response, row):
+    calls = Path(__file__).with_name("calls")
+    with calls.open("ab") as stream:
+        stream.write(b".")
+    if calls.stat().st_size == {at}:
+        {deed}
+    return float(len(response) % 3)
+"""
+DEEDS = {
+    "raises": "raise ValueError('no such word')",
+    "hangs": "time.sleep(3600)",
+    "forks": "os.fork() or time.sleep(3600)",
+    "eats memory": "bytearray(8 * 2**30)",
+    "exits": "os._exit(7)",
+}
+# Ends with the user's mistake named; all other runs end well.
+ENDS = {"reward raises": 2}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Hold what is done to a run: which process gets which signal, or what the reward function does."""
+
+    name: str
+    process: str = ""
+    number: int = signal.SIGKILL
+    deed: str = "pass"
+    modes: tuple[str, ...] = MODES
+
+
+FAULTS = (
+    Fault("worker killed", "ray::Worker"),
+    Fault("driver killed", "driver"),
+    Fault("worker hangs", "ray::Worker", signal.SIGSTOP),
+    Fault("storage killed", "ray::Storage", modes=("streaming", "async")),
+    Fault("host worker killed", "ray::HostWorker"),
+    Fault("environment worker killed", "ray::LocalHost", modes=("environments",)),
+    Fault("Ray node killed", "raylet"),
+    Fault("Ray's control server killed", "gcs_server"),
+    *(Fault(f"reward {name}", deed=deed) for name, deed in DEEDS.items()),
+)
+
+
+def plan_of(mode, folder, deed="pass", at=0):
+    """Write a plan of two small pools and what it needs; return its path."""
+    if mode == "environments":
+        return _played(folder)
+    (folder / "rule.py").write_text(JUDGE.format(at=at, deed=deed))
+    job = make_job("grpo", samples_per_prompt=2)
+    # A limit, so that functions run in processes of their own.
+    limits = {"limit_seconds": 2.0, "limit_bytes": 2**30} if deed != "pass" else {}
+    job = replace(job, rewards=Rewards(function="rule.py:judge", **limits))
+    plan = make_plan(job, POOLS, transition="two-copies")
+    staleness = {"one-step-off": 1, "async": 2}.get(mode, 0)
+    plan = replace(plan, mode=mode, staleness=staleness)
+    write_plan(folder / "plan.yaml", plan)
+    return folder / "plan.yaml"
+
+
+def _played(folder):
+    """Write the draft of a job whose turns are answered by processes of their own."""
+    example = ROOT / "examples" / "turns"
+    (folder / "prompts.jsonl").write_bytes((example / "prompts.jsonl").read_bytes())
+    job = load_job(example / "job.yaml")
+    apart = tuple(replace(each, workers=2) for each in job.workload.environments)
+    job = replace(
+        job, workload=replace(job.workload, environments=apart), prompts_file="prompts.jsonl"
+    )
+    write_yaml(folder / "plan.yaml", PlanDraft(job=job))
+    return folder / "plan.yaml"
+
+
+def start(plan, out, *options):
+    """Start a run, in a group of its own."""
+    program = "from rlplan_cli.main import main; main()"
+    arguments = [
+        "execute",
+        plan,
+        "--out",
+        out,
+        "--iterations",
+        ITERATIONS,
+        "--warmup",
+        1,
+        "--checkpoint-every",
+        1,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, (*arguments, *options))], cwd=plan.parent, env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def strike(run, out, fault, dice):
+    """Wait for the moment, and signal the process; return its name, empty where the run was over before."""
+    after = dice.randrange(ITERATIONS - 1)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while run.poll() is None and time.monotonic() < deadline:
+        if _done(out) >= after and (found := _processes(run, fault.process)):
+            time.sleep(dice.random() * 0.2)
+            chosen = dice.choice(found)
+            with suppress(psutil.NoSuchProcess):
+                name = chosen.name() or fault.process
+                chosen.send_signal(fault.number)
+                return name
+        time.sleep(0.02)
+    return ""
+
+
+def _done(out):
+    metrics = out / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else -1
+
+
+def _processes(run, name):
+    if name == "driver":
+        return [psutil.Process(run.pid)]
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(run.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                command = process.cmdline()
+                if command and Path(command[0]).name.startswith(name):
+                    found.append(process)
+    return sorted(found, key=lambda process: process.pid)
+
+
+def left_behind(before):
+    """Return what runs left: processes of Ray, folders of sessions, files in shared memory."""
+    time.sleep(0.5)
+    return sorted(_traces() - before)
+
+
+def _traces():
+    folders = {str(path) for path in Path(tempfile.gettempdir()).glob("rlplan-ray-*")}
+    shared = (
+        {str(path) for path in Path("/dev/shm").glob("*")} if Path("/dev/shm").exists() else set()
+    )
+    return folders | shared | set(map(str, _of_ray()))
+
+
+def _of_ray():
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            command = " ".join(process.cmdline()[:1])
+            if command.startswith("ray::") or command.endswith(("/raylet", "/gcs_server")):
+                yield f"{process.pid} {command}"
+
+
+@cache
+def undisturbed(mode):
+    """Return the digests of the weights that a run without a fault ends with."""
+    with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as name:
+        folder = Path(name)
+        run = start(plan_of(mode, folder), folder / "out")
+        _, said = run.communicate(timeout=PATIENCE_SECONDS)
+        assert run.returncode == 0, said[-2000:]
+        return weights(folder / "out")
+
+
+def weights(out):
+    """Return the checksums of the weights in a run's last checkpoint, by file."""
+    folder = find_checkpoint(out).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    return {
+        name: each for name, each in sorted(manifest["sha256"].items()) if name.startswith("actor")
+    }
+
+
+def broken(mode, fault, dice):
+    """Run once with a fault; return what is wrong with how it ended, as sentences, and what was hit."""
+    before = _traces()
+    with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as name:
+        folder, out = Path(name), Path(name) / "out"
+        at = dice.randrange(1, 16 * (ITERATIONS - 1)) if fault.deed != "pass" else 0
+        plan = plan_of(mode, folder, fault.deed, at)
+        limit = ("--iteration-limit", HUNG_SECONDS) if fault.number == signal.SIGSTOP else ()
+        run = start(plan, out, *limit)
+        hit = strike(run, out, fault, dice) if fault.process else fault.deed
+        found = list(_ending(run, fault, plan, out, hit, limit))
+        if not found and run.returncode != ENDS.get(fault.name, 0) and fault.process != "driver":
+            found.append(f"ended with {run.returncode}")
+        if not found and fault.name not in ENDS:
+            found += _result(mode, fault, out)
+    return [*found, *(f"left {each}" for each in left_behind(before))], hit
+
+
+def _ending(run, fault, plan, out, hit, limit):
+    """Wait for the end, go on where the driver was killed, and yield what is wrong with the messages."""
+    try:
+        _, said = run.communicate(timeout=PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        yield f"did not end; {(run.communicate()[1] or '').strip()[-300:]!r}"
+        return
+    if "Traceback" in said:
+        yield f"shows a traceback: {said.strip()[-300:]!r}"
+    told = [line for line in said.splitlines() if line.startswith("rlplan: ")]
+    if run.returncode not in {0, -signal.SIGKILL} and len(told) != 1:
+        yield f"ended with {run.returncode} and {len(told)} messages: {said[-300:]!r}"
+    if fault.process == "driver" and hit:
+        again = start(plan, out, "--resume", out, *limit) if _checkpoints(out) else start(plan, out)
+        _, said = again.communicate(timeout=PATIENCE_SECONDS)
+        if again.returncode:
+            yield f"does not go on: {said[-300:]!r}"
+
+
+def _checkpoints(out):
+    return any((out / "checkpoints").glob("*/manifest.json"))
+
+
+def _result(mode, fault, out):
+    rows = [row["iteration"] for row in read_metrics(out)]
+    if rows != list(range(ITERATIONS)):
+        yield f"has the iterations {rows}"
+    state = find_checkpoint(out).state
+    learnt = state.next_prompt - len(state.left_prompts)
+    if mode != "environments" and learnt != 8 * ITERATIONS:
+        yield f"learnt from {learnt} prompts, not {8 * ITERATIONS}"
+    if not (out / "measured.json").exists():
+        yield "has no measurement"
+    if mode in DETERMINISTIC and fault.deed == "pass" and weights(out) != undisturbed(mode):
+        yield "ends with other weights"
+
+
+def injected(runs, seed=0, only=None, say=lambda line: print(line, flush=True)):
+    """Inject every fault so many times in each of its modes; return counts and failures.
+
+    Args:
+        only: Part of the names of the faults that are injected; None: all.
+    """
+    failures, counts, missed = [], {}, 0
+    for fault in FAULTS:
+        if only and only not in fault.name:
+            continue
+        for mode in fault.modes:
+            for number in range(runs):
+                dice = random.Random(f"{seed}/{fault.name}/{mode}/{number}")
+                started = time.monotonic()
+                found, hit = broken(mode, fault, dice)
+                missed += not hit
+                done = counts.setdefault(fault.name, {}).setdefault(mode, {"runs": 0, "failed": 0})
+                done["runs"] += 1
+                done["failed"] += bool(found)
+                say(
+                    f"{fault.name}, {mode}, run {number}: {'; '.join(found) or 'well'} ({time.monotonic() - started:.0f} s)"
+                )
+                if found:
+                    failures.append(
+                        {
+                            "fault": fault.name,
+                            "mode": mode,
+                            "seed": seed,
+                            "run": number,
+                            "faults": found,
+                        }
+                    )
+    cases = sum(each["runs"] for by_mode in counts.values() for each in by_mode.values())
+    return {
+        "cases": cases,
+        "runs_each": runs,
+        "seed": seed,
+        "missed": missed,
+        "counts": counts,
+        "failures": failures,
+    }

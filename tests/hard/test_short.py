@@ -1,0 +1,32 @@
+"""A few of the thousands of wrong inputs that `make test-hard` tries."""
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.cases import draws
+from tests.hard.__main__ import merged
+from tests.hard.page import page_of
+from tests.house.tree import ROOT
+
+# Beyond those that `make test-hard` begins with.
+FIRST = 100_000
+PROGRAM = "import json, sys; from tests.hard.fuzzing import fuzz; print(json.dumps(fuzz({cases}, first={first})))"
+
+
+def test_mutated_files_of_every_kind_get_one_message_and_change_nothing():
+    cases = draws(25, 200)
+    program = PROGRAM.format(cases=cases, first=FIRST)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    found = json.loads(answer.stdout)
+    assert found["failures"] == []
+    assert found["cases"] == cases
+    assert len(found["subjects"]) >= 8
+    both = merged([found, found])
+    assert both["cases"] == 2 * cases
+    assert f"| fuzz | {2 * cases} | 0 | 3 |" in page_of({"fuzz": both | {"seconds": 3.2}})
