@@ -94,7 +94,12 @@ def within(limit_seconds: float | None) -> Iterator[None]:
         yield
         return
     late = threading.Event()
-    timer = threading.Timer(limit_seconds, lambda: (late.set(), end_workers()))
+
+    def end() -> None:
+        late.set()
+        end_workers()
+
+    timer = threading.Timer(limit_seconds, end)
     timer.daemon = True
     timer.start()
     try:

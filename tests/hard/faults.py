@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -41,6 +42,7 @@ DETERMINISTIC = ("sync", "one-step-off")
 JUDGE = """
 import os, time
 from pathlib import Path
+from typing import Any
 
 
 def judge(prompt, response, row):
@@ -93,7 +95,7 @@ def plan_of(mode, folder, deed="pass", at=0):
     (folder / "rule.py").write_text(JUDGE.format(at=at, deed=deed))
     job = make_job("grpo", samples_per_prompt=2)
     # A limit, so that functions run in processes of their own.
-    limits = {"limit_seconds": 2.0, "limit_bytes": 2**30} if deed != "pass" else {}
+    limits: dict[str, Any] = {"limit_seconds": 2.0, "limit_bytes": 2**30} if deed != "pass" else {}
     job = replace(job, rewards=Rewards(function="rule.py:judge", **limits))
     plan = make_plan(job, POOLS, transition="two-copies")
     staleness = {"one-step-off": 1, "async": 2}.get(mode, 0)

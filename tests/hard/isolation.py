@@ -73,7 +73,8 @@ def run_isolated(arguments, folder):
     out.unlink()
     err.unlink()
     growth = max(0, usage.ru_maxrss * 1024 - before)
-    return Answer(code, *texts, usage.ru_utime + usage.ru_stime, growth)
+    seconds = usage.ru_utime + usage.ru_stime
+    return Answer(code, texts[0], texts[1], cpu_seconds=seconds, growth_bytes=growth)
 
 
 def _waited(process):

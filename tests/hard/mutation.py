@@ -6,6 +6,7 @@ import json
 import random
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
@@ -13,6 +14,8 @@ NUMBERS = (
     0, -1, 1, 2, 3, 7, 8, 1000, 65_537, 10**6, 10**7, 2**31, 2**53, 2**63, 10**18, 10**30, 10**400,
     -0.0, 0.5, 1e-9, 1e-308, 1e9, 1e30, 1e308, float("inf"), float("-inf"), float("nan"),
 )  # fmt: skip
+# What might well be meant: it is refused less often, and goes deeper.
+USUAL = (1, 2, 3, 4, 6, 8, 16, 64, 128, 1024, 0.5, 0.9)
 TEXTS = (
     "", " ", "~", "null", "true", "1e3", "0x10", "1_000", "-", "/", ".", "..", "/dev/zero", "/dev/stdin",
     "../../../etc/passwd", "job.yaml", "run", "caf\u00e9 \u4f60\u597d \U0001f600", "\x1b[31mred", "a\x00b", "\ud800",
@@ -75,25 +78,25 @@ def mutated_tree(tree, dice, words):
     return tree
 
 
-def odd_value(value, dice, words):
+def odd_value(value: Any, dice, words) -> Any:
     """Return what might be written in place of a value, more often of its own kind than not."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and dice.random() < 0.7:
-        near = [
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and dice.random() < 0.8:
+        near = (
             value + 1,
             value - 1,
             value * 2,
-            value * 10,
+            value // 2,
             value * 1000,
             -value,
             value / 3,
             str(value),
-        ]
-        return dice.choice((*NUMBERS, *near))
+        )
+        return dice.choice(dice.choice((NUMBERS, near, USUAL)))
     known = [each for values in words.values.values() for each in values]
     if isinstance(value, str) and dice.random() < 0.7:
-        near = [value + "x", value[:-1], value.upper(), value * 2, [value], {"name": value}]
+        like = (value + "x", value[:-1], value.upper(), value * 2, [value], {"name": value})
         names = [each for each in known if isinstance(each, str)] or [""]
-        return dice.choice((dice.choice(TEXTS), dice.choice(near), dice.choice(names)))
+        return dice.choice((dice.choice(TEXTS), dice.choice(like), dice.choice(names)))
     pools = [NUMBERS, TEXTS, OTHERS, known or OTHERS]
     return dice.choice(dice.choice(pools))
 

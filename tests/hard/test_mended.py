@@ -5,6 +5,7 @@ import math
 import struct
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_the_smallest_memory_that_fits_is_found_in_a_few_searches(first):
             raise InfeasibleError("too small")
         return memory
 
-    facts = SimpleNamespace(with_memory=lambda step: step)
+    facts: Any = SimpleNamespace(with_memory=lambda step: step)
     none_fits = InfeasibleError("none")
     if first is None:
         with pytest.raises(InfeasibleError, match="none"):

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -20,7 +21,7 @@ from rlplan.trace import Trace
 from rlplan_cli.main import run as run_cli
 from simulator.simulate import simulate
 
-JOB = {
+JOB: dict[str, Any] = {
     "name": "small",
     "algorithm": "ppo",
     "models": dict.fromkeys(("actor", "critic", "reference", "reward"), "tiny"),

@@ -31,7 +31,8 @@ def _remainder(left: int, right: int) -> int:
 def _power(base: int, exponent: int) -> int:
     if exponent < 0:
         raise UnknownNumberError("has a negative exponent")
-    return pow(base, exponent, 2**BITS)
+    wrapped: int = pow(base, exponent, 2**BITS)
+    return wrapped
 
 
 def _shifted(number: int, places: int) -> int:

@@ -1,0 +1,116 @@
+"""All modes in turn for a time: what the driver, Ray and the workers hold, and whether it grows.
+
+Alone: `python -m tests.hard --parts soak --minutes 60`.
+"""
+
+import contextlib
+import signal
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from executor.control.metrics import read_metrics
+from rlplan.units import MIB
+from tests.hard import faults
+
+MODES = faults.MODES
+# Of a run: workers start, caches fill.
+WARM_UP_FRACTION = 0.25
+SAMPLE_SECONDS = 2.0
+# What counts as growth, in a soak that is long enough to tell it from noise.
+FLAT_FRACTION, LONG_MINUTES = 0.02, 60.0
+MANY_ITERATIONS = 10_000_000
+INTERRUPTED = 128 + signal.SIGTERM
+
+
+def soaked(minutes):
+    """Run every mode for its share of the minutes; return growth, counts and failures."""
+    failures, growth, iterations = [], {}, 0
+    for mode in MODES:
+        before = faults._traces()
+        with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as name:
+            folder, out = Path(name), Path(name) / "out"
+            samples, said, code = sampled(
+                faults.plan_of(mode, folder), out, 60 * minutes / len(MODES)
+            )
+            rows = [row["iteration"] for row in read_metrics(out)]
+        iterations += len(rows)
+        left = faults.left_behind(before)
+        if code != INTERRUPTED or left or rows != list(range(len(rows))):
+            failures.append({"mode": mode, "code": code, "said": said[-300:], "left": left})
+        for what, found in grown(samples).items():
+            growth[f"{mode}: {what}"] = found
+            if minutes >= LONG_MINUTES and found["growth"] > FLAT_FRACTION:
+                failures.append({"mode": mode, "what": what, "growth": found["growth"]})
+    return {"cases": iterations, "minutes": minutes, "growth": growth, "failures": failures}
+
+
+def sampled(plan, out, seconds):
+    """Run a plan for so many seconds after its first iteration; return samples, its complaint and code."""
+    faults.ITERATIONS, kept = MANY_ITERATIONS, faults.ITERATIONS
+    try:
+        run = faults.start(plan, out)
+    finally:
+        faults.ITERATIONS = kept
+    samples, begun = [], time.monotonic()
+    while (
+        run.poll() is None
+        and faults._done(out) < 1
+        and time.monotonic() < begun + faults.PATIENCE_SECONDS
+    ):
+        time.sleep(0.1)
+    end = time.monotonic() + seconds
+    while run.poll() is None and time.monotonic() < end:
+        samples.append(_sample(run, out))
+        time.sleep(SAMPLE_SECONDS)
+    run.send_signal(signal.SIGTERM)
+    _, said = run.communicate(timeout=faults.PATIENCE_SECONDS)
+    return samples, said, run.returncode
+
+
+def _sample(run, out):
+    """Return what is held now, by name: memory in MiB, handles, disk in MiB."""
+    driver = psutil.Process(run.pid)
+    found = {
+        "driver, MiB": driver.memory_info().rss / MIB,
+        "driver, open handles": driver.num_fds(),
+    }
+    workers = 0.0
+    for process in driver.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            name = Path((process.cmdline() or [""])[0]).name
+            if name in {"gcs_server", "raylet"}:
+                found[f"{name}, MiB"] = process.memory_info().rss / MIB
+            elif name.startswith(("ray::Worker", "ray::Host", "ray::Storage")):
+                workers += process.memory_info().rss / MIB
+    found["workers, MiB"] = workers
+    found["Ray's folder, MiB"] = (
+        sum(map(_size, Path(tempfile.gettempdir()).glob("rlplan-ray-*"))) / MIB
+    )
+    found["checkpoints, MiB"] = _size(out / "checkpoints") / MIB
+    return found
+
+
+def _size(folder):
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.lstat().st_size if path.is_file() else 0
+    return total
+
+
+def grown(samples):
+    """Return by name the medians of the first and the last third after the warm-up, and the growth."""
+    steady = samples[int(len(samples) * WARM_UP_FRACTION) :]
+    third = max(1, len(steady) // 3)
+    found = {}
+    for what in sorted({name for sample in steady for name in sample}):
+        first, last = (
+            median([sample.get(what, 0.0) for sample in part])
+            for part in (steady[:third], steady[-third:])
+        )
+        found[what] = {"first": first, "last": last, "growth": last / first - 1 if first else 0.0}
+    return found
