@@ -53,7 +53,7 @@ def prepare():
         "planner.requests.starter", "profiles.tables.summary", "profiles.imports.csv",
     ):  # fmt: skip
         __import__(name)
-    application._register()
+    application._register("")
     built = typer.main.get_command(application.app)
     typer.main.get_command = lambda _: built
 
