@@ -21,7 +21,7 @@ from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_log import LoggedSteps
-from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_run
+from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, is_run, read_forecast, read_run
 from simulator.costs.passes import DRIVER, STATES_AWAY, STATES_BACK
 from simulator.observations import (
     Observation,
@@ -91,7 +91,7 @@ def measured_in(path: Path, given: Given) -> Measured:
     Raises:
         FileError: The path holds none of them, or its rows are of several sites.
     """
-    if path.is_dir() and not event_files(path):
+    if is_run(path) or (path.is_dir() and not event_files(path)):
         return measured_in_run(path, given.profile)
     if path.suffix != ".csv" or given.plan is not None:
         return _measured_in_log(path, given)

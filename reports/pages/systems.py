@@ -141,7 +141,7 @@ def _memory_widgets(comparison: SystemsComparison) -> tuple[Widget, ...]:
         for memory in system.forecast.memory
         if memory.terms and memory.capacity_bytes
     )
-    return (memory_bars(moments),) if moments else ()
+    return (memory_bars(moments, heading="{}"),) if moments else ()
 
 
 def _tiles(comparison: SystemsComparison) -> tuple[Fact, ...]:

@@ -51,7 +51,7 @@ for (const timeline of document.querySelectorAll(".timeline")) {
   timeline.addEventListener("click", (event) => {
     const how = event.target.dataset.zoom;
     if (how) setZoom(how === "all" ? 1 : how === "in" ? zoom * 2 : zoom / 2);
-    else if (event.target.matches(".bar")) focus(event.target);
+    else focus(event.target.closest(".bar"));
   });
   timeline.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

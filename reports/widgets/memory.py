@@ -72,12 +72,15 @@ class MemoryBars:
 
 
 def memory_bars(
-    moments: Sequence[MemoryMoment], measured_bytes: Mapping[str, int] | None = None
+    moments: Sequence[MemoryMoment],
+    measured_bytes: Mapping[str, int] | None = None,
+    heading: str = "Pool {}",
 ) -> MemoryBars:
     """Return bars of moments, in their order, a heading for each pool.
 
     Args:
         measured_bytes: Peaks by pool, of a run.
+        heading: Of each pool, with a place for its name.
     """
     measured_bytes = measured_bytes or {}
     stacks = [
@@ -93,7 +96,13 @@ def memory_bars(
     pools = dict.fromkeys(each.pool for each in moments)
     return MemoryBars(
         pools=tuple(
-            _pool(pool, [m for m in moments if m.pool == pool], colours, end, measured_bytes)
+            _pool(
+                heading.format(pool),
+                [each for each in moments if each.pool == pool],
+                colours,
+                end,
+                measured_bytes.get(pool),
+            )
             for pool in pools
         ),
         legend=tuple(colours.items()),
@@ -105,11 +114,10 @@ def _pool(
     moments: Sequence[MemoryMoment],
     colours: Mapping[str, str],
     end: float,
-    measured_bytes: Mapping[str, int],
+    measured: int | None,
 ) -> PoolMemory:
     capacity = moments[0].capacity_bytes
     usual = capacity * (1 - USUAL_FREE_FRACTION)
-    measured = measured_bytes.get(name)
     return PoolMemory(
         name=name,
         rows=tuple(_row(each, colours, end) for each in moments),

@@ -55,6 +55,11 @@ def _layout_of(layout: TaskPlan) -> dict[str, object]:
     return always | others
 
 
+def is_run(path: Path) -> bool:
+    """Tell whether a path is the folder of a finished run, in which other tools' events may stand too."""
+    return (path / MEASURED_FILE).exists()
+
+
 def read_run(folder: Path) -> MeasuredRun:
     """Return the measurements of a run's folder.
 

@@ -64,6 +64,8 @@ def test_without_a_plan_the_jobs_best_one_is_compared_with(project, rlplan):
 
 
 def test_a_run_of_our_own_is_compared_at_the_lengths_that_it_had(project, rlplan):
+    Path("run/tensorboard").mkdir()  # as a run leaves it: it is no log of a framework
+    Path("run/tensorboard/events.out.tfevents.1").touch()
     found = rlplan("check-step", "run", "--json").json
     assert (found["source"], found["verdict"]) == ("rlplan", "normal")
     change("run/measured.json", "response_tokens", to=4.0)

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from planner.answers.completion import complete
-from planner.evaluation.checking import NO_TIMER, Ran, check_steps, normal_ranges, site_spread
+from planner.evaluation.checking import (
+    NO_TIMER,
+    Ran,
+    check_steps,
+    normal_ranges,
+    site_spread,
+    with_drift,
+)
 from planner.evaluation.logs import read_log
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
@@ -331,3 +338,9 @@ def test_published_steps_are_normal_and_a_stage_of_theirs_that_takes_much_longer
         times = 5 if name == "weight_sync" else 3.2
         slowed = usual | {name: (times * usual[name][0], 1.0)}
         assert name in odd(slowed)
+
+
+def test_a_slower_machine_widens_what_is_normal_and_moves_nothing():
+    assert with_drift((8.0, 12.0), 1.5) == (8.0, 18.0)
+    assert with_drift((8.0, 12.0), 0.5) == (4.0, 12.0)
+    assert with_drift((8.0, 12.0), 1.0) == (8.0, 12.0)
