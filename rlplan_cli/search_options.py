@@ -61,6 +61,15 @@ SecondsOption = Annotated[
         show_default=False,
     ),
 ]
+ForOption = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="FRAMEWORK",
+        help="Search only what verl, nemo-rl or openrlhf can run; `rlplan export` then writes its configuration.",
+        show_default=False,
+    ),
+]
 ModeOption = Annotated[
     ModeName | None,
     typer.Option(

@@ -45,11 +45,11 @@ def best_plans(
     """
     try:
         return search(
-            job, facts, pinned=pinned, specs=_roomy(job), seconds=seconds, progress=progress
+            job, facts, pinned=pinned, specs=roomy(job), seconds=seconds, progress=progress
         )
     except InfeasibleError as error:
         none_fits = error
-    if _roomy(job) != job.specs:
+    if roomy(job) != job.specs:
         try:
             return search(job, facts, pinned=pinned, seconds=seconds, progress=progress)
         except InfeasibleError as error:
@@ -99,15 +99,15 @@ def best_front(
     """
     solve = _solver(job, facts, seconds, pinned)
     try:
-        return find_frontier(job, solve, names, specs=_roomy(job), progress=progress)
+        return find_frontier(job, solve, names, specs=roomy(job), progress=progress)
     except InfeasibleError as error:
-        if _roomy(job) != job.specs:
+        if roomy(job) != job.specs:
             with suppress(InfeasibleError):
                 return find_frontier(job, solve, names, specs=job.specs, progress=progress)
         raise infeasible_specs_error(job, job.specs, solve, error) from None
 
 
-def _roomy(job: Job) -> Specs:
+def roomy(job: Job) -> Specs:
     """Return the job's specs, which leave the usual share of memory free where they say nothing of it."""
     if job.specs.memory_headroom_fraction is not None:
         return job.specs

@@ -177,7 +177,10 @@ class BestFirst:
         """Simulate a choice in other orders of tasks on its pools, until one is as good as its bound."""
         space = self.search.space
         own = {each.members for each in space.pinned.pools if each.order}
-        pinned = frozenset(i for i, members in enumerate(choice.placement) if members in own)
+        arranged = space.pinned.arranged is not None  # a framework has its own order
+        pinned = frozenset(
+            i for i, members in enumerate(choice.placement) if arranged or members in own
+        )
         for orders in other_orders(choice.placement, space.tasks, choice.schedule.mode, pinned):
             space.tally.consider("other orders of tasks")
             value = self.search.simulated(replace(choice, orders=orders))

@@ -95,12 +95,20 @@ class Space:
         """Return the tables of costs, which searches of one job share whatever they minimise."""
         usable = usable_fraction(self.specs)
         job = replace(self.job, objective="throughput", specs=NO_SPECS)
-        asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus)
+        arranged = self.pinned.arranged
+        asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
         key = (id(self.facts), job, usable, asked)
         if key not in _remembered:
             algorithm = load_algorithm(job.algorithm)
             layouts = LayoutSpace(
-                job, algorithm, self.tasks, self.facts, self.drafts, usable, self.pinned.pool_gpus
+                job,
+                algorithm,
+                self.tasks,
+                self.facts,
+                self.drafts,
+                usable,
+                self.pinned.pool_gpus,
+                arranged,
             )
             options = OptionTable(layouts)
             generations = GenerationTable(options, self.transition)

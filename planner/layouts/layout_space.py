@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.layouts.settings import generate_layouts
 from planner.layouts.sizes import Asked
+from planner.placements.arrangements import Arranged
 from profiles.facts import Facts
 from rlplan.dataflow import Algorithm, Task
 from rlplan.job import Job, Role
@@ -20,6 +21,7 @@ class LayoutSpace:
         drafts: Parts of tasks' layouts that the user pinned.
         usable_fraction: Share of every GPU's memory that plans may fill.
         pinned_pools: GPUs of pools that the user pinned.
+        arranged: How a framework arranges its roles, where plans are for one.
     """
 
     job: Job
@@ -29,6 +31,7 @@ class LayoutSpace:
     drafts: Mapping[str, TaskDraft]
     usable_fraction: float = 1.0
     pinned_pools: frozenset[int] = frozenset()
+    arranged: Arranged | None = None
 
     def capacity_bytes(self, site: Site) -> int:
         """Return the bytes of one GPU of a site that a plan may fill."""
@@ -73,7 +76,12 @@ class LayoutSpace:
                 model, engine, self.job, site.gpus, site.gpus_per_node, self.asked([task])
             )
         )
-        kept = [layout for layout in every if _keeps(layout, draft)]
+        arranged = self.arranged
+        kept = [
+            layout
+            for layout in every
+            if _keeps(layout, draft) and (arranged is None or arranged.generates_with(layout))
+        ]
         return kept, len(every) - len(kept)
 
 

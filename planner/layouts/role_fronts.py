@@ -16,9 +16,11 @@ from planner.layouts.sizes import (
     lists_copies,
     train_sizes,
 )
+from planner.placements.arrangements import Arranged
 from rlplan.dataflow import Task
-from rlplan.job import Role
+from rlplan.job import Job, Role
 from rlplan.plan import TaskDraft
+from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.stages import Stage
 from simulator.costs.layouts import layout_seconds
@@ -200,6 +202,10 @@ class RoleFront:
             (draft.token_budget or 0) if draft is not None else 0,
         )
         cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
+        if space.arranged is not None and task.kind == "train":
+            kept = np.flatnonzero(_arranged_rows(columns, space.arranged, space.job))
+            self.tally.prune("not of the framework", len(columns) - len(kept))
+            columns, cut = columns.rows(kept), cut[kept]
         if draft is None:
             return columns, cut
         kept = np.flatnonzero(_kept_rows(columns, draft))
@@ -243,6 +249,15 @@ class RoleFront:
         rows, places = next(each for each in chosen if each[0].task.name == f"{self.role}.update")
         layout = rows.columns.layout(int(places[place]))
         return sharding_of(layout, leaves=self.space.weights_leave)
+
+
+def _arranged_rows(columns: LayoutColumns, arranged: Arranged, job: Job) -> Flags:
+    """Tell which rows of an update a framework runs: whole micro-batches, and its kinds of recomputation."""
+    local = np.array([rank_sequences(int(dp), job.workload, trains=True) for dp in columns.dp])
+    kept: Flags = (columns.token_budget > 0) | (local % columns.micro_batch == 0)
+    if arranged.recompute:
+        kept &= np.isin(columns.recompute, [RECOMPUTES.index(each) for each in arranged.recompute])
+    return kept
 
 
 def _kept_rows(columns: LayoutColumns, draft: TaskDraft) -> Flags:

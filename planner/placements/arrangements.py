@@ -7,7 +7,7 @@ from planner.placements.partitions import GENERATION, Placement
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegative
 from rlplan.job import Role
-from rlplan.plan import InFlight, Mode, TaskDraft
+from rlplan.plan import InFlight, Mode, Recompute, TaskDraft, TaskPlan
 
 Fixed = FrozenDict[Role | Literal["train", "infer", "generate"], TaskDraft]
 
@@ -39,6 +39,7 @@ class Arrangement:
         sets: Roles that share a pool; a placement's sets are some of these, roles that a job lacks left out.
         whole_nodes: Whether pools are whole nodes, where there are several.
         layouts: Fields of layouts that are fixed, by kind of task or by role.
+        choices: Fields that are fixed together, of which a plan has one; none means that nothing is.
         offload: Whether states of roles that are trained may leave the GPUs, in all of a role's tasks alike.
         shared: What tasks have in common.
         updates: Of a global batch; None leaves it open.
@@ -54,6 +55,7 @@ class Arrangement:
     sets: tuple[tuple[Role, ...], ...]
     whole_nodes: bool = False
     layouts: Fixed = FrozenDict()
+    choices: tuple[Fixed, ...] = ()
     offload: tuple[bool, ...] = (False, True)
     shared: tuple[Shared, ...] = ()
     updates: AtLeastOne | None = None
@@ -69,3 +71,20 @@ class Arrangement:
         roles = {role for members in placed for role in members}
         known = {frozenset(roles.intersection(each)) for each in self.sets}
         return all(frozenset(members) in known for members in placed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arranged:
+    """Hold the arrangement that a search keeps to.
+
+    Attributes:
+        recompute: What backward passes may compute again; none means whatever the engine may.
+    """
+
+    arrangement: Arrangement
+    recompute: tuple[Recompute, ...] = ()
+
+    def generates_with(self, layout: TaskPlan) -> bool:
+        """Tell whether generation runs in a layout: experts that are spread out are whole, over TP groups."""
+        whole = (layout.expert_tp or layout.tp) == 1 and layout.ep % layout.tp == 0
+        return layout.ep == 1 or whole

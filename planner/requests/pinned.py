@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from planner.placements.allocations import Share
+from planner.placements.arrangements import Arranged
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from planner.requests.schedules import AskedSchedules
 from rlplan.files.frozen import FrozenDict
@@ -36,6 +37,7 @@ class Pinned:
 
     Attributes:
         asked: What is said of how iterations follow each other.
+        arranged: How a framework arranges its roles, where plans are for one.
         tasks: Parts of layouts by task.
         pools: Sets that every placement has.
         host: The pool of reward functions.
@@ -46,6 +48,7 @@ class Pinned:
     host: ResourcePool | None = None
     asked: AskedSchedules = field(default_factory=AskedSchedules)
     transition: TransitionName | None = None
+    arranged: Arranged | None = None
 
     @property
     def pool_gpus(self) -> frozenset[int]:
@@ -55,6 +58,8 @@ class Pinned:
     def allows(self, placement: Placement) -> bool:
         """Tell whether a placement has the pinned sets, and generates where it is pinned to."""
         if any(pool.members not in placement for pool in self.pools):
+            return False
+        if self.arranged is not None and not self.arranged.arrangement.allows(placement):
             return False
         apart = any(GENERATION in members for members in placement)
         trained = [pool for pool in self.pools if "actor" in pool.members]
@@ -75,6 +80,8 @@ class Pinned:
     ) -> tuple[Share, ...]:
         """Return the shares that a set may get, of those that any set may get."""
         pool = self.pool(members)
+        if self.arranged is not None and self.arranged.arrangement.whole_nodes:
+            shares = tuple(share for share in shares if _is_whole(share, job))
         if pool is None:
             return shares
         found = [share for share in shares if pool.device in {None, job.cluster[share.group].gpu}]
@@ -96,6 +103,12 @@ class Pinned:
             if (name := POOL_NAME.format(number)) not in {pool.name for pool in self.pools}
         )
         return [name or next(free) for name in given]
+
+
+def _is_whole(share: Share, job: Job) -> bool:
+    """Tell whether a share is of whole nodes, or the cluster is one node."""
+    group = job.cluster[share.group]
+    return job.gpus == group.gpus_per_node or share.gpus % group.gpus_per_node == 0
 
 
 NOTHING_PINNED = Pinned()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan_cli.search_options import (
+    ForOption,
     MaxCostOption,
     MaxGpusOption,
     MaxHourOption,
@@ -34,6 +36,8 @@ from rlplan_cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner.requests.pinned import Pinned
     from profiles.facts import Facts
     from reports.tables.plans import Table
@@ -83,6 +87,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     ] = None,
     seconds: SecondsOption = None,
     mode: ModeOption = None,
+    target: ForOption = None,
     spec: SpecOption = None,
     max_gpus: MaxGpusOption = None,
     max_iteration_seconds: MaxSecondsOption = None,
@@ -118,7 +123,15 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_folder("--report", report)
     _check_plot(plot, names)
     facts = load_facts(resolved, profile, site)
-    if names is None:
+    if target is not None:
+        facts_of = partial(load_facts, profile=profile, site=site)
+        found = _search_for(target, resolved, facts_of, pinned, seconds, files, pareto)
+        best = found.plans[0].plan.job
+        if as_json:
+            echo_json(search_document(found))
+        else:
+            _print(found, best, facts_of(best), all_placements=all_placements)
+    elif names is None:
         found = _search(resolved, facts, pinned, seconds, files)
         if as_json:
             echo_json(search_document(found))
@@ -155,16 +168,43 @@ def _search(
     files: dict[str, Path | None],
 ) -> SearchResult:
     from planner.answers.best_plans import best_plans
-    from rlplan.files.writing import write_json
-    from rlplan.results.stored import search_document, write_plan
 
     with progress_bar("search") as progress:
         found = best_plans(job, facts, pinned=pinned, seconds=seconds, progress=progress)
+    _write(found, files)
+    return found
+
+
+def _search_for(
+    target: str,
+    job: Job,
+    facts_of: Callable[[Job], Facts],
+    pinned: Pinned,
+    seconds: float | None,
+    files: dict[str, Path | None],
+    pareto: str | None,
+) -> SearchResult:
+    from planner.configs.searching import best_plans_for
+    from rlplan.errors import FileError
+
+    if pareto is not None:
+        raise FileError("--for", "is for one objective", value=target, allowed="without --pareto")
+    with progress_bar("search") as progress:
+        found = best_plans_for(
+            target, job, facts_of, pinned=pinned, seconds=seconds, progress=progress
+        )
+    _write(found, files)
+    return found
+
+
+def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
+    from rlplan.files.writing import write_json
+    from rlplan.results.stored import search_document, write_plan
+
     if (out := files["--out"]) is not None:
         write_plan(out, found.plans[0].plan)
     if (result := files["--result"]) is not None:
         write_json(result, search_document(found))
-    return found
 
 
 def _search_front(

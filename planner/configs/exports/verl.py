@@ -144,7 +144,7 @@ def _role(export: Export, role: Role) -> None:
     export.put_size(role, "shard_ranks", layout.shard_ranks or -1)
     if trained is not None:
         export.put_size(role, "distributed", trained.zero > 0)
-        export.put_size(role, "reshards", trained.zero == FULLY_SHARDED)
+    export.put_size(role, "reshards", layout.zero == FULLY_SHARDED)
     leaves = layout.offload and (trained is None or export.weights_leave)
     export.put_size(role, "param_offload", leaves)
     if trained is not None:

@@ -174,9 +174,10 @@ class _Layouts:
     def _fixed(self, kind, role):
         absent = ({"tp", "pp", "cp", "ep"} - set(self.trainer.sizes)) if kind != "generate" else ()
         given = dict.fromkeys(absent, 1)
+        chosen = self.known.setdefault("choice", self.random.choice(self.way.choices or ({},)))
         drafts = (
             each.get(name)
-            for each in (self.trainer.layouts, self.way.layouts)
+            for each in (self.trainer.layouts, self.way.layouts, chosen)
             for name in (kind, role)
         )
         for draft in drafts:
@@ -217,14 +218,14 @@ class _Layouts:
         """Return a role's sizes: those that are known already, or new ones."""
         tied = next((each for each in self.way.shared if "tp" in each.fields), None)
         name = "all" if tied and (not tied.roles or role in tied.roles) else role
-        known = self.known.get(name)
+        known, stage = self.known.get(name), self._fixed("train", role)
         found = [
             each
             for each in train_sizes(model, engine, self.job, pool.gpus, 8)
             if all(getattr(each, size) == fixed.get(size, getattr(each, size)) for size in ("tp", "pp", "cp", "ep"))
             and (known is None or (known.tp, known.pp, known.cp, known.ep, known.zero)
                  == (each.tp, each.pp, each.cp, each.ep, each.zero))
-            and each.zero == fixed.get("zero", each.zero)
+            and each.zero == stage.get("zero", each.zero)
             and len(set(layers_of_stages(model.num_layers, each.pp, 0, 0))) == 1
         ]  # fmt: skip
         own = self.known.get(role)

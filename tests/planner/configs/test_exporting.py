@@ -17,8 +17,15 @@ from planner.configs.exports import EXPORTS
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.given import flattened
 from planner.configs.importing import ImportOptions, imported
+from planner.configs.searching import best_plans_for
+from planner.requests.pinned import NOTHING_PINNED, Pinned
+from profiles.catalog import resolve_job
+from profiles.facts import load_facts
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.plan import TaskDraft
 from tests.house.tree import ROOT
 from tests.planner.configs.exportable import drawn_plan
 
@@ -106,6 +113,42 @@ def test_variables_stand_for_what_no_plan_says():
     assert written.variables["TRAIN_FILES"] is None
     assert '"${TRAIN_FILES}"' in written.text
     assert "/" in (written.variables["ACTOR_MODEL"] or "")
+
+
+def small_job():
+    """Return a job whose searches take little time."""
+    job = Job(
+        name="small",
+        algorithm="grpo",
+        models=FrozenDict(dict.fromkeys(("actor", "reference"), "qwen2.5-1.5b")),
+        workload=Workload(
+            prompts=64, samples_per_prompt=4, prompt_tokens=256, response_tokens=1024, updates=2
+        ),
+        cluster=(NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=4),),
+        rewards=Rewards(function="exact_match"),
+    )
+    return resolve_job(job, Path(), file="job")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["nemo-rl", *(pytest.param(name, marks=pytest.mark.full) for name in ("openrlhf", "verl"))],
+)
+def test_a_search_for_a_framework_finds_what_it_runs(target):
+    job = small_job()
+    found = best_plans_for(target, job, load_facts, pinned=NOTHING_PINNED)
+    assert 0 <= found.gap < 1
+    for each in found.plans:
+        exported(each.plan, target)
+        assert each.forecast.feasible
+    best = min(each.forecast.iteration_seconds for each in found.plans)
+    assert found.bound_seconds <= best * (1 + 1e-9)
+
+
+def test_what_is_pinned_and_the_framework_lacks_is_refused():
+    pinned = Pinned(tasks=FrozenDict({"actor.update": TaskDraft(pp=2)}))
+    with pytest.raises(FileError, match=r"tasks.actor.update.pp.*allowed: 1"):
+        best_plans_for("openrlhf", small_job(), load_facts, pinned=pinned)
 
 
 @pytest.mark.full

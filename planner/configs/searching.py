@@ -1,0 +1,332 @@
+"""Search what a framework can run: its arrangements one by one, under one certificate.
+
+Where tasks have parts of their layouts in common (`rlplan`'s search lays each role out by itself), the search
+without that bounds the one with it: what is found then, with the parts of its winner pinned, is at most
+the gap from the best.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from planner.answers.best_plans import roomy
+from planner.configs.export import family
+from planner.configs.exporting import exported
+from planner.configs.sheet import ConfigSheet, TrainerSheet, load_config_sheet
+from planner.objectives import load_objective
+from planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
+from planner.requests.pinned import Pinned
+from planner.requests.schedules import AskedSchedules
+from planner.search import search
+from planner.searchers.exact import Progress
+from profiles.catalog import resolve_job
+from profiles.facts import Facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.errors import FileError, InfeasibleError, UserError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
+from rlplan.plan import Mode, Plan, TaskDraft
+from rlplan.results.searched import Candidate, SearchResult
+from rlplan.rules.order import STALENESS
+from rlplan.specs import Specs
+from simulator.timeline.assemble import batch_tokens
+
+FactsOf = Callable[[Job], Facts]
+OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Hold one of a framework's ways to run a job: what is searched, and what its tasks have in common."""
+
+    job: Job
+    pinned: Pinned
+    shared: tuple[Shared, ...]
+
+
+def best_plans_for(
+    target: str,
+    job: Job,
+    facts_of: FactsOf,
+    *,
+    pinned: Pinned,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Return plans of a resolved job that a framework can run, best first, with how far the best may be off.
+
+    Args:
+        facts_of: What operations cost, as a job's framework and engines do them.
+        pinned: What the user pinned.
+        seconds: When to stop with the best plan so far; None searches to the end.
+
+    Raises:
+        UnknownNameError: No such framework is known.
+        FileError: What is pinned, the framework does not have.
+        InfeasibleError: None fits and keeps the limits.
+    """
+    sheet = load_config_sheet(target)
+    ways = list(_ways(sheet, job, pinned))
+    if not ways:
+        raise InfeasibleError(f"{sheet.title} runs job {job.name!r} in none of its arrangements")
+    problem: UserError | None = None
+    for specs in dict.fromkeys((roomy(job), job.specs)):
+        found: list[SearchResult] = []
+        for way in ways:
+            try:
+                part = None if seconds is None else seconds / len(ways)
+                found.append(_searched(way, facts_of(way.job), specs, part, progress))
+            except InfeasibleError as error:
+                problem = problem or error
+        if not found:
+            continue
+        try:
+            return _merged(found, target, job)
+        except UserError as error:
+            problem = error
+    assert problem is not None, "without a plan there is a reason"
+    raise problem
+
+
+def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
+    """Yield a framework's ways to run a job: by trainer, arrangement, and which roles' states leave the GPUs."""
+    own = {each.framework for each in sheet.trainers.values()}
+    for way in sheet.arrangements:
+        modes = _modes(way, job, pinned.asked)
+        if not modes or way.updates not in {None, job.workload.updates}:
+            continue
+        for name in way.trainers:
+            trainer = sheet.trainers[name]
+            if job.framework in own and job.framework != trainer.framework:
+                continue
+            for cluster in _clusters(job):
+                moved = _moved(replace(job, cluster=cluster), trainer)
+                yield from _pinned_ways(way, name, trainer, moved, pinned, modes)
+
+
+def _clusters(job: Job) -> Iterator[tuple[Any, ...]]:
+    """Yield a cluster's parts of one kind of GPU each: no configuration names several."""
+    for gpu in dict.fromkeys(group.gpu for group in job.cluster):
+        yield tuple(group for group in job.cluster if group.gpu == gpu)
+
+
+def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...]:
+    """Return an arrangement's modes that were asked for, or that the limit of staleness lets in."""
+    limit = job.specs.staleness if asked.staleness is None else asked.staleness
+    found: list[Mode] = []
+    for mode in way.modes:
+        if asked.modes:
+            wanted = mode in asked.modes
+        else:
+            wanted = mode == "sync" or (limit is not None and STALENESS.get(mode, 1) <= limit)
+        if mode == "async" and way.least_staleness > (1.0 if limit is None else limit):
+            wanted = False
+        if wanted:
+            found.append(mode)
+    return tuple(found)
+
+
+def _moved(job: Job, trainer: TrainerSheet) -> Job:
+    """Return a job whose steps are those of a trainer's framework, with its engines."""
+    if job.framework == trainer.framework:
+        return job
+    named = job.engines.generate or ""
+    usual = family(named) == "vllm"
+    engines = Engines(train=trainer.engine, generate=None if usual else named)
+    moved = replace(
+        job,
+        framework=trainer.framework,
+        engines=engines,
+        weight_sync=USUAL_WEIGHT_SYNC,
+        old_log_prob=None,
+    )
+    return resolve_job(moved, Path(), file="job")
+
+
+def _pinned_ways(
+    way: Arrangement,
+    name: str,
+    trainer: TrainerSheet,
+    job: Job,
+    pinned: Pinned,
+    modes: tuple[Mode, ...],
+) -> Iterator[Way]:
+    tasks = [task for task in tasks_of(load_algorithm(job.algorithm), job) if task.has_model]
+    trained = tuple(dict.fromkeys(task.role for task in tasks if task.kind == "train"))
+    asked = replace(
+        pinned.asked,
+        modes=modes,
+        sync_every=pinned.asked.sync_every or way.sync_every,
+        in_flight=pinned.asked.in_flight or way.in_flight,
+    )
+    shared = tuple(each for each in way.shared if not each.trainers or name in each.trainers)
+    leaving = product(way.offload, repeat=len(trained))
+    for leaves, chosen in product(leaving, way.choices or (FrozenDict(),)):
+        offload = dict(zip(trained, leaves, strict=True))
+        drafts = dict(pinned.tasks)
+        for task in tasks:
+            fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
+            if task.kind != "generate" and task.role in offload:
+                fixed["offload"] = offload[task.role]
+            drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
+        arranged = Arranged(arrangement=way, recompute=trainer.recompute)
+        kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
+        yield Way(job=job, pinned=kept, shared=shared)
+
+
+def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[str, Any]:
+    """Return the fields of a task's layout that are fixed; sizes that a trainer has no key for are 1."""
+    fixed: dict[str, Any] = {}
+    if task.kind != "generate":
+        fixed = {name: 1 for name in OF_TRAINERS if name not in trainer.sizes}
+        if task.kind != "train":
+            fixed.pop("chunks", None)
+    for layouts in every:
+        for key in (task.kind, task.role):
+            draft = layouts.get(key)  # type: ignore[call-overload]
+            if draft is not None and (key == task.kind or task.kind != "generate"):
+                fixed |= _given(draft)
+    return fixed
+
+
+def _given(draft: TaskDraft) -> dict[str, Any]:
+    values = {each.name: getattr(draft, each.name) for each in fields(TaskDraft)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _joined(task: Task, draft: TaskDraft, fixed: Mapping[str, Any]) -> TaskDraft:
+    """Return what the user pinned with what is fixed.
+
+    Raises:
+        FileError: They contradict each other.
+    """
+    for name, value in fixed.items():
+        own = getattr(draft, name)
+        if own is not None and own != value and name != "offload":
+            problem, where = "is not what the framework has", f"tasks.{task.name}.{name}"
+            raise FileError("--for", problem, field=where, value=own, allowed=f"{value}")
+    kept = {name: value for name, value in fixed.items() if getattr(draft, name) is None}
+    return replace(draft, **kept)
+
+
+def _searched(
+    way: Way, facts: Facts, specs: Specs, seconds: float | None, progress: Progress | None
+) -> SearchResult:
+    """Return the plans of one way; its gap is to the best without what tasks have in common."""
+    free = search(
+        way.job, facts, pinned=way.pinned, specs=specs, seconds=seconds, progress=progress
+    )
+    keeping = tuple(each for each in free.plans if _shares(way, each.plan))
+    if keeping and keeping[0] == free.plans[0]:
+        return replace(free, plans=keeping)
+    found = [*_repaired(way, free.plans[0].plan, facts, specs)]
+    if not found and not keeping:
+        raise InfeasibleError(f"no plan of job {way.job.name!r} fits whose tasks share their sizes")
+    value = _value_of(way.job)
+    best = min((*keeping, *(each for result in found for each in result.plans)), key=value)
+    bound = value(free.plans[0]) * (1 - free.gap)
+    gap = max(0.0, 1 - bound / value(best))
+    plans = (*keeping, *(each for result in found for each in result.plans))
+    return replace(free, plans=tuple(sorted(plans, key=value)), gap=gap)
+
+
+def _shares(way: Way, plan: Plan) -> bool:
+    """Tell whether a plan's tasks have in common what they must."""
+    return all(
+        len({getattr(plan.tasks[name], field) for name in names}) <= 1
+        for field, names in _groups(way)
+    )
+
+
+def _groups(way: Way) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield fields, and the tasks that have them in common."""
+    tasks = [t for t in tasks_of(load_algorithm(way.job.algorithm), way.job) if t.has_model]
+    for each in way.shared:
+        names = tuple(
+            task.name
+            for task in tasks
+            if task.kind in each.kinds and (not each.roles or task.role in each.roles)
+        )
+        yield from ((field, names) for field in each.fields if len(names) > 1)
+
+
+def _repaired(way: Way, plan: Plan, facts: Facts, specs: Specs) -> Iterator[SearchResult]:
+    """Yield searches in which tasks share what one of them has in a plan: the first, or the last."""
+    tried: set[FrozenDict[str, TaskDraft]] = set()
+    for place in (0, -1):
+        drafts = dict(way.pinned.tasks)
+        for field, names in _groups(way):
+            value = getattr(plan.tasks[names[place]], field)
+            for name in names:
+                drafts[name] = replace(drafts[name], **{field: value})
+        kept = FrozenDict(drafts)
+        if kept in tried:
+            continue
+        tried.add(kept)
+        try:
+            yield search(way.job, facts, pinned=replace(way.pinned, tasks=kept), specs=specs)
+        except InfeasibleError:
+            continue
+
+
+def _value_of(job: Job) -> Callable[[Candidate], float]:
+    objective, tokens = load_objective(job.objective), batch_tokens(job)
+    return lambda each: objective.value(each.forecast, tokens)
+
+
+def _merged(found: Sequence[SearchResult], target: str, job: Job) -> SearchResult:
+    """Return several searches as one: the best plans that the framework takes, under the lowest bound.
+
+    Raises:
+        UserError: It takes none of them.
+    """
+    value = _value_of(job)
+    bound = min(value(each.plans[0]) * (1 - each.gap) for each in found)
+    best: dict[str, Candidate] = {}
+    problem: UserError | None = None
+    for each in sorted((each for result in found for each in result.plans), key=value):
+        try:
+            exported(each.plan, target)
+        except UserError as error:
+            problem = problem or error
+            continue
+        best.setdefault(f"{each.plan.job.framework} {each.plan.placement}", each)
+    if not best:
+        assert problem is not None, "without a plan there is a reason"
+        raise problem
+    plans = sorted(best.values(), key=value)
+    first = plans[0]
+    gap = max(0.0, 1 - bound / value(first))
+    seconds = first.forecast.iteration_seconds
+    return SearchResult(
+        plans=tuple(_beside(each, first) for each in plans),
+        infeasible=tuple(dict.fromkeys(each for result in found for each in result.infeasible)),
+        considered=_summed([result.considered for result in found]),
+        pruned=_summed([result.pruned for result in found]),
+        bound_seconds=seconds * (1 - gap),
+        gap=gap,
+        search_seconds=sum(result.search_seconds for result in found),
+        profile=found[0].profile,
+    )
+
+
+def _beside(each: Candidate, first: Candidate) -> Candidate:
+    """Return a plan with what it loses to the best of all."""
+    own, best = each.forecast, first.forecast
+    lost = {
+        stage: seconds - best.stage_seconds.get(stage, 0.0)
+        for stage, seconds in own.stage_seconds.items()
+    }
+    loses = own.iteration_seconds - best.iteration_seconds
+    return replace(each, loses_seconds=loses, loses_to=FrozenDict(lost))
+
+
+def _summed(counts: Sequence[Mapping[str, int]]) -> FrozenDict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, number in each.items():
+            total[name] = total.get(name, 0) + number
+    return FrozenDict(total)
