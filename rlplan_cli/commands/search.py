@@ -126,11 +126,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if target is not None:
         facts_of = partial(load_facts, profile=profile, site=site)
         found = _search_for(target, resolved, facts_of, pinned, seconds, files, pareto)
-        best = found.plans[0].plan.job
+        own = found.plans[0].plan.job
         if as_json:
             echo_json(search_document(found))
         else:
-            _print(found, best, facts_of(best), all_placements=all_placements)
+            _print(found, own, facts_of(own), all_placements=all_placements)
     elif names is None:
         found = _search(resolved, facts, pinned, seconds, files)
         if as_json:
