@@ -121,6 +121,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)
+    _check_report(report, names)
     _check_plot(plot, names)
     facts = load_facts(resolved, profile, site)
     if target is not None:
@@ -145,6 +146,17 @@ def command(  # noqa: PLR0917 -- one parameter an option
     for path in files.values():
         if path is not None:
             say(f"written: {path}")
+
+
+def _check_report(report: Path | None, names: tuple[str, ...] | None) -> None:
+    from rlplan.errors import FileError
+
+    if report is not None and names is not None:
+        problem, allowed = (
+            "is the page of one plan",
+            "without --pareto, or with --plot in its place",
+        )
+        raise FileError("--report", problem, value=str(report), allowed=allowed)
 
 
 def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:

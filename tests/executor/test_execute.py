@@ -54,6 +54,10 @@ def test_a_run_measures_every_task_of_every_iteration(finished_run):
     assert run.warmup_iterations == 1
     noted = [row["response_tokens"] for row in read_metrics(out)[1:]]
     assert run.response_tokens == pytest.approx(sum(noted) / len(noted))
+    assert run.response_lengths is not None
+    assert run.response_lengths.longest >= run.response_lengths.mean
+    assert len(run.loop_flops_per_second) == 2
+    assert min(run.loop_flops_per_second) > 1e8  # any core does more
     assert run.trace.origin == "measured"
     assert run.trace.iterations[0].start_seconds == 0
     for iteration in range(3):

@@ -218,3 +218,6 @@ def test_the_page_shows_rows_unseen_stages_and_errors_after_calibration(tmp_path
     assert "Stages of the step, before calibration:" in text
     assert "| generation | 3 |" in text
     assert "## Rows fitted on\n\n| Table" in text
+    shown = page.with_suffix(".html").read_text()
+    for words in ("Rows unseen", "Rows after calibration", "Stages of the step", "<svg"):
+        assert words in shown
