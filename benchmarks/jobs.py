@@ -245,6 +245,19 @@ def job_of(case: Case, folder: Path) -> Job:
     return unlearning(resolve_job(job, folder))
 
 
+def drift_of(outcome: Outcome) -> str:
+    """Return what the fixed loop says of the machine in each round, and the iteration's error with it."""
+    known = [each for each in outcome.comparisons if each.machine_slowdown is not None]
+    if not known:
+        return ""
+    times = ", ".join(f"{each.machine_slowdown:.2f}" for each in known)
+    errors = [each.iteration.error_at(each.machine_slowdown or 1.0) or 0.0 for each in known]
+    return (
+        f" A fixed loop took {times} times as long in the rounds as with the profile; with that the iteration"
+        f" is off by {statistics.median(errors):+.1%}."
+    )
+
+
 def rows_of(outcome: Outcome) -> list[str]:
     """Return the lines of a job's table: its tasks, and the iteration last."""
     case, model = outcome.case, outcome.case.model
@@ -256,7 +269,7 @@ def rows_of(outcome: Outcome) -> list[str]:
             f"{case.algorithm}, models of hidden {model.hidden_size} and {model.num_layers} layers;"
             f" {case.prompts} prompts{samples}, {case.prompt_tokens} + {case.response_tokens} tokens,"
             f" {case.updates} updates. Plan: {outcome.placement}. The profile took"
-            f" {outcome.profile_seconds:.0f} s."
+            f" {outcome.profile_seconds:.0f} s.{drift_of(outcome)}"
         ),
         "",
         "| task | forecast | measured | error |",
