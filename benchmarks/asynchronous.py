@@ -1,20 +1,22 @@
 """Run one job in every mode on two pools of this machine: tokens per second, staleness and learning curves.
 
     python benchmarks/asynchronous.py [--iterations 40] [--seeds 0 1 2] [--runs sync streaming ...]
-        [--out reports/published]
+        [--profile FOLDER] [--out reports/published]
 
 GRPO of the demo's tiny model, rewarded with the share of digits in its response; responses end by a
 long-tailed distribution of lengths. A pool generates, another one has the trainer and the reference; each is
-one core. Runs of one seed follow each other, so that all modes see the same machine. Writes
-`asynchronous.md` and `asynchronous.json`: tokens per second after the warm-up, what samples lacked of updates,
-and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that are not
-run again stays.
+one core. First the machine is measured, as `rlplan profile --job` does it (three minutes; `--profile` names a folder
+that is kept, and used if it is there), and each mode forecast from that. Runs of one seed follow each other, so that
+all modes see the same machine. Prints mode, measured tokens per second, forecast and error, and writes
+`asynchronous.md` and `asynchronous.json`: these, what samples lacked of updates, and the mean reward over the last
+iterations beside its spread over the seeds. What is there of runs that are not run again stays.
 """
 
 import argparse
 import json
 import statistics
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from executor.control.metrics import read_metrics
 from executor.execute import execute
 from executor.workers.ray_session import running_ray
 from profiles.catalog import load_job
+from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
@@ -30,12 +33,15 @@ from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
 from rlplan.lengths import Lognormal
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
+from rlplan_cli.measuring import measure_machine
+from simulator.simulate import simulate
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
 # Most responses are short, and one in thirty three times as long as the mean: the tail of published runs.
 LENGTHS = Lognormal(mean=24.0, std=24.0, max=128)
 WARMUP, ENDS = 3, 10
+ENGINES = {"generate": "torch-static", "rule": "python"}
 RUNS: dict[str, dict[str, Any]] = {
     "sync": {},
     "streaming": {"mode": "streaming"},
@@ -56,20 +62,42 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", nargs="+", default=list(RUNS))
+    parser.add_argument("--profile", type=Path)
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
     options = parser.parse_args()
     path = options.out / "asynchronous.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in options.runs:
         found.pop(name, None)
+    with tempfile.TemporaryDirectory(prefix="rlplan-profile-") as folder:
+        forecasts = forecast_seconds(options.profile or Path(folder), options.runs)
     with running_ray(devices=2, hosts=1):
         for seed in options.seeds:
             for name in options.runs:
                 rows = measured(plan_of(name), options.iterations, seed)
-                found.setdefault(name, []).append(figures(rows))
-                print(name, seed, found[name][-1], flush=True)
+                figured = figures(rows) | {"forecast_seconds": round(forecasts[name], 4)}
+                found.setdefault(name, []).append(figured)
                 write_json(path, found)
                 write_text(options.out / "asynchronous.md", page(found, options.iterations))
+                rate, expected = figured["tokens_per_second"], expected_rate(figured)
+                error = f"{expected / rate - 1:+.1%}"
+                print(f"{name:32} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}, {error}")
+
+
+def forecast_seconds(profile: Path, names: Sequence[str]) -> dict[str, float]:
+    """Return what an iteration of each mode is expected to take on this machine, which is measured if it was not."""
+    job = small_job()
+    if not profile.exists() or not any(profile.iterdir()):
+        measure_machine(profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True)
+    facts = load_facts(job, profile)
+    return {name: simulate(plan_of(name), facts).iteration_seconds for name in names}
+
+
+def expected_rate(figured: Mapping[str, Any]) -> float:
+    """Return the tokens per second of a run whose iterations had taken what was expected."""
+    return float(
+        figured["tokens_per_second"] * figured["mean_seconds"] / figured["forecast_seconds"]
+    )
 
 
 def small_job() -> Job:
@@ -109,7 +137,10 @@ def plan_of(name: str) -> Plan:
     where = {"generate": "generate", "rule": "judge"}
     layouts = {
         task.name: TaskPlan(
-            pool=where.get(task.kind, "train"), micro_batch=16, max_running=MAX_RUNNING
+            pool=where.get(task.kind, "train"),
+            micro_batch=16,
+            max_running=MAX_RUNNING,
+            engine=ENGINES.get(task.kind, "torch-3d"),
         )
         for task in tasks
     }
@@ -138,8 +169,10 @@ def figures(rows: Rows) -> dict[str, Any]:
     """Return what a run comes to."""
     timed, ends = rows[WARMUP:], rows[-ENDS:]
     tokens = sum(row["tokens_per_second"] * row["seconds"] for row in timed)
+    seconds = sum(row["seconds"] for row in timed)
     return {
-        "tokens_per_second": round(tokens / sum(row["seconds"] for row in timed), 1),
+        "tokens_per_second": round(tokens / seconds, 1),
+        "mean_seconds": round(seconds / len(timed), 4),
         "iteration_seconds": round(statistics.median(row["seconds"] for row in timed), 4),
         "staleness_mean": round(
             statistics.mean(row.get("staleness_mean", 0.0) for row in timed), 3
@@ -162,8 +195,13 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
             f" mean of the last {ENDS} iterations with its deviation over the seeds."
         ),
         "",
-        "| run | tokens/s | against sync | iteration (s) | staleness mean, most | reward |",
-        "|---|---|---|---|---|---|",
+        (
+            "Forecasts are from a profile of this machine that was measured just before (`rlplan profile --job"
+            " --quick`)."
+        ),
+        "",
+        "| run | tokens/s | against sync | forecast | error | iteration (s) | staleness mean, most | reward |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name in (name for name in RUNS if name in found):
         runs = found[name]
@@ -173,9 +211,11 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
             for run, base in zip(runs, found.get("sync", runs), strict=False)
         ]
         rewards = [run["reward"] for run in runs]
+        expected = statistics.median(expected_rate(run) for run in runs)
         spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
         lines.append(
             f"| {name} | {statistics.median(rates):,.0f} | {statistics.median(ratios):.2f}"
+            f" | {expected:,.0f} | {expected / statistics.median(rates) - 1:+.1%}"
             f" | {statistics.median(run['iteration_seconds'] for run in runs):.3f}"
             f" | {statistics.mean(run['staleness_mean'] for run in runs):.2f},"
             f" {max(run['staleness_max'] for run in runs):g}"

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from executor.data.packing import SequenceSlots
 from executor.model.attention import KEPT, RECOMPUTED, register_attention
+from executor.model.decoding import DecodeStep, decoded, decodes_plainly, is_plain
 from rlplan.model import Head, ModelArchitecture
 from rlplan.plan import Recompute
 
@@ -61,6 +62,7 @@ class StageModel(nn.Module):
         self.backbone.rotary_emb = backbone.rotary_emb
         self.first, self.last, self._recompute = first, head is not None, recompute
         self._numbered = tuple((index, backbone.layers[index]) for index in layers)
+        self._all_plain = all(is_plain(layer) for _, layer in self._numbered)
         self.hidden_size = int(backbone.config.hidden_size)
 
     @property
@@ -89,6 +91,10 @@ class StageModel(nn.Module):
         parts: Any = self.backbone
         hidden = parts.embed_tokens(inputs) if self.first else inputs
         angles = parts.rotary_emb(hidden, position_ids=positions)
+        if cache is not None and self._all_plain and decodes_plainly(hidden):
+            step = DecodeStep(angles, attention)  # a decode step comes with a mask, if with any
+            hidden = decoded([layer for _, layer in self._numbered], hidden, step, cache)
+            return self._read(hidden, only_last=only_last)
         for number, layer in self._numbered:
             run = self._recomputed(layer) if self._repeats(number) else layer
             hidden = run(
@@ -99,8 +105,13 @@ class StageModel(nn.Module):
                 use_cache=cache is not None,
                 position_embeddings=angles,
             )
+        return self._read(hidden, only_last=only_last)
+
+    def _read(self, hidden: Tensor, *, only_last: bool) -> Tensor:
+        """Return hidden states as they are, or on the last stage the head's outputs."""
         if not self.last:
             return hidden
+        parts: Any = self.backbone
         normed = parts.norm(hidden[:, -1:] if only_last else hidden)
         outputs: Tensor = self.head(normed)
         return outputs
