@@ -197,6 +197,26 @@ class Algorithm:
         return tuple(role for role in self.required_roles if kept or role != "reference")
 
 
+# Estimators that compare samples of one prompt alone; others whiten over the whole batch.
+LOCAL_ADVANTAGES = ("group", "leave-one-out", "greedy-baseline")
+
+
+def parts_of_updates(algorithm: Algorithm, job: Job) -> int:
+    """Return in how many parts an iteration's samples are learnt from, each when it is there.
+
+    One where an update needs more of a batch than its own rows: to whiten over, in several epochs, or because a
+    model that is trained infers first (a critic, old log-probabilities).
+    """
+    tasks = tasks_of(algorithm, job)
+    trained = {task.role for task in tasks if task.trains}
+    infers = any(
+        task.role in trained and task.has_model and not (task.generates or task.trains)
+        for task in tasks
+    )
+    in_parts = algorithm.advantage in LOCAL_ADVANTAGES and job.workload.epochs == 1
+    return job.workload.updates if in_parts and not infers else 1
+
+
 # What the controller reads from files: prompts, and texts of ordinary language modelling.
 DATASET_KEYS = ("prompts", "pretrain")
 

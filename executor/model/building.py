@@ -91,7 +91,8 @@ class StageModel(nn.Module):
         parts: Any = self.backbone
         hidden = parts.embed_tokens(inputs) if self.first else inputs
         angles = parts.rotary_emb(hidden, position_ids=positions)
-        if cache is not None and self._all_plain and decodes_plainly(hidden):
+        one_token = cache is not None and decodes_plainly(hidden)
+        if one_token and self._all_plain and not isinstance(attention, SequenceSlots):
             step = DecodeStep(angles, attention)  # a decode step comes with a mask, if with any
             hidden = decoded([layer for _, layer in self._numbered], hidden, step, cache)
             return self._read(hidden, only_last=only_last)

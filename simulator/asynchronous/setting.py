@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import parts_of_updates
 from rlplan.lengths import mean_length
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
@@ -18,6 +19,8 @@ LEAST_ITERATIONS = 8
 # Responses begun at the same time end together at first; their ages are mixed after as many iterations as may be
 # under way. A bound of more than this is not reached by generators that are slower than training.
 LONGEST_WARM_UP = 16
+# Of a job that this project's executor runs.
+OWN = "rlplan"
 # Micro-batches of an update that go on as they are ready; finer ones would move its end by less than a sixteenth.
 MOST_PIECES = 16
 
@@ -37,6 +40,8 @@ class StreamSetting:
         begun: Units that may be begun for each iteration.
         pieces: Units of each piece of an iteration that goes on by itself.
         piece_updates: Whether an optimizer's step ends each piece.
+        learns: Whether each piece is learnt from as soon as it is prepared, with those before it that were not;
+            none given: all are.
         staleness: Most updates that the weights which began a response may lack.
         warm_up: Iterations that fill the pools.
         counted: Iterations whose mean is taken.
@@ -57,6 +62,7 @@ class StreamSetting:
     in_flight: InFlight
     warm_up: int
     counted: int
+    learns: tuple[bool, ...] = ()
 
     @property
     def iterations(self) -> int:
@@ -114,7 +120,16 @@ def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetti
         in_flight=plan.in_flight,
         warm_up=warm_up,
         counted=counted,
+        learns=_learning_pieces(plan, number),
     )
+
+
+def _learning_pieces(plan: Plan, number: int) -> tuple[bool, ...]:
+    """Return which pieces are learnt from at once: this project's executor takes whole optimizer steps."""
+    if plan.job.framework != OWN:
+        return ()
+    parts = parts_of_updates(load_algorithm(plan.job.algorithm), plan.job)
+    return tuple((piece + 1) * parts // number > piece * parts // number for piece in range(number))
 
 
 def _iterations(plan: Plan, iterations: int) -> tuple[int, int]:

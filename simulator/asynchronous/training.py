@@ -47,12 +47,14 @@ class Piece:
 
     Attributes:
         share: Of the tokens of an iteration of mean samples.
-        steps: Share of the iteration's optimizer steps that end it.
+        learnt: Share of these that is learnt from behind it: its own and that of pieces before it.
+        steps: Share of the iteration's optimizer steps that this takes.
     """
 
     iteration: int
     number: int
     share: float
+    learnt: float
     steps: float
 
 
@@ -90,12 +92,17 @@ class Training:
         """Run one iteration, from its first samples to its last update."""
         pieces: list[simpy.Event] = []
         updates = sum(setting.piece_updates)
+        learnt = steps = 0.0
         for place, count in enumerate(setting.pieces):
             tokens = yield from self.queue.collect(count, number)
             if place == len(setting.pieces) - 1:
                 self.queue.drop_due(number)
-            steps = setting.piece_updates[place] / updates
-            piece = Piece(number, place, tokens / self.batch_tokens, steps)
+            share = tokens / self.batch_tokens
+            learnt, steps = learnt + share, steps + setting.piece_updates[place] / updates
+            piece = Piece(number, place, share, 0.0, 0.0)
+            if not setting.learns or setting.learns[place]:
+                piece = Piece(number, place, share, learnt, steps)
+                learnt = steps = 0.0
             learning = self.environment.event()
             pieces.append(self._start(piece, learning))
             yield learning
@@ -111,6 +118,11 @@ class Training:
         self, each: PieceWork, piece: Piece, done: Mapping[str, simpy.Event], learning: simpy.Event
     ) -> Steps:
         work = each.entry.work
+        if each.learns and not piece.learnt:  # a piece after it will be learnt from with it
+            if not learning.triggered:
+                learning.succeed()
+            done[work.key].succeed()
+            return
         yield self.environment.all_of([done[key] for key in each.after])
         rank = (piece.iteration, piece.number, *self.places[work.key])
         requests = []
@@ -120,7 +132,8 @@ class Training:
             yield request
         if each.learns and not learning.triggered:
             learning.succeed()
-        seconds = each.sample_seconds * piece.share + each.step_seconds * piece.steps
+        share = piece.learnt if each.learns else piece.share
+        seconds = each.sample_seconds * share + each.step_seconds * piece.steps
         start_seconds = self.environment.now
         held = work.holds if work.activity == "task" else ()
         stage = each.entry.stage

@@ -159,6 +159,15 @@ def test_weights_that_go_over_less_often_cost_less():
     assert seconds == pytest.approx([3.5, 2.5, 2.0], rel=0.02)
 
 
+@pytest.mark.parametrize("staleness", [0.0, 1.0])
+def test_pieces_that_are_learnt_from_together_take_what_one_of_them_all_takes(staleness):
+    whole = stream(staleness=staleness, updates=1)
+    pieces = {"pieces": (4, 4, 4, 4), "piece_updates": (False, False, False, True)}
+    together = with_setting(whole, learns=(False, False, False, True), **pieces)
+    assert mean_seconds(together) == pytest.approx(mean_seconds(whole))
+    assert mean_seconds(with_setting(whole, **pieces)) < mean_seconds(whole) + 1e-9
+
+
 def test_dropping_the_last_shortens_streaming_iterations():
     made = stream(workload(prompts=32), learning=0.1, staleness=0.0)
     more = with_setting(made, begun=40)

@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from executor.parallel.positions import is_fully_sharded
 from executor.queue.ledger import Ledger
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Algorithm, Task
-from rlplan.job import Job
+from rlplan.dataflow import Task, parts_of_updates
 from rlplan.plan import Plan
-
-# Estimators that compare samples of one prompt alone; others whiten over the whole batch.
-LOCAL_ADVANTAGES = ("group", "leave-one-out", "greedy-baseline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +38,11 @@ def flow_of(plan: Plan, tasks: Sequence[Task]) -> Flow:
     prepares = tuple(task for task in tasks if not (task.trains or task.generates))
     trained = {task.role for task in trains}
     own = tuple(task for task in prepares if task.role in trained and task.has_model)
-    streams = not own and learns_in_parts(load_algorithm(plan.job.algorithm), plan.job)
-    updates = plan.job.workload.updates if streams else 1
+    updates = parts_of_updates(load_algorithm(plan.job.algorithm), plan.job)
     if plan.mode == "streaming":
         return Flow(ahead=prepares, at_start=(), trains=trains, updates=updates)
     ahead = tuple(task for task in prepares if task not in own)
     return Flow(ahead=ahead, at_start=own, trains=trains, updates=updates)
-
-
-def learns_in_parts(algorithm: Algorithm, job: Job) -> bool:
-    """Tell whether an update needs no more of a batch than its own rows."""
-    return algorithm.advantage in LOCAL_ADVANTAGES and job.workload.epochs == 1
 
 
 def share_rows(plan: Plan, task: Task) -> int:
