@@ -241,6 +241,8 @@ class EngineSheet:
         kernels_on: The same where it differs from device to device, by a device's name or an architecture's.
         splits_sends: Whether tensor-parallel ranks each send their share of the activations to the
             next pipeline stage, which gathers them there.
+        stages_outermost: Whether pipeline stages are the outermost groups of ranks, each on consecutive
+            ranks; else the stages of a copy of the model are consecutive, and copies lie a block apart.
         steps: What the steps of a generation engine take beside its operators.
         cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
         memory: What a training engine's software holds beside what its layout says.
@@ -293,6 +295,7 @@ class EngineSheet:
     kernels: KernelRates = USUAL_KERNELS
     kernels_on: FrozenDict[str, KernelRates] = FrozenDict()
     splits_sends: bool = False
+    stages_outermost: bool = False
     steps: StepCosts = USUAL_STEPS
     cache_value_bytes: NonNegativeInt = 0
     memory: TrainerMemory = USUAL_MEMORY

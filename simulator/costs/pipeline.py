@@ -153,7 +153,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     # Where a stage stands matters to groups beyond a tensor-parallel one only, as far as they share nodes.
     columns, per_node = table.columns, table.any.site.gpus_per_node
     apart = stages_apart(columns.tp, per_node)
-    beyond = columns.cp * columns.ep > 1
+    beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
     stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
     placed = table.with_columns(replace(columns, pp=stages))
     names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")

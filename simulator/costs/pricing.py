@@ -51,12 +51,14 @@ class Setting:
     """Hold everything beside the model and the batch that decides what an operator takes.
 
     Attributes:
+        site: Its GPUs are those of a node, or more where whether the pool spans nodes matters.
         pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
         launches_hidden: Whether the host's kernel launches never hold up the device.
         layer_launch_seconds: Host time to launch a layer's forward pass (see `EngineSheet`).
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
+        stages_outermost: Whether each pipeline stage is on consecutive ranks (see `EngineSheet`).
         adapter: What is trained in place of the model's own weights, which are frozen.
         casts: Whether kernels of their own quantise the inputs of a layer's products.
         cache_value_bytes: Bytes of one value in the KV cache; 0 is those of the engine, or of `precision`.
@@ -73,9 +75,15 @@ class Setting:
     launches_hide: bool = True
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
+    stages_outermost: bool = False
     adapter: Adapter | None = None
     casts: bool = False
     cache_value_bytes: int = 0
+
+    @property
+    def block_stages(self) -> int:
+        """Return the stages that lie between a rank and the next one of its context-parallel group."""
+        return 1 if self.stages_outermost else self.pp
 
     def collective(
         self,
@@ -109,13 +117,15 @@ class Setting:
         """Return seconds of handing activations to the next pipeline stage.
 
         The slowest boundary decides: where a block of tp * pp ranks exceeds a node, some stages
-        talk across nodes.
+        talk across nodes; outermost stages do wherever the pool exceeds a node.
         """
         if self.pp == 1:
             return ZERO
         if self.kernels.send_bytes_per_second:
             return Estimate(num_bytes / self.kernels.send_bytes_per_second, 0.0, Source.FITTED)
         crosses = self.shard.tp * self.pp > self.site.gpus_per_node
+        if self.stages_outermost:
+            crosses = self.site.spans_nodes
         return self.device.collective(
             "send_recv",
             num_bytes,
@@ -174,11 +184,13 @@ def setting_on(
     what is remembered of their layers.
     """
     per_node = site.gpus_per_node
+    outermost = engine.stages_outermost and layout.pp > 1
+    gpus = 2 * per_node if outermost and site.spans_nodes else per_node
     if engine.narrow_products:
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
         device=device,
-        site=Site(site.device, per_node, per_node, site.inter_node_bytes_per_second),
+        site=Site(site.device, gpus, per_node, site.inter_node_bytes_per_second),
         precision=precision,
         shard=shard_of(layout, precision, engine),
         pp=layout.pp,
@@ -188,6 +200,7 @@ def setting_on(
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
+        stages_outermost=outermost,
         adapter=adapter,
         casts=precision in SCALE_BYTES and engine.role == "train",
         cache_value_bytes=cache_value_bytes,
@@ -201,7 +214,7 @@ def in_fewest_stages(setting: Setting) -> Setting:
     """Return the setting of fewest stages in which one layer's operators take the same."""
     shard = setting.shard
     stages = 1
-    if shard.cp * shard.ep > 1:
+    if shard.cp * shard.ep > 1 and not setting.stages_outermost:
         stages = min(setting.pp, stages_apart(shard.tp, setting.site.gpus_per_node))
     return setting if stages == setting.pp else replace(setting, pp=stages)
 
@@ -354,13 +367,17 @@ def _exchange(setting: Setting, operator: Collective) -> Estimate:
     """Price a collective: TP ranks are consecutive; EP and CP ranks lie a model block apart.
 
     Where experts are cut over fewer ranks than all else, an expert-parallel group has several ranks of
-    every tensor-parallel one.
+    every tensor-parallel one. Outermost stages are on consecutive ranks, over which experts are shared out
+    before copies are, whatever lies between (Megatron-Core, parallel_state: tp-cp-ep-dp-pp, and
+    ep in place of cp for experts).
     """
     shard = setting.shard
+    apart = shard.tp * setting.block_stages
+    copies = 1 if setting.stages_outermost else shard.cp
     ranks, inside, block = {
         "tp": (shard.tp, 1, 1),
-        "cp": (shard.cp, 1, shard.tp * setting.pp),
-        "ep": (shard.ep, shard.tp // shard.expert_width, shard.tp * setting.pp * shard.cp),
+        "cp": (shard.cp, 1, apart),
+        "ep": (shard.ep, shard.tp // shard.expert_width, apart * copies),
     }[operator.group]
     inside = min(inside, ranks)
     near = setting.site.ranks_per_node(inside, shard.expert_width) if inside > 1 else 1

@@ -70,7 +70,7 @@ def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
         return _among_copies(placed, "all_reduce", gradients), ZERO
     reduced = _among_copies(placed, "reduce_scatter", gradients)
     if groups > 1:
-        stride = layout.tp * layout.pp * ranks
+        stride = layout.tp * setting.block_stages * ranks
         reduced = reduced + setting.collective("all_reduce", gradients / ranks, groups, stride)
     return reduced, _among_copies(placed, "all_gather", weights)
 
@@ -78,7 +78,7 @@ def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
 def _among_copies(placed: PlacedTask, kind: CollectiveKind, num_bytes: float) -> Estimate:
     """Return seconds of a collective of a device's states: fewer ranks have copies of its experts."""
     layout, setting, ranks = placed.layout, setting_of(placed), placed.state_ranks
-    stride, copies = layout.tp * layout.pp, placed.expert_copies(ranks)
+    stride, copies = layout.tp * setting.block_stages, placed.expert_copies(ranks)
     if copies == ranks or placed.adapter is not None:
         return setting.collective(kind, num_bytes, ranks, stride)
     experts = num_bytes * placed.expert_parameters / placed.parameters
