@@ -212,6 +212,8 @@ class DeviceFacts:
         if ranks <= 1:
             return ZERO
         per_node = min(ranks_per_node, ranks)
+        if kind == "all_to_all" and per_node == ranks:
+            kind = "all_gather"  # from each rank as many bytes, and the one that profiles measure
         factor = self._links.get("intra-node" if per_node == ranks else "inter-node", NO_FACTOR)
         line = self._points.line("collective", (kind, ranks, per_node))
         if line is not None:

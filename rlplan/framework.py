@@ -48,6 +48,7 @@ class FrameworkSheet:
         offloads: What leaves the GPUs where a plan off-loads a model that is trained, until it is used again.
         to_host_bytes_per_second: The rate at which optimizer states reach the host's memory where that is neither
             pinned nor kept from step to step; None is the rate of the link, as into pinned memory.
+        unpinned: What goes there at that rate.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are dealt to data-parallel ranks by their tokens.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
@@ -72,6 +73,7 @@ class FrameworkSheet:
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     offloads: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)
     to_host_bytes_per_second: Positive | None = None
+    unpinned: tuple[Literal["weights", "optimizer"], ...] = ("optimizer",)
     recompute: Recompute = "none"
     balances_tokens: bool = False
     streams_rewards: bool = False

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Group = Literal["tp", "ep", "cp"]
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+CollectiveKind = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"
+]
 ContextExchange = Literal["gather", "ulysses"]
 FP32_BYTES = 4
 

@@ -20,7 +20,9 @@ from rlplan.hardware import DeviceSheet
 from rlplan.precision import PRECISIONS, Precision
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+CollectiveKind = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"
+]
 
 # An attention that is not fused writes its scores, reads them for the softmax, writes the
 # probabilities and reads them for the second product.
@@ -291,8 +293,9 @@ class Roofline:
 
         The ranks of a node share their cards. All-reduces and broadcasts across nodes go by trees
         of nodes (Sanders, Speck and Traff 2009), as NCCL chooses by itself: two trees with half of
-        the tensor each, up and down, so that a node sends 2 (nodes - 1) / nodes of it. The others
-        go by rings of ranks.
+        the tensor each, up and down, so that a node sends 2 (nodes - 1) / nodes of it. An all-to-all
+        sends every other rank its part directly: what leaves the node goes over each rank's own share of
+        its cards. The others go by rings of ranks.
         """
         shares, sheet = self.shares, self.sheet
         nodes = math.ceil(ranks / ranks_per_node)
@@ -301,6 +304,9 @@ class Roofline:
         link = sheet.intra_node_bytes_per_second * shares.link_efficiency.value
         between = _wire_factor(kind, nodes if kind == "all_reduce" else ranks) / network
         within = _wire_factor(kind, ranks) / link if inside > 1 else 0.0
+        if kind == "all_to_all":
+            between = (ranks - inside) / ranks * inside / network
+            within = (inside - 1) / ranks / link
         share = shares.nic_efficiency if between > within else shares.link_efficiency
         seconds = num_bytes * max(between, within)
         intra_steps, inter_steps = _latency_steps(kind, inside, nodes)
@@ -341,7 +347,7 @@ def _wire_factor(kind: CollectiveKind, ranks: int) -> float:
     """Return the bytes that pass each rank's link, as a share of the tensor's."""
     if kind == "all_reduce":
         return 2 * (ranks - 1) / ranks
-    if kind in ("all_gather", "reduce_scatter"):
+    if kind in ("all_gather", "reduce_scatter", "all_to_all"):
         return (ranks - 1) / ranks
     return 1.0
 
@@ -350,7 +356,9 @@ def _latency_steps(kind: CollectiveKind, inside: int, nodes: int) -> tuple[int, 
     """Return how many hops inside and between nodes follow one another."""
     if kind == "send_recv":
         return (1, 0) if nodes == 1 else (0, 1)
-    if kind in ("all_gather", "reduce_scatter"):
+    if kind == "all_to_all" and nodes > 1:
+        return 1, 1  # all parts are under way at once
+    if kind in ("all_gather", "reduce_scatter", "all_to_all"):
         return (inside - 1) * nodes, nodes - 1
     tree = math.ceil(math.log2(nodes))
     return (2 * (inside - 1), 2 * tree) if kind == "all_reduce" else (inside - 1, tree)

@@ -104,9 +104,8 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     sorted_bytes = own * top_k * size * shard.value_bytes
     exchange: Operators = ()
     if shard.ep > 1:
-        # An all-to-all of B bytes a rank sends (n - 1) / n B from each, as an all-gather of B does.
         arriving = round(sorted_bytes * uneven)
-        exchange = (Collective("expert exchange", "all_gather", arriving, "ep"),)
+        exchange = (Collective("expert exchange", "all_to_all", arriving, "ep"),)
     before: Operators = (Gemm("router", tokens, model.hidden_size, experts),)
     behind: Operators = ()
     if details.shared_ffn_size:

@@ -114,7 +114,7 @@ def _copied(table: PlacedTasks, seconds: Callable[[PlacedTask], Estimate]) -> Es
     away = table.columns.offload > 0
     if not np.any(away):
         return constant(np.zeros(len(table)), Source.MEASURED)
-    return estimates_by(by_states(table), STATE_COLUMNS, seconds).where(away)
+    return estimates_by(table, STATE_COLUMNS, seconds).where(away)
 
 
 def _weights_from_host(placed: PlacedTask) -> Estimate:
@@ -130,13 +130,15 @@ def _states_to_host(placed: PlacedTask) -> Estimate:
     rate = placed.framework.to_host_bytes_per_second
     if rate is None:
         return placed.device.copy(states + weights, "device_to_host")
+    if "weights" in placed.framework.unpinned:
+        states, weights = states + weights, 0
     written = Estimate(states / rate, 0.0, Source.FITTED)
     return written + placed.device.copy(weights, "device_to_host")
 
 
 def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
     """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them."""
-    states = placed.kept_states(_stepping_ranks(placed), placed.formats.optimizer_bytes)
+    states = placed.kept_states(_stepping_ranks(placed), placed.stored.optimizer_bytes)
     if "weights" not in placed.framework.offloads:
         return states, 0
     ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1

@@ -31,6 +31,7 @@ from simulator.costs.kernels import (
 )
 from simulator.model.adapters import frozen
 from simulator.model.derived import (
+    BACKWARD_BYTES_RATIO,
     backward_operators,
     gradient_accumulation,
     kernels_of,
@@ -352,7 +353,7 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
         return whole if factor == 1 else whole * factor
     if isinstance(operator, Elementwise):
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
-        rate = small_rate * (rates.permutation_rate if operator.permutes else 1)
+        rate = small_rate * (_permutation_rate(rates, backward) if operator.permutes else 1)
         return moved if rate == 1 else moved * (1 / rate)
     if isinstance(operator, Scan):
         return scan_seconds(device, operator, WIDE[setting.precision], backward)
@@ -361,6 +362,16 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
     if setting.fused_attention:
         return fused_attention_seconds(device, rates, operator, precision, backward)
     return unfused_attention_seconds(device, rates, operator, precision, backward)
+
+
+def _permutation_rate(rates: KernelRates, backward: bool) -> float:
+    """Return the rate of bringing tokens to experts; slow kernels take as long backward, of more bytes counted.
+
+    The gradient of a gather adds up, that of adding up gathers.
+    """
+    if not backward:
+        return rates.permutation_rate
+    return max(rates.permutation_rate, min(1.0, rates.permutation_rate * BACKWARD_BYTES_RATIO))
 
 
 def _exchange(setting: Setting, operator: Collective) -> Estimate:

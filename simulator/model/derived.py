@@ -21,6 +21,7 @@ TRANSPOSED_COLLECTIVE: dict[CollectiveKind, CollectiveKind] = {
     "all_reduce": "all_reduce",
     "all_gather": "reduce_scatter",
     "reduce_scatter": "all_gather",
+    "all_to_all": "all_to_all",
 }
 
 
@@ -44,7 +45,7 @@ def _backward(operator: Operator) -> Operators:
         return (of_input, Gemm(f"{operator.name} weight gradient", k, m, n, operator.count))
     if isinstance(operator, Elementwise):
         num_bytes = operator.num_bytes * BACKWARD_BYTES_RATIO
-        return (Elementwise(operator.name, num_bytes, operator.kernels),)
+        return (Elementwise(operator.name, num_bytes, operator.kernels, operator.permutes),)
     if isinstance(operator, Collective):
         kind = TRANSPOSED_COLLECTIVE[operator.kind]
         return (Collective(operator.name, kind, operator.num_bytes, operator.group),)
