@@ -151,7 +151,7 @@ def _fit(sums: Sequence[_Sum], spreads: Spreads) -> dict[str, Factor]:
     if not names:
         return {}
     groups = [(name,) for name in names if name not in loose] + ([tuple(loose)] if loose else [])
-    group_priors = np.array([np.mean([priors[name] for name in group]) for group in groups])
+    group_priors = np.array([_common_prior(sums, group, priors) for group in groups])
     logs, covariance = _solved(sums, groups, group_priors, spreads.outlier.value)
     found: dict[str, Factor] = {}
     for place, group in enumerate(groups):
@@ -189,6 +189,18 @@ def _prior(name: str, spreads: Spreads) -> float:
     if name in WORK_KINDS:
         return spreads.between_sites[name].value
     return max(spreads.between_sites[kind].value for kind in ENGINE_KINDS)
+
+
+def _common_prior(sums: Sequence[_Sum], group: Names, priors: Mapping[str, float]) -> float:
+    """Return how far from 1 the one factor lies that stands for several, one sigma of its logarithm.
+
+    Each is away from 1 by itself, so that they make up for each other in part in the sum that rows show.
+    """
+    ones = dict.fromkeys(_all_names(sums), 1.0)
+    alone = [(name,) for name in group]
+    shares = np.sum([_shares(each, ones, alone) for each in sums], axis=0)
+    own = np.array([priors[name] for name in group])
+    return float(np.linalg.norm(shares * own) / np.sum(shares))
 
 
 def _loose(sums: Sequence[_Sum], names: Sequence[str], priors: Mapping[str, float]) -> list[str]:

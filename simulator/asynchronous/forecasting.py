@@ -12,7 +12,7 @@ from simulator.asynchronous.meter import GENERATION
 from simulator.asynchronous.playing import Stream, play_stream
 from simulator.asynchronous.setting import setting_of
 from simulator.asynchronous.training import piece_work
-from simulator.costs.calibrated import times_of
+from simulator.costs.calibrated import step_spread, times_of
 from simulator.environments.host import host_share
 from simulator.generation.generating import clock_of, replica_limits, replica_of
 from simulator.generation.over_provisioning import begun
@@ -85,7 +85,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
 def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Figures:
     seconds, stages = found.seconds, {name: found.stage_seconds.get(name, 0.0) for name in STAGES}
     return Figures(
-        iteration=Estimate(seconds, _spread(agenda, seconds, stages)),
+        iteration=Estimate(seconds, _spread(placed, agenda, seconds, stages)),
         tokens=batch_tokens(placed.plan.job) * found.learnt_share,
         stage_seconds=FrozenDict(stages),
         idle_seconds=FrozenDict(
@@ -96,12 +96,16 @@ def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Fig
     )
 
 
-def _spread(agenda: Sequence[Entry], seconds: float, stages: Mapping[str, float]) -> float:
+def _spread(
+    placed: PlacedPlan, agenda: Sequence[Entry], seconds: float, stages: Mapping[str, float]
+) -> float:
     """Return the spread of an iteration: of generation where training waits for it, else of training."""
     total = {entry.work.key: entry.cost.total for entry in agenda}
     generating = next(entry for entry in agenda if entry.stage == GENERATION)
     cost = total[generating.work.key]
-    others = sum(each.spread_seconds for key, each in total.items() if key != generating.work.key)
+    spreads = [each.spread_seconds for key, each in total.items() if key != generating.work.key]
+    framework = placed.facts.framework(placed.plan.job.framework)
+    others = step_spread(seconds, spreads, framework, placed.facts)
     if stages[GENERATION] <= WAITING_FRACTION * seconds or not cost.seconds:
         return others
     return max(others, cost.spread_seconds / cost.seconds * (seconds - stages[TRANSITION]))

@@ -1,6 +1,8 @@
 """Factors of a site and of a framework on what work costs: applied once, to the parts of a whole task or transition."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from math import hypot
 
 from profiles.analytic.calibration import load_spreads
 from profiles.facts import Facts
@@ -49,6 +51,23 @@ def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:
     What `rlplan execute` runs is as well known as its parts are: they are what its probes measure.
     """
     return 0.0 if framework.runs else load_spreads().uncalibrated(kind)
+
+
+def step_spread(
+    seconds: float, stage_spreads: Iterable[float], framework: FrameworkSheet, facts: Facts
+) -> float:
+    """Return the spread of a step from those of its stages, all in seconds, one sigma.
+
+    What `rlplan execute` runs is forecast from one device's tables, whose errors add up. Stages of another
+    framework are off by themselves and make up for each other in part; a step is no better known than
+    others' steps were.
+    """
+    if framework.runs:
+        return sum(stage_spreads)
+    spreads = load_spreads()
+    calibrated = facts.calibration.label is not None
+    least = spreads.within_site if calibrated else spreads.uncalibrated_step
+    return max(hypot(*stage_spreads), least.value * seconds)
 
 
 def is_plain(placed: PlacedTask) -> bool:

@@ -21,12 +21,15 @@ from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of
 from simulator.model.weights import kinds_of_stages
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
+from simulator.workload.packing import packed_waiting
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 Parts = dict[str, Estimates]
 
 # Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
 PASS_SHAPE = (3, 2)
+# Columns that decide how long ranks wait for the one with the most tokens.
+WAITING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "micro_batch", "token_budget")
 MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
 
 
@@ -276,7 +279,7 @@ def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
         "pipeline sends": batches.full.send * once
         + batches.summed(lambda slots: slots.send) * each,
     }
-    uneven = table.by(("dp", "micro_batch", "token_budget"), _waiting)[0]
+    uneven = table.by(WAITING_COLUMNS, _waiting)[0]
     work = compute.summed() + collectives
     return parts | {"uneven lengths": work * uneven}
 
@@ -299,14 +302,17 @@ def send_counts(stages: Ints, chunks: Ints, ways: int) -> tuple[Ints, Ints]:
 def _waiting(placed: PlacedTask) -> tuple[float]:
     """Return how much longer than the mean the rank with the longest sequences works.
 
-    Balancing ranks leaves micro-batches of so many sequences as uneven as they are; those that are filled
-    up to a budget of tokens are alike.
+    Balancing ranks leaves micro-batches as uneven as they are, and ranks that exchange in every layer
+    wait in each of them.
     """
-    layout, engine = placed.layout, placed.engine
-    sequences = placed.local
-    if engine.waits_each_micro_batch and layout.token_budget is None:
-        sequences = min(layout.micro_batch, sequences)
-    elif placed.framework.balances_tokens:
-        return (0.0,)
-    sizes = (sequences, layout.micro_batch, layout.dp)
-    return (waiting_fraction(engine, placed.statistics, *sizes),)
+    layout, engine, statistics = placed.layout, placed.engine, placed.statistics
+    ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches
+    if layout.token_budget is not None:
+        each = packed_waiting(statistics, layout.token_budget, ranks)
+    else:
+        sequences = min(layout.micro_batch, placed.local)
+        each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)
+    if engine.waits_each_micro_batch or placed.framework.balances_tokens:
+        return (each,)
+    sizes = (placed.local, layout.micro_batch, layout.dp)
+    return (max(each, waiting_fraction(engine, statistics, *sizes)),)

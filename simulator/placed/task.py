@@ -145,6 +145,15 @@ class PlacedTask:
         layout = self.layout
         return expert_parameters(self.model, layout.tp, layout.pp, layout.ep, self.details)
 
+    @property
+    def expert_batches(self) -> int:
+        """Return the micro-batches whose tokens meet in a group that shares out experts."""
+        layout = self.layout
+        if self.model.num_experts == 0:
+            return 1
+        same = layout.tp * (layout.cp if self.engine.stages_outermost else 1)
+        return min(layout.dp, max(1, layout.expert_ranks // same))
+
     def expert_copies(self, ranks: int) -> int:
         """Return the ranks that have copies of a device's experts, of those that have copies of all else."""
         return max(1, ranks * self.layout.tp // self.layout.expert_ranks)

@@ -12,6 +12,7 @@ from rlplan.plan import Plan, ResourcePool
 from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes
+from simulator.costs.calibrated import step_spread
 from simulator.timeline.agenda import Entry
 from simulator.timeline.assumptions import assumptions_of
 from simulator.timeline.critical_path import (
@@ -68,7 +69,11 @@ def assemble(
     works = [entry.work for entry in agenda]
     path = _path(agenda, trace.spans, window)
     iteration_seconds = window.seconds / cycle
-    spread = sum(_spread_seconds(entry, interval) for entry, interval in path) / cycle
+    by_stage = dict.fromkeys(STAGES, 0.0)
+    for entry, interval in path:
+        by_stage[entry.stage] += _spread_seconds(entry, interval) / cycle
+    framework = facts.framework(plan.job.framework)
+    spread = step_spread(iteration_seconds, by_stage.values(), framework, facts)
     numbers = {each.iteration for each in counted}
     spans = [span for span in trace.spans if span.iteration in numbers]
     staged = [(interval, entry.stage) for entry, interval in path]

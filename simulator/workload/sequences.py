@@ -99,7 +99,7 @@ class LengthStatistics:
         """
         key = (what, count)
         if key not in self._longest:
-            self._longest[key] = _longest(self._ordered[what], count)
+            self._longest[key] = longest_of(self._ordered[what], count)
         return self._longest[key]
 
 
@@ -112,8 +112,11 @@ def _observed(workload: Workload) -> Floats | float:
     return episodes.observed_tokens.astype(np.float64)
 
 
-def _longest(ordered: Floats, count: int) -> tuple[float, float]:
-    """Weight order statistics: the i-th of n is the longest of c with (i^c - (i - 1)^c) / n^c."""
+def longest_of(ordered: Floats, count: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the longest of `count` draws from ordered lengths.
+
+    The i-th of n is the longest of c with weight (i^c - (i - 1)^c) / n^c.
+    """
     weights = np.diff((np.arange(len(ordered) + 1) / len(ordered)) ** count)
     mean = float(weights @ ordered)
     return mean, math.sqrt(max(0.0, float(weights @ (ordered - mean) ** 2)))

@@ -14,9 +14,11 @@ from planner.evaluation.settings.framework_runs import (
     UnknownSettingError,
     device_sheet,
     job_of,
+    model_sheet,
     plan_of,
 )
 from planner.evaluation.settings.overlapping import overlap_of
+from profiles.catalog import load_model
 from profiles.facts import load_facts
 from profiles.sheets import load_framework
 from rlplan.calibration import NO_CALIBRATION, Calibration
@@ -63,6 +65,9 @@ MICRO_BATCH = r"micro_batch: (?:train )?(\d+)"  # in a row's notes
 # verl's examples with long responses pack by tokens (use_dynamic_bsz in its scripts of one_step_off, fully_async
 # and V1), so that is taken where a row has neither a micro-batch nor a budget.
 PACKS_ELSE = "verl"
+# 24 of 32 Megatron examples of models with experts in verl 1dda039b compute whole layers again
+# (recompute_granularity=full), 2 of 21 of dense ones do.
+RECOMPUTES_EXPERTS = "verl-megatron"
 # Examples of verl off-load all states of models that do not fit otherwise.
 OFF_LOADED = "states are taken to be off-loaded where they do not fit otherwise"
 # verl times the weight sync as a part of `gen` where both share GPUs (README of the table).
@@ -181,7 +186,7 @@ def run_of(record: Record) -> PublishedRun:
         precision=_narrow(record["precision"], trains=True),
         rollout_precision=_narrow(record["precision"], trains=False),
         packs=_packs(record, framework),
-        recomputes=again == "True" if again in ("True", "False") else None,
+        recomputes=again == "True" if again in ("True", "False") else _recomputes(record, framework),
         old_log_prob="engine" if forced == "True" else overlap.old_log_prob,
         compares_reference=bool(record["ref_s"]) or framework.startswith(NEMO),
         has_critic=record["algorithm"].upper() == "PPO",
@@ -194,6 +199,13 @@ def _packs(record: Record, framework: str) -> bool:
     sized = _noted(record, "micro_batch", MICRO_BATCH)
     usual = framework.startswith(PACKS_ELSE) and sized is None
     return record["packing"] == "True" or framework.startswith(NEMO) or usual
+
+
+def _recomputes(record: Record, framework: str) -> bool | None:
+    """Return whether a run that does not say so computes layers again; None is the framework's usual choice."""
+    if framework != RECOMPUTES_EXPERTS:
+        return None
+    return load_model(model_sheet(record["model"])).num_experts > 0 or None
 
 
 def _framework(record: Record) -> str:
