@@ -5,8 +5,9 @@
 Reads the published steps and stages of `rl_steps.csv` beside their forecasts. Between two rows of one
 framework and GPU, log(measured / forecast) differs by what calibration on the one leaves of the other:
 the root mean square over the pairs of a group, over the square root of two, is its error. `within_site`
-is the median of these errors over groups, of steps and of each kind of work: one group that is not
-forecast well moves it little. `between_sites` is, by kind of work, the root of the mean square of the
+is the median of these errors over groups, of steps: one group that is not forecast well moves it little.
+Errors of stages are printed beside it; they are of few groups, and those of one pair of rows go together.
+`between_sites` is, by kind of work, the root of the mean square of the
 logarithm less that of `within_site`: what there is to calibrate. Groups weigh alike, however many rows
 they have, so that reruns of one setting say no more than one row.
 
@@ -14,8 +15,8 @@ they have, so that reruns of one setting say no more than one row.
 p90 lie away from the forecast holds four of five. With n of them that is the quantile 0.8 (n + 1) / n of the
 logarithm's size, so that one more step lies inside as often (conformal prediction: Lei et al. 2018,
 arXiv:1604.04173, section 2.2); the share of steps inside is printed for each group left out in turn.
-`of_a_stage` is what that says of a stage whose own rows were nearly all fitted on: stages that are off by
-themselves make up for each other in part, so that a step of shares s is off by |s| times as much as each.
+`between_sites of a stage` is what that says of stages whose own rows were nearly all fitted on: stages that are
+off by themselves make up for each other in part, so that a step of shares s is off by |s| times as much as each.
 The values printed go into `profiles/fits/calibration.yaml` by hand.
 """
 
@@ -109,11 +110,11 @@ def main() -> None:
     """Print the spreads."""
     rows = read_table(Path(sys.argv[1]))
     stages, steps = stage_logs(rows), step_logs(rows)
-    errors = [error for logs in (steps, *stages.values()) for error in errors_within(logs)]
-    within = median(errors)
-    print(
-        f"within_site: {within:.3f} ({len(errors)} groups: {', '.join(f'{e:.2f}' for e in errors)})"
-    )
+    within = median(errors_within(steps))
+    for name, logs in {"of steps": steps, **stages}.items():
+        errors = errors_within(logs)
+        every = ", ".join(f"{error:.2f}" for error in errors)
+        print(f"within_site {name}: {median(errors):.3f} ({len(errors)} groups: {every})")
     unfitted = [row for row in rows if not row.fitted]
     held = step_logs(unfitted)
     step = covering(held)
@@ -122,7 +123,7 @@ def main() -> None:
         f"{coverage(held):.0%} inside without their group)"
     )
     stage = step / norm_of_shares(unfitted)
-    print(f"between_sites of_a_stage: {sqrt(max(0.0, stage**2 - within**2)):.3f}")
+    print(f"between_sites of a stage: {sqrt(max(0.0, stage**2 - within**2)):.3f}")
     for kind, each in stages.items():
         groups = by_group(each)
         square = mean(mean(one**2 for one in group) for group in groups.values())

@@ -3,7 +3,9 @@
 In logarithms: a measured time is a sum of forecast parts, each times its factor, but for an error whose
 spread is that of forecasts within a site; a factor's logarithm is 0 but for a spread between sites
 (`profiles/fits/calibration.yaml`). Together that is ridge regression; the weight of residuals beyond a
-few spreads is cut (Huber 1981, Robust Statistics, chapter 7), so that one odd row does not move a site.
+few spreads is cut (Huber 1981, Robust Statistics, chapter 7), so that one odd row does not move a site. So is
+that of the prior where a factor lies beyond a few spreads: a site unlike any other is drawn to 1 by no more
+than that (limited translation: Efron and Morris 1972, JASA 67, 130).
 """
 
 from collections.abc import Mapping, Sequence
@@ -152,7 +154,9 @@ def _fit(sums: Sequence[_Sum], spreads: Spreads) -> dict[str, Factor]:
         return {}
     groups = [(name,) for name in names if name not in loose] + ([tuple(loose)] if loose else [])
     group_priors = np.array([_common_prior(sums, group, priors) for group in groups])
-    logs, covariance = _solved(sums, groups, group_priors, spreads.outlier.value)
+    outlier = spreads.outlier.value
+    logs, covariance = _solved(sums, groups, group_priors, outlier)
+    precision = _precision(logs, group_priors, outlier)
     found: dict[str, Factor] = {}
     for place, group in enumerate(groups):
         own = float(covariance[place, place])
@@ -161,7 +165,7 @@ def _fit(sums: Sequence[_Sum], spreads: Spreads) -> dict[str, Factor]:
                 value=float(np.exp(logs[place])),
                 spread=hypot(sqrt(own), spreads.within_site.value),
                 rows=sum(bool(set(group) & set(_all_names([each]))) for each in sums),
-                shrinkage=min(1.0, own / float(group_priors[place]) ** 2),
+                shrinkage=min(1.0, own * float(precision[place, place])),
                 tied_to=tuple(other for other in group if other != name),
             )
     return found
@@ -238,15 +242,23 @@ def _solved(
     sums: Sequence[_Sum], groups: Sequence[Names], priors: Floats, outlier: float
 ) -> tuple[Floats, Floats]:
     """Return the logarithms of the groups' factors and their covariance, by reweighted Gauss-Newton."""
-    logs, precision = np.zeros(len(groups)), np.diag(priors**-2.0)
+    logs = np.zeros(len(groups))
     for _ in range(MOST_ROUNDS):
+        precision = _precision(logs, priors, outlier)
         curvature, pull = _normal_equations(sums, groups, logs, outlier)
         step = np.linalg.solve(curvature + precision, pull - precision @ logs)
         logs = logs + np.clip(step, -LARGEST_STEP, LARGEST_STEP)
         if np.max(np.abs(step)) < SMALLEST_STEP:
             break
     curvature, _ = _normal_equations(sums, groups, logs, outlier)
-    return logs, np.asarray(np.linalg.inv(curvature + precision), dtype=np.float64)
+    found = np.linalg.inv(curvature + _precision(logs, priors, outlier))
+    return logs, np.asarray(found, dtype=np.float64)
+
+
+def _precision(logs: Floats, priors: Floats, outlier: float) -> Floats:
+    """Return the precision of the prior at these logarithms. Shape (groups, groups)."""
+    weight = outlier * priors / np.maximum(np.abs(logs), outlier * priors)
+    return np.diag(weight / priors**2)
 
 
 def _normal_equations(

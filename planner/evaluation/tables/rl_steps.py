@@ -186,7 +186,9 @@ def run_of(record: Record) -> PublishedRun:
         precision=_narrow(record["precision"], trains=True),
         rollout_precision=_narrow(record["precision"], trains=False),
         packs=_packs(record, framework),
-        recomputes=again == "True" if again in ("True", "False") else _recomputes(record, framework),
+        recomputes=again == "True"
+        if again in ("True", "False")
+        else _recomputes(record, framework),
         old_log_prob="engine" if forced == "True" else overlap.old_log_prob,
         compares_reference=bool(record["ref_s"]) or framework.startswith(NEMO),
         has_critic=record["algorithm"].upper() == "PPO",
