@@ -1,5 +1,7 @@
 """Which ranks of a group share a node, by where an engine places the stages of its pipeline."""
 
+from itertools import pairwise
+
 import pytest
 
 from planner.evaluation.settings.serving import device_facts
@@ -55,7 +57,7 @@ def test_copies_and_stages_of_megatron_share_nodes_as_its_documentation_places_t
     found.collective("all_reduce", 1e6, 2, SIXTEEN.tp * found.block_stages)
     assert found.device.asked == (2, fewest_in_a_node(DATA_PARALLEL, node))
     found.send(1e6)
-    neighbours = [pair for group in PIPELINES for pair in zip(group, group[1:], strict=False)]
+    neighbours = [pair for group in PIPELINES for pair in pairwise(group)]
     assert found.device.asked == (2, fewest_in_a_node(neighbours, node))
 
 
