@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from planner.evaluation.settings.serving import device_facts
-from profiles.catalog import load_engine
+from profiles.catalog import load_device, load_engine
+from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
 from rlplan.operators import Collective
 from rlplan.plan import TaskPlan
@@ -20,10 +21,10 @@ OURS, THEIRS = "torch-3d", "megatron-core"
 SIXTEEN = TaskPlan(pool="", tp=2, pp=4, dp=2)
 
 
-class Links:
+class Links(DeviceFacts):
     """Remember how many ranks, and how many of them in a node, a collective was asked for."""
 
-    sheet = device_facts("h100-80gb-sxm").sheet
+    asked = (0, 0)
 
     def collective(self, kind, num_bytes, ranks, *, ranks_per_node, inter_node_bytes_per_second):
         del kind, num_bytes, inter_node_bytes_per_second
@@ -32,7 +33,7 @@ class Links:
 
 
 def setting(layout, engine, node, gpus):
-    device = Links()
+    device = Links(load_device("h100-80gb-sxm"))
     return setting_on(layout, load_engine(engine), device, Site("", gpus, node, 1e9), "bf16")
 
 
