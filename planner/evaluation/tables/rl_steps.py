@@ -151,7 +151,7 @@ def run_of(record: Record) -> PublishedRun:
     gpus, prompts, samples = (
         _whole(record[name]) or 0 for name in ("gpus", "prompts", "samples_per_prompt")
     )
-    forced, again = record["on_policy_ratio_forced"], record["recompute"]
+    forced = record["on_policy_ratio_forced"]
     return PublishedRun(
         framework=framework,
         algorithm="ppo" if record["algorithm"].upper() == "PPO" else "grpo",
@@ -186,9 +186,7 @@ def run_of(record: Record) -> PublishedRun:
         precision=_narrow(record["precision"], trains=True),
         rollout_precision=_narrow(record["precision"], trains=False),
         packs=_packs(record, framework),
-        recomputes=again == "True"
-        if again in ("True", "False")
-        else _recomputes(record, framework),
+        recomputes=_recomputes(record, framework),
         old_log_prob="engine" if forced == "True" else overlap.old_log_prob,
         compares_reference=bool(record["ref_s"]) or framework.startswith(NEMO),
         has_critic=record["algorithm"].upper() == "PPO",
@@ -204,7 +202,9 @@ def _packs(record: Record, framework: str) -> bool:
 
 
 def _recomputes(record: Record, framework: str) -> bool | None:
-    """Return whether a run that does not say so computes layers again; None is the framework's usual choice."""
+    """Return whether a run computes layers again; None is the framework's usual choice."""
+    if record["recompute"] in ("True", "False"):
+        return record["recompute"] == "True"
     if framework != RECOMPUTES_EXPERTS:
         return None
     return load_model(model_sheet(record["model"])).num_experts > 0 or None
