@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.configs.importing import ImportOptions
+    from rlplan.files.frozen import FrozenDict
+    from rlplan.job import Role
 
 GpuOption = Annotated[
     str | None,
@@ -29,10 +33,12 @@ PromptOption = Annotated[
     ),
 ]
 ModelOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--model",
-        help="Take this model for the actor's: a known name or Hugging Face id, or a folder with config.json.",
+        metavar="[ROLE=]MODEL",
+        help="Take this model for the actor's, or for another role's (reward=llama-3-8b): a known name or Hugging "
+        "Face id, or a folder with config.json. May be given several times.",
         show_default=False,
     ),
 ]
@@ -102,7 +108,7 @@ def import_options(
     gpu: str | None,
     mean_response: float | None,
     mean_prompt: float | None,
-    model: str | None,
+    model: list[str] | None,
     run: bool,
     job_path: str = "job.yaml",
 ) -> ImportOptions:
@@ -132,7 +138,16 @@ def import_options(
         gpu=gpu,
         mean_response=mean_response,
         mean_prompt=mean_prompt,
-        model=model,
+        model=next((each for each in model or () if "=" not in each), None),
+        models=_models_of_roles(model or ()),
         job_path=job_path,
         evaluated=evaluated,
     )
+
+
+def _models_of_roles(given: Iterable[str]) -> FrozenDict[Role, str]:
+    """Return the models of roles that `--model ROLE=MODEL` names."""
+    from rlplan.files.frozen import FrozenDict
+
+    pairs = (each.partition("=") for each in given if "=" in each)
+    return FrozenDict({role: name for role, _, name in pairs})  # type: ignore[misc]

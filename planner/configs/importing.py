@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.given import Given
 from planner.configs.models import model_of
 from planner.configs.reading import Configuration, read_configuration
 from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
@@ -33,6 +34,7 @@ class ImportOptions:
         mean_response: Mean response in tokens.
         mean_prompt: Mean prompt in tokens; None takes the usual of mathematics.
         model: Takes the place of the actor's model (and of all that are the same).
+        models: Take the place of other roles' models.
         job_path: What the plan calls the job's file.
         environment: Variables of a script; None takes the process's own.
         evaluated: What a script does, if it was run already.
@@ -42,6 +44,7 @@ class ImportOptions:
     mean_response: float | None = None
     mean_prompt: float | None = None
     model: str | None = None
+    models: FrozenDict[Role, str] = FrozenDict()
     job_path: str = JOB_FILE
     environment: Mapping[str, str] | None = None
     evaluated: Evaluated | None = None
@@ -125,7 +128,32 @@ def settings_of(
     sheet = load_config_sheet(framework)
     environment = os.environ if options.environment is None else options.environment
     configuration = read_configuration(sheet, words, environment, evaluated=options.evaluated)
-    return configuration, Settings(sheet, configuration.flat, configuration.file)
+    settings = Settings(sheet, configuration.flat, configuration.file)
+    _replace_models(settings, options)
+    return configuration, settings
+
+
+def _replace_models(settings: Settings, options: ImportOptions) -> None:
+    """Put models that an option names in the place of those of other roles, and of an actor's that is not known.
+
+    Raises:
+        FileError: The framework has no such role.
+    """
+    flat = settings.flat
+    if options.model is not None:
+        key = settings.key_of("model")
+        given = flat.get(key)
+        if given is None or given.gaps or given.value is None:
+            flat[key] = Given(value=options.model, where="--model")
+    for role, name in options.models.items():
+        setting = f"{role}_model"
+        if setting not in settings.sheet.settings:
+            known = ", ".join(
+                each for each in get_args(Role) if f"{each}_model" in settings.sheet.settings
+            )
+            problem = f"is no role whose model {settings.sheet.title} names"
+            raise FileError("--model", problem, value=role, allowed=known)
+        flat[settings.key_of(setting)] = Given(value=name, where="--model")
 
 
 def imported_run(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -145,9 +145,15 @@ def _spread(words: Iterable[Text]) -> Iterator[Text]:
     """Yield words; a command in quotes, as `bash -c` gets it, is spread out."""
     for word in words:
         if " -m " in word.value or ".py " in word.value:
-            yield from (word.with_value(part) for part in word.value.split())
+            yield from (_part(word, part) for part in word.value.split())
         else:
             yield word
+
+
+def _part(word: Text, part: str) -> Text:
+    """Return a part of a word, with the gaps that stand in it."""
+    gaps = tuple(gap for gap in word.gaps if gap.source in part)
+    return replace(word, value=part, gaps=gaps)
 
 
 def _files(words: list[Text], folder: Path) -> Flat:

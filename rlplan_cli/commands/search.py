@@ -124,20 +124,18 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_report(report, names)
     _check_plot(plot, names)
     facts = load_facts(resolved, profile, site)
-    if target is not None:
-        facts_of = partial(load_facts, profile=profile, site=site)
-        found = _search_for(target, resolved, facts_of, pinned, seconds, files, pareto)
-        own = found.plans[0].plan.job
+    if names is None or target is not None:
+        if target is None:
+            found, own = _search(resolved, facts, pinned, seconds, files), resolved
+        else:
+            facts_of = partial(load_facts, profile=profile, site=site)
+            found = _search_for(target, resolved, facts_of, pinned, seconds, files, pareto)
+            own = found.plans[0].plan.job
+            facts = facts_of(own)
         if as_json:
             echo_json(search_document(found))
         else:
-            _print(found, own, facts_of(own), all_placements=all_placements)
-    elif names is None:
-        found = _search(resolved, facts, pinned, seconds, files)
-        if as_json:
-            echo_json(search_document(found))
-        else:
-            _print(found, resolved, facts, all_placements=all_placements)
+            _print(found, own, facts, all_placements=all_placements)
         if report is not None:
             best = found.plans[0]
             files["--report"] = report_run(report, best.plan, best.forecast, None, found, facts)

@@ -1,5 +1,6 @@
 """Evaluate a script statement by statement, as a shell would run it, without running anything."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -27,6 +28,9 @@ MOST_STATEMENTS: Final = 20_000
 MOST_CALLS: Final = 20
 MOST_CHARACTERS: Final = 2**16
 
+# `NAME=<what to write here>`: a blank that somebody is to fill in, which to a shell is no assignment.
+_BLANKS: Final = re.compile(r"(?m)^(\s*(?:export\s+)?\w+=)(<[A-Za-z_][^<>|;&'\n]*>)(?=\s*$)")
+
 
 def evaluate(
     text: str,
@@ -53,7 +57,7 @@ def evaluate(
     variables: dict[str, Value] = {name: Text(value) for name, value in (environment or {}).items()}
     script = _Script(variables, tuple(map(Text, arguments)), dict(probes or {}), parse)
     try:
-        script.block(parse(text).children)
+        script.block(parse(_BLANKS.sub(r"\1'\2'", text)).children)
     except RefusedError as error:
         script.found.refusal = (error.line, error.message)
     except RecursionError:

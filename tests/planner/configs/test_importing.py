@@ -1,5 +1,7 @@
 """Configurations of frameworks as jobs and plans: own small ones, and the published ones where they are at hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.answers.completion import complete
@@ -11,6 +13,7 @@ from planner.configs.sheet import load_config_sheet
 from profiles.facts import load_facts
 from profiles.sheets import load_engine, load_framework, sheet_names
 from rlplan.errors import FileError, UserError
+from rlplan.files.frozen import FrozenDict
 from rlplan.lengths import Logged
 from simulator.simulate import simulate
 from tests.house.tree import ROOT
@@ -234,3 +237,36 @@ def test_published_configurations_are_imported(framework):
         name for name, why in refused.items() if "trains " not in why and "distils" not in why
     ]
     assert len(others) <= 0.12 * len(files), refused
+
+
+def test_models_of_other_roles_and_missing_ones_can_be_named():
+    more = (
+        "algorithm.adv_estimator=gae", "reward_model.enable=True", "reward_model.model.path=private/scorer",
+        "actor_rollout_ref.model.path=$MODEL", "critic.model.path=Qwen/Qwen3-8B",
+    )  # fmt: skip
+    options = replace(OPTIONS, model="qwen3-8b", models=FrozenDict({"reward": "llama-3-8b"}))
+    found = imported("verl", [*VERL, *more], options)
+    assert dict(found.job.models)["actor"] == "qwen3-8b"
+    assert dict(found.job.models)["reward"] == "llama-3-8b"
+    with pytest.raises(FileError, match=r"no role.*found .rule.; allowed: critic, reward"):
+        imported("verl", [*VERL, *more], replace(options, models=FrozenDict({"rule": "x"})))
+
+
+def test_generation_stays_with_training_where_a_reward_model_has_a_pool():
+    more = (
+        "reward.reward_model.enable=True", "reward.reward_model.model_path=meta-llama/Meta-Llama-3-8B",
+        "reward.reward_model.enable_resource_pool=True", "reward.reward_model.nnodes=1",
+    )  # fmt: skip
+    tasks = verl(*more).draft.tasks
+    assert tasks["actor.generate"].pool == tasks["actor.update"].pool == "train"
+    assert tasks["reward.compute_reward"].pool == "reward"
+
+
+def test_blanks_of_a_template_do_not_stop_a_script(tmp_path):
+    path = tmp_path / "run.sh"
+    words = " ".join(f"'{word}'" for word in VERL)
+    path.write_text(
+        f'ROOT=<YOUR_PATH>\nVERSION=2.12.0\nbash -c "pip install ray==$VERSION $X && python3 {words}"\n'
+    )
+    found = imported("verl", [str(path)], OPTIONS)
+    assert found.job.workload.prompts == 256
