@@ -150,4 +150,4 @@ def _models_of_roles(given: Iterable[str]) -> FrozenDict[Role, str]:
     from rlplan.files.frozen import FrozenDict
 
     pairs = (each.partition("=") for each in given if "=" in each)
-    return FrozenDict({role: name for role, _, name in pairs})  # type: ignore[misc]
+    return FrozenDict({role: name for role, _, name in pairs})

@@ -157,7 +157,7 @@ def check(
         gpu=gpu,
         mean_response=mean_response,
         mean_prompt=mean_prompt,
-        model=model,
+        model=None if model is None else [model],
         run=False,
     )
     return check_config(framework, words, options)

@@ -264,9 +264,10 @@ def test_generation_stays_with_training_where_a_reward_model_has_a_pool():
 
 def test_blanks_of_a_template_do_not_stop_a_script(tmp_path):
     path = tmp_path / "run.sh"
-    words = " ".join(f"'{word}'" for word in VERL)
+    command = " ".join(VERL)
     path.write_text(
-        f'ROOT=<YOUR_PATH>\nVERSION=2.12.0\nbash -c "pip install ray==$VERSION $X && python3 {words}"\n'
+        "ROOT=<YOUR_PATH>\nVERSION=2.12.0\n"
+        f'bash -c "pip install ray==$VERSION $UNKNOWN && python3 {command}"\n'
     )
     found = imported("verl", [str(path)], OPTIONS)
     assert found.job.workload.prompts == 256
