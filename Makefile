@@ -52,6 +52,11 @@ setup: $(STAMP)  ## Set up .venv with everything, development tools included
 demo: $(STAMP)  ## Profile this machine, plan a small PPO job, run it, validate and report
 	@$(BIN)/rlplan demo
 
+docs: $(STAMP) requirements/docs.txt  ## Build the documentation as a site, in site/
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(PIP) -r requirements/docs.txt
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'site/index.html'
+
 # Without a network there is no setting up: a Python that has a torch with CUDA runs it as it stands.
 gpu:  ## Run small jobs on this machine's GPU (else its CPU) beside their forecasts; nine minutes, resumes
 	@for candidate in $(GPU_PYTHON) $(BIN)/python; do \
@@ -98,7 +103,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 	@$(BIN)/ruff format
 
 clean:  ## Remove environments, caches and build leftovers; runs and reports stay
-	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf *.egg-info
 	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -115,6 +120,7 @@ $(STAMP): pyproject.toml $(PINS)
 	@$(PIP) -r requirements/dev.txt
 	$(say) 'setup 4/4: rlplan itself'
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q $(ROOMS)  # so that the first command starts as fast as the next
 	@touch $@
 
 # Torch first here too. vLLM goes last and alone: its own list of needs brings GPU builds.
