@@ -124,7 +124,10 @@ class _Bench:
     def _tried(
         self, plan: Plan, name: str, layout: TaskPlan, sites: Mapping[str, Site]
     ) -> float | None:
-        """Return a task's seconds in a layout beside the plan's other tasks; None if it does not fit."""
+        """Return a task's seconds in a layout beside the plan's other tasks; None if it does not fit.
+
+        The plan itself does.
+        """
         task, site = self._tasks[name], sites[layout.pool]
         kv_bytes = None
         if task.kind == "generate":
@@ -133,7 +136,7 @@ class _Bench:
             if not pool_memory(whole, plan.pool(layout.pool)).fits:
                 return None
             kv_bytes = max(0.0, kv_bytes_left(whole))
-        elif not self._fits(plan, task, layout, site):
+        elif layout != plan.tasks[name] and not self._fits(plan, task, layout, site):
             return None
         key = (name, layout, site, kv_bytes)
         if key not in self._seconds:

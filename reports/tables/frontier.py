@@ -36,7 +36,7 @@ def worth_table(search: SearchResult, shown_as: ShownAs, values: Sequence[float]
     """
     heading = f"#{shown_as.heading}"
     return Table(
-        columns=columns("##", "Pools", "#Iteration", heading, "#Loses"),
+        columns=columns("##", "Pools", "#Iteration", heading, "#Above the best"),
         rows=tuple(
             (
                 str(number),

@@ -13,7 +13,7 @@ def runners_up_table(search: SearchResult) -> Table:
     winner = best[0].forecast.iteration_seconds if best else 0.0
     return Table(
         columns=columns(
-            "##", "Placement", "#Devices", "#Iteration", "#Loses", "#Loses in %", "Loses it to"
+            "##", "Placement", "#Devices", "#Iteration", "#Slower by", "#Slower by, %", "Mainly in"
         ),
         rows=tuple(
             (
@@ -60,7 +60,7 @@ def why_table(search: SearchResult) -> Table:
     """Return what the best plan of every other placement loses to the winner: by stage, and to what."""
     best = best_of_placements(search)
     return Table(
-        columns=columns("##", "Placement", "Stage", "#Loses", "Because of"),
+        columns=columns("##", "Placement", "Stage", "#Slower by", "Because of"),
         rows=tuple(
             (
                 str(number) if first else "",

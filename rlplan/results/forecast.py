@@ -126,7 +126,7 @@ class Forecast:
 
     Attributes:
         iteration_seconds: Steady-state length of one iteration.
-        iteration_seconds_interval: (p10, p90), from how well costs are known and the luck of lengths.
+        iteration_seconds_interval: (p10, p90), from how well costs are known and from chance in the lengths.
         stage_seconds: Generation, preparation, training and transition: the time that each
             occupies on the iteration's critical path; they sum to at most `iteration_seconds`.
         tokens_per_second: Prompt and response tokens of a global batch over the iteration.

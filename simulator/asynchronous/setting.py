@@ -13,7 +13,7 @@ from simulator.placed.task import PlacedTask
 # Sequences, or turns of episodes, of one playing, about half a second of it: where iterations have more, fewer
 # replicas stand for all, each with its share. `tests/simulator/test_asynchronous.py` says how little that changes.
 PLAYED_SEQUENCES = 12_000
-# Fewer would be few enough for the luck of their order to show.
+# Fewer would be few enough for chance in their order to show.
 LEAST_SEQUENCES = 512
 LEAST_ITERATIONS = 8
 # Responses begun at the same time end together at first; their ages are mixed after as many iterations as may be

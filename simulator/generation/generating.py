@@ -71,9 +71,9 @@ def _slowest(placed: PlacedTask, kv_bytes: float | None) -> "Played":
 def with_length_spread(
     cost: TaskCost, placed: PlacedTask, kv_bytes: float | None = None
 ) -> TaskCost:
-    """Return a generate task's cost whose spread has the luck of its lengths in it too.
+    """Return a generate task's cost whose spread has chance in its lengths in it too.
 
-    That luck has nothing to do with how well operators are known: their variances add up.
+    Chance in lengths has nothing to do with how well operators are known: their variances add up.
 
     Args:
         cost: What `generate_cost` said of the task.

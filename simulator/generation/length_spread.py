@@ -1,4 +1,4 @@
-"""How far a generation's time is spread by the luck of its lengths.
+"""How far a generation's time is spread by chance in its lengths.
 
 A forecast plays one usual batch. Other batches of the same workload are drawn, and their time is not
 played but added up: a decode step costs a fixed part, a part for every running sequence, and a part

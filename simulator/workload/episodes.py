@@ -50,7 +50,7 @@ class Episodes:
 
 
 class Drawing:
-    """Draw lengths and times of a batch: each as often as its distribution has it, or with the luck of a batch.
+    """Draw lengths and times of a batch: each as often as its distribution has it, or as a batch happens to have it.
 
     Args:
         generator: Of the order in which they come, and of what comes together with what.
