@@ -4,6 +4,7 @@ A command whose comment says what it needs (`# needs Ray`) is not run. What a pa
 is put there when a command first reads it.
 """
 
+import importlib
 import importlib.util
 import re
 import shlex
@@ -17,6 +18,7 @@ import typer.core
 from planner.answers.completion import load_plan
 from rlplan_cli import application
 from rlplan_cli.commands import COMMANDS
+from rlplan_cli.main import run
 from simulator.simulate import simulate
 from tests.house.tree import ROOT
 from tests.planner.configs.test_importing import VERL
@@ -83,7 +85,7 @@ def test_pages_have_commands_and_few_cannot_be_run():
 
 @pytest.mark.parametrize("command", ALL, ids=str)
 def test_a_documented_command_is_understood(commands, command):
-    parse(*commands, command.words)
+    parse(commands[0], commands[1], command.words)
 
 
 @pytest.mark.parametrize("name", COMMANDS.names())
@@ -92,7 +94,7 @@ def test_the_example_of_every_commands_help_is_understood(commands, name):
     found = re.findall(r"rlplan ([a-z].*?)(?=; | > | # |$)", example, re.MULTILINE)
     assert found
     for words in found:
-        parse(*commands, shlex.split(words))
+        parse(commands[0], commands[1], shlex.split(words))
 
 
 @pytest.mark.full
@@ -152,10 +154,8 @@ def bring_log(path, finished):
 
 
 def bring_site(path, finished):
-    from tests.rlplan_cli.conftest import run_cli
-
     bring_log(Path("train.log"), finished)
-    assert run_cli(["calibrate", "train.log", "--plan", "plan.yaml", "--out", str(path)]) == 0
+    assert run(["calibrate", "train.log", "--plan", "plan.yaml", "--out", str(path)]) == 0
 
 
 SEEDS = {
@@ -175,12 +175,11 @@ SEEDS = {
 
 def test_the_tables_of_the_site_are_made_of_every_sheet(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "hooks"))
-    from tables import TABLES, filled
-
+    tables = importlib.import_module("tables")
     page = (ROOT / "docs" / "supported.md").read_text(encoding="utf-8")
-    made = filled(page + (ROOT / "docs" / "expected-error.md").read_text(encoding="utf-8"))
+    made = tables.filled(page + (ROOT / "docs" / "expected-error.md").read_text(encoding="utf-8"))
     assert "<!-- table" not in made
-    assert all(f"<!-- table: {name} -->" not in made for name in TABLES)
+    assert all(f"<!-- table: {name} -->" not in made for name in tables.TABLES)
     folders = {
         "devices": "profiles/devices",
         "models": "profiles/models",
@@ -201,8 +200,7 @@ def test_every_page_of_the_docs_has_a_place_in_the_sites_contents():
     importlib.util.find_spec("mkdocs") is None, reason="`make docs` installs mkdocs"
 )
 def test_the_site_is_built_without_a_warning(tmp_path):
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    config = importlib.import_module("mkdocs.config")
+    build = importlib.import_module("mkdocs.commands.build").build
+    build(config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
     assert (tmp_path / "supported.html").is_file()
