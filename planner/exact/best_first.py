@@ -12,7 +12,7 @@ import numpy as np
 from planner.exact.candidates import Candidates
 from planner.exact.generation_options import GenerationOption, ShareRows
 from planner.exact.other_pools import OtherPools
-from planner.exact.placement_bounds import PlacementBounds
+from planner.exact.placement_bounds import PLAYED_NOISE_FRACTION, PlacementBounds
 from planner.exact.space import Space
 from planner.layouts.pareto import front_rows
 from planner.placements.allocations import Share, sites_for
@@ -48,12 +48,18 @@ class SearchBudget:
     Attributes:
         plays: Generations that are played.
         simulations: Plans that are simulated.
+        gap: What may be left between the best plan and what none can beat.
         deadline: When to stop, by `time.perf_counter`.
     """
 
     plays: float = math.inf
     simulations: float = math.inf
+    gap: float = 0.0
     deadline: float = math.inf
+
+    def is_spent(self, plays: int) -> bool:
+        """Tell whether no generation is to be played any more, nor anything be simulated."""
+        return time.perf_counter() > self.deadline or plays >= self.plays
 
 
 class PlacementEvaluator(Protocol):
@@ -87,43 +93,57 @@ class BestFirst:
             share: self._fitting(share, others)
             for share in dict.fromkeys(way.share for way in candidates.ways)
         }
-        self._heap: list[tuple[float, int, int]] = []
+        self._heap: list[tuple[float, float, int]] = []
         for share, some in self.others.items():
             here = [place for place, way in enumerate(candidates.ways) if way.share == share]
             places = np.flatnonzero(np.isin(candidates.way, here))
             bounds = self._bounds(places, some).min(axis=1, initial=math.inf)
             for place, bound in zip(places[bounds < cutoff], bounds[bounds < cutoff], strict=True):
-                self._heap.append((float(bound), share.gpus, int(place)))
+                self._heap.append((float(bound), self._rank(place, share), int(place)))
         heapq.heapify(self._heap)
 
     def run(self, parts: list[list[ShareRows]], cutoff: float, budget: SearchBudget) -> float:
         """Return what none of the candidates can beat once all that may win were simulated."""
         found, seen = self.search.found, math.inf
-        plays = simulations = 0
+        plays = simulated = 0
         while self._heap:
-            bound, gpus, place = heapq.heappop(self._heap)
+            bound, rank, place = heapq.heappop(self._heap)
             best = min(cutoff, found.value)
             if bound >= best:
                 return min(seen, best)
-            if time.perf_counter() > budget.deadline or plays >= budget.plays:
+            if budget.is_spent(plays) or bound >= best * (1 - budget.gap):
                 return min(seen, bound)
-            if not self.candidates.is_exact[place]:
-                if not self.candidates.raise_bound(place, self.search.space):
-                    plays += 1
-                    self.candidates.tighten(place, self.search.space)
-                some = self.others[self._way(place).share]
-                again = float(self._bounds(np.array([place]), some).min())
-                if again < best:
-                    heapq.heappush(self._heap, (again, gpus, place))
+            if self.candidates.is_exact[place]:
+                if simulated >= budget.simulations:
+                    return min(seen, bound)
+                least, count = self._simulate(place, parts, cutoff, budget.simulations - simulated)
+                seen, simulated = min(seen, least), simulated + count
                 continue
-            for leaf_bound, choice in self._leaves(place, parts):
-                if leaf_bound >= min(cutoff, found.value):
-                    break
-                if simulations >= budget.simulations:
-                    return min(seen, leaf_bound)
-                simulations += 1
-                seen = min(seen, self._evaluated(choice, leaf_bound, cutoff))
+            if not self.candidates.raise_bound(place, self.search.space):
+                plays += 1
+                self.candidates.tighten(place, self.search.space)
+            some = self.others[self._way(place).share]
+            again = float(self._bounds(np.array([place]), some).min())
+            if again < best:
+                heapq.heappush(self._heap, (again, rank, place))
         return min(seen, cutoff, found.value)
+
+    def _simulate(
+        self, place: int, parts: list[list[ShareRows]], cutoff: float, most: float
+    ) -> tuple[float, int]:
+        """Simulate a candidate's choices that may win, `most` of them; return what none beats, and how many."""
+        found, seen, count = self.search.found, math.inf, 0
+        for leaf_bound, choice in self._leaves(place, parts):
+            if leaf_bound >= min(cutoff, found.value):
+                break
+            if count >= most:
+                return min(seen, leaf_bound), count
+            count += 1
+            like = self._evaluated(choice, leaf_bound, cutoff)
+            seen = min(seen, like)
+            if like > leaf_bound:  # it speaks of the candidate's other choices too
+                break
+        return seen, count
 
     def try_some(self, parts: list[list[ShareRows]], plays: int) -> None:
         """Play the most promising candidates' generation, and simulate the best of them.
@@ -132,15 +152,15 @@ class BestFirst:
             plays: Generations that are looked at, whether other placements played them before or
                 not: what is found depends on this placement alone.
         """
-        played: list[tuple[float, int, int]] = []
+        played: list[tuple[float, float, int]] = []
         looked_at: set[Hashable] = set()
         while self._heap and len(looked_at) < plays:
-            bound, gpus, place = heapq.heappop(self._heap)
+            bound, rank, place = heapq.heappop(self._heap)
             if played and bound >= min(played)[0]:
                 break
             looked_at.add(self.candidates.play(place, self.search.space))
             some = self.others[self._way(place).share]
-            played.append((float(self._bounds(np.array([place]), some).min()), gpus, place))
+            played.append((float(self._bounds(np.array([place]), some).min()), rank, place))
         for _, _, place in sorted(played):
             for bound, choice in self._leaves(place, parts):
                 if not math.isfinite(bound):
@@ -150,6 +170,23 @@ class BestFirst:
                 )
                 if self.search.found.choice is not None:
                     return
+
+    @property
+    def _streams(self) -> bool:
+        return self.search.bounds.schedule.streams
+
+    @property
+    def _least_work_first(self) -> bool:
+        """Tell whether a candidate's first choice has the least work of all, pool by pool.
+
+        Streams are played whole, and with more work they last longer: no other choice is worth another playing.
+        """
+        few = len(self.search.bounds.others) == 1
+        return self._streams and few and self.search.space.score.minimises_seconds
+
+    def _rank(self, place: int, share: Share) -> float:
+        """Return what says who of equal bounds is first: fewer GPUs; of streams the faster generation."""
+        return float(self.candidates.generate[place]) if self._streams else share.gpus
 
     def _way(self, place: int) -> GenerationOption:
         return self.candidates.ways[int(self.candidates.way[place])]
@@ -171,6 +208,8 @@ class BestFirst:
             value, cutoff, self.search.found.value
         ):
             self._reorder(choice, leaf_bound)
+        if self._least_work_first and math.isfinite(value):
+            return max(leaf_bound, value * (1 - PLAYED_NOISE_FRACTION))
         return leaf_bound
 
     def _reorder(self, choice: Choice, leaf_bound: float) -> None:
@@ -214,12 +253,16 @@ class BestFirst:
         )
 
     def _leaves(self, place: int, parts: list[list[ShareRows]]) -> Iterator[tuple[float, Choice]]:
-        """Yield the candidate's choices in the order of their bounds, of equal ones the smallest."""
+        """Yield the candidate's choices in the order of their bounds, of equal ones the smallest.
+
+        Of streams those of the least work, which decides where bounds do not.
+        """
         way = self._way(place)
         some = self.others[way.share]
         bounds = self._bounds(np.array([place]), some)[0]
-        last = None
-        for row in np.lexsort((some.used.sum(axis=1), bounds)):
+        last, gpus = None, some.used.sum(axis=1)
+        work = some.prepare + some.train if self._streams else gpus
+        for row in np.lexsort((gpus, work, bounds)):
             if bounds[row] == last:
                 continue
             last = bounds[row]

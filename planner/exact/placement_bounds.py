@@ -104,7 +104,7 @@ class PlacementBounds:
         staleness, every = self.schedule.staleness, self.schedule.sync_every
         late, ahead = math.ceil(staleness), staleness + 1 - every
         last = work * self._last_share
-        beside = np.maximum(0.0, last - ahead * (generate - sent.move))
+        beside = np.maximum(0.0, last - ahead * (generate - sent.move)) if ahead else last
         first = 0.0 if ahead else sent.shortest
         mean = np.maximum(generate + beside / every, sent.move + work + first / every)
         longest = sent.longest + sent.move * every * ((late + 1) // every) + last

@@ -91,8 +91,12 @@ class Score:
     @property
     def counts_only_seconds(self) -> bool:
         """Tell whether of two plans the one with the shorter iteration is always worth more."""
-        first = self.figures[0]
-        return not (first.counts_gpus or first.counts_work or self.specs.given)
+        return self.minimises_seconds and not self.specs.given
+
+    @property
+    def minimises_seconds(self) -> bool:
+        """Tell whether of two plans that keep the specs the one with the shorter iteration is worth more."""
+        return not (self.figures[0].counts_gpus or self.figures[0].counts_work)
 
     def values(self, seconds: Floats, used: Ints, work: Floats) -> Floats:
         """Return bounds on values from bounds on seconds and work; infinite where specs rule out.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil
 
+from profiles.sheets import load_framework
 from rlplan.job import Job
 from rlplan.plan import InFlight, Mode, Plan
 from rlplan.rules.order import STALENESS
@@ -72,6 +73,12 @@ class ScheduleSpace:
     specs: Specs
     asked: AskedSchedules = field(default_factory=AskedSchedules)
 
+    @property
+    def in_flight(self) -> InFlight:
+        """Return what becomes of responses under way: as asked, as the job's framework does it, else the usual."""
+        sheet = load_framework(self.job.framework)
+        return self.asked.in_flight or (IN_FLIGHT if sheet.runs else sheet.in_flight)
+
     def __iter__(self) -> Iterator[Schedule]:
         """Yield them, synchronous ones first."""
         named = self.asked.modes
@@ -98,7 +105,7 @@ class ScheduleSpace:
             return
         for every in SYNC_INTERVALS if asked.sync_every is None else (asked.sync_every,):
             if every - 1 <= staleness:
-                yield Schedule("async", staleness, every, asked.in_flight or IN_FLIGHT)
+                yield Schedule("async", staleness, every, self.in_flight)
 
 
 def schedule_of(plan: Plan) -> Schedule:

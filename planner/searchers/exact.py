@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from planner.exact.best_first import SearchBudget
 from planner.exact.infeasibility import infeasibility_reason
+from planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.partitions import (
@@ -43,8 +44,12 @@ ROUNDING = 1e-9
 # other from one iteration to the next; the gap says what is left.
 BUDGET_OF_OVERLAPPING = SearchBudget(plays=64, simulations=8)
 
-# The same where responses stream: every simulation plays thousands of them.
-BUDGET_OF_STREAMS = SearchBudget(simulations=2)
+# The same where responses stream: every simulation plays thousands of them. Where one pool does all but generate,
+# a simulation speaks of all its layouts, so that the bound rises with each. Gaps of less than twice what means of
+# finitely many iterations are off are not worth a simulation.
+STREAMED_GAP = 2 * PLAYED_NOISE_FRACTION
+BUDGET_OF_STREAMS = SearchBudget(simulations=2, gap=STREAMED_GAP)
+BUDGET_OF_ONE_OTHER = SearchBudget(simulations=16, gap=STREAMED_GAP)
 
 # Placements and schedules of streamed responses that are simulated, of the lowest bounds.
 MOST_STREAMS = 12
@@ -126,10 +131,7 @@ class _Campaign:
             self._tell(each)
             if each.schedule.streams and each.found.plan is None:
                 continue
-            budget = SearchBudget()
-            if each.schedule.mode != "sync":
-                budget = BUDGET_OF_STREAMS if each.schedule.streams else BUDGET_OF_OVERLAPPING
-            each.exact(self.best, replace(budget, deadline=self.deadline))
+            each.exact(self.best, replace(_budget(each), deadline=self.deadline))
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def find_others(self) -> None:
@@ -216,6 +218,16 @@ def _suits(placement: Placement, schedule: Schedule) -> bool:
     if schedule.streams:
         return (GENERATION,) in placement
     return schedule.mode == "sync" or any(GENERATION in members for members in placement)
+
+
+def _budget(search: PlacementSearch) -> SearchBudget:
+    """Return what is spent on the proof of a placement."""
+    if search.schedule.mode == "sync":
+        return SearchBudget()
+    if not search.schedule.streams:
+        return BUDGET_OF_OVERLAPPING
+    is_one = len(search.bounds.others) == 1
+    return BUDGET_OF_ONE_OTHER if is_one else BUDGET_OF_STREAMS
 
 
 def _gap(value: float, bound: float) -> float:

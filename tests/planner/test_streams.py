@@ -3,10 +3,12 @@
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from planner.exact.best_first import SearchBudget
+from planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from planner.exact.placement_search import PlacementSearch
 from planner.exact.space import Space
 from planner.placements.partitions import GENERATION, all_placements
@@ -33,6 +35,8 @@ from tests.cases import draws
 from tests.planner.brute_force import random_space
 
 ROUNDING = 1e-9
+# Half of it is what means of finitely many iterations are off.
+LARGEST_GAP = 2 * PLAYED_NOISE_FRACTION
 A100 = "a100-80gb-sxm"
 STREAMING = Schedule("streaming")
 # Of engines that batch continuously, plans of each schedule and job.
@@ -93,6 +97,17 @@ def test_what_the_user_names_of_a_schedule_is_kept():
     assert listed(Specs(staleness=4), modes=("sync", "one-step-off")) == (SYNC, ONE_STEP_OFF)
 
 
+@pytest.mark.parametrize(
+    ("framework", "kept"), [("rlplan", IN_FLIGHT), ("nemo-rl", "keep"), ("openrlhf", "drain")]
+)
+def test_responses_under_way_go_on_as_the_framework_has_it(framework, kept):
+    job = replace(LONG_TAILED, framework=framework)
+    assert {each.in_flight for each in listed(Specs(staleness=4), job) if each.mode == "async"} == {
+        kept
+    }
+    assert listed(job=job, modes=("async",), in_flight="recompute")[0].in_flight == "recompute"
+
+
 def test_episodes_are_not_streamed():
     environment = Environment(name="tool", turns=2, observation_tokens=10, step_seconds=1.0)
     work = replace(LONG_TAILED.workload, environments=(environment,))
@@ -131,6 +146,36 @@ def test_no_streamed_iteration_is_shorter_than_its_bound(schedule):
             assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
 
 
+@pytest.mark.parametrize(
+    "schedule", [STREAMING, asynchronous(1, 2), asynchronous(4, 2)], ids=lambda each: each.words
+)
+def test_more_work_beside_generation_makes_no_iteration_shorter(schedule, streamed):
+    """One simulation speaks for all layouts of the other pool, decision 7 says why."""
+    plan, facts = scheduled(streamed.plans[0].plan, schedule), load_facts(LONG_TAILED)
+    seconds = [
+        simulate(with_update(plan, recompute=each), facts).iteration_seconds
+        for each in ("none", "selective", "full")
+    ]
+    for less, more in pairwise(seconds):
+        assert more >= less * (1 - PLAYED_NOISE_FRACTION)
+
+
+def with_update(plan, **settings):
+    update = replace(plan.tasks["actor.update"], **settings)
+    return replace(plan, tasks=FrozenDict({**plan.tasks, "actor.update": update}))
+
+
+@pytest.fixture(scope="module")
+def streamed():
+    """Return what is found on two pools in mode async."""
+    asked = AskedSchedules(modes=("async",), staleness=2, sync_every=2, in_flight="keep")
+    return search(LONG_TAILED, load_facts(LONG_TAILED), pinned=Pinned(asked=asked))
+
+
+def test_the_gap_of_two_pools_is_closed_by_simulation(streamed):
+    assert streamed.plans[0].gap < LARGEST_GAP
+
+
 def generates_alone(plan):
     others = [name for name in plan.tasks if name != GENERATION]
     return all(plan.tasks[name].pool != plan.tasks[GENERATION].pool for name in others)
@@ -159,8 +204,6 @@ def test_a_long_tail_is_hidden_by_the_mode_that_may_hide_it():
     assert results[1].considered[words] > 0
 
 
-def test_a_pinned_mode_is_the_only_one():
-    asked = AskedSchedules(modes=("async",), staleness=2, sync_every=2, in_flight="keep")
-    result = search(LONG_TAILED, load_facts(LONG_TAILED), pinned=Pinned(asked=asked))
-    for each in result.plans:
+def test_a_pinned_mode_is_the_only_one(streamed):
+    for each in streamed.plans:
         assert schedule_of(each.plan) == Schedule("async", 2, 2, "keep")
