@@ -13,9 +13,10 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
 from rlplan.lengths import Lognormal, mean_length
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from simulator.costs.passes import DRIVER
+from simulator.costs.passes import DRIVER, STATES_AWAY
 from simulator.simulate import simulate
-from simulator.workload.packing import packed_sequences
+from simulator.workload.packing import packed_sequences, packed_waiting
+from simulator.workload.sequences import statistics_of
 
 POOL = ResourcePool(name="all", device="h100-80gb-sxm", gpus=8, roles=("actor",))
 HOST = ResourcePool(name="host", device="host", gpus=8, roles=("rule",))
@@ -136,3 +137,25 @@ def test_a_budget_of_tokens_is_a_micro_batch_of_as_many_sequences_as_it_holds():
 def test_a_larger_budget_never_holds_fewer_sequences(one, other):
     least, most = sorted((one, other))
     assert packed_sequences(least, WORK) <= packed_sequences(most, WORK)
+
+
+def test_micro_batches_that_hold_one_sequence_are_as_unlike_as_those_and_full_ones_alike():
+    statistics = statistics_of(WORK)
+    alone, _ = statistics.longest_of(8)
+    single = packed_waiting(statistics, 1, 8)  # no two fit together
+    assert single == pytest.approx(alone / statistics.mean_tokens - 1, rel=0.01)
+    assert packed_waiting(statistics, 4096, 8) < 0.1 * single
+    assert packed_waiting(statistics, 4096, 1) == 0.0
+
+
+def test_weights_that_a_framework_does_not_pin_reach_the_host_as_slowly_as_optimizer_states():
+    pinned, unpinned = (
+        next(
+            each.parts for each in forecast(name, offload=True).costs if each.name == "actor.update"
+        )
+        for name in ("nemo-rl", "nemo-rl-dtensor")
+    )
+    # Half of 8.19e9 parameters: a fourth of 12 bytes of Adam's states, and 2 of weights.
+    states, weights = 4.095e9 * 12 / 4, 4.095e9 * 2
+    assert unpinned[STATES_AWAY] == pytest.approx((states + weights) / 2.6e9, rel=0.01)
+    assert states / 2.6e9 < pinned[STATES_AWAY] < states / 2.6e9 + weights / 2e10
