@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tests.house.tree import ROOT
 
-JOBS = ("grpo-qwen2.5-7b-8xh100.yaml", "ppo-7b-16xa100.yaml", "turns/job.yaml")
-PLAN = "ppo-7b-16xa100.plan.yaml"
 COMMANDS = (
-    f"simulate examples/{PLAN} --json",
-    *(f"search examples/{job} --json" for job in JOBS),
+    "simulate examples/ppo-7b-16xa100.plan.yaml --json",
+    "check examples/ppo-13b-h100-l40s.yaml --json",
+    "search examples/grpo-qwen2.5-7b-8xh100.yaml --json",
+    "search examples/turns/job.yaml --json",
 )
 # Only where the machine has them installed, with what planning needs.
 PYTHONS = ("python3.11", "python3.12", "python3.13")
