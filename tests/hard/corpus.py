@@ -256,18 +256,25 @@ def _tables(home):
 
 
 def _sheets(home):
-    for folder, name in (("devices", "a100-80gb-sxm"), ("models", "llama-2-7b")):
-        file = next(
-            p
-            for p in (ROOT / "profiles" / folder).glob("*.yaml")
-            if f"name: {name}\n" in p.read_text()
-        )
-        shutil.copy(file, home / f"my-{folder}.yaml")
+    """Write a device's sheet, and a job that names it and says its models inline."""
+    device, model = (
+        yaml.safe_load(_sheet_text(folder, name))
+        for folder, name in (("devices", "a100-80gb-sxm"), ("models", "llama-2-7b"))
+    )
+    write_yaml(home / "my-device.yaml", device | {"name": "my-device"})
     job = yaml.safe_load((home / "ppo-7b-16xa100.yaml").read_text())
-    job["models"] = dict.fromkeys(job["models"], "my-models.yaml")
-    job["cluster"][0]["gpu"] = "my-devices.yaml"
+    job["models"] = {role: dict(model) for role in job["models"]}
+    job["cluster"][0]["gpu"] = "my-device.yaml"
     write_yaml(home / "sheets.yaml", job)
-    for folder in ("devices", "models"):
-        yield Seed("sheet", f"my-{folder}.yaml", "yaml", (
-            "search sheets.yaml --seconds 1", "check sheets.yaml", "fit --model my-models.yaml --gpus 8xmy-devices.yaml",
-        ))  # fmt: skip
+    for name in ("my-device.yaml", "sheets.yaml"):
+        yield Seed(
+            "sheet",
+            name,
+            "yaml",
+            ("search sheets.yaml --seconds 1", "check sheets.yaml", "check sheets.yaml --json"),
+        )
+
+
+def _sheet_text(folder, name):
+    texts = (path.read_text() for path in (ROOT / "profiles" / folder).glob("*.yaml"))
+    return next(text for text in texts if f"name: {name}\n" in text)

@@ -4,7 +4,7 @@ A fault comes at a moment drawn from the seed: after an iteration that is drawn,
 Every run's driver is a process of its own, as a user's is.
 """
 
-import json
+import hashlib
 import os
 import random
 import signal
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from safetensors.numpy import load_file
 
 from executor.control.checkpoints import find_checkpoint
 from executor.control.metrics import read_metrics
@@ -207,11 +208,12 @@ def undisturbed(mode):
 
 
 def weights(out):
-    """Return the checksums of the weights in a run's last checkpoint, by file."""
-    folder = find_checkpoint(out).folder
-    manifest = json.loads((folder / "manifest.json").read_text())
+    """Return digests of the actor's tensors in a run's last checkpoint, by name; files order them as they like."""
+    folder = find_checkpoint(out).folder / "actor"
     return {
-        name: each for name, each in sorted(manifest["sha256"].items()) if name.startswith("actor")
+        f"{path.name} {name}": hashlib.sha256(tensor.tobytes()).hexdigest()
+        for path in sorted(folder.rglob("*.safetensors"))
+        for name, tensor in sorted(load_file(path).items())
     }
 
 
