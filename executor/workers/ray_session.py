@@ -76,8 +76,8 @@ _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 # Without these of Ray's servers nothing is answered; the agents take the raylet with them.
 NEEDED = ("gcs_server", "raylet")
 WATCH_SECONDS = 0.2
-# What Ray puts before the names of its workers' processes.
-WORKERS_NAME = "ray::"
+# How Ray names the processes of our actors; its own agents must live, which take the raylet along.
+ACTORS = ("ray::Worker", "ray::HostWorker", "ray::Storage", "ray::LocalHost")
 # Ray ends a process that has waited a minute for a server, at once and without clearing up.
 UNWINDING_SECONDS = 20.0
 # How long processes of Ray may take to end by themselves.
@@ -268,7 +268,7 @@ def end_workers() -> None:
     """Kill the processes of this run's workers, those that are stopped or hang in a call included."""
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if process.cmdline()[:1] and process.cmdline()[0].startswith(WORKERS_NAME):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith(ACTORS):
                 process.kill()
 
 
