@@ -36,12 +36,21 @@ class BuildBelow(build_py):
 
 
 class WheelBelow(bdist_wheel):
-    """Say in a wheel which names it really takes."""
+    """Say in a wheel which names it really takes; an editable install only borrows this command's description."""
+
+    holds_rooms = False
+
+    def run(self) -> None:
+        """Build a wheel with everything in it."""
+        self.holds_rooms = True
+        super().run()
 
     def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
         """Write the wheel's own description."""
         super().write_wheelfile(wheelfile_base, *arguments)
-        Path(wheelfile_base, "top_level.txt").write_text("rlplan\nrlplan_cli\n", encoding="utf-8")
+        if self.holds_rooms:
+            names = Path(wheelfile_base, "top_level.txt")
+            names.write_text("rlplan\nrlplan_cli\n", encoding="utf-8")
 
 
 def put_below(built: Path) -> None:
