@@ -71,7 +71,6 @@ test: lint  ## Run the checks: lint, types, import contracts, some cases of ever
 test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM, verl's losses
 	$(say) 'tests: pytest -n $(PROCESSES) --full'
 	@$(BIN)/python -m pytest -n $(PROCESSES) --full
-	@$(MAKE) --no-print-directory test-hard ARGS='--parts fuzz --cases 300'
 	@$(MAKE) --no-print-directory test-vllm test-verl
 
 test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes, other surroundings (half an hour)

@@ -204,6 +204,8 @@ def _common_prior(sums: Sequence[_Sum], group: Names, priors: Mapping[str, float
     alone = [(name,) for name in group]
     shares = np.sum([_shares(each, ones, alone) for each in sums], axis=0)
     own = np.array([priors[name] for name in group])
+    if not shares.any():  # no row has anything of theirs: none weighs more than another
+        shares = np.ones(len(group))
     return float(np.linalg.norm(shares * own) / np.sum(shares))
 
 

@@ -89,7 +89,9 @@ def _model(record: Record, number: dict[str, int]) -> ModelArchitecture:
         num_kv_heads=number["kv_heads"],
         head_dim=hidden // heads,
         ffn_size=number["ffn"],
-        vocab_size=next(size for family, size in VOCABULARIES.items() if name.startswith(family)),
+        vocab_size=VOCABULARIES[
+            next((each for each in VOCABULARIES if name.startswith(each)), name)
+        ],
         max_positions=number["seq_len"],
     )
 
