@@ -1,5 +1,6 @@
 """The transfer queue: every sample goes to every task once, whatever is slow, small or lost."""
 
+import contextlib
 import random
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import ray
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray.exceptions import RayActorError
 
 from executor.queue.ledger import Ledger, Reader
 from executor.queue.storage import PaddedRead, Storage, StoredRows
@@ -165,6 +167,14 @@ def test_ranges_hold_just_their_rows(numbers):
     assert [row for start, stop in ranges for row in range(start, stop)] == sorted(numbers)
 
 
+def kill_and_wait(actor):
+    """Kill an actor and return once it is dead: Ray may let it answer a few calls more."""
+    ray.kill(actor)
+    with contextlib.suppress(RayActorError):
+        while True:
+            ray.get(actor.held_bytes.remote())
+
+
 @pytest.mark.ray
 def test_samples_of_a_storage_actor_that_is_killed_come_again_and_none_comes_twice(ray_slots):
     readers = {"actor": Reader(keys=frozenset({"sequences"}), has_effects=True)}
@@ -202,7 +212,7 @@ def test_samples_of_a_storage_actor_that_is_killed_come_again_and_none_comes_twi
             if number == 0:
                 while waiting:
                     make_one()
-                ray.kill(queue._actors[0])
+                kill_and_wait(queue._actors[0])
         assert sorted(seen) == list(range(12))
         assert len(made) > 12
         assert queue.ledger.reserved_bytes == 0
