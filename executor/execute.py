@@ -1,7 +1,8 @@
 """Carry out a plan: start its pools, run iterations, and answer with what was measured."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
@@ -70,6 +71,7 @@ def execute(
         assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
         export_actor(run.checkpoint, saving.export, folder=folder)
     warmup_iterations = min(first + warmup, iterations - 1)
+    rows = [row for row in read_metrics(out) if row["iteration"] >= warmup_iterations]
     measured = MeasuredRun(
         plan=plan,
         trace=Trace(
@@ -80,23 +82,16 @@ def execute(
         warmup_iterations=warmup_iterations,
         memory_peak_bytes=FrozenDict(run.peaks),
         machine=read_fingerprint(gpu_names()),
-        response_tokens=_mean_response(out, warmup_iterations),
-        response_lengths=_response_lengths(out, warmup_iterations),
+        response_tokens=mean(row["response_tokens"] for row in rows),
+        response_lengths=_response_lengths(rows),
         loop_flops_per_second=run.loop_flops_per_second,
     )
     write_json(out / MEASURED_FILE, measured)
     return measured
 
 
-def _mean_response(out: Path, first: int) -> float:
-    """Return the mean tokens of a response in a run's iterations from the first one on."""
-    rows = [row for row in read_metrics(out) if row["iteration"] >= first]
-    return sum(row["response_tokens"] for row in rows) / len(rows)
-
-
-def _response_lengths(out: Path, first: int) -> ResponseLengths | None:
+def _response_lengths(rows: Sequence[Mapping[str, float]]) -> ResponseLengths | None:
     """Return the lengths of the usual iteration's responses; None where not all iterations noted them."""
-    rows = [row for row in read_metrics(out) if row["iteration"] >= first]
     if not all("longest_response" in row for row in rows):
         return None
     return ResponseLengths(

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final, Unpack
 
 from profiles.analytic.host_calls import unmeasured_call
-from profiles.analytic.roofline import AttentionShape, CollectiveKind, CopyDirection, Roofline
+from profiles.analytic.roofline import AttentionShape, CopyDirection, Roofline
 from profiles.catalog import load_engine
 from profiles.kernels.constants import RowKind
 from profiles.kernels.row_time import row_bytes
@@ -34,6 +34,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
+from rlplan.operators import CollectiveKind
 from rlplan.plan import HOST_DEVICE
 from rlplan.precision import PRECISIONS, Precision
 from rlplan.probing import ModelPass

@@ -68,7 +68,7 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
         response_tokens=None
         if run.response_tokens is None
         else (mean_length(run.plan.job.workload.response_tokens), run.response_tokens),
-        as_run_response_tokens=_mean_of(run) if as_run is not None else None,
+        as_run_response_tokens=run.mean_response_tokens if as_run is not None else None,
         machine_slowdown=machine_slowdown(forecast, run),
     )
 
@@ -81,10 +81,6 @@ def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:
     if forecast.loop_flops_per_second is None or not run.loop_flops_per_second:
         return None
     return mean(forecast.loop_flops_per_second / each for each in run.loop_flops_per_second)
-
-
-def _mean_of(run: MeasuredRun) -> float | None:
-    return run.response_lengths.mean if run.response_lengths else run.response_tokens
 
 
 def _seconds_by_row(forecast: Forecast) -> dict[Row, float]:

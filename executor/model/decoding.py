@@ -97,7 +97,10 @@ def decoded(layers: Sequence[Any], hidden: Tensor, step: DecodeStep, cache: Any)
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Tell whether a layer is grouped attention and a gated MLP, each behind a norm, and nothing else."""
+    """Tell whether a layer is grouped attention and a gated MLP, each behind a norm, and nothing else.
+
+    In the families that run here it is that, or it has experts for the MLP.
+    """
     return hasattr(getattr(layer, "mlp", None), "gate_proj")
 
 

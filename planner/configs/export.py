@@ -231,6 +231,38 @@ class Export:
             allowed=allowed,
         )
 
+    def update_size(self, whole: int, part: str) -> int:
+        """Return how much of an iteration's `whole` prompts or samples one update learns from.
+
+        Raises:
+            FileError: An update would learn from a part of one of them.
+        """
+        updates = self.plan.job.workload.updates
+        size, left = divmod(whole, updates)
+        if left:
+            where, problem = "job.workload.updates", f"leaves an update a part of a {part}"
+            raise self.refused(where, problem, f"a divisor of {part}s, {whole}", updates)
+        return size
+
+    def whole_age(self, problem: str) -> int:
+        """Return by how many whole updates samples may be stale, of a mode that syncs after each.
+
+        Args:
+            problem: How the framework counts, for whom a plan counts otherwise.
+
+        Raises:
+            FileError: The mode streams, or counts otherwise.
+        """
+        plan = self.plan
+        if plan.mode == "streaming":
+            problem, allowed = "hands responses on one by one", "sync, one-step-off, async"
+            raise self.refused("mode", problem, allowed, plan.mode)
+        if not float(plan.staleness).is_integer() or plan.sync_every > 1:
+            where = "staleness" if plan.sync_every == 1 else "sync_every"
+            value = getattr(plan, where)
+            raise self.refused(where, problem, "whole numbers; sync_every 1", value)
+        return int(plan.staleness)
+
     def flat(self) -> Flat:
         """Return the values as an import reads them; a variable is its default."""
         found = {}

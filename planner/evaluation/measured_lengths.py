@@ -36,10 +36,8 @@ def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
     mean, most = steps.response_tokens, steps.longest_response
     of_one_length = isinstance(plan.job.workload.response_tokens, int)
     if of_one_length and mean and most and most > UNEVEN_TIMES * mean:
-        for ratio in (
-            steps.clip_ratio,
-            None,
-        ):  # one that no lengths of this mean have tells nothing
+        # A share of cut responses that no lengths of this mean have tells nothing.
+        for ratio in (steps.clip_ratio, None):
             logged = Logged(mean=mean, max=round(most), clip_ratio=ratio)
             if (spread := _spread(plan, logged)) is not None:
                 plan = spread
@@ -57,13 +55,13 @@ def at_run_lengths(plan: Plan, run: MeasuredRun) -> Plan:
         for known in (logged, replace(logged, std=None)):
             if (spread := _spread(plan, known)) is not None:
                 return spread
-    return at_lengths(plan, None, lengths.mean if lengths else run.response_tokens)
+    return at_lengths(plan, None, run.mean_response_tokens)
 
 
 def same_lengths(run: MeasuredRun) -> bool:
     """Tell whether a run's responses were as long as its plan has them, or it does not say."""
-    expected, lengths = mean_length(run.plan.job.workload.response_tokens), run.response_lengths
-    measured = lengths.mean if lengths else run.response_tokens
+    expected = mean_length(run.plan.job.workload.response_tokens)
+    measured = run.mean_response_tokens
     return measured is None or abs(measured - expected) <= SAME_LENGTH_FRACTION * expected
 
 

@@ -17,12 +17,10 @@ from profiles.kernels.row_time import RowTime
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.hardware import DeviceSheet
+from rlplan.operators import CollectiveKind
 from rlplan.precision import PRECISIONS, Precision
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
-CollectiveKind = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"
-]
 
 # An attention that is not fused writes its scores, reads them for the softmax, writes the
 # probabilities and reads them for the second product.

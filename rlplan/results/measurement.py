@@ -48,6 +48,11 @@ class MeasuredRun:
     response_lengths: ResponseLengths | None = None
     loop_flops_per_second: tuple[Positive, ...] = ()
 
+    @property
+    def mean_response_tokens(self) -> float | None:
+        """Return the mean tokens of the usual iteration's responses, else of all; None where neither is noted."""
+        return self.response_lengths.mean if self.response_lengths else self.response_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:

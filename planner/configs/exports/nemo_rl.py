@@ -98,16 +98,9 @@ def _pools(export: Export) -> None:
 
 def _mode(export: Export) -> None:
     plan = export.plan
-    if plan.mode == "streaming":
-        raise export.refused(
-            "mode", "hands responses on one by one", "sync, one-step-off, async", plan.mode
-        )
-    if not float(plan.staleness).is_integer() or plan.sync_every > 1:
-        where = "staleness" if plan.sync_every == 1 else "sync_every"
-        problem = "counts ages in whole steps, and syncs weights after each"
-        raise export.refused(where, problem, "whole numbers; sync_every 1", getattr(plan, where))
+    age = export.whole_age("counts ages in whole steps, and syncs weights after each")
     export.put("async", True)
-    export.put("age", int(plan.staleness))
+    export.put("age", age)
     flows = plan.mode == "async" and plan.in_flight != "drain"
     export.put("in_flight", flows)
     export.put("recomputes_cache", flows and plan.in_flight == "recompute")
@@ -119,13 +112,7 @@ def _work(export: Export) -> None:
     work, algorithm = export.plan.job.workload, export.plan.job.algorithm
     export.put("prompts", work.prompts)
     export.put("samples", work.samples_per_prompt)
-    update, left = divmod(work.sequences, work.updates)
-    if left:
-        where = "job.workload.updates"
-        raise export.refused(
-            where, "leaves an update a part of a sample", "a divisor", work.updates
-        )
-    export.put("update_sequences", update)
+    export.put("update_sequences", export.update_size(work.sequences, "sample"))
     if work.epochs > 1 or algorithm == "ppo":
         export.put("epochs", work.epochs)
     export.put("max_total", work.longest_sequence_tokens)

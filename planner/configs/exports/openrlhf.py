@@ -97,16 +97,9 @@ def _pairs(export: Export, together: list[Role], others: list[Role]) -> None:
 def _mode(export: Export, plan: Plan) -> None:
     if plan.mode == "sync":
         return
-    if plan.mode == "streaming":
-        raise export.refused(
-            "mode", "hands responses on one by one", "sync, one-step-off, async", plan.mode
-        )
-    if not float(plan.staleness).is_integer() or plan.sync_every > 1:
-        where = "staleness" if plan.sync_every == 1 else "sync_every"
-        problem = "counts its queue in whole batches, and syncs weights after each"
-        raise export.refused(where, problem, "whole numbers; sync_every 1", getattr(plan, where))
+    age = export.whole_age("counts its queue in whole batches, and syncs weights after each")
     export.put("async", True)
-    export.put("queue", int(plan.staleness))
+    export.put("queue", age)
     export.put("partial_rollout", plan.mode == "async" and plan.in_flight == "keep")
 
 
@@ -114,13 +107,7 @@ def _work(export: Export) -> None:
     work = export.plan.job.workload
     export.put("prompts", work.prompts)
     export.put("samples", work.samples_per_prompt)
-    update, left = divmod(work.sequences, work.updates)
-    if left:
-        where = "job.workload.updates"
-        raise export.refused(
-            where, "leaves an update a part of a sample", "a divisor", work.updates
-        )
-    export.put("update_sequences", update)
+    export.put("update_sequences", export.update_size(work.sequences, "sample"))
     export.put("epochs", work.epochs)
     export.put("max_total", work.longest_sequence_tokens)
     export.put("max_response", export.longest_response)

@@ -113,18 +113,12 @@ def _is_separate(export: Export) -> bool:
 
 def _work(export: Export) -> None:
     plan, work = export.plan, export.plan.job.workload
-    mini, left = divmod(work.prompts, work.updates)
-    if left:
-        where = "job.workload.updates"
-        raise export.refused(
-            where, "leaves an update a part of a prompt", "a divisor of prompts", work.updates
-        )
     fully = "async_training.staleness_threshold" in export.values
     separate = plan.mode == "async" and not fully
     export.put("prompts", 0 if fully else work.prompts * (plan.sync_every if separate else 1))
     if fully:
         export.put("gen_prompts", 1)
-    export.put("mini_prompts", mini)
+    export.put("mini_prompts", export.update_size(work.prompts, "prompt"))
     export.put("samples", work.samples_per_prompt)
     export.put("epochs", work.epochs)
     export.put("max_prompt", export.longest_prompt)
