@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from planner.configs.given import Flat, Given, scalar
+from planner.configs.losses import words_of
 from planner.configs.sheet import ROLE, ConfigSheet, Scalar, Setting
 from profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
 from rlplan.algorithms import load_algorithm
@@ -133,6 +134,28 @@ class Export:
         return longest(self.plan.job.workload.response_tokens)
 
     @property
+    def turns(self) -> int:
+        """Return how often the model answers in an episode at most.
+
+        Raises:
+            FileError: Environments have copies of the policy beside them.
+        """
+        environments = self.plan.job.environments
+        if any(each.inference == "inline" for each in environments):
+            where, problem = (
+                "job.workload.environments.0.inference",
+                "answers beside each environment",
+            )
+            raise self.refused(where, problem, "remote", "inline")
+        return max((longest(each.turns) for each in environments), default=1)
+
+    @property
+    def longest_observations(self) -> int:
+        """Return the most tokens that environments add to an episode."""
+        environments = self.plan.job.environments
+        return max((each.longest_observations_tokens for each in environments), default=0)
+
+    @property
     def penalty(self) -> tuple[KlPlace, float]:
         """Return where the penalty for leaving the reference goes, and its weight."""
         job = self.plan.job
@@ -159,6 +182,20 @@ class Export:
     def put(self, name: str, value: Scalar) -> None:
         """Write a setting."""
         self._write(self.sheet.settings[name], "", ANY, value)
+
+    def put_algorithm(self) -> None:
+        """Write the words that name the algorithm.
+
+        Raises:
+            FileError: The framework has none for it.
+        """
+        name, known = self.plan.job.algorithm, self.sheet.settings["estimator"].values.values()
+        words = words_of(self.sheet.algorithms, name)
+        if words["estimator"] not in known:
+            allowed = ", ".join(sorted({*map(str, known), *self.sheet.algorithms}))
+            raise self.refused("job.algorithm", "learns by another algorithm", allowed, name)
+        for setting, value in words.items():
+            self.put(setting, value)
 
     def put_size(self, role: Role, name: str, value: Scalar) -> None:
         """Write a size of a role's model, where its trainer has a key for it."""

@@ -20,7 +20,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, Workload
 from rlplan.lengths import longest, mean_length
 from rlplan.plan import Plan, PlanDraft, TaskDraft
 from rlplan.units import show_bytes
@@ -167,9 +167,23 @@ def _imported(plan: Plan, run: Run) -> tuple[Job, PlanDraft]:
     )
     found = job_of(run, job.name, job.cluster[0].gpu, means)
     models = {role: job.models[role] for role in run.models if role in job.models}
-    found = replace(found, models=FrozenDict(models), devices=job.devices)
+    played = _played(work, found.workload, run)
+    found = replace(found, models=FrozenDict(models), devices=job.devices, workload=played)
     resolved = resolve_job(found, Path(), file="the export")
     return resolved, draft_of(run, resolved, "job.yaml")
+
+
+def _played(own: Workload, found: Workload, run: Run) -> Workload:
+    """Return an imported workload with a plan's environments, where it has as many turns and as much room for them."""
+    most = max((longest(each.turns) for each in own.environments), default=1)
+    if run.work.turns not in {None, most}:
+        return found
+    played = replace(found, environments=own.environments)
+    added = max((each.longest_observations_tokens for each in own.environments), default=0)
+    room = longest(own.response_tokens) + (added if run.work.max_response_of_all else 0)
+    if added and run.work.max_response == room:
+        return replace(played, response_tokens=own.response_tokens)
+    return played
 
 
 def _differences(plan: Plan, job: Job, draft: PlanDraft) -> Iterator[tuple[str, object, object]]:

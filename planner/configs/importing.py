@@ -23,6 +23,7 @@ from rlplan.model import ModelArchitecture
 from rlplan.plan import PlanDraft
 
 JOB_FILE = "job.yaml"
+TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +245,8 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
 def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
     missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
     notes = [*run.notes, *(f"{gap.source} {gap.reason}" for gap in missing)]
+    if run.work.turns != 1:
+        notes.append(TURNS_NOTE)
     if options.mean_prompt is None:
         most = run.work.max_prompt or run.work.max_total or 1
         mean = usual_prompt_tokens(most)

@@ -41,6 +41,8 @@ class Work:
     Attributes:
         max_prompt, max_response: Longest lengths in tokens; None where only both together are limited.
         max_total: Most tokens of both together; None where each has a limit.
+        turns: Most turns of an episode; None where no key says how many.
+        max_response_of_all: Whether `max_response` limits what environments add too.
     """
 
     prompts: int
@@ -50,6 +52,8 @@ class Work:
     max_prompt: int | None = None
     max_response: int | None = None
     max_total: int | None = None
+    turns: int | None = 1
+    max_response_of_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

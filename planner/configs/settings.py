@@ -31,6 +31,13 @@ class Settings:
         """Return a setting's value; the framework's default where none is given."""
         return self._value(self.sheet.settings[name], "")
 
+    def unmapped(self, name: str) -> object:
+        """Return a setting's value that goes into no job or plan: its key stays among those that do not."""
+        used = set(self.used)
+        value = self.value(name)
+        self.used.intersection_update(used)
+        return value
+
     def loss(self, name: str) -> object:
         """Return what the losses or optimizers need; None where it is not given."""
         return self._value(self.sheet.losses[name], "")

@@ -36,6 +36,19 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmWords:
+    """Say which words name an algorithm.
+
+    Attributes:
+        words: Settings and the values that they have; where others are left out, they may have any.
+        losses: What its losses have whatever a configuration says, by the names of `rlplan.job.Hyperparameters`.
+    """
+
+    words: FrozenDict[str, Scalar]
+    losses: FrozenDict[str, Scalar] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSheet:
     """Say where one of a framework's trainers has its sizes.
 
@@ -74,6 +87,7 @@ class ConfigSheet:
         roles: Prefix of the keys of each role.
         role_follows: Roles that take another's size where they give none of their own.
         settings: What is no role's.
+        algorithms: Those for which the `estimator` alone does not stand; the first counts whose words are all said.
         losses: Settings by the names of `rlplan.job.Hyperparameters`; the job gets what a configuration gives.
         added: Keys, as patterns, that hydra only takes with a `+` before them.
         arrangements: The ways in which its roles can share GPUs and follow each other.
@@ -100,6 +114,7 @@ class ConfigSheet:
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
     settings: FrozenDict[str, Setting]
+    algorithms: FrozenDict[str, AlgorithmWords] = FrozenDict()
     losses: FrozenDict[str, Setting] = FrozenDict()
     added: tuple[str, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()

@@ -1,19 +1,14 @@
 """Sizes that frameworks have in common: copies of a model, micro-batches, off-loading, engines without graphs."""
 
-from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from planner.configs.settings import Settings
 from planner.plans.trained import TrainerSizes
 from profiles.sheets import engine_names
-from rlplan.errors import UserError
-from rlplan.files.decoding import decode
-from rlplan.job import Hyperparameters, KlPlace, Role
+from rlplan.job import Role
 
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
-# A reference that is passed over with a weight of 0 takes its time all the same.
-LEAST_KL_WEIGHT: Final = 1e-9
 
 
 def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
@@ -79,25 +74,3 @@ def eager_engine(name: str, *, eager: bool) -> str:
     """Return the engine sheet of an engine, with or without CUDA graphs."""
     without = EAGER.format(name)
     return without if eager and without in engine_names() else name
-
-
-def given_losses(settings: Settings) -> dict[str, Any]:
-    """Return what a configuration says of losses and optimizers, as `rlplan.job.Hyperparameters` has it.
-
-    None of it takes time or memory: what a job cannot hold, such as a word that is not known, is left out.
-    """
-    found: dict[str, Any] = {}
-    for name in settings.sheet.losses:
-        with suppress(UserError):
-            value = settings.loss(name)
-            if value is not None:
-                decode(Hyperparameters, {name: value}, settings.file)
-                found[name] = value
-    return found
-
-
-def kl_place(kind: KlPlace, weight: float) -> dict[str, Any]:
-    """Return where the penalty for leaving the reference goes, so that its pass is counted."""
-    if kind == "none":
-        return {"kl_in": "none", "kl_coefficient": 0.0}
-    return {"kl_in": kind, "kl_coefficient": max(weight, LEAST_KL_WEIGHT)}

@@ -118,7 +118,12 @@ def _work(export: Export) -> None:
     export.put("max_total", work.longest_sequence_tokens)
     export.put("max_prompt", export.longest_prompt)
     export.put("max_response", export.longest_response)
-    export.put("estimator", "grpo" if algorithm == "dapo" else algorithm)
+    export.put_algorithm()
+    if export.turns > 1:
+        export.put("turns", export.turns)
+        export.notes.append(
+            "what plays the environments stands under env and data in the defaults' file"
+        )
     if export.resamples:
         resampling = export.plan.job.dynamic_sampling
         export.put("filters", True)

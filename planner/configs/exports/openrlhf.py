@@ -17,6 +17,9 @@ PROMPTS: Final = Variable(name="TRAIN_FILES", default=None, meaning="a data set 
 REWARDS: Final = Variable(
     name="REWARD_ADDRESS", default=None, meaning="address, or Python file, of the reward function"
 )
+AGENT: Final = Variable(
+    name="AGENT", default=None, meaning="Python file of the agent that plays the environments"
+)
 
 
 def write(export: Export) -> str:
@@ -29,7 +32,9 @@ def write(export: Export) -> str:
         if role in MODELS:
             key = f"{role}.model_name_or_path"
             export.values[key] = export.model(role, MODELS[role])
-    if "reward" not in export.roles:
+    if export.turns > 1:
+        export.values["train.agent_func_path"] = AGENT
+    elif "reward" not in export.roles:
         export.values["reward.remote_url"] = REWARDS
     export.values["data.prompt_dataset"] = PROMPTS
     _work(export)
@@ -111,7 +116,7 @@ def _work(export: Export) -> None:
     export.put("epochs", work.epochs)
     export.put("max_total", work.longest_sequence_tokens)
     export.put("max_response", export.longest_response)
-    export.put("estimator", export.plan.job.algorithm)
+    export.put_algorithm()
     export.put("filters", export.resamples)
 
 

@@ -22,6 +22,9 @@ DATA: Final = {
     "train_files": Variable(name="TRAIN_FILES", default=None, meaning="parquet file with prompts"),
     "val_files": Variable(name="VAL_FILES", default=None, meaning="parquet file for validation"),
 }
+TOOLS: Final = Variable(
+    name="TOOL_CONFIG", default=None, meaning="YAML file with the tools that play the environments"
+)
 MODELS: Final[dict[Role, str]] = {
     "actor": "ACTOR_MODEL", "critic": "CRITIC_MODEL", "reward": "REWARD_MODEL",
 }  # fmt: skip
@@ -122,11 +125,25 @@ def _work(export: Export) -> None:
     export.put("samples", work.samples_per_prompt)
     export.put("epochs", work.epochs)
     export.put("max_prompt", export.longest_prompt)
-    export.put("max_response", export.longest_response)
+    export.put("max_response", export.longest_response + export.longest_observations)
     if work.max_total_tokens is not None:
         export.put("max_model_len", work.max_total_tokens)
     export.values |= {f"data.{name}": each for name, each in DATA.items()}
-    export.put("estimator", plan.job.algorithm if plan.job.algorithm != "dapo" else "grpo")
+    export.put_algorithm()
+    if export.turns > 1:
+        _turns(export)
+
+
+def _turns(export: Export) -> None:
+    """Write that the model answers in turns; what tools do is said in a file of their own."""
+    export.put("multi_turn", True)
+    export.put("turns", export.turns)
+    export.values[f"{ROLLOUT}.multi_turn.tool_config_path"] = TOOLS
+    export.values[f"{ROLLOUT}.agent.default_agent_loop"] = "tool_agent"
+    export.notes.append(
+        f"{ROLLOUT}.multi_turn.max_tool_response_length cuts observations off by characters, not tokens: the plan "
+        f"counts with {export.longest_observations:,} tokens of them in an episode at most"
+    )
 
 
 def _role(export: Export, role: Role) -> None:

@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from planner.configs.losses import (
+    algorithm_notes,
+    algorithm_of,
+    given_losses,
+    kl_place,
+    sampling_of,
+)
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.settings import Settings
-from planner.configs.sizes import divided, eager_engine, given_losses, kl_place, role_sizes
+from planner.configs.sizes import divided, eager_engine, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
+from rlplan.job import Engines, Hyperparameters, KlPlace, Role
 from rlplan.plan import Mode, TaskPlan
 from rlplan.precision import Precision, TrainingPrecision
 
@@ -20,10 +27,10 @@ ENGINE_SHEETS: Final = {
     "trtllm": "tensorrt-llm-1",
     "megatron": "vllm-0.11",
 }
+# What a file with keys of `ppo` learns by, whatever its estimator.
+PPO: Final = "ppo"
 MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
 REFERENCE_NOTE: Final = "samples are dropped and drawn again, and the pass of a reference whose penalty is 0 is not counted"
-# All of one prompt's samples stay together only where advantages compare them.
-UNGROUPED: Final = "reinforce-plus-plus"
 
 
 def run_of(settings: Settings, start: str) -> Run:
@@ -45,6 +52,8 @@ def run_of(settings: Settings, start: str) -> Run:
     notes = [MEGATRON_NOTE] if backend == "megatron" else []
     if _resamples(settings):
         notes.append(REFERENCE_NOTE)
+    if settings.value("critic_prompts") is None:
+        notes.extend(algorithm_notes(settings, _algorithm(settings)))
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
@@ -68,7 +77,7 @@ def run_of(settings: Settings, start: str) -> Run:
         if backend == "vllm"
         else None,
         adapter=_adapter(settings, trainer),
-        dynamic_sampling=_sampling(settings),
+        dynamic_sampling=sampling_of(settings, _algorithm(settings)),
         notes=tuple(notes),
         **_modes(settings, apart=bool(rollout_gpus)),
     )
@@ -110,7 +119,7 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     keys: dict[Role, str] = {"actor": settings.key_of("model")}
     if _compares(settings):
         models["reference"], keys["reference"] = models["actor"], keys["actor"]
-    if _algorithm(settings) == "ppo":
+    if _algorithm(settings) == PPO:
         models["critic"], keys["critic"] = (
             settings.path("critic_model"),
             settings.key_of("critic_model"),
@@ -120,11 +129,8 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
 
 def _algorithm(settings: Settings) -> str:
     if settings.value("critic_prompts") is not None:
-        return "ppo"
-    name = settings.word("estimator")
-    if name == "grpo" and _resamples(settings):
-        return "dapo"
-    return UNGROUPED if name in {"grpo", "rloo"} and settings.whole("samples") == 1 else name
+        return PPO
+    return algorithm_of(settings, compares=_penalises(settings))
 
 
 def _resamples(settings: Settings) -> bool:
@@ -132,8 +138,12 @@ def _resamples(settings: Settings) -> bool:
 
 
 def _compares(settings: Settings) -> bool:
-    adapts = settings.on("lora") or settings.on("peft")
-    return not adapts and not settings.on("skips_reference") and not _resamples(settings)
+    return _penalises(settings) and not (settings.on("lora") or settings.on("peft"))
+
+
+def _penalises(settings: Settings) -> bool:
+    """Tell whether the actor is compared with a reference, if only with itself without its adapters."""
+    return not settings.on("skips_reference") and not _resamples(settings)
 
 
 def _trained(
@@ -181,7 +191,13 @@ def _work(settings: Settings) -> Work:
         max_prompt=settings.optional_whole("max_prompt"),
         max_response=settings.optional_whole("max_response"),
         max_total=settings.whole("max_total"),
+        turns=_turns(settings),
     )
+
+
+def _turns(settings: Settings) -> int | None:
+    most = settings.unmapped("turns")
+    return most if isinstance(most, int) and most > 0 else None
 
 
 def _engine(settings: Settings) -> str:
@@ -208,8 +224,6 @@ def _generation(settings: Settings, backend: str, pool: RunPool) -> TaskPlan:
 
 def _loss(settings: Settings) -> Hyperparameters:
     kind: KlPlace = "reward" if settings.on("kl_in_reward") else "loss"
-    adapts = settings.on("lora") or settings.on("peft")
-    compares = _compares(settings) or (adapts and not settings.on("skips_reference"))
     trainer = _trainer(settings)
     rates: dict[str, Any] = {
         name: rate
@@ -217,10 +231,10 @@ def _loss(settings: Settings) -> Hyperparameters:
         if isinstance(rate := settings.size(trainer, role, "learning_rate"), float) and rate > 0
     }
     return Hyperparameters(
-        **given_losses(settings),
+        **given_losses(settings, _algorithm(settings)),
         **rates,
         temperature=settings.number("temperature") or 1.0,
-        **kl_place(kind if compares else "none", settings.number("kl_weight")),
+        **kl_place(kind if _penalises(settings) else "none", settings.number("kl_weight")),
     )
 
 
@@ -231,12 +245,6 @@ def _adapter(settings: Settings, trainer: str) -> Adapter | None:
     return Adapter(
         rank=settings.whole(f"{name}_rank"), alpha=settings.number(f"{name}_alpha"), sync="merged"
     )
-
-
-def _sampling(settings: Settings) -> DynamicSampling | None:
-    if not _resamples(settings):
-        return None
-    return DynamicSampling(max_rounds=settings.whole("filter_rounds"))
 
 
 def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.settings import Settings
-from planner.configs.sizes import eager_engine, given_losses, kl_place, role_sizes
+from planner.configs.sizes import eager_engine, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
 from rlplan.job import Engines, Hyperparameters, Role
@@ -16,7 +17,6 @@ from rlplan.precision import Precision
 TRAINER: Final = "deepspeed"
 ENGINE: Final = "vllm-0.11"
 PADDING: Final = "deepspeed-zero3"
-UNGROUPED: Final = "reinforce-plus-plus"
 # Sequences that an engine decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
 MAX_RUNNING: Final = 1024
 NODE_SIZES: Final = (8, 4, 2, 1)
@@ -51,7 +51,7 @@ def run_of(settings: Settings, start: str) -> Run:
         loss=_loss(settings),
         precision=cast(Precision, settings.word("precision")),
         adapter=_adapter(settings),
-        notes=("groups of equal rewards are not sampled again",) if settings.on("filters") else (),
+        notes=algorithm_notes(settings, _algorithm(settings)),
         **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
     )
 
@@ -63,7 +63,7 @@ def _needs_more(sizes: Mapping[Role, TrainerSizes]) -> bool:
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     models: dict[Role, str] = {"actor": settings.path("model")}
     keys: dict[Role, str] = {"actor": settings.key_of("model")}
-    if settings.number("kl_weight") > 0 and settings.whole("lora_rank") < 1:
+    if _compares(settings) and settings.whole("lora_rank") < 1:
         models["reference"], keys["reference"] = models["actor"], keys["actor"]
     named = settings.is_given("reward_model")
     ruled = settings.is_given("reward_address") or settings.is_given("agent")
@@ -80,8 +80,11 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
 
 
 def _algorithm(settings: Settings) -> str:
-    name = settings.word("estimator")
-    return UNGROUPED if name in {"grpo", "rloo"} and settings.whole("samples") == 1 else name
+    return algorithm_of(settings, compares=_compares(settings))
+
+
+def _compares(settings: Settings) -> bool:
+    return settings.number("kl_weight") > 0
 
 
 def _pools(settings: Settings, roles: tuple[Role, ...]) -> tuple[RunPool, ...]:
@@ -151,6 +154,7 @@ def _work(settings: Settings) -> Work:
         epochs=settings.whole("epochs"),
         max_response=settings.optional_whole("max_response"),
         max_total=settings.whole("max_total"),
+        turns=None if settings.is_given("agent") else 1,
     )
 
 
@@ -177,7 +181,7 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
 def _loss(settings: Settings) -> Hyperparameters:
     weight = settings.number("kl_weight")
     kind = "none" if weight <= 0 else "loss" if settings.on("kl_loss") else "reward"
-    losses = given_losses(settings)
+    losses = given_losses(settings, _algorithm(settings))
     pair = settings.value("clip_pair")
     if isinstance(pair, list) and len(pair) == 2:  # noqa: PLR2004 -- downwards and upwards
         losses |= {"clip_ratio": pair[0], "clip_ratio_high": pair[1]}

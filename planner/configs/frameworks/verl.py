@@ -3,18 +3,23 @@
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from planner.configs.losses import (
+    algorithm_notes,
+    algorithm_of,
+    given_losses,
+    kl_place,
+    sampling_of,
+)
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.settings import Settings
-from planner.configs.sizes import divided, eager_engine, given_losses, kl_place, role_sizes
+from planner.configs.settings import OFF, Settings
+from planner.configs.sizes import divided, eager_engine, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
+from rlplan.job import Engines, Hyperparameters, KlPlace, Role
 from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
 from rlplan.precision import Precision, TrainingPrecision
 from rlplan.units import MIB
 
-# Passes over the same models, and compares no samples of a prompt.
-UNGROUPED: Final = "reinforce-plus-plus"
 # Configurations of before `model_engine`, and the modules of asynchronous training.
 MEGATRON_CONFIG: Final = "megatron"
 # verl always has a dual clip; a ratio is never that large.
@@ -59,8 +64,9 @@ def run_of(settings: Settings, start: str) -> Run:
         rollout_precision=cast(Precision | None, settings.value("rollout_quantised")),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
         adapter=_adapter(settings),
-        dynamic_sampling=_sampling(settings),
+        dynamic_sampling=sampling_of(settings, _algorithm(settings)),
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
+        notes=algorithm_notes(settings, _algorithm(settings)),
         mode=mode,
         **_async(settings, start, mode),
     )
@@ -129,12 +135,7 @@ def _compares(settings: Settings) -> bool:
 
 
 def _algorithm(settings: Settings) -> str:
-    name = settings.word("estimator")
-    if name == "grpo" and settings.on("filters") and not _compares(settings):
-        return "dapo"
-    if name in {"grpo", "rloo"} and settings.whole("samples") == 1:
-        return UNGROUPED
-    return name
+    return algorithm_of(settings, compares=_compares(settings))
 
 
 def _pools(
@@ -223,7 +224,17 @@ def _work(settings: Settings, mode: Mode) -> Work:
         max_prompt=settings.whole("max_prompt"),
         max_response=settings.whole("max_response"),
         max_total=most if most is not None and most < longest else None,
+        turns=_turns(settings),
+        max_response_of_all=True,
     )
+
+
+def _turns(settings: Settings) -> int | None:
+    """Return the most turns of an episode; None where they have no limit."""
+    if settings.unmapped("multi_turn") in OFF:
+        return 1
+    most = settings.unmapped("turns")
+    return most if isinstance(most, int) and most > 0 else None
 
 
 def _engine(settings: Settings) -> str:
@@ -256,8 +267,8 @@ def _loss(settings: Settings) -> Hyperparameters:
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
     norm = settings.size(trainer_of(settings), "actor", "max_gradient_norm")
     usual = Hyperparameters()
-    losses = given_losses(settings)
-    if losses.get("clip_ratio_dual", 0.0) >= NO_DUAL_CLIP:
+    losses = given_losses(settings, _algorithm(settings))
+    if (losses.get("clip_ratio_dual") or 0.0) >= NO_DUAL_CLIP:
         del losses["clip_ratio_dual"]
     return Hyperparameters(
         **losses,
@@ -279,10 +290,3 @@ def _adapter(settings: Settings) -> Adapter | None:
         alpha=settings.number("lora_alpha"),
         sync="merged" if merges else "adapter",
     )
-
-
-def _sampling(settings: Settings) -> DynamicSampling | None:
-    if not settings.on("filters"):
-        return None
-    rounds = settings.whole("filter_rounds")
-    return DynamicSampling(max_rounds=rounds) if rounds > 0 else DynamicSampling()

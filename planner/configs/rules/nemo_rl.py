@@ -226,6 +226,24 @@ def groups_have_samples(subject: Subject) -> Iterator[Broken]:
     yield from unless(holds, settings.key_of("samples"), "leaves nothing to filter", "2 or more")
 
 
+def losses_go_together(subject: Subject) -> Iterator[Broken]:
+    """Take ratios of sequences only into losses of sequences, and CISPO's into none of its opposites."""
+    settings, mean, dual = subject.settings, "loss_fn.token_level_loss", "loss_fn.ratio_clip_c"
+    of_tokens = settings.loss("loss_mean") in {None, "token"}
+    if settings.on("sequence_ratios"):
+        problem = "is on beside sequence_level_importance_ratios"
+        yield from unless(not of_tokens, mean, problem, "false")
+    if not settings.on("cispo"):
+        return
+    yield from unless(of_tokens, mean, "is off beside use_cispo", "true")
+    yield from unless(
+        settings.loss("clip_ratio_dual") is None, dual, "is set beside use_cispo", "null"
+    )
+    for name in ("on_policy", "sequence_ratios"):
+        key = settings.key_of(name)
+        yield from unless(not settings.on(name), key, "is on beside use_cispo", "false")
+
+
 def sequences_fit_the_model(subject: Subject) -> Iterator[Broken]:
     """Keep to the positions that the model knows."""
     settings, model = subject.settings, subject.actor
@@ -257,5 +275,6 @@ RULES: Final = (
     _rule(batches_are_made_in_one_way, "nemo_rl/models/policy/lm_policy.py"),
     _rule(budgets_hold_the_longest, "nemo_rl/distributed/batched_data_dict.py"),
     _rule(groups_have_samples, "nemo_rl/algorithms/grpo.py"),
+    _rule(losses_go_together, "nemo_rl/algorithms/loss/loss_functions.py: ClippedPGLossFn"),
     _rule(sequences_fit_the_model, "vLLM, at the start of the engine"),
 )

@@ -13,6 +13,7 @@ from profiles.catalog import ENGINES, load_engine, resolve_job
 from profiles.sheets import load_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
+from rlplan.environment import Environment
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards, Workload
 from rlplan.layout import layers_of_stages
@@ -24,6 +25,7 @@ from rlplan.rules.layouts import FULLY_SHARDED
 
 MODELS = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b", "qwen3-30b-a3b")
 POOL_GPUS = (2, 4, 8, 16, 32)
+PLAYED = Environment(name="sandbox", turns=4, observation_tokens=200, step_seconds=1.5)
 
 
 def drawn_plan(random, target):
@@ -73,13 +75,15 @@ def _packed(layouts, fixed, job, times):
 
 
 def _job(random, sheet, trainer):
-    known = dict.fromkeys(sheet.settings["estimator"].values.values())
+    known = dict.fromkeys((*sheet.settings["estimator"].values.values(), *sheet.algorithms))
     algorithm = load_algorithm(random.choice([str(each) for each in known]))
     updates = random.choice((1, 1, 2, 4))
+    compares = "reference" in algorithm.required_roles
     penalty = Hyperparameters(
         kl_coefficient=random.choice((0.0, 0.001, 0.01)),
-        kl_in=random.choice(("loss", "reward")),
+        kl_in=random.choice(("loss", "reward")) if compares else "none",
         clip_ratio=random.choice((None, 0.2, 0.25)),
+        loss_mean=random.choice((None, None, "token", "sequence")),
         learning_rate=random.choice((1e-6, 5e-7)),
         temperature=random.choice((1.0, 0.7)),
     )
@@ -98,6 +102,7 @@ def _job(random, sheet, trainer):
             response_tokens=Logged(mean=800, max=random.choice((2048, 8192))),
             updates=updates,
             epochs=random.choice((1, 1, 2)),
+            environments=(PLAYED,) if random.random() < 0.2 and not algorithm.one_sample else (),
         ),
         cluster=(NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=8, nodes=8),),
         hyperparameters=penalty,

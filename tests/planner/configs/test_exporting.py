@@ -71,7 +71,7 @@ def test_an_exported_plan_is_imported_as_itself(target, seed, tmp_path_factory):
     options = ImportOptions(gpu="h100-80gb-sxm", mean_response=800, mean_prompt=200, environment={})
     found = imported(target, [str(path)], options)
     assert found.keys.unknown == ()
-    assert found.draft.mode == plan.mode
+    assert (found.draft.mode, found.job.algorithm) == (plan.mode, plan.job.algorithm)
     for name in ("actor.generate", "actor.update"):
         own, other = plan.tasks[name], found.draft.tasks[name]
         assert [(own.tp, own.pp, own.dp, own.cp, own.ep)] == [
@@ -186,7 +186,7 @@ shift 2
 exec {VALIDATING} {validator} "${{more[@]}}" "$@"
 """)
     starter.chmod(0o755)
-    names = ("TRAIN_FILES", "VAL_FILES", "REWARD_ADDRESS", "ACTOR_MODEL")
+    names = ("TRAIN_FILES", "VAL_FILES", "REWARD_ADDRESS", "ACTOR_MODEL", "TOOL_CONFIG", "AGENT")
     environment = dict.fromkeys(names, "given") | {"PATH": f"{starter.parent}:{os.environ['PATH']}"}
     bash = shutil.which("bash") or "bash"
     return subprocess.run(

@@ -182,6 +182,42 @@ def test_what_cannot_be_imported_is_named_by_its_key(override):
     assert caught.value.field == override.split("=")[0]
 
 
+WITHOUT_REFERENCE = "actor_rollout_ref.actor.use_kl_loss=False"
+GSPO = "actor_rollout_ref.actor.policy_loss.loss_mode=gspo"
+
+
+@pytest.mark.parametrize(
+    ("framework", "words", "algorithm", "loss_mean"),
+    [
+        ("verl", [*VERL, WITHOUT_REFERENCE, GSPO], "gspo", "sequence"),
+        ("verl", [*VERL, GSPO], "grpo", "token"),
+        ("verl", [*VERL, WITHOUT_REFERENCE, GSPO, "actor_rollout_ref.rollout.n=1"], "reinforce-plus-plus", "token"),
+        ("verl", [*VERL, WITHOUT_REFERENCE, "actor_rollout_ref.actor.policy_loss.loss_mode=cispo"], "cispo", "token"),
+        (
+            "verl",
+            [
+                *VERL, WITHOUT_REFERENCE, "algorithm.norm_adv_by_std_in_grpo=False",
+                "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
+            ],
+            "dr-grpo",
+            "token-sum-norm",
+        ),
+        ("verl", [*VERL, "algorithm.adv_estimator=reinforce_plus_plus_baseline"], "reinforce-plus-plus-baseline", "token"),
+        ("verl", [*VERL, "algorithm.filter_groups.enable=True"], "grpo", "token"),
+        (
+            "openrlhf",
+            [*OPENRLHF, *"--algo.advantage.estimator reinforce_baseline --rollout.n_samples_per_prompt 4".split()],
+            "reinforce-plus-plus-baseline",
+            "token",
+        ),
+    ],
+)  # fmt: skip
+def test_algorithms_are_told_by_all_their_words(framework, words, algorithm, loss_mean):
+    found = imported(framework, words, OPTIONS)
+    assert found.job.algorithm == algorithm
+    assert found.job.hyperparameters.loss_mean == loss_mean
+
+
 def test_an_unknown_mean_response_is_asked_for():
     with pytest.raises(FileError, match="--mean-response: is missing"):
         imported("verl", VERL, ImportOptions(gpu="h100-80gb-sxm", environment={}))

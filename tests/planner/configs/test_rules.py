@@ -104,6 +104,7 @@ BREAKS_NEMO = {
     "batches-are-made-in-one-way": ("policy.dynamic_batching.enabled=true",),
     "budgets-hold-the-longest": ("policy.sequence_packing.train_mb_tokens=512",),
     "groups-have-samples": ("grpo.use_dynamic_sampling=true", "grpo.num_generations_per_prompt=1"),
+    "losses-go-together": ("loss_fn.use_cispo=true", "loss_fn.ratio_clip_c=3"),
     "sequences-fit-the-model": ("policy.max_total_sequence_length=1000000",),
 }  # fmt: skip
 BREAKS_OPENRLHF = {

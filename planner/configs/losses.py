@@ -1,0 +1,98 @@
+"""What a configuration learns by, in words that frameworks have in common: the algorithm, and what losses need."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from planner.configs.settings import Settings
+from planner.configs.sheet import AlgorithmWords, Scalar
+from rlplan.algorithms import load_algorithm
+from rlplan.errors import UserError
+from rlplan.files.decoding import decode
+from rlplan.job import DynamicSampling, Hyperparameters, KlPlace
+
+# Samples of a prompt are compared by none of its estimators, and the same models are passed over.
+UNGROUPED: Final = "reinforce-plus-plus"
+# What is passed over with a reference, whatever its losses.
+COMPARED: Final = "grpo"
+REFERENCE: Final = "reference"
+# A reference that is passed over with a weight of 0 takes its time all the same.
+LEAST_KL_WEIGHT: Final = 1e-9
+
+
+def algorithm_of(settings: Settings, *, compares: bool) -> str:
+    """Return the algorithm that a configuration's words amount to, by its passes where its losses have no name.
+
+    Args:
+        compares: Whether the actor is compared with a reference.
+    """
+    name = _named(settings)
+    if compares and REFERENCE not in load_algorithm(name).required_roles:
+        name = COMPARED
+    alone = load_algorithm(name).groups and settings.whole("samples") == 1
+    return UNGROUPED if alone else name
+
+
+def algorithm_notes(settings: Settings, algorithm: str) -> tuple[str, ...]:
+    """Return what is said where a configuration's own algorithm is forecast as another, whose passes it has."""
+    named, notes = _named(settings), list[str]()
+    if named != algorithm:
+        notes.append(
+            f"{named} as it is configured passes over what {algorithm} does, and is taken for it"
+        )
+    if settings.on("filters") and not load_algorithm(algorithm).resamples:
+        notes.append(
+            f"groups of equal rewards that are sampled again are not counted with {algorithm}"
+        )
+    return tuple(notes)
+
+
+def sampling_of(settings: Settings, algorithm: str) -> DynamicSampling | None:
+    """Return how groups of equal rewards are sampled again; None where they are not, or are not counted."""
+    if not settings.on("filters") or not load_algorithm(algorithm).resamples:
+        return None
+    rounds = settings.whole("filter_rounds")
+    return DynamicSampling(max_rounds=rounds) if rounds > 0 else DynamicSampling()
+
+
+def _named(settings: Settings) -> str:
+    """Return the algorithm that the words name."""
+    for name, meant in settings.sheet.algorithms.items():
+        if all(_says(settings, setting, value) for setting, value in meant.words.items()):
+            return name
+    return settings.word("estimator")
+
+
+def _says(settings: Settings, setting: str, value: Scalar) -> bool:
+    if isinstance(value, bool):
+        return settings.on(setting) == value
+    return settings.value(setting) == value
+
+
+def words_of(algorithms: Mapping[str, AlgorithmWords], algorithm: str) -> Mapping[str, Scalar]:
+    """Return the settings that name an algorithm, and their values."""
+    meant = algorithms.get(algorithm)
+    return {"estimator": algorithm} if meant is None else meant.words
+
+
+def given_losses(settings: Settings, algorithm: str) -> dict[str, Any]:
+    """Return what a configuration says of losses and optimizers, as `rlplan.job.Hyperparameters` has it.
+
+    None of it takes time or memory: what a job cannot hold, such as a word that is not known, is left out.
+    """
+    found: dict[str, Any] = {}
+    for name in settings.sheet.losses:
+        with suppress(UserError):
+            value = settings.loss(name)
+            if value is not None:
+                decode(Hyperparameters, {name: value}, settings.file)
+                found[name] = value
+    meant = settings.sheet.algorithms.get(algorithm)
+    return found if meant is None else found | dict(meant.losses)
+
+
+def kl_place(kind: KlPlace, weight: float) -> dict[str, Any]:
+    """Return where the penalty for leaving the reference goes, so that its pass is counted."""
+    if kind == "none":
+        return {"kl_in": "none", "kl_coefficient": 0.0}
+    return {"kl_in": kind, "kl_coefficient": max(weight, LEAST_KL_WEIGHT)}
