@@ -122,7 +122,7 @@ MOST_RANKS, TENSOR_PARALLEL_COST = 4, 2
 
 
 def chosen_by_default(cases):
-    """Return names of cases that have, together, every pair of options that any of few ranks has.
+    """Return names of cases that have, together, every option that any of few ranks has.
 
     Args:
         cases: By name: ranks, sizes and settings, and names of further options.

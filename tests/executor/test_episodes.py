@@ -72,6 +72,7 @@ def test_remote_and_inline_inference_play_the_same_episodes(worker_pool):
 
 
 @pytest.mark.ray
+@pytest.mark.full
 def test_replicas_play_the_same_episodes_as_one(worker_pool):
     one, two = worker_pool.run(episodes_plan()), worker_pool.run(episodes_plan(gpus=2))
     assert (one.tokens[0] == two.tokens[0]).all()

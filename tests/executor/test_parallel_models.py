@@ -193,15 +193,20 @@ def results(worker_pool):
     )
 
 
-NAMES = only(
-    chosen_by_default(
-        {
-            name: (ranks, sizes, ("experts",) if MODELS[model].num_experts else ())
-            for name, (ranks, model, _, sizes) in CASES.items()
-        }
-    ),
-    CASES,
+# How sizes work together, each with each but for contexts in stages.
+TOGETHER = (
+    "tp 2 x pp 2",
+    "ep 2 x tp 2",
+    "pp 2 x dp 2, fully sharded",
+    "ep 2 x cp 2, sharded states",
 )
+ALONE = chosen_by_default(
+    {
+        name: (ranks, sizes, ("experts",) if MODELS[model].num_experts else ())
+        for name, (ranks, model, _, sizes) in CASES.items()
+    }
+)
+NAMES = only({*ALONE, *TOGETHER}, CASES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -268,6 +268,7 @@ PAYLOAD_BYTES, PAYLOADS = 20_000_000, int(os.environ.get("RLPLAN_TEST_PAYLOADS",
 
 
 @pytest.mark.ray
+@pytest.mark.full
 def test_the_controller_stays_small_while_payloads_go_from_worker_to_worker(worker_pool):
     group = WorkerGroup(ReusedWorker, worker_pool.workers(2)[:2])
     before = resident_bytes()

@@ -123,6 +123,7 @@ def test_a_storage_actor_that_is_killed_changes_nothing_that_is_learnt(worker_po
     assert [len(record.ages) for record in learnt] == [16, 16]
 
 
+@pytest.mark.full
 def test_an_engine_and_a_trainer_that_agree_weigh_samples_by_one(worker_pool):
     settings = replace(grpo_job().hyperparameters, importance_cap=2.0)
     job = replace(grpo_job(), old_log_prob="trainer", hyperparameters=settings)

@@ -83,6 +83,7 @@ def test_what_costs_too_much_is_left_unused_and_what_is_cheap_is_taken():
     assert devices(best("cost", replace(JOB, cluster=(JOB.cluster[0], dear))).plan) == {H100}
 
 
+@pytest.mark.full
 def test_training_on_one_device_and_generating_on_another_is_found_where_it_pays():
     """With a limit of money that two H100 break, an H100 trains while two H20 generate."""
     work = replace(JOB.workload, response_tokens=4096)
@@ -112,6 +113,7 @@ def test_winners_leave_a_tenth_of_memory_free_where_nothing_says_how_much():
     assert best.plan.job.specs == JOB.specs  # what was not asked for is not written into the plan
 
 
+@pytest.mark.full
 def test_a_job_that_fits_without_that_tenth_only_is_planned_all_the_same(monkeypatch):
     monkeypatch.setattr("planner.answers.best_plans.USUAL_HEADROOM", 0.999)
     assert best_plans(JOB, load_facts(JOB)).plans[0].forecast.feasible

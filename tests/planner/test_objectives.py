@@ -115,6 +115,7 @@ def emissions(tmp_path, monkeypatch):
     del sys.modules["planner.objectives.emissions"]
 
 
+@pytest.mark.full
 def test_an_objective_is_one_file(emissions):
     assert emissions in objective_names()
     assert "emissions (grams of CO2 per token)" in objectives_words()

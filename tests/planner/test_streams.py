@@ -191,6 +191,7 @@ def scheduled(plan, schedule):
     )
 
 
+@pytest.mark.full
 def test_a_long_tail_is_hidden_by_the_mode_that_may_hide_it():
     facts = load_facts(LONG_TAILED)
     results = [search(LONG_TAILED, facts, specs=Specs(staleness=limit)) for limit in (None, 1)]

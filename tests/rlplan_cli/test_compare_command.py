@@ -16,6 +16,7 @@ def test_systems_are_printed_with_our_speed_up_over_each(rlplan, project):
     assert "Our plan takes" in answer.err
 
 
+@pytest.mark.full
 def test_json_has_every_system_with_its_plan_or_its_reason(rlplan, project):
     found = rlplan("compare", "job.yaml", "--systems", "verl,openrlhf-0.2", "--json").json
     assert found["ours"]["feasible"]

@@ -87,6 +87,7 @@ def test_a_front_is_printed_stored_and_drawn_and_its_ends_are_the_single_optima(
     assert "Plans that no other beats in throughput and cost" in table
 
 
+@pytest.mark.full
 def test_generation_may_run_ahead_only_where_it_is_asked_for(project, rlplan):
     modes = {
         mode: {

@@ -1,5 +1,6 @@
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -17,7 +18,7 @@ from simulator.placed.columns import ZEROS, columns_of
 from simulator.placed.site import site_at
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.stages import task_cost, task_memory
-from tests.cases import draws
+from tests.cases import draws, only
 
 A100 = "a100-80gb-sxm"
 ENGINES = (
@@ -77,8 +78,10 @@ def drawn_layout(generator, model, engine, trains):
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("algorithm", ["ppo", "remax", "safe-rlhf"])
+CASES = list(product(["ppo", "remax", "safe-rlhf"], ENGINES))
+
+
+@pytest.mark.parametrize(("algorithm", "engine"), only(CASES[: len(ENGINES)], CASES))
 def test_many_layouts_cost_what_each_costs_by_itself(engine, algorithm):
     generator = random.Random(f"{engine} {algorithm}")
     job = drawn_job(generator, algorithm, engine)

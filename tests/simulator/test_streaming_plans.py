@@ -135,6 +135,7 @@ def test_the_longest_responses_are_dropped_where_more_is_begun(mode):
         assert more.overlap.dropped_fraction > 0.2
 
 
+@pytest.mark.full
 def test_generation_ends_sooner_with_a_tail_that_nobody_waits_for():
     costs = [
         {cost.name: cost.seconds for cost in forecast(apart("one-step-off", over=over)).costs}

@@ -67,6 +67,7 @@ def test_models_of_two_sizes_have_actor_and_critic_apart():
     assert names["critic"] == names["reward"] == "llama-2-70b"
 
 
+@pytest.mark.full
 def test_placements_are_those_that_their_name_says_and_the_best_beats_them():
     found = {name: placed_forecast(name, "ppo", "7B", 8) for name in ("colocate", "split")}
     for name, each in found.items():
