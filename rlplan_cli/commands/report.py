@@ -92,8 +92,7 @@ def report_run(
     from reports.pages.report import write_report
     from reports.panels import Subject
 
-    details = plan_details(plan, facts, asks=asks)
-    subject = Subject(plan=plan, forecast=forecast, search=search, details=details)
+    subject = Subject(plan=plan, forecast=forecast, search=search)
     if run_folder is not None:
         from executor.control.metrics import read_metrics
         from rlplan.results.stored import read_run
@@ -108,4 +107,6 @@ def report_run(
             comparison=compare(forecast, run, as_run),
             metrics=read_metrics(run_folder),
         )
-    return write_report(out, subject)
+    # Last, for it takes longest: what is wrong with a run's files is told at once.
+    details = plan_details(plan, facts, asks=asks)
+    return write_report(out, replace(subject, details=details))

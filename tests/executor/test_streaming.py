@@ -89,6 +89,7 @@ def test_no_sample_is_older_than_the_bound_allows(worker_pool, in_flight):
     assert all(np.isfinite(metrics["policy_loss"]) for metrics in found.metrics)
 
 
+@pytest.mark.full
 def test_every_row_of_a_pass_alone_makes_streaming_ppo_equal_to_the_last_bit(worker_pool):
     pools = {"p0": (1, ("actor", "critic", "reference", "reward")), "generator": (2, ("actor",))}
     plan = make_plan(make_job(updates=2), pools, transition="two-copies", micro_batch=1)

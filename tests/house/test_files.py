@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.house.tree import ROOMS, ROOT, project_files, room_modules
+from tests.house.tree import ROOMS, ROOT, parsed, project_files, room_modules
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50  # without the docstring; about 40 is the aim
@@ -48,7 +48,7 @@ def test_the_rooms_are_what_is_typed_linted_and_installed():
 def test_every_room_is_a_typed_package_with_a_docstring():
     for room in ROOMS:
         assert (ROOT / room / "py.typed").is_file(), room
-        assert ast.get_docstring(ast.parse(text_of(Path(room, "__init__.py")))), room
+        assert ast.get_docstring(parsed(Path(room, "__init__.py"))), room
 
 
 def test_file_names_say_what_is_inside():
@@ -74,7 +74,7 @@ def test_no_function_is_longer_than_one_holds_in_mind():
     faults = [
         f"{path}:{node.lineno}: {node.name} has {length} lines"
         for path in room_modules()
-        for node in ast.walk(ast.parse(text_of(path)))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := body_lines(node)) > MAX_FUNCTION_LINES
     ]
@@ -102,7 +102,7 @@ def test_nothing_unfinished_is_left():
     faults = [
         f"{path}:{node.lineno}"
         for path in room_modules()
-        for node in ast.walk(ast.parse(text_of(path)))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Raise) and "NotImplementedError" in ast.unparse(node)
     ]
     assert not faults, faults

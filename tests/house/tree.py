@@ -27,6 +27,12 @@ def project_files() -> tuple[Path, ...]:
     return tuple(name for name in names if (ROOT / name).is_file())
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    """Return a file's syntax tree; each is read once for all rules."""
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+
+
 def room_modules() -> tuple[Path, ...]:
     """Return every Python file of a room, relative to the root."""
     return tuple(
@@ -56,7 +62,7 @@ class Declared:
 
 def declared_in(file: Path) -> Iterator[Declared]:
     """Yield the fields of public classes and the parameters of public functions of a file."""
-    yield from _declared(file, ast.parse((ROOT / file).read_text(encoding="utf-8")))
+    yield from _declared(file, parsed(file))
 
 
 def _declared(file: Path, scope: ast.Module | ast.ClassDef) -> Iterator[Declared]:

@@ -261,6 +261,7 @@ def test_a_cluster_of_a_thousand_nodes_has_a_small_page(tmp_path):
     assert len(text) < 200_000
 
 
+@pytest.mark.full
 def test_reporting_needs_no_torch_and_no_ray(tmp_path):
     program = (
         "import sys\n"
