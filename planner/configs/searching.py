@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from planner.answers.best_plans import roomy
 from planner.configs.export import family
@@ -35,6 +35,8 @@ from rlplan.specs import Specs
 from simulator.timeline.assemble import batch_tokens
 
 FactsOf = Callable[[Job], Facts]
+# Token budgets are multiples of it, so that context-parallel ranks, powers of two, have equal parts.
+BUDGET_STEP: Final = 64
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 
@@ -94,9 +96,11 @@ def best_plans_for(
 def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
     """Yield a framework's ways to run a job: by trainer, arrangement, and which roles' states leave the GPUs."""
     own = {each.framework for each in sheet.trainers.values()}
-    for way in sheet.arrangements:
+    runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
+    usual = {mode for way in runs if not way.otherwise for mode in _modes(way, job, pinned.asked)}
+    for way in runs:
         modes = _modes(way, job, pinned.asked)
-        if not modes or way.updates not in {None, job.workload.updates}:
+        if way.otherwise and usual.issuperset(modes):
             continue
         for name in way.trainers:
             trainer = sheet.trainers[name]
@@ -105,6 +109,13 @@ def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
             for cluster in _clusters(job):
                 moved = _moved(replace(job, cluster=cluster), trainer)
                 yield from _pinned_ways(way, name, trainer, moved, pinned, modes)
+
+
+def _runs(way: Arrangement, job: Job, asked: AskedSchedules) -> bool:
+    """Tell whether an arrangement runs a job as it was asked for."""
+    flows = asked.in_flight is None or not way.in_flight or asked.in_flight in way.in_flight
+    fits = way.updates in {None, job.workload.updates}
+    return fits and flows and bool(_modes(way, job, asked))
 
 
 def _clusters(job: Job) -> Iterator[tuple[Any, ...]]:
@@ -160,7 +171,7 @@ def _pinned_ways(
         pinned.asked,
         modes=modes,
         sync_every=pinned.asked.sync_every or way.sync_every,
-        in_flight=pinned.asked.in_flight or way.in_flight,
+        in_flight=pinned.asked.in_flight or next(iter(way.in_flight), None),
     )
     shared = tuple(each for each in way.shared if not each.trainers or name in each.trainers)
     leaving = product(way.offload, repeat=len(trained))
@@ -171,10 +182,18 @@ def _pinned_ways(
             fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
             if task.kind != "generate" and task.role in offload:
                 fixed["offload"] = offload[task.role]
+            if way.packs and task.kind != "generate" and task.role not in way.layouts:
+                fixed["token_budget"] = _budget(way, job)
             drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
         arranged = Arranged(arrangement=way, recompute=trainer.recompute)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
         yield Way(job=job, pinned=kept, shared=shared)
+
+
+def _budget(way: Arrangement, job: Job) -> int:
+    """Return the tokens of a micro-batch, which divide over context-parallel ranks."""
+    tokens = way.packs * job.workload.longest_sequence_tokens
+    return -(-tokens // BUDGET_STEP) * BUDGET_STEP
 
 
 def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from planner.placements.partitions import GENERATION, Placement
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne, NonNegative
+from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt
 from rlplan.job import Role
 from rlplan.plan import InFlight, Mode, Recompute, TaskDraft, TaskPlan
 
@@ -43,9 +43,12 @@ class Arrangement:
         offload: Whether states of roles that are trained may leave the GPUs, in all of a role's tasks alike.
         shared: What tasks have in common.
         updates: Of a global batch; None leaves it open.
+        otherwise: Whether it is for jobs that none of the others runs as asked.
+        packs: Token budgets of what its trainers pass over, in longest sequences, where no layout is fixed by role;
+            0 leaves them open.
         least_staleness: Of mode async.
         sync_every: Iterations between two syncs of weights in mode async; None leaves it open.
-        in_flight: What becomes of responses under way in mode async; None leaves it open.
+        in_flight: What may become of responses under way in mode async, the usual first; none leaves it open.
     """
 
     name: str
@@ -59,9 +62,11 @@ class Arrangement:
     offload: tuple[bool, ...] = (False, True)
     shared: tuple[Shared, ...] = ()
     updates: AtLeastOne | None = None
+    otherwise: bool = False
+    packs: NonNegativeInt = 0
     least_staleness: NonNegative = 0.0
     sync_every: AtLeastOne | None = None
-    in_flight: InFlight | None = None
+    in_flight: tuple[InFlight, ...] = ()
 
     def allows(self, placement: Placement) -> bool:
         """Tell whether a placement's sets are of those that there are, and whether it generates where it should."""

@@ -56,7 +56,7 @@ def drawn_plan(random, target):
         if way.updates is not None and (way.updates != job.workload.updates):
             return None
         old = max(way.least_staleness, every - 1, 1) + random.choice((0, 1, 3))
-        flows = way.in_flight or random.choice(("drain", "recompute"))
+        flows = random.choice(way.in_flight or ("drain", "recompute"))
         plan = replace(plan, staleness=float(old), sync_every=every, in_flight=flows)
         if target == "openrlhf" and old == 1:
             plan = replace(plan, in_flight="keep")

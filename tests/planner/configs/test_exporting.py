@@ -19,6 +19,7 @@ from planner.configs.given import flattened
 from planner.configs.importing import ImportOptions, imported
 from planner.configs.searching import best_plans_for
 from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.requests.schedules import AskedSchedules
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
 from rlplan.errors import FileError
@@ -143,6 +144,18 @@ def test_a_search_for_a_framework_finds_what_it_runs(target):
         assert each.forecast.feasible
     best = min(each.forecast.iteration_seconds for each in found.plans)
     assert found.bound_seconds <= best * (1 + 1e-9)
+
+
+@pytest.mark.full
+def test_updates_within_asynchronous_iterations_of_verl_get_token_budgets():
+    job = small_job()
+    job = replace(job, cluster=(NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=2, nodes=2),))
+    asked = AskedSchedules(modes=("async",), staleness=2.0, sync_every=2, in_flight="drain")
+    found = best_plans_for("verl", job, load_facts, pinned=replace(NOTHING_PINNED, asked=asked))
+    best = found.plans[0].plan
+    longest = job.workload.longest_sequence_tokens
+    assert best.tasks["actor.update"].token_budget in {longest, 2 * longest}
+    assert "fully_async" in exported(best, "verl").start
 
 
 def test_what_is_pinned_and_the_framework_lacks_is_refused():
