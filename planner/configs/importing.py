@@ -230,11 +230,9 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
     """Return the models whose longest sequence the configuration sets; it is counted as theirs."""
     if "positions" not in settings.sheet.settings:
         return {}
-    most = settings.optional_whole("positions")
+    most = settings.positions()
     if most is None:
         return {}
-    own = settings.key_of("positions")
-    settings.used.add(own)
     return {
         role: replace(load_model(name), max_positions=most)
         for role, name in models.items()

@@ -10,6 +10,10 @@ from profiles.sheets import canonical_name
 # Words of published names that say how a model was tuned or stored, or how large it is where its own name does not.
 TUNED: Final = ("instruct", "chat", "base", "it", "hf", "671b")
 STORED: Final = ("bf16", "fp8", "fp16", "dequantized", "sft", "mixture")
+# Folders of a checkpoint, which stand inside the one that is named after its model.
+CHECKPOINT: Final = re.compile(
+    r"(global_?|check_?point-?)?(step|iter)?[_-]?\d*|actor|hugging_?face|hf|weights|latest"
+)
 CONFIG_JSON: Final = "config.json"
 
 
@@ -17,7 +21,12 @@ def sheet_of_model(published: str) -> str | None:
     """Return the sheet of a model as a table names it; None where no sheet is of that model."""
     name = published.partition("(")[0].strip().lower()
     words = [word for word in re.split(r"[\s-]+", name) if word not in TUNED]
-    tries = [name, "-".join(words), re.sub(r"^([a-z]+)(\d)", r"\1-\2", "-".join(words))]
+    joined = "-".join(words)
+    apart, together = (
+        re.sub(pattern, sign, joined)
+        for pattern, sign in ((r"^([a-z]+)(\d)", r"\1-\2"), (r"^([a-z]+)-(\d)", r"\1\2"))
+    )
+    tries = [name, joined, apart, together]
     for each in tries:
         known = canonical_name("models", each)
         if known in model_names():
@@ -35,7 +44,8 @@ def model_of(named: str) -> str | None:
     path = Path(named).expanduser()
     if (path / CONFIG_JSON).is_file() or (path.suffix == ".json" and path.is_file()):
         return str(path)
-    last = path.name
+    parts = [part for part in path.parts if not CHECKPOINT.fullmatch(part)]
+    last = parts[-1] if parts else path.name
     plain = "-".join(word for word in last.split("-") if word.lower() not in STORED)
     for name in (named, last, plain):
         known = canonical_name("models", name)

@@ -1,5 +1,6 @@
 """Settings: a configuration's values by what they mean, as a framework's sheet says."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -68,6 +69,13 @@ class Settings:
         """Return whether a switch is on."""
         return _is_on(self.value(name))
 
+    def positions(self) -> int | None:
+        """Return the longest sequence that a configuration gives the actor: outright, or by scaled rotations."""
+        most = self.optional_whole("positions")
+        factor, original = self.value("rope_factor"), self.optional_whole("rope_original")
+        scaled = isinstance(factor, int | float) and original is not None
+        return round(factor * original) if most is None and scaled else most  # type: ignore[operator]
+
     def word(self, name: str) -> str:
         """Return a setting that is a word.
 
@@ -87,10 +95,10 @@ class Settings:
         """
         given = self.flat.get(self.key_of(name))
         if given is not None and given.gaps and isinstance(given.value, str):
-            _, slash, last = given.value.rpartition("/")
-            if slash and last and not any(sign in last for sign in "$`)"):
+            *_, known = re.split(r"[^/]*[$`)][^/]*/", given.value)
+            if known not in {"", given.value} and not any(sign in known for sign in "$`)"):
                 self.used.add(self.key_of(name))
-                return last
+                return known
         return self.word(name)
 
     def has(self, pattern: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ DATA: Final = {
     "train_files": Variable(name="TRAIN_FILES", default=None, meaning="parquet file with prompts"),
     "val_files": Variable(name="VAL_FILES", default=None, meaning="parquet file for validation"),
 }
+FP8_RECIPES: Final = {"fp8": "blockwise", "mxfp8": "mxfp8"}
 TOOLS: Final = Variable(
     name="TOOL_CONFIG", default=None, meaning="YAML file with the tools that play the environments"
 )
@@ -239,16 +240,25 @@ def _generation(export: Export) -> None:
         export.put("rollout_ep", layout.ep)
     export.put("memory_fraction", layout.memory_fraction)
     export.put("max_running", layout.max_running)
+    _low_precision(export)
     export.put("bucket_mebibytes", max(1, export.plan.bucket_bytes // MIB))
-    if job.rollout_precision is not None:
-        export.put("rollout_quantised", job.rollout_precision)
-    if job.kv_cache is not None:
-        export.put("kv_cache", job.kv_cache)
     adapter = job.adapter("actor")
     if adapter is not None:
         export.put("lora_rank", adapter.rank)
         export.put("lora_alpha", adapter.alpha or adapter.rank)
         export.put("lora_merges", adapter.sync == "merged")
+
+
+def _low_precision(export: Export) -> None:
+    """Write number formats below 16 bits: of training, of the engine's weights and of its cache."""
+    job = export.plan.job
+    if job.precision in {"fp8", "mxfp8"} and export.trainer == "megatron":
+        export.put("fp8", "hybrid")
+        export.values[export.sheet.settings["fp8_recipe"].keys[0]] = FP8_RECIPES[job.precision]
+    if job.rollout_precision is not None:
+        export.put("rollout_quantised", job.rollout_precision)
+    if job.kv_cache is not None:
+        export.put("kv_cache", job.kv_cache)
 
 
 def _losses(export: Export) -> None:

@@ -24,6 +24,8 @@ from rlplan.units import MIB
 MEGATRON_CONFIG: Final = "megatron"
 # verl always has a dual clip; a ratio is never that large.
 NO_DUAL_CLIP: Final = 1e6
+# The engine that cuts experts and spreads them out at once.
+CUTS_EXPERTS: Final = "tensorrt"
 # ZeRO's stage of FSDP that keeps whole parameters between a layer's forward and backward pass.
 GRADIENTS: Final = 2
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
@@ -61,6 +63,7 @@ def run_of(settings: Settings, start: str) -> Run:
         trainers=trains,
         loss=_loss(settings),
         old_log_prob="engine" if settings.on("bypass") else None,
+        precision=_precision(settings, trainer),
         rollout_precision=cast(Precision | None, settings.value("rollout_quantised")),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
         adapter=_adapter(settings),
@@ -245,8 +248,7 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     tp, pp, whole = (settings.whole(f"rollout_{size}") for size in ("tp", "pp", "dp"))
     ep = settings.whole("rollout_ep")
     dp = divided(settings, settings.key_of("rollout_tp"), pool.gpus, tp * pp)
-    if ep > 1 and ep != tp * whole:
-        raise settings.refused("rollout_ep", f"is not TP {tp} x DP {whole}", f"1 or {tp * whole}")
+    expert_tp = _expert_tp(settings, ep, tp * whole)
     return TaskPlan(
         pool=pool.name,
         engine=_engine(settings),
@@ -254,10 +256,20 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         pp=pp,
         dp=dp,
         ep=ep,
-        expert_tp=1 if ep > 1 else None,
+        expert_tp=expert_tp,
         max_running=settings.whole("max_running"),
         memory_fraction=settings.number("memory_fraction"),
     )
+
+
+def _expert_tp(settings: Settings, ep: int, ranks: int) -> int | None:
+    """Return over how many ranks the engine cuts each expert; None without expert parallelism."""
+    if ep == 1:
+        return None
+    cuts = settings.word("rollout_engine").startswith(CUTS_EXPERTS) and ranks % ep == 0
+    if not cuts and ep != ranks:
+        raise settings.refused("rollout_ep", f"is not TP x DP = {ranks}", f"1 or {ranks}")
+    return settings.optional_whole("rollout_expert_tp") or ranks // ep
 
 
 def _loss(settings: Settings) -> Hyperparameters:
@@ -278,6 +290,12 @@ def _loss(settings: Settings) -> Hyperparameters:
         temperature=settings.number("temperature") or usual.temperature,
         **kl_place(kind, weight),
     )
+
+
+def _precision(settings: Settings, trainer: str) -> Precision | None:
+    if trainer != MEGATRON_CONFIG or settings.value("fp8") in OFF:
+        return None
+    return cast(Precision, settings.value("fp8_recipe"))
 
 
 def _adapter(settings: Settings) -> Adapter | None:

@@ -248,7 +248,7 @@ def sequences_fit_the_model(subject: Subject) -> Iterator[Broken]:
     """Keep to the positions that the model knows."""
     settings, model = subject.settings, subject.actor
     if model is not None:
-        positions = settings.optional_whole("positions") or model.max_positions
+        positions = settings.positions() or model.max_positions
         problem = f"is above the {positions:,} positions of {model.name}"
         holds = settings.whole("max_total") <= positions
         yield from unless(holds, settings.key_of("max_total"), problem, f"at most {positions:,}")

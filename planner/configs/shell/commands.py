@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Commands that change nothing of what is launched, and succeed.
 SILENT: Final = frozenset(
-    {"set", "shift", "trap", "ulimit", "mkdir", "cd", "pushd", "popd", "chmod", "sleep", "wait"}
+    {"set", "trap", "ulimit", "mkdir", "cd", "pushd", "popd", "chmod", "sleep", "wait"}
     | {"pip", "pip3", "rm", "cp", "mv", "ln", "wget", "curl", "true", ":"}
 )
 ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
@@ -57,6 +57,18 @@ class ReturnError(Exception):
     """Leave a function."""
 
 
+class RoundError(Exception):
+    """Leave a round of a loop.
+
+    Attributes:
+        last: Whether it is the last one.
+    """
+
+    def __init__(self, *, last: bool) -> None:
+        super().__init__()
+        self.last = last
+
+
 class Commands:
     """Play commands by their names.
 
@@ -72,6 +84,7 @@ class Commands:
         self._probes = probes
         self._printed: list[Text] | None = None
         self._said = ""
+        self._loops = 0
 
     def named(self, name: str, words: list[Text], node: "Node") -> Truth:
         """Play a command by its name; what no rule is for is kept as one that would be started."""
@@ -79,7 +92,9 @@ class Commands:
             **dict.fromkeys(("echo", "printf"), self._echo),
             **dict.fromkeys(("basename", "dirname"), self._part_of_path),
             **dict.fromkeys(("exit", "return"), self._leave),
+            **dict.fromkeys(("break", "continue"), self._leave_round),
             **dict.fromkeys(ASSIGNING, self._export),
+            "shift": self._shift,
         }
         if name in players:
             players[name](words, node)
@@ -118,6 +133,17 @@ class Commands:
             variable, equals, value = word.value.partition("=")
             if equals:
                 self.words.variables[variable] = word.with_value(value)
+
+    def _shift(self, words: list[Text], node: "Node") -> None:
+        del node
+        count = words[1].value if len(words) > 1 else "1"
+        if count.isdecimal() and int(count) <= len(self.words.arguments):
+            self.words.arguments = self.words.arguments[int(count) :]
+
+    def _leave_round(self, words: list[Text], node: "Node") -> None:
+        del node
+        if self._loops:
+            raise RoundError(last=words[0].value == "break")
 
     def _print(self, text: Text) -> None:
         if self._printed is not None:

@@ -6,7 +6,14 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.commands import Commands, Evaluated, ExitError, ReturnError, short
+from planner.configs.shell.commands import (
+    Commands,
+    Evaluated,
+    ExitError,
+    ReturnError,
+    RoundError,
+    short,
+)
 from planner.configs.shell.conditions import (
     Truth,
     both,
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
 # What launch scripts stay far below: rounds of a loop, statements in all, calls inside calls, and
 # characters of a variable.
 MOST_ROUNDS: Final = 1000
+# Rounds of a loop that no list counts, such as one over arguments; one that waits for something has no end here.
+MOST_UNCOUNTED: Final = 100
 MOST_STATEMENTS: Final = 20_000
 MOST_CALLS: Final = 20
 MOST_CHARACTERS: Final = 2**16
@@ -112,6 +121,7 @@ class _Script(Commands):
             "if_statement": self._if,
             "case_statement": self._case,
             "for_statement": self._for,
+            "while_statement": self._while,
             "function_definition": self._define,
         }
         self._statements += 1
@@ -360,7 +370,42 @@ class _Script(Commands):
         ]
         for item in items[:MOST_ROUNDS]:
             self.words.variables[source(name)] = item
+            if self._is_last(body):
+                break
+        return True
+
+    def _is_last(self, body: "Node") -> bool:
+        """Play a round of a loop; return whether it leaves the loop."""
+        self._loops += 1
+        try:
             self._inside(body)
+        except RoundError as left:
+            return left.last
+        finally:
+            self._loops -= 1
+        return False
+
+    def _while(self, node: "Node") -> Truth:
+        """Play a loop while, or until, its condition holds; one whose end is not known is left out."""
+        body = node.child_by_field_name("body")
+        assert body is not None
+        tests = [
+            part for part in node.children if part.is_named and part.end_byte <= body.start_byte
+        ]
+        found, waits = self.found, node.children[0].type == "until"
+        commands, gaps = len(found.commands), len(found.gaps)
+        for _ in range(MOST_UNCOUNTED):
+            goes_on = inverse(self.block(tests)) if waits else self.block(tests)
+            if goes_on is False:
+                return True
+            if goes_on is None or self._is_last(body) or len(found.gaps) > gaps:
+                break
+        else:
+            goes_on = None
+        if goes_on is None or len(found.gaps) > gaps:
+            del found.commands[commands:]
+            self._leave_out(node, "it is not known how often it goes round", [node])
+            return None
         return True
 
     def _leave_out(self, node: "Node", reason: str, parts: list["Node"]) -> None:

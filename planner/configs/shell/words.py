@@ -105,7 +105,7 @@ class Words:
 
     def _variable(self, name: str, node: "Node", *, quoted: bool) -> list[Text]:
         if name in _ALL:
-            return list(self.arguments)
+            return _all(name, self.arguments, node, quoted=quoted)
         value = self._value(name)
         if value is None:
             return [self._unset(name, node)]
@@ -138,7 +138,7 @@ class Words:
             if len(parts) > 1 and parts[1].type == ":":
                 return list(_slice(items, [self.text(part).value for part in parts[2:]], name))
             if len(parts) == 1:
-                return list(items) if quoted else [each for item in items for each in _split(item)]
+                return _all(index or name, items, node, quoted=quoted)
             value = joined(items, " ", line_of(node)) if items else None
         elif index is not None:
             value = self._item(value, index)
@@ -287,6 +287,13 @@ def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
         else:
             yield part, between
         at = part.end_byte
+
+
+def _all(sign: str, items: tuple[Text, ...], node: "Node", *, quoted: bool) -> list[Text]:
+    """Return the words of an array: one by one, or all as one where `*` stands in quotes."""
+    if not quoted:
+        return [each for item in items for each in _split(item)]
+    return [joined(items, " ", line_of(node))] if sign == "*" else list(items)
 
 
 def _slice(items: tuple[Text, ...], bounds: list[str], name: str) -> tuple[Text, ...]:

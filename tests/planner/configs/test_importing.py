@@ -218,6 +218,25 @@ def test_algorithms_are_told_by_all_their_words(framework, words, algorithm, los
     assert found.job.hyperparameters.loss_mean == loss_mean
 
 
+def test_what_precedes_a_known_part_of_a_path_may_be_unknown():
+    found = imported(
+        "verl", [*VERL, "actor_rollout_ref.model.path=$PWD/made/qwen-2.5-7b/global_step_9"], OPTIONS
+    )
+    assert found.job.models["actor"] == "qwen2.5-7b"
+
+
+def test_formats_and_rotations_of_megatron_are_imported():
+    config = "actor_rollout_ref.actor.megatron.override_transformer_config"
+    scaling = "actor_rollout_ref.model.override_config.rope_scaling"
+    found = verl(
+        "model_engine=megatron", f"+{config}.fp8=hybrid", f"+{config}.fp8_recipe=blockwise",
+        f"+{scaling}.factor=4.0", f"+{scaling}.original_max_position_embeddings=32768",
+    )  # fmt: skip
+    assert found.job.precision == "fp8"
+    assert found.resolved.architecture("actor").max_positions == 131_072
+    assert not found.keys.unknown
+
+
 def test_an_unknown_mean_response_is_asked_for():
     with pytest.raises(FileError, match="--mean-response: is missing"):
         imported("verl", VERL, ImportOptions(gpu="h100-80gb-sxm", environment={}))
@@ -233,6 +252,8 @@ def test_models_are_known_by_id_by_path_and_by_the_words_that_lead_their_name():
     assert model_of("/data/models/Qwen3-30B-A3B-Base") == "qwen3-30b-a3b"
     assert model_of("OpenRLHF/Llama-3-8b-sft-mixture") == "llama-3-8b"
     assert model_of("~/gpt-oss-20b-bf16") == "gpt-oss-20b"
+    assert model_of("checkpoint/multiturn-sft-qwen-2.5-7b-instruct/global_step_372") == "qwen2.5-7b"
+    assert model_of("out/Qwen2.5-32B/global_step_10/actor/huggingface") == "qwen2.5-32b"
     assert model_of("nobody/nothing-7b-made") is None
 
 

@@ -24,6 +24,10 @@ SCRIPTS = {
     "indirect": ("A=B; B=7; launch ${!A} ${B:0:1} ${#B}", "7 7 1"),
     "function": ('f() { local n=$1; launch "$n" "$2"; }; f 1 "2 3"', "1|2 3"),
     "loop": ("for x in a b; do Y=\"${Y:-}$x\"; done; launch $Y", "ab"),
+    "arguments one by one": ('while [ $# -gt 0 ]; do case "$1" in r) R=yes; shift ;; *) P="$1"; shift 1 ;; esac; done; launch "$P" $R $#', "p q|yes|0"),
+    "counted loop": ("I=0; until [ $I -ge 9 ]; do I=$((I + 1)); if [ $I -eq 3 ]; then break; fi; done; launch $I", "3"),
+    "rounds left": ("for x in a b c; do if [ $x = b ]; then continue; fi; Y=\"${Y:-}$x\"; done; launch $Y", "ac"),
+    "array as one word": ('A=(a b); launch x="u ${A[*]}" "$*"', "x=u a b|p q r"),
     "substitution": ("A=$(echo one two); B=$(basename /x/y.sh); launch \"$A\" $B", "one two|y.sh"),
     "continuation": ("launch a \\\n  b=1 \\\n  'c d'", "a|b=1|c d"),
     "subshell": ("A=1; (A=2); { B=3; }; launch $A $B", "1 3"),
@@ -76,6 +80,12 @@ def test_what_cannot_be_evaluated_is_named_with_its_line():
     assert command.words[2].gaps[0].line == 2
     assert "date +%s" in str(command.words[2].gaps[0])
     assert "UNSET is not set" in str(command.words[3].gaps[0])
+
+
+def test_a_loop_whose_end_is_not_known_is_left_out():
+    found = evaluate("until ray status; do A=1; done\nwhile true; do A=2; done\nlaunch ${A}")
+    assert [gap.line for gap in found.gaps] == [1, 2]
+    assert "how often it goes round" in str(found.commands[0].words[1].gaps[0])
 
 
 def test_a_branch_on_something_unknown_is_left_out_and_what_it_assigns_is_unknown():

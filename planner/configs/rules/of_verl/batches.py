@@ -147,7 +147,7 @@ def sequences_fit_the_model(subject: Subject) -> Iterator[Broken]:
     settings, model = subject.settings, subject.actor
     if model is None:
         return
-    positions = settings.optional_whole("positions") or model.max_positions
+    positions = settings.positions() or model.max_positions
     most = settings.optional_whole("max_model_len") or 0
     longest = max(longest_of(settings), most)
     key = settings.key_of("max_model_len" if most >= longest else "max_response")
