@@ -1,5 +1,6 @@
 """Ways to generate with what else the generating pool does: the rows that level 2 chooses from."""
 
+import heapq
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from planner.layouts.pareto import Rows
 from planner.layouts.pool_rows import PoolRows
 from planner.placements.partitions import ColocatedSet
 from planner.requests.schedules import SYNC, Schedule
+from planner.requests.specs import ROUNDING
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from simulator.placed.columns import Flags, Floats, Ints
@@ -200,19 +202,22 @@ class CandidateTable:
         if not len(least):
             return
         resident = np.array([rows.resident[each].min() for each in places.values()], dtype=float)
-        pairs: list[tuple[float, int, int]] = []
-        for number, each in enumerate(generations.replicas(site)):
-            if cutoff < np.inf and generations.least_bound(each) + least.min() >= cutoff:
+        every, lowest = generations.replicas(site), float(least.min())
+        limit = min(cutoff, float(np.finfo(float).max))
+        # A cut's bound stands for its layouts until they may be next: most of them never are.
+        cuts = [(generations.least_bound(each) + lowest) * (1 - ROUNDING) for each in every]
+        left = [(bound, False, number, 0) for number, bound in enumerate(cuts)]
+        heapq.heapify(left)
+        while left and left[0][0] < limit:
+            bound, is_pair, number, sharding = heapq.heappop(left)
+            if is_pair:
+                own = places[sharding]
+                generating = bound - float(whole[own].min())
+                yield bound, every[number], sharding, own[whole[own] + generating < cutoff]
                 continue
-            bounds = least + generations.bounds_beside(each, resident)
-            chosen = np.flatnonzero(bounds < min(cutoff, np.finfo(float).max))
-            some = zip(bounds[chosen].tolist(), numbers[chosen].tolist(), strict=True)
-            pairs += [(bound, number, sharding) for bound, sharding in some]
-        for bound, number, sharding in sorted(pairs):
-            replicas = generations.replicas(site)[number]
-            own = places[sharding]
-            generating = bound - float(whole[own].min())
-            yield bound, replicas, sharding, own[whole[own] + generating < cutoff]
+            bounds = least + generations.bounds_beside(every[number], resident)
+            for place in np.flatnonzero(bounds < limit):
+                heapq.heappush(left, (float(bounds[place]), True, number, int(numbers[place])))
 
     def _moves(
         self, sharding: int, replicas: Replicas, part: ShareRows, places: Ints

@@ -10,7 +10,7 @@ from rlplan.operators import CollectiveKind
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.costs.estimates import Estimates, estimates_by
 from simulator.costs.pipeline import MicroBatches
-from simulator.costs.pricing import setting_of
+from simulator.costs.pricing import Setting, setting_of
 from simulator.placed.task import PlacedTask, PlacedTasks
 
 # Columns that decide which states a rank holds, and with whom it shares them.
@@ -67,17 +67,19 @@ def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
         gathered = placed.parameters + placed.adapter_parameters
     weights = gathered * sizes.weight_bytes
     if layout.zero == 0:
-        return _among_copies(placed, "all_reduce", gradients), ZERO
-    reduced = _among_copies(placed, "reduce_scatter", gradients)
+        return _among_copies(placed, setting, "all_reduce", gradients), ZERO
+    reduced = _among_copies(placed, setting, "reduce_scatter", gradients)
     if groups > 1:
         stride = layout.tp * setting.block_stages * ranks
         reduced = reduced + setting.collective("all_reduce", gradients / ranks, groups, stride)
-    return reduced, _among_copies(placed, "all_gather", weights)
+    return reduced, _among_copies(placed, setting, "all_gather", weights)
 
 
-def _among_copies(placed: PlacedTask, kind: CollectiveKind, num_bytes: float) -> Estimate:
+def _among_copies(
+    placed: PlacedTask, setting: Setting, kind: CollectiveKind, num_bytes: float
+) -> Estimate:
     """Return seconds of a collective of a device's states: fewer ranks have copies of its experts."""
-    layout, setting, ranks = placed.layout, setting_of(placed), placed.state_ranks
+    layout, ranks = placed.layout, placed.state_ranks
     stride, copies = layout.tp * setting.block_stages, placed.expert_copies(ranks)
     if copies == ranks or placed.adapter is not None:
         return setting.collective(kind, num_bytes, ranks, stride)
@@ -98,7 +100,7 @@ def _weight_gather(placed: PlacedTask) -> Estimate:
     if layout.zero < FULLY_SHARDED or ranks == 1:
         return ZERO
     weights = (placed.parameters + placed.adapter_parameters) * placed.formats.weight_bytes
-    return _among_copies(placed, "all_gather", weights)
+    return _among_copies(placed, setting_of(placed), "all_gather", weights)
 
 
 def exposed(

@@ -290,6 +290,9 @@ class PlacedTasks:
     def __init__(self, columns: LayoutColumns, placed: PlacedTask) -> None:
         self.columns = columns
         self.any = placed if len(columns) == 1 else placed.laid_out(columns.layout(0))
+        # What is asked of the same columns, or of the same row, is looked up once.
+        self._grouped: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
+        self._placed: dict[int, PlacedTask] = {}
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -314,7 +317,10 @@ class PlacedTasks:
     def _rows(self, rows: Ints) -> list[PlacedTask]:
         if len(self) == 1:
             return [self.any]
-        return [self.any.laid_out(layout) for layout in self.columns.layouts(rows)]
+        new = [row for row in rows.tolist() if row not in self._placed]
+        layouts = self.columns.layouts(np.array(new, dtype=np.int64)) if new else ()
+        self._placed |= zip(new, map(self.any.laid_out, layouts), strict=True)
+        return [self._placed[row] for row in rows.tolist()]
 
     @cached_property
     def local(self) -> Ints:
@@ -333,16 +339,26 @@ class PlacedTasks:
         """
         if len(self) == 1:
             return np.asarray(numbers(self.any), dtype=np.float64)[..., None]
-        key = np.zeros(len(self), dtype=np.int64)
-        for name in names:
-            column = getattr(self.columns, name)
-            key = key * (int(column.max()) + 1) + column
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        first, inverse = self._groups(tuple(names))
         if on_any_site:
             asked = np.array(self._known(names, numbers, first))
         else:
             asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
+
+    def _groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
+        """Return the first row of each of the columns' values, and for each row the place of its own there."""
+        if names not in self._grouped:
+            key = np.zeros(len(self), dtype=np.int64)
+            for name in names:
+                column = getattr(self.columns, name)
+                key = key * (int(column.max()) + 1) + column
+            # Rows of one cut stand together: one of each run is sorted.
+            heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+            _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)
+            lengths = np.diff(heads, append=len(key))
+            self._grouped[names] = heads[first], np.repeat(inverse, lengths)
+        return self._grouped[names]
 
     def _known(self, names: Sequence[str], numbers: Numbers, rows: Ints) -> list[Floats]:
         """Return what a function answers for rows, by any site whose GPUs have the same links."""
