@@ -1,14 +1,12 @@
 """Find the best plan by an objective, under limits, with its runners-up and a certificate."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.searchers import load_searcher
 from planner.searchers.exact import Progress
 from profiles.facts import Facts
+from rlplan.collecting import resting_collector
 from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.results.searched import SearchResult
@@ -47,7 +45,7 @@ def search(
         raise FileError(
             "job", words, field="workload.over_provisioning", value=begun, allowed=instead
         )
-    with _resting_collector():
+    with resting_collector():
         return load_searcher(searcher)(
             job,
             facts,
@@ -57,15 +55,3 @@ def search(
             specs=specs,
             **options,
         )
-
-
-@contextmanager
-def _resting_collector() -> Iterator[None]:
-    """Keep the garbage collector from walking the candidates, which hold no cycles, again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

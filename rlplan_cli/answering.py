@@ -26,7 +26,6 @@ def print_answer(plan: Plan, forecast: Forecast, facts: Facts) -> None:
 
 def print_remarks(forecast: Forecast) -> None:
     """Print on stderr what was assumed, where the forecast may be off, and why a plan does not fit."""
-    from planner.answers.explain import NEAREST
     from reports.tables.answers import least_certain_words
 
     for assumption in forecast.assumptions:
@@ -34,6 +33,13 @@ def print_remarks(forecast: Forecast) -> None:
     for warning in (*forecast.warnings, least_certain_words(forecast)):
         if warning:
             say(f"may be off: {warning}")
+    if forecast.infeasible_reasons:
+        _print_reasons(forecast)
+
+
+def _print_reasons(forecast: Forecast) -> None:
+    from planner.answers.explain import NEAREST
+
     for reason in forecast.infeasible_reasons:
         nearest = reason.startswith(NEAREST)
         say(reason if nearest else f"does not fit: {reason}")

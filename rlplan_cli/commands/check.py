@@ -48,28 +48,42 @@ def command(
 
     The exit code is 1 where it will not run.
     """
+    from rlplan.collecting import resting_collector
+
+    with resting_collector():  # imports, and an answer that the process ends with
+        checked = _checked(words, gpu, mean_response, mean_prompt, model, run=run)
+        if as_json:
+            echo_json(checked.document())
+        else:
+            _print(checked)
+    if not checked.will_run:
+        raise typer.Exit(WILL_NOT_RUN)
+
+
+def _checked(
+    words: list[str],
+    gpu: str | None,
+    mean_response: float | None,
+    mean_prompt: float | None,
+    model: list[str] | None,
+    *,
+    run: bool,
+) -> Checked:
     from planner.configs.checking import check_config
 
     framework, rest = framework_of(words)
     if framework is None:
-        checked = _check_file(Path(rest[0]))
-    else:
-        options = import_options(
-            framework,
-            rest,
-            gpu=gpu,
-            mean_response=mean_response,
-            mean_prompt=mean_prompt,
-            model=model,
-            run=run,
-        )
-        checked = check_config(framework, rest, options)
-    if as_json:
-        echo_json(checked.document())
-    else:
-        _print(checked)
-    if not checked.will_run:
-        raise typer.Exit(WILL_NOT_RUN)
+        return _check_file(Path(rest[0]))
+    options = import_options(
+        framework,
+        rest,
+        gpu=gpu,
+        mean_response=mean_response,
+        mean_prompt=mean_prompt,
+        model=model,
+        run=run,
+    )
+    return check_config(framework, rest, options)
 
 
 def _check_file(path: Path) -> Checked:
