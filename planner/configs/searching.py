@@ -175,24 +175,25 @@ def _pinned_ways(
     )
     shared = tuple(each for each in way.shared if not each.trainers or name in each.trainers)
     leaving = product(way.offload, repeat=len(trained))
-    for leaves, chosen in product(leaving, way.choices or (FrozenDict(),)):
+    ways = product(leaving, way.choices or (FrozenDict(),), way.packs or (0,))
+    for leaves, chosen, tokens in ways:
         offload = dict(zip(trained, leaves, strict=True))
         drafts = dict(pinned.tasks)
         for task in tasks:
             fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
             if task.kind != "generate" and task.role in offload:
                 fixed["offload"] = offload[task.role]
-            if way.packs and task.kind != "generate" and task.role not in way.layouts:
-                fixed["token_budget"] = _budget(way, job)
+            if tokens and task.kind != "generate" and task.role not in way.layouts:
+                fixed["token_budget"] = _budget(tokens, job)
             drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
         arranged = Arranged(arrangement=way, recompute=trainer.recompute)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
         yield Way(job=job, pinned=kept, shared=shared)
 
 
-def _budget(way: Arrangement, job: Job) -> int:
-    """Return the tokens of a micro-batch, which divide over context-parallel ranks."""
-    tokens = way.packs * job.workload.longest_sequence_tokens
+def _budget(tokens: int, job: Job) -> int:
+    """Return the tokens of a micro-batch, which hold the longest sequence and divide over context-parallel ranks."""
+    tokens = max(tokens, job.workload.longest_sequence_tokens)
     return -(-tokens // BUDGET_STEP) * BUDGET_STEP
 
 

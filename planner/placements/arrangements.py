@@ -44,8 +44,8 @@ class Arrangement:
         shared: What tasks have in common.
         updates: Of a global batch; None leaves it open.
         otherwise: Whether it is for jobs that none of the others runs as asked.
-        packs: Token budgets of what its trainers pass over, in longest sequences, where no layout is fixed by role;
-            0 leaves them open.
+        packs: Token budgets of micro-batches that are tried, or the longest sequence where that is more, for roles
+            without a fixed layout; 0 counts sequences, and none leaves them open.
         least_staleness: Of mode async.
         sync_every: Iterations between two syncs of weights in mode async; None leaves it open.
         in_flight: What may become of responses under way in mode async, the usual first; none leaves it open.
@@ -63,7 +63,7 @@ class Arrangement:
     shared: tuple[Shared, ...] = ()
     updates: AtLeastOne | None = None
     otherwise: bool = False
-    packs: NonNegativeInt = 0
+    packs: tuple[NonNegativeInt, ...] = ()
     least_staleness: NonNegative = 0.0
     sync_every: AtLeastOne | None = None
     in_flight: tuple[InFlight, ...] = ()
