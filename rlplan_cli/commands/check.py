@@ -42,6 +42,10 @@ def command(
     mean_prompt: PromptOption = None,
     model: ModelOption = None,
     run: RunOption = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the job here, for rlplan search.", show_default=False),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a configuration, job or plan before it is started: rules, memory, time, cost, better settings.
@@ -49,15 +53,30 @@ def command(
     The exit code is 1 where it will not run.
     """
     from rlplan.collecting import resting_collector
+    from rlplan_cli.outputs import check_files
 
+    check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with
         checked = _checked(words, gpu, mean_response, mean_prompt, model, run=run)
         if as_json:
             echo_json(checked.document())
         else:
             _print(checked)
+    if out is not None:
+        _write_job(checked, out)
     if not checked.will_run:
         raise typer.Exit(WILL_NOT_RUN)
+
+
+def _write_job(checked: Checked, out: Path) -> None:
+    """Write the job of a framework's configuration, as far as it could be read as one."""
+    from rlplan.files.writing import plain, write_yaml
+
+    if checked.imported is None:
+        say(f"not written: {out}: {checked.file} is no framework's configuration that is a job")
+        return
+    write_yaml(out, plain(checked.imported.job, drop_defaults=True))
+    say(f"written: {out}")
 
 
 def _checked(
