@@ -20,6 +20,9 @@ _POSITIVE = (
 MOST_LAYERS = 4096
 MOST_PARAMETERS = 10**15
 
+# More than ten times the widest of today: 20,480 of MT-NLG 530B (Smith et al. 2022, arXiv:2201.11990).
+MOST_HIDDEN_SIZE = 2**18
+
 
 class ArchitectureFault(NamedTuple):
     """Name the field that is wrong, what is wrong with it, and what would be right."""
@@ -62,9 +65,15 @@ def _size_fault(model: ModelArchitecture) -> ArchitectureFault | None:
     if tower > parameters:
         field, parameters = "vision_parameters", tower
     if parameters <= MOST_PARAMETERS:
-        return None
+        return _width_fault(model)
     problem = f"gives about {parameters:.0e} parameters with the other sizes"
     return ArchitectureFault(field, problem, f"at most {MOST_PARAMETERS:.0e} parameters")
+
+
+def _width_fault(model: ModelArchitecture) -> ArchitectureFault | None:
+    if model.hidden_size <= MOST_HIDDEN_SIZE:
+        return None
+    return ArchitectureFault("hidden_size", "is too large", f"at most {MOST_HIDDEN_SIZE:,}")
 
 
 def _layers_fault(model: ModelArchitecture) -> ArchitectureFault | None:

@@ -82,6 +82,7 @@ def test_what_is_no_arithmetic_is_named(expression):
         ({"num_hidden_layers": 10**6}, "num_hidden_layers: is more than any model has"),
         ({"num_hidden_layers": -1}, "num_hidden_layers: must be at least 1"),
         ({"hidden_size": 2**60}, "hidden_size: is larger than any"),
+        ({"hidden_size": 4_096_000}, "hidden_size: is too large; found 4096000; allowed: at most 262,144"),
         ({"hidden_size": 2**20, "intermediate_size": 2**30}, "intermediate_size: gives about"),
         ({"rope_theta": float("inf")}, "rope_theta"),
     ],
