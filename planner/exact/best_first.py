@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from planner.exact.candidates import Candidates
-from planner.exact.generation_options import GenerationOption, ShareRows
+from planner.exact.generation.options import GenerationOption, ShareRows
 from planner.exact.other_pools import OtherPools
 from planner.exact.placement_bounds import PLAYED_NOISE_FRACTION, PlacementBounds
 from planner.exact.space import Space

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.exact.generation_options import GenerationOption, Move, OptionRows, Replicas, ShareRows
-from planner.exact.generations import GenerationTable
+from planner.exact.generation.generations import GenerationTable
+from planner.exact.generation.options import GenerationOption, Move, OptionRows, Replicas, ShareRows
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pareto import Rows
 from planner.layouts.pool_rows import PoolRows

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from planner.exact.candidates import CandidateTable, Sent
+from planner.exact.generation.weight_moves import ACTOR
 from planner.exact.other_pools import OtherPools, empty, joined, stacked
 from planner.exact.set_limits import Place, SetLimits
 from planner.exact.space import Space
-from planner.exact.weight_moves import ACTOR
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet, Placement, generating_set
 from planner.requests.schedules import SYNC, Schedule

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.exact.best_first import BestFirst, Found, SearchBudget
-from planner.exact.generation_options import ShareRows
+from planner.exact.generation.options import ShareRows
 from planner.exact.other_pools import OtherPools, empty, joined, stacked
 from planner.exact.placement_bounds import PlacementBounds
 from planner.exact.set_limits import Place

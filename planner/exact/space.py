@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.generation_options import OptionRows
-from planner.exact.generations import GenerationTable
+from planner.exact.generation.generations import GenerationTable
+from planner.exact.generation.options import OptionRows
+from planner.exact.generation.stream_table import StreamTable
 from planner.exact.score import Score
-from planner.exact.stream_table import StreamTable
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.exact.episode_loads import episode_loads
-from planner.exact.generation_bounds import Asked, least_seconds
+from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.episode_loads import episode_loads
 from profiles.facts import load_facts
 from rlplan.environment import Environment
 from rlplan.latencies import LognormalSeconds

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from planner.exact.generation_bounds import Asked
-from planner.exact.generation_loads import Load, load_of
+from planner.exact.generation.bounds import Asked
+from planner.exact.generation.loads import Load, load_of
 from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from simulator.environments.host import host_share

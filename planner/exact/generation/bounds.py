@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.exact.concave_bounds import ConcaveBound, Floors, floors_under
-from planner.exact.generation_loads import Load, least_steps
+from planner.exact.generation.concave_bounds import ConcaveBound, Floors, floors_under
+from planner.exact.generation.loads import Load, least_steps
 from rlplan.estimate import Estimate
 from rlplan.model import layer_kinds
 from simulator.generation.grids import NODES, Known

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.exact.generation_loads import Load, least_steps
+from planner.exact.generation.loads import Load, least_steps
 from simulator.placed.columns import Flags, Floats
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from functools import cached_property
 
-from planner.exact.generation_options import Bringing, Replicas, cut_of
+from planner.exact.generation.options import Bringing, Replicas, cut_of
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.role_options import WeightSharding
 from rlplan.dataflow import Task

@@ -10,10 +10,10 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from planner.exact.generation_bounds import Asked, least_seconds
-from planner.exact.generation_loads import load_of
-from planner.exact.generation_options import Replicas, cut_of
-from planner.exact.generations import GenerationTable
+from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.generations import GenerationTable
+from planner.exact.generation.loads import load_of
+from planner.exact.generation.options import Replicas, cut_of
 from planner.layouts.option_table import OptionTable
 from rlplan.algorithms import load_algorithm
 from rlplan.transfers import TransitionName

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.exact.episode_loads import BoundingLoad, episode_loads
-from planner.exact.generation_bounds import Asked, least_seconds
-from planner.exact.generation_loads import load_of
-from planner.exact.generation_options import Bringing, Move, Replicas, cut_of
-from planner.exact.weight_moves import WeightMoves
+from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.episode_loads import BoundingLoad, episode_loads
+from planner.exact.generation.loads import load_of
+from planner.exact.generation.options import Bringing, Move, Replicas, cut_of
+from planner.exact.generation.weight_moves import WeightMoves
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
 from planner.layouts.role_options import WeightSharding
