@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -18,6 +18,10 @@ from rlplan.results.step_log import LoggedSteps, LogSheet
 # `step:3 - timing_s/gen:45.87 - response_length/mean:np.float64(220.5)`, after whatever Ray puts before it.
 CONSOLE_STEP = re.compile(r"\bstep:\d+ - ")
 CONSOLE_FIGURE = re.compile(r"([\w./@-]+):(?:np\.\w+\()?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+# What goes on with such a line behind its end: more figures, or the rest of a key or number.
+WRAPPED = re.compile(r" -(?: [\w./@-]*(?::[-+\dn]|:?$)|$)|^[ -]{0,3}[\w./@:()+-]+ ?$")
+# A step's line has a few thousand characters; one that outgrows these is none.
+LONGEST_STEP, MOST_PIECES = 2**16, 1000
 # `Global step 3: {'policy_loss': 0.1, 'timing/generation': 45.87}`, a Python dict.
 CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
 DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
@@ -73,11 +77,33 @@ def _steps_by_sheet(
         return
     text = read_text(path)
     every = _steps_of_columns(text) or _steps_of_csv(text)
-    lines = [] if every else text.splitlines()
+    lines = [] if every else list(_unwrapped(text.splitlines(), {each.step for each in sheets}))
     every = every or [figures for line in lines if (figures := _figures(line))]
     for sheet in sheets:
         printed = _steps_of_blocks(sheet, lines) if sheet.console_step else []
         yield sheet, printed or [_keyed(sheet, each) for each in every]
+
+
+def _unwrapped(lines: Iterable[str], ends: Collection[str]) -> Iterator[str]:
+    """Yield lines; a step that a terminal has wrapped, in the midst of words too, is one line again.
+
+    Args:
+        ends: Keys of which a whole step has one.
+    """
+    whole = re.compile(f"(?:{'|'.join(map(re.escape, ends))}):\\S+ - ")
+    held, pieces = "", 0
+    for raw in lines:
+        line = ENDS_OF_LINE.sub("", raw)
+        room = 0 < len(held) < LONGEST_STEP and pieces < MOST_PIECES
+        if room and WRAPPED.search(line) and not CONSOLE_STEP.search(line):
+            held, pieces = held + line, pieces + 1
+        else:
+            yield held
+            held, pieces = line, 0
+        if not CONSOLE_STEP.search(held) or whole.search(held):
+            yield held
+            held = ""
+    yield held
 
 
 def _keyed(sheet: LogSheet, figures: Figures) -> Figures:

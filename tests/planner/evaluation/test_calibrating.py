@@ -115,6 +115,20 @@ def test_a_console_of_verl_is_read_whatever_stands_before_its_steps(tmp_path):
     assert (log.prompt_tokens, log.response_tokens) == (93.7, 156.5)
 
 
+@pytest.mark.parametrize("width", [24, 61, 80])
+def test_steps_that_a_terminal_has_wrapped_are_whole_again(tmp_path, width):
+    path = tmp_path / "run.log"
+    timers = {key: value for key, value in FIGURES.items() if key.startswith("timing")}
+    lengths = {key: value for key, value in FIGURES.items() if key not in timers}
+    figures = lengths | timers | {"perf/throughput": 812.5}
+    whole = [console(figures, step) for step in (1, 2, 3)]
+    wrapped = [line[at : at + width] for line in whole for at in range(0, len(line), width)]
+    path.write_text("\n".join(wrapped) + "\n")
+    log = read_log(path)
+    assert (log.steps, log.step_seconds, log.prompt_tokens) == (2, 211.12, 93.7)
+    assert log.stage_seconds == {"generation": 45.87, "old_log_prob": 52.36, "update_actor": 108.94}
+
+
 def test_json_lines_of_verl_are_read_too(tmp_path):
     path = tmp_path / "run.jsonl"
     figures = {"timing_s/gen": 40.0, "timing_s/step": 90.0, "note": "x", "flag": True}
