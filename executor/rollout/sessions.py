@@ -65,6 +65,10 @@ class Session(Protocol):
     def running(self) -> int:
         """Return how many responses have begun or wait, and have not ended."""
 
+    @property
+    def is_between_waves(self) -> bool:
+        """Tell whether all that have begun have ended."""
+
 
 def start_session(
     engine: GenerationEngine,
@@ -103,6 +107,11 @@ class WaveSession:
     def running(self) -> int:
         """Return how many responses have begun or wait, and have not ended."""
         return len(self._waiting) + len(self._decoded())
+
+    @property
+    def is_between_waves(self) -> bool:
+        """Tell whether all that have begun have ended."""
+        return not self._waves
 
     def begin(self, responses: Sequence[Response]) -> None:
         """Take responses in, in their order; they begin as there is room."""
@@ -213,6 +222,11 @@ class WholeSession:
     def running(self) -> int:
         """Return how many responses wait."""
         return len(self._waiting)
+
+    @property
+    def is_between_waves(self) -> bool:
+        """Tell whether all that have begun have ended: between calls, always."""
+        return True
 
     def begin(self, responses: Sequence[Response]) -> None:
         """Take responses in."""

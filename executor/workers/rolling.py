@@ -37,7 +37,7 @@ class Roller:
         ended: list[Response] = []
         for _ in range(call.looks):
             ended += self._session.advance(call.steps, call.version)
-            if len(ended) >= call.ends or not self._session.running:
+            if len(ended) >= call.ends or self._session.is_between_waves:
                 break
         keys = (*call.outputs, "versions")
         outputs: dict[str, Columns | None] = dict.fromkeys(keys)

@@ -10,7 +10,7 @@ from rlplan.trace import Trace
 from simulator.asynchronous.long_run import LongRun, long_run
 from simulator.asynchronous.meter import GENERATION
 from simulator.asynchronous.playing import Stream, play_stream
-from simulator.asynchronous.setting import setting_of
+from simulator.asynchronous.setting import OWN, setting_of
 from simulator.asynchronous.training import piece_work
 from simulator.costs.calibrated import step_spread, times_of
 from simulator.environments.host import host_share
@@ -71,6 +71,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
                 entry,
                 tuple(key for key in entry.work.after if key in entries),
                 learns=key in placed.tasks and placed.tasks[key].trains,
+                calls_each=plan.job.framework == OWN,
             )
             for key, entry in entries.items()
         ],

@@ -135,10 +135,11 @@ def _learning_pieces(plan: Plan, number: int) -> tuple[bool, ...]:
 def _iterations(plan: Plan, iterations: int) -> tuple[int, int]:
     """Return the iterations that fill the pools and those that are counted, in whole intervals of syncs.
 
-    Streaming iterations are all alike: each ends before the next one's responses are begun.
+    Streaming iterations are alike but for the order of their responses: each ends before the next one's are
+    begun. Where a batch is small, so many are counted that their order's chance does not show.
     """
     if plan.staleness == 0:
-        return 1, iterations
+        return 1, max(iterations, math.ceil(LEAST_SEQUENCES / plan.job.workload.sequences))
     every = plan.sync_every
     warm_up = every * math.ceil(min(plan.staleness + 1, LONGEST_WARM_UP) / every)
     counted = every * math.ceil(max(iterations, LEAST_ITERATIONS) / every)

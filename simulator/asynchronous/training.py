@@ -9,12 +9,16 @@ from rlplan.trace import Span
 from simulator.asynchronous.meter import Meter
 from simulator.asynchronous.samples import SampleQueue
 from simulator.asynchronous.setting import StreamSetting
+from simulator.costs.traffic import CALL
 from simulator.timeline.agenda import Entry
 
 Steps = Generator[simpy.Event, object, None]
 
 # Causes whose seconds an optimizer's step has, however many samples it learns from.
 OF_STEPS = ("optimizer", "gradient reduction")
+# Calls of storage actors before each call of a task that takes its samples from a transfer queue: what it needs is
+# written, and read. Each passes the columns that the task's own call passes, and is taken to cost the same.
+QUEUE_CALLS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class PieceWork:
         learns: Whether it updates a model.
         sample_seconds: Of a whole iteration of mean samples.
         step_seconds: Of all the optimizer's steps of an iteration.
+        call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
     """
 
     entry: Entry
@@ -33,12 +38,25 @@ class PieceWork:
     learns: bool
     sample_seconds: float
     step_seconds: float
+    call_seconds: float
+
+    @property
+    def queue_seconds(self) -> float:
+        """Return how long a piece's samples are on their way through the queue, in seconds."""
+        return QUEUE_CALLS * self.call_seconds
 
 
-def piece_work(entry: Entry, after: tuple[str, ...], *, learns: bool) -> PieceWork:
-    """Return a work of an iteration as its pieces go through it."""
+def piece_work(
+    entry: Entry, after: tuple[str, ...], *, learns: bool, calls_each: bool = False
+) -> PieceWork:
+    """Return a work of an iteration as its pieces go through it.
+
+    Args:
+        calls_each: Whether each piece is a call of its own, as this project's executor makes them.
+    """
     steps = sum(part.seconds for name, part in entry.cost.parts if name in OF_STEPS)
-    return PieceWork(entry, after, learns, entry.cost.total.seconds - steps, steps)
+    call = sum(part.seconds for name, part in entry.cost.parts if name == CALL and calls_each)
+    return PieceWork(entry, after, learns, entry.cost.total.seconds - steps - call, steps, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,8 @@ class Training:
             done[work.key].succeed()
             return
         yield self.environment.all_of([done[key] for key in each.after])
+        if each.queue_seconds:
+            yield self.environment.timeout(each.queue_seconds)
         rank = (piece.iteration, piece.number, *self.places[work.key])
         requests = []
         for name in sorted(work.holds):
@@ -133,7 +153,7 @@ class Training:
         if each.learns and not learning.triggered:
             learning.succeed()
         share = piece.learnt if each.learns else piece.share
-        seconds = each.sample_seconds * share + each.step_seconds * piece.steps
+        seconds = each.sample_seconds * share + each.step_seconds * piece.steps + each.call_seconds
         start_seconds = self.environment.now
         held = work.holds if work.activity == "task" else ()
         stage = each.entry.stage

@@ -129,3 +129,14 @@ def test_responses_stand_padded_beside_their_prompts():
     assert columns["parts"].tolist() == [[0, 1, 2, 2], [1, 1, 2, 0]]
     assert columns["log_probs"].tolist() == [[0, 0, -1, -2], [0, 0, -3, 0]]
     assert columns["versions"].tolist() == [[0, 0, 3, 4], [0, 0, 3, 0]]
+
+
+def test_a_streaming_session_is_between_waves_once_all_that_may_run_have_ended():
+    session = WaveSession(shard_of(), SETTINGS, "streaming", "drain")
+    session.begin(responses())
+    seen = []
+    while session.running:
+        session.advance(3, 0)
+        seen.append((session.running, session.is_between_waves))
+    # Four may run, of 3, 9, 1 and 7 tokens; then those of 5 and 9.
+    assert seen == [(4, False), (4, False), (2, True), (2, False), (1, False), (0, True)]

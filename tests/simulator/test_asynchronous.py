@@ -2,17 +2,23 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlplan.estimate import Estimate
 from simulator.asynchronous.long_run import long_run
 from simulator.asynchronous.playing import play_stream
 from simulator.asynchronous.samples import endless_lengths
+from simulator.asynchronous.training import QUEUE_CALLS, piece_work
+from simulator.costs.taskcost import cost_of
+from simulator.costs.traffic import CALL
 from tests.simulator.reference_streaming import System
 from tests.simulator.streams import (
     decode_seconds,
+    entry,
     mean_seconds,
     prefill_seconds,
     replica,
@@ -192,3 +198,17 @@ def test_few_replicas_stand_for_many(staleness, every, in_flight):
         in_flight=in_flight, engine=replica(max_running=64), warm_up=4, counted=8, whole_replicas=8,
     )  # fmt: skip
     assert 0.9 < mean_seconds(part) / mean_seconds(whole) < 1.01
+
+
+def test_each_piece_is_a_call_and_its_samples_come_by_calls_of_the_queue():
+    # Learning is so slow that it alone says how long iterations take.
+    cost = {"forward": Estimate(8.0), CALL: Estimate(0.25)}
+    update = replace(entry("actor.update", "t", 0.0), cost=cost_of(cost))
+
+    def seconds(calls_each):
+        work = piece_work(update, (), learns=True, calls_each=calls_each)
+        return mean_seconds(stream(works=[work], updates=2))
+
+    # One call more; and the first piece's samples are waited for, the second's come beside its update.
+    more = seconds(calls_each=True) - seconds(calls_each=False)
+    assert more == pytest.approx(0.25 + QUEUE_CALLS * 0.25)

@@ -13,7 +13,7 @@ from executor.control.continuous.learning import Learning
 from executor.control.continuous.preparing import Preparing
 from executor.control.continuous.rollouts import Replica, Rollouts, RollResult
 from executor.control.continuous.samples import BatchPrompts, Samples
-from executor.control.continuous.sharing import flow_of
+from executor.control.continuous.sharing import flow_of, handed_over_parts
 from executor.control.continuous.timeline import Log, stretch_of
 from executor.control.controller import Controller, Finished, Running
 from executor.control.prompt_batches import Batch
@@ -54,7 +54,8 @@ class ContinuousController(Controller):
         self._prompt_references: dict[int, Any] = {}
         generate = next(task for task in tasks if task.generates)
         pool = groups[plan.tasks[GENERATE].pool]
-        self._rollouts = Rollouts(plan, generate, pool, self._prompts_of)
+        parts = handed_over_parts(plan, flow)
+        self._rollouts = Rollouts(plan, generate, pool, self._prompts_of, parts)
         shared = (plan, flow, self.samples, self._events, self._batch_prompts)
         self._preparing = Preparing(*shared, self._send_batch, self._write)
         self._learning = Learning(*shared, self._send_batch, self._texts_of)
@@ -206,6 +207,8 @@ class ContinuousController(Controller):
         }
         self._log.note(stretch_of(GENERATE, pool, "task", reports))
         ended = self._rollouts.came_back(replica, rolled)
+        if self._plan.mode == "streaming" and replica.running:
+            self._send_roll(replica)  # ahead of the queue's calls: all that it waits for is there
         if not ended:
             return
         for sample, each in zip(ended, rolled.ended, strict=True):

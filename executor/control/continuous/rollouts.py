@@ -10,14 +10,12 @@ from executor.queue.transfer_queue import ranges_of
 from executor.workers.calls import RollCall, Rolled
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
+from rlplan.lengths import longest
 from rlplan.plan import Plan
 
 # Tokens of each response that are sampled before it is looked what has ended; twice as many at most in a call,
 # since new weights and new responses wait for its end.
 ROLL_STEPS, ROLL_LOOKS = 16, 2
-# Parts in which a batch is handed on at most, as the simulator plays it. Each costs some ten calls of the
-# storage actors, of those that judge and of those that infer, at a millisecond of CPU time each.
-HANDED_OVER = 16
 
 
 @dataclass(slots=True)
@@ -51,13 +49,21 @@ class Rollouts:
 
     Args:
         prompts_of: Returns a reference to the prompts of a batch, as columns.
+        parts: In which a batch is handed over at most.
     """
 
     def __init__(
-        self, plan: Plan, task: Task, group: WorkerGroup, prompts_of: Callable[[int], Any]
+        self,
+        plan: Plan,
+        task: Task,
+        group: WorkerGroup,
+        prompts_of: Callable[[int], Any],
+        parts: int,
     ) -> None:
         self._task, self._group, self._prompts_of = task, group, prompts_of
-        self._sequences = plan.job.workload.sequences
+        self._sequences, self._parts, self._looks = plan.job.workload.sequences, parts, ROLL_LOOKS
+        if plan.mode == "streaming":  # neither new weights nor new responses wait for a call's end
+            self._looks = -(-longest(plan.job.workload.response_tokens) // ROLL_STEPS)
         self._max_running = plan.tasks[task.name].max_running
         self.replicas = [Replica(ranks) for ranks in generation_positions(plan).first_groups()]
 
@@ -83,8 +89,8 @@ class Rollouts:
             outputs=self._task.outputs,
             begin=begin,
             steps=ROLL_STEPS,
-            looks=ROLL_LOOKS,
-            ends=-(-self._sequences // (HANDED_OVER * len(self.replicas))),
+            looks=self._looks,
+            ends=-(-self._sequences // (self._parts * len(self.replicas))),
             version=version,
             has_new_weights=replica.has_new_weights,
         )

@@ -14,6 +14,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parts_of_updates
 from rlplan.plan import Plan
 
+# Parts in which a batch is handed on at most, as the simulator plays it. Each costs some ten calls of the
+# storage actors, of those that judge and of those that infer, at a millisecond of CPU time each.
+MOST_PARTS = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
@@ -50,6 +54,15 @@ def share_rows(plan: Plan, task: Task) -> int:
     work, layout = plan.job.workload, plan.tasks[task.name]
     prompts = -(-layout.micro_batch // work.samples_per_prompt)
     return layout.dp * prompts * work.samples_per_prompt
+
+
+def handed_over_parts(plan: Plan, flow: Flow) -> int:
+    """Return in how many parts a batch is handed over: in mode streaming none is finer than a share that is taken."""
+    if plan.mode != "streaming":
+        return MOST_PARTS
+    sequences = plan.job.workload.sequences
+    shares = [share_rows(plan, task) for task in flow.ahead if task.has_model]
+    return min(MOST_PARTS, -(-sequences // min(*shares, sequences // flow.updates, sequences)))
 
 
 def comes_in_fixed_shares(plan: Plan, task: Task) -> bool:
