@@ -60,7 +60,7 @@ def framework_of(words: list[str]) -> tuple[str | None, list[str]]:
         FileError: Neither a framework is named, nor does the file start training of one.
     """
     from planner.configs.frameworks import FRAMEWORKS
-    from planner.configs.reading import starts_of
+    from planner.configs.reading.configuration import starts_of
     from rlplan.errors import FileError
 
     names = FRAMEWORKS.names()
@@ -82,7 +82,7 @@ def framework_of(words: list[str]) -> tuple[str | None, list[str]]:
 def _of_yaml(path: Path) -> str | None:
     """Return the framework of a YAML file by its keys; None for a job or plan."""
     from planner.configs.frameworks import FRAMEWORKS
-    from planner.configs.sheet import load_config_sheet
+    from planner.configs.reading.sheet import load_config_sheet
     from rlplan.files.decoding import load_yaml
 
     data = load_yaml(path)
@@ -118,7 +118,7 @@ def import_options(
         FileError: `--gpu` is missing or names no device, or the script cannot be run.
     """
     from planner.configs.importing import ImportOptions
-    from planner.configs.sheet import load_config_sheet
+    from planner.configs.reading.sheet import load_config_sheet
     from planner.configs.shell.recorder import run_recorded
     from profiles.catalog import device_names
     from rlplan.errors import FileError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.rules import RULES
-from planner.configs.sheet import load_config_sheet
+from planner.configs.reading.sheet import load_config_sheet
 from planner.objectives import OBJECTIVES
 from planner.searchers import SEARCHERS
 from planner.systems.baselines import BASELINES

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.configs.models import model_of
-from planner.configs.settings import Settings
+from planner.configs.reading.settings import Settings
 from profiles.catalog import load_model, model_names
 from rlplan.errors import FileError
 from rlplan.model import ModelArchitecture

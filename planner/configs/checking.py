@@ -10,8 +10,8 @@ from planner.configs.broken import Subject
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.importing import Imported, ImportOptions, imported_run, settings_of
 from planner.configs.improving import Improvement, improvements
+from planner.configs.reading.settings import OFF, Settings
 from planner.configs.rules import RULES
-from planner.configs.settings import OFF, Settings
 from profiles.catalog import load_engine
 from profiles.facts import Facts, load_facts
 from rlplan.errors import FileError, UserError

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from planner.configs.frameworks import FRAMEWORKS
-from planner.configs.given import Given
 from planner.configs.models import model_of
-from planner.configs.reading import Configuration, read_configuration
+from planner.configs.reading.configuration import Configuration, read_configuration
+from planner.configs.reading.given import Given
+from planner.configs.reading.settings import Keys, Settings, keys_of
+from planner.configs.reading.sheet import load_config_sheet
 from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
-from planner.configs.settings import Keys, Settings, keys_of
-from planner.configs.sheet import load_config_sheet
 from planner.configs.shell.commands import Evaluated
 from profiles.catalog import load_model, model_names, resolve_job
 from rlplan.errors import FileError, nearest_name

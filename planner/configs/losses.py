@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from planner.configs.settings import Settings
-from planner.configs.sheet import AlgorithmWords, Scalar
+from planner.configs.reading.settings import Settings
+from planner.configs.reading.sheet import AlgorithmWords, Scalar
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import UserError
 from rlplan.files.decoding import decode

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from planner.answers.best_plans import roomy
-from planner.configs.export import family
-from planner.configs.exporting import exported
-from planner.configs.sheet import ConfigSheet, TrainerSheet, load_config_sheet
+from planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
+from planner.configs.writing.export import family
+from planner.configs.writing.exporting import exported
 from planner.objectives import load_objective
 from planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
 from planner.requests.pinned import Pinned

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from planner.configs.settings import Settings
+from planner.configs.reading.settings import Settings
 from planner.plans.trained import TrainerSizes
 from profiles.sheets import engine_names
 from rlplan.job import Role

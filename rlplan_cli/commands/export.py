@@ -45,7 +45,7 @@ def command(
 ) -> None:
     """Write a plan by the keys of verl, NeMo-RL or OpenRLHF; what one of them cannot run is refused."""
     from planner.answers.completion import load_plan
-    from planner.configs.exporting import exported
+    from planner.configs.writing.exporting import exported
     from rlplan.files.writing import plain, write_text
     from rlplan_cli.outputs import check_files
 

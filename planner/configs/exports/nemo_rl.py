@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from planner.configs.export import UPDATE, Export, Variable, spread_out
 from planner.configs.frameworks.nemo_rl import ENGINE_SHEETS
+from planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.files.writing import to_yaml
 from rlplan.job import Role
 from rlplan.plan import TaskPlan

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from planner.configs.export import UPDATE, Export, Variable
 from planner.configs.frameworks.openrlhf import ENGINE
-from planner.configs.launching import launch_script
+from planner.configs.writing.export import UPDATE, Export, Variable
+from planner.configs.writing.launching import launch_script
 from profiles.sheets import load_engine
 from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from planner.configs.export import UPDATE, Export, Variable
 from planner.configs.frameworks.verl import NO_DUAL_CLIP
-from planner.configs.launching import launch_script
+from planner.configs.writing.export import UPDATE, Export, Variable
+from planner.configs.writing.launching import launch_script
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
 from rlplan.rules.layouts import FULLY_SHARDED

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
+from planner.configs.reading.settings import Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.settings import Settings
 from planner.configs.sizes import eager_engine, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter

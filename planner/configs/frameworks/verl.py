@@ -10,8 +10,8 @@ from planner.configs.losses import (
     kl_place,
     sampling_of,
 )
+from planner.configs.reading.settings import OFF, Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.settings import OFF, Settings
 from planner.configs.sizes import divided, eager_engine, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from planner.configs.broken import Broken, Check, Rule, Subject, divides, unless
-from planner.configs.settings import Settings
+from planner.configs.reading.settings import Settings
 
 GROUPED: Final = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 SOURCE: Final = "openrlhf/cli/train_ppo_ray.py"

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
 
-from planner.configs.sheet import load_config_sheet
+from planner.configs.reading.sheet import load_config_sheet
 from planner.layouts.settings import generate_layouts
 from planner.layouts.sizes import train_sizes
 from planner.placements.partitions import GENERATION, all_placements

@@ -12,12 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.configs.exporting import exported
 from planner.configs.exports import EXPORTS
 from planner.configs.frameworks import FRAMEWORKS
-from planner.configs.given import flattened
 from planner.configs.importing import ImportOptions, imported
+from planner.configs.reading.given import flattened
 from planner.configs.searching import best_plans_for
+from planner.configs.writing.exporting import exported
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.schedules import AskedSchedules
 from profiles.catalog import resolve_job

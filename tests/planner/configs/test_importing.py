@@ -7,9 +7,9 @@ import pytest
 from planner.answers.completion import complete
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.importing import ImportOptions, imported
-from planner.configs.inherited import read_inherited
 from planner.configs.models import model_of
-from planner.configs.sheet import load_config_sheet
+from planner.configs.reading.inherited import read_inherited
+from planner.configs.reading.sheet import load_config_sheet
 from profiles.facts import load_facts
 from profiles.sheets import load_engine, load_framework, sheet_names
 from rlplan.errors import FileError, UserError

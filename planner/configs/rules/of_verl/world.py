@@ -6,7 +6,7 @@ from typing import Final
 
 from planner.configs.broken import Subject, divides
 from planner.configs.frameworks.verl import FULLY_ASYNC, trainer_of
-from planner.configs.settings import Settings
+from planner.configs.reading.settings import Settings
 from rlplan.job import Role
 
 MEGATRON: Final = ("megatron", "mlite")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from planner.configs.broken import Subject
-from planner.configs.export import OF_CRITICS, Export, Variable, family, losses_of
 from planner.configs.exports import EXPORTS
 from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.reading.settings import Settings
+from planner.configs.reading.sheet import load_config_sheet
 from planner.configs.rules import RULES
 from planner.configs.run import Means, Run, draft_of, job_of
-from planner.configs.settings import Settings
-from planner.configs.sheet import load_config_sheet
+from planner.configs.writing.export import OF_CRITICS, Export, Variable, family, losses_of
 from profiles.catalog import resolve_job
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm

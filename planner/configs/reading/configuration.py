@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from planner.configs.given import Flat, Given, place_of, scalar
-from planner.configs.inherited import read_inherited
-from planner.configs.settings import fits_any
-from planner.configs.sheet import ConfigSheet, load_config_sheet
+from planner.configs.reading.given import Flat, Given, place_of, scalar
+from planner.configs.reading.inherited import read_inherited
+from planner.configs.reading.settings import fits_any
+from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from planner.configs.shell.commands import Command, Evaluated
 from planner.configs.shell.script import evaluate
 from planner.configs.shell.text import Gap, Text

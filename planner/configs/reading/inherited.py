@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import yaml
 
-from planner.configs.given import Flat, Given
+from planner.configs.reading.given import Flat, Given
 from planner.configs.shell.text import Gap
 from rlplan.errors import FileError, unreadable
 

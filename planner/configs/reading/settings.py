@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from planner.configs.given import Flat, Given
-from planner.configs.sheet import ROLE, ConfigSheet, Setting
+from planner.configs.reading.given import Flat, Given
+from planner.configs.reading.sheet import ROLE, ConfigSheet, Setting
 from rlplan.errors import FileError, nearest_name
 
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Final
 
-from planner.configs.given import Flat, Given, scalar
 from planner.configs.losses import words_of
-from planner.configs.sheet import ROLE, ConfigSheet, Scalar, Setting
+from planner.configs.reading.given import Flat, Given, scalar
+from planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
 from profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
