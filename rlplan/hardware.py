@@ -217,6 +217,7 @@ class EngineSheet:
         layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
             launches are not hidden, or not captured in a graph; other directions in proportion to their
             kernels. 0 counts kernels by the device's `launch_seconds`.
+        expert_layer_launch_seconds: The same for a layer of experts; 0 is that of any other.
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
             and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
@@ -281,6 +282,7 @@ class EngineSheet:
     step_seconds: NonNegative = 0.0
     launches_hidden: bool = True
     layer_launch_seconds: NonNegative = 0.0
+    expert_layer_launch_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0
     padding: Literal["none", "micro_batch", "batch"] = "micro_batch"

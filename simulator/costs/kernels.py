@@ -5,6 +5,7 @@ from rlplan.estimate import Estimate
 from rlplan.hardware import KernelRates
 from rlplan.operators import FP32_BYTES, Attention, Operators, Scan
 from rlplan.precision import Precision
+from simulator.model.derived import kernels_of
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit
 # masks: forward reads and writes the softmax's row, reads and writes the dropout's and its mask (9);
@@ -65,9 +66,16 @@ def unfused_attention_seconds(
     return products + device.memory_bound(num_bytes, kernels=2)
 
 
-def fallback_launch_seconds(rates: KernelRates, operators: Operators) -> float:
-    """Return the host's seconds for a softmax that is not fused."""
-    seconds = 0.0
+def launch_seconds(
+    rates: KernelRates, whole_seconds: float, forward: Operators, operators: Operators
+) -> float:
+    """Return the host's seconds to launch a layer's pass in one direction.
+
+    Args:
+        whole_seconds: Of its forward pass.
+        operators: Of this direction. A softmax that is not fused takes its own time.
+    """
+    seconds = whole_seconds * kernels_of(operators) / kernels_of(forward)
     for operator in operators:
         if isinstance(operator, Attention):
             matrices = operator.batch * operator.q_heads

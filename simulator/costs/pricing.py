@@ -24,8 +24,8 @@ from rlplan.operators import (
 from rlplan.plan import TaskPlan
 from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
 from simulator.costs.kernels import (
-    fallback_launch_seconds,
     fused_attention_seconds,
+    launch_seconds,
     scan_seconds,
     unfused_attention_seconds,
 )
@@ -56,6 +56,7 @@ class Setting:
         pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
         launches_hidden: Whether the host's kernel launches never hold up the device.
         layer_launch_seconds: Host time to launch a layer's forward pass (see `EngineSheet`).
+        expert_layer_launch_seconds: The same of a layer of experts; 0 is that of any other.
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
@@ -73,6 +74,7 @@ class Setting:
     fused_attention: bool = True
     launches_hidden: bool = True
     layer_launch_seconds: float = 0.0
+    expert_layer_launch_seconds: float = 0.0
     launches_hide: bool = True
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
@@ -198,6 +200,7 @@ def setting_on(
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
         layer_launch_seconds=engine.layer_launch_seconds,
+        expert_layer_launch_seconds=engine.expert_layer_launch_seconds,
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
@@ -252,18 +255,13 @@ def pass_seconds(
     priced = price(setting, operators, backward=direction == "backward", part=part)
     if part != "layer":
         return priced
-    if setting.layer_launch_seconds and not setting.launches_hidden:
-        launch = _launch_seconds(setting, forward, operators)
+    of_experts = setting.expert_layer_launch_seconds if model.num_experts else 0.0
+    whole = of_experts or setting.layer_launch_seconds
+    if whole and not setting.launches_hidden:
+        launch = launch_seconds(setting.kernels, whole, forward, operators)
+        launch *= setting.device.sheet.host_times
         priced = _launched(priced, launch, hides=setting.launches_hide)
     return priced
-
-
-def _launch_seconds(setting: Setting, forward: Operators, operators: Operators) -> float:
-    """Return the host's seconds to launch a layer's pass in one direction."""
-    share = kernels_of(operators) / kernels_of(forward)
-    seconds = setting.layer_launch_seconds * share
-    seconds += fallback_launch_seconds(setting.kernels, operators)
-    return seconds * setting.device.sheet.host_times
 
 
 def _launched(priced: PassSeconds, launch_seconds: float, *, hides: bool) -> PassSeconds:

@@ -61,10 +61,10 @@ def driver_of(placed: PlacedTask) -> Estimate:
 
 
 def host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
-    """Return the seconds of a framework's own work on the batch of a task."""
+    """Return the seconds of a framework's own work on the batch of a task, by the processor of its nodes."""
     sequences = placed.workload.sequences
     seconds = time.of(sequences, sequences * placed.statistics.mean_tokens)
-    return Estimate(seconds, 0.0, Source.FITTED)
+    return Estimate(seconds * placed.device.sheet.host_times, 0.0, Source.FITTED)
 
 
 def transfer_cost(

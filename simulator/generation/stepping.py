@@ -308,7 +308,9 @@ class EngineSteps:
         site, shard = self.setting.site, self.setting.shard
         reduces = operator.kind == "all_reduce" and operator.group == "tp"
         ranks = shard.tp if reduces else max(shard.tp, shard.ep)
-        inside = site.ranks_per_node(ranks, 1) == ranks
+        # A kernel that maps the others' memory needs one host, wherever else the fast link leads.
+        host = self.setting.device.sheet.gpus_per_node or site.gpus_per_node
+        inside = site.ranks_per_node(min(ranks, host), 1) == ranks
         if not own or not (reduces or operator.group == "ep") or not inside:
             return whole
         ranks = shard.tp if reduces else shard.ep

@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 
-from planner.evaluation.settings.serving import Service, cache_bytes, serve
+from planner.evaluation.settings.serving import Service, cache_bytes, device_facts, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.estimate import Estimate, Source
 from rlplan.hardware import StepCosts
 from rlplan.lengths import Lognormal, sample_lengths
+from rlplan.operators import Batch
+from rlplan.plan import TaskPlan
+from simulator.costs.pricing import pass_seconds, setting_on
 from simulator.generation.engine_clock import EngineClock
 from simulator.generation.generating import generated, limits_of, steps_in
 from simulator.generation.grids import Grid, Note, nodes, worst_of
 from simulator.generation.replica import Chunks
 from simulator.generation.stepping import engine_steps
+from simulator.placed.site import Site
 from tests.effort import calls_of
 from tests.simulator.placing import replica_setting
 
@@ -75,6 +79,18 @@ def test_several_gpus_cost_messages_and_all_reduces():
     slower = replace(quiet, steps=StepCosts(all_reduce_seconds=3e-5))
     gap = clock_of(slower, tp=2).decode(8, 100.0) - clock_of(own, tp=2).decode(8, 100.0)
     assert gap == pytest.approx(65 * 2e-5)
+
+
+def test_an_engines_own_all_reduce_stays_within_a_host_though_the_link_goes_on():
+    own = replace(load_engine("vllm"), steps=StepCosts(all_reduce_seconds=5e-6))
+    without = replace(own, steps=StepCosts())
+    saved = {
+        tp: clock_of(without, tp=tp, device="gb200").decode(8, 100.0)
+        - clock_of(own, tp=tp, device="gb200").decode(8, 100.0)
+        for tp in (4, 8)
+    }
+    assert saved[4] > 0
+    assert saved[8] == 0  # four of them are in another host of the same NVLink domain
 
 
 def test_steps_launched_kernel_by_kernel_last_as_long_as_the_launches():
@@ -149,3 +165,14 @@ def test_a_stage_of_a_thousand_mixed_lengths_is_a_small_effort():
     # thousand sequences would be half a million.
     assert efforts[0] < 250_000
     assert max(efforts[1:]) < 110_000
+
+
+@pytest.mark.parametrize(("model", "name"), [("qwen3-8b", "layer_launch_seconds"),
+                                             ("qwen3-30b-a3b", "expert_layer_launch_seconds")])  # fmt: skip
+def test_a_layer_lasts_as_long_as_the_host_launches_it(model, name):
+    sheet, place = load_engine("megatron-core-2025"), Site(H100, 1, 8, 1e9)
+    layout = TaskPlan(pool="", engine=sheet.name)
+    setting = setting_on(layout, sheet, device_facts(H100), place, "bf16")
+    batch = Batch(sequences=1, tokens=16, sequence_tokens=16, head_tokens=0)
+    found = pass_seconds(setting, load_model(model), "layer", batch)
+    assert found.compute.seconds == pytest.approx(getattr(sheet, name))

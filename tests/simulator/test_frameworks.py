@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.catalog import load_device
 from profiles.facts import load_facts
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
@@ -92,6 +93,21 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
     assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0)
     (update,) = (cost for cost in after.costs if cost.name == "actor.update")
     assert update.parts[DRIVER] == pytest.approx(longer.driver.of(512, 512 * TOKENS), rel=1e-3)
+
+
+def test_host_time_is_that_of_the_nodes_processors():
+    plan = plan_of("nemo-rl")
+    cluster = (NodeGroup(gpu="gb200", gpus_per_node=4, nodes=2),)
+    job = resolve_job(replace(plan.job, cluster=cluster), Path())
+    pools = (replace(POOL, device="gb200"), HOST)
+    sheet = load_facts(job).framework("nemo-rl-megatron")
+    found = simulate(replace(plan, job=job, pools=pools), load_facts(job))
+    (update,) = (cost for cost in found.costs if cost.name == "actor.update")
+    times = load_device("gb200").host_times
+    assert times > 2
+    assert update.parts[DRIVER] == pytest.approx(
+        times * sheet.driver.of(512, 512 * TOKENS), rel=1e-3
+    )
 
 
 def test_states_reach_unpinned_memory_more_slowly_than_they_come_back():
