@@ -48,8 +48,8 @@ class Saving:
             and a run that loses a worker ends.
         keep: Checkpoints that are kept, the last ones.
         retries: How often a run that lost workers goes on from its last checkpoint.
-        iteration_seconds: Limit of an iteration: with one that takes longer, workers are taken for lost. None: there
-            is none.
+        iteration_seconds: Limit of an iteration, and of what lies between two, such as a checkpoint: where one takes
+            longer, workers are taken for lost. None: there is none.
         resume: A checkpoint, or a run whose last one it is, to begin with.
         export: Folder for the actor at the end, as `transformers` reads it.
     """
@@ -159,10 +159,12 @@ class Run:
     def _iterate_with(self, controller: Controller, groups: Mapping[str, WorkerGroup]) -> None:
         controller.origin_seconds = self._origin_seconds
         on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
-        self.loop_flops_per_second = (slowest_loop(on_devices),)
+        with within(self._saving.iteration_seconds):
+            self.loop_flops_per_second = (slowest_loop(on_devices),)
+            if self.checkpoint is not None:
+                controller.generator_is_ready = restore(self.checkpoint, groups)
         if self.checkpoint is not None:
             state = self.checkpoint.state
-            controller.generator_is_ready = restore(self.checkpoint, groups)
             controller.state = dict(state.algorithm_state)
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[Finished] = []
@@ -179,12 +181,14 @@ class Run:
                 unwritten.append(record)
                 if self._is_saved_after(iteration):
                     self._write(writer, unwritten)
-                    self._save(groups, controller, iteration + 1)
+                    with within(self._saving.iteration_seconds):
+                        self._save(groups, controller, iteration + 1)
                 metrics = iteration_metrics(self._plan, self._tasks, record)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
             self._write(writer, unwritten)
-        self.loop_flops_per_second += (slowest_loop(on_devices),)
-        self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
+        with within(self._saving.iteration_seconds):
+            self.loop_flops_per_second += (slowest_loop(on_devices),)
+            self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
 
     def _is_saved_after(self, iteration: int) -> bool:
         every = self._saving.every

@@ -107,9 +107,7 @@ def within(limit_seconds: float | None) -> Iterator[None]:
     except (RlplanError, RayError) as error:
         if isinstance(error, UserError) or not late.is_set():
             raise
-        problem = (
-            f"an iteration took longer than {limit_seconds:g} s (--iteration-limit): a worker hangs"
-        )
+        problem = f"an iteration, or its checkpoint, took longer than {limit_seconds:g} s (--iteration-limit): a worker hangs"
         raise WorkerLostError(problem) from error
     finally:
         timer.cancel()

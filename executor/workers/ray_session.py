@@ -21,6 +21,7 @@ from ray import _raylet
 from ray._private import ray_constants, services, utils, worker
 from ray.exceptions import RayError
 
+from executor.workers.reaper import Reaper
 from rlplan.errors import RlplanError, UserError, WorkerLostError
 from rlplan.units import KIB, MIB
 
@@ -100,15 +101,21 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
     with termination_as_interrupt() as answer:
         folder = tempfile.mkdtemp(prefix="rlplan-ray-")
         servers: list[Popen[bytes]] = []
+        reaper = Reaper(folder)
+
+        def clear_up() -> None:
+            _clear_up(folder, [each.pid for each in servers])
+            reaper.dismiss()
+
         try:
-            with _in_sessions_of_their_own(servers), _signals_answered_by(answer):
+            with _in_sessions_of_their_own(servers, reaper), _signals_answered_by(answer):
                 _init_ray(folder, devices, hosts)
-            sessions = [each.pid for each in servers]
             needed = [each for each in servers if _name(each) in NEEDED]
-            with watched(needed, lambda: _clear_up(folder, sessions)):
+            with watched(needed, clear_up):
                 yield
         finally:
-            stop_ray(folder, [each.pid for each in servers])
+            stop_ray(folder, [each.pid for each in servers], spared=reaper.pid)
+            reaper.dismiss()
 
 
 def _make_token() -> None:
@@ -121,7 +128,7 @@ def _make_token() -> None:
 
 
 @contextmanager
-def _in_sessions_of_their_own(servers: list[Popen[bytes]]) -> Iterator[None]:
+def _in_sessions_of_their_own(servers: list[Popen[bytes]], reaper: Reaper) -> Iterator[None]:
     """Let Ray's servers start apart from this process's group, each leading a session, and note them.
 
     A batch system, `timeout` and a terminal signal the whole group: servers that end at once leave the
@@ -132,6 +139,7 @@ def _in_sessions_of_their_own(servers: list[Popen[bytes]]) -> Iterator[None]:
 
     def start(*arguments: Any, **options: Any) -> Any:
         servers.append(plain(*arguments, start_new_session=True, **options))
+        reaper.note(servers[-1].pid)
         return servers[-1]
 
     with _replaced(services, ConsolePopen=start):
@@ -245,11 +253,12 @@ def _init_ray(folder: str, devices: int, hosts: int) -> None:
         ) from error
 
 
-def stop_ray(folder: str, sessions: Sequence[int] = ()) -> None:
+def stop_ray(folder: str, sessions: Sequence[int] = (), *, spared: int | None = None) -> None:
     """Shut this process's Ray down, wait for its processes, and remove its folder.
 
     Args:
         sessions: Whose processes are Ray's as well, beside this process's children.
+        spared: A child that is not.
     """
     with signals_ignored():
         try:
@@ -257,6 +266,7 @@ def stop_ray(folder: str, sessions: Sequence[int] = ()) -> None:
         finally:
             children = psutil.Process().children(recursive=True)
             started = {*children, *_processes_of(sessions)}
+            started = {process for process in started if process.pid != spared}
             _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
             for process in alive:
                 with suppress(psutil.NoSuchProcess):
