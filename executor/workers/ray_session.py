@@ -101,21 +101,20 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
     with termination_as_interrupt() as answer:
         folder = tempfile.mkdtemp(prefix="rlplan-ray-")
         servers: list[Popen[bytes]] = []
-        reaper = Reaper(folder)
+        with Reaper(folder) as reaper:
 
-        def clear_up() -> None:
-            _clear_up(folder, [each.pid for each in servers])
-            reaper.dismiss()
+            def clear_up() -> None:
+                _clear_up(folder, [each.pid for each in servers])
+                reaper.dismiss()
 
-        try:
-            with _in_sessions_of_their_own(servers, reaper), _signals_answered_by(answer):
-                _init_ray(folder, devices, hosts)
-            needed = [each for each in servers if _name(each) in NEEDED]
-            with watched(needed, clear_up):
-                yield
-        finally:
-            stop_ray(folder, [each.pid for each in servers], spared=reaper.pid)
-            reaper.dismiss()
+            try:
+                with _in_sessions_of_their_own(servers, reaper), _signals_answered_by(answer):
+                    _init_ray(folder, devices, hosts)
+                needed = [each for each in servers if _name(each) in NEEDED]
+                with watched(needed, clear_up):
+                    yield
+            finally:
+                stop_ray(folder, [each.pid for each in servers], spared=reaper.pid)
 
 
 def _make_token() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+from typing import Self
 
 DISMISSED = "dismissed"
 MESSAGE = (
@@ -25,12 +26,20 @@ AGAIN_SECONDS = 1.0
 
 
 class Reaper:
-    """Have a folder removed and sessions ended where this process does not do it itself."""
+    """Have a folder removed and sessions ended where this process does not leave the context itself."""
 
     def __init__(self, folder: str) -> None:
         command = [sys.executable, "-I", "-S", str(Path(__file__)), folder]
         self._child = Popen(command, bufsize=0, stdin=PIPE, stdout=DEVNULL, start_new_session=True)  # noqa: S603 -- our own file
         self.pid = self._child.pid
+
+    def __enter__(self) -> Self:
+        """Return the reaper."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Dismiss it, however the context ends."""
+        self.dismiss()
 
     def note(self, session: int) -> None:
         """Note a session that is to end with this process."""

@@ -34,7 +34,10 @@ from tests.house.tree import ROOT
 ITERATIONS = 5
 # Of a run on a machine with other work; one takes about ten seconds.
 PATIENCE_SECONDS = 300
-HUNG_SECONDS = 20
+HUNG_SECONDS = 30
+# What clears up behind a killed run takes a few seconds.
+SETTLING_SECONDS = 20
+MARK = "RLPLAN_HARD_RUN"
 POOLS = {"p0": (1, ("actor", "reference")), "generator": (1, ("actor",))}
 MODES = ("sync", "one-step-off", "streaming", "async")
 # Modes in which weights are the same to the last bit, whatever order processes answer in. A streamed run learns
@@ -67,13 +70,18 @@ ENDS = {"reward raises": 2}
 
 @dataclass(frozen=True)
 class Fault:
-    """Hold what is done to a run: which process gets which signal, or what the reward function does."""
+    """Hold what is done to a run: which process gets which signal, or what the reward function does.
+
+    Attributes:
+        ends: Codes with which a run may end beside 0: with one message, and to be resumed.
+    """
 
     name: str
     process: str = ""
     number: int = signal.SIGKILL
     deed: str = "pass"
     modes: tuple[str, ...] = MODES
+    ends: tuple[int, ...] = ()
 
 
 FAULTS = (
@@ -83,7 +91,8 @@ FAULTS = (
     Fault("storage killed", "ray::Storage", modes=("streaming", "async")),
     Fault("host worker killed", "ray::HostWorker"),
     Fault("environment worker killed", "ray::LocalHost", modes=("environments",)),
-    Fault("Ray node killed", "raylet"),
+    # Ray itself ends a process that writes to the store of a node that is gone, at once.
+    Fault("Ray node killed", "raylet", ends=(1,)),
     Fault("Ray's control server killed", "gcs_server"),
     *(Fault(f"reward {name}", deed=deed) for name, deed in DEEDS.items()),
 )
@@ -111,15 +120,19 @@ def _played(folder):
     (folder / "prompts.jsonl").write_bytes((example / "prompts.jsonl").read_bytes())
     job = load_job(example / "job.yaml")
     apart = tuple(replace(each, workers=2) for each in job.workload.environments)
+    (node,) = job.cluster
     job = replace(
-        job, workload=replace(job.workload, environments=apart), prompts_file="prompts.jsonl"
+        job,
+        workload=replace(job.workload, environments=apart),
+        prompts_file="prompts.jsonl",
+        cluster=(replace(node, cpu_cores=4),),
     )
     write_yaml(folder / "plan.yaml", PlanDraft(job=job))
     return folder / "plan.yaml"
 
 
 def start(plan, out, *options):
-    """Start a run, in a group of its own."""
+    """Start a run, in a group of its own, marked by the folder of its plan, where it keeps temporary files."""
     program = "from rlplan_cli.main import main; main()"
     arguments = [
         "execute",
@@ -133,7 +146,8 @@ def start(plan, out, *options):
         "--checkpoint-every",
         1,
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    folder = str(plan.parent)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": folder, MARK: folder}
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, (*arguments, *options))], cwd=plan.parent, env=environment,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -174,32 +188,27 @@ def _processes(run, name):
     return sorted(found, key=lambda process: process.pid)
 
 
-def left_behind(before):
-    """Return what runs left: processes of Ray, folders of sessions, files in shared memory."""
-    time.sleep(0.5)
-    return sorted(_traces() - before)
+def left_behind(folder):
+    """Return what runs left: processes that carry their mark, and folders of sessions."""
+    deadline = time.monotonic() + SETTLING_SECONDS
+    while (found := [*_marked(folder), *map(str, folder.glob("rlplan-ray-*"))]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.1)
+    return sorted(found)
 
 
-def _traces():
-    folders = {str(path) for path in Path(tempfile.gettempdir()).glob("rlplan-ray-*")}
-    shared = (
-        {str(path) for path in Path("/dev/shm").glob("*")} if Path("/dev/shm").exists() else set()
-    )
-    return folders | shared | set(map(str, _of_ray()))
-
-
-def _of_ray():
+def _marked(folder):
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            command = " ".join(process.cmdline()[:1])
-            if command.startswith("ray::") or command.endswith(("/raylet", "/gcs_server")):
-                yield f"{process.pid} {command}"
+            if process.environ().get(MARK) == str(folder):
+                yield f"{process.pid} {' '.join(process.cmdline()[:1])}"
 
 
 @cache
 def undisturbed(mode):
     """Return the digests of the weights that a run without a fault ends with."""
-    with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as name:
+    with tempfile.TemporaryDirectory(prefix="rl") as name:
         folder = Path(name)
         run = start(plan_of(mode, folder), folder / "out")
         _, said = run.communicate(timeout=PATIENCE_SECONDS)
@@ -219,8 +228,7 @@ def weights(out):
 
 def broken(mode, fault, dice):
     """Run once with a fault; return what is wrong with how it ended, as sentences, and what was hit."""
-    before = _traces()
-    with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as name:
+    with tempfile.TemporaryDirectory(prefix="rl") as name:  # short, for Ray's sockets lie in it
         folder, out = Path(name), Path(name) / "out"
         at = dice.randrange(1, 16 * (ITERATIONS - 1)) if fault.deed != "pass" else 0
         plan = plan_of(mode, folder, fault.deed, at)
@@ -228,11 +236,13 @@ def broken(mode, fault, dice):
         run = start(plan, out, *limit)
         hit = strike(run, out, fault, dice) if fault.process else fault.deed
         found = list(_ending(run, fault, plan, out, hit, limit))
-        if not found and run.returncode != ENDS.get(fault.name, 0) and fault.process != "driver":
+        expected = {ENDS.get(fault.name, 0), *fault.ends}
+        if not found and run.returncode not in expected and fault.process != "driver":
             found.append(f"ended with {run.returncode}")
         if not found and fault.name not in ENDS:
             found += _result(mode, fault, out)
-    return [*found, *(f"left {each}" for each in left_behind(before))], hit
+        found += [f"left {each}" for each in left_behind(folder)]
+    return found, hit
 
 
 def _ending(run, fault, plan, out, hit, limit):
@@ -248,9 +258,14 @@ def _ending(run, fault, plan, out, hit, limit):
     told = [line for line in said.splitlines() if line.startswith("rlplan: ")]
     if run.returncode not in {0, -signal.SIGKILL} and len(told) != 1:
         yield f"ended with {run.returncode} and {len(told)} messages: {said[-300:]!r}"
-    if fault.process == "driver" and hit:
+    if run.returncode in {-signal.SIGKILL, *fault.ends} and hit:
         again = start(plan, out, "--resume", out, *limit) if _checkpoints(out) else start(plan, out)
-        _, said = again.communicate(timeout=PATIENCE_SECONDS)
+        try:
+            _, said = again.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(again.pid, signal.SIGKILL)
+            yield "does not end once resumed"
+            return
         if again.returncode:
             yield f"does not go on: {said[-300:]!r}"
 
