@@ -30,15 +30,14 @@ def soaked(minutes):
     """Run every mode for its share of the minutes; return growth, counts and failures."""
     failures, growth, iterations = [], {}, 0
     for mode in MODES:
-        before = faults._traces()
-        with tempfile.TemporaryDirectory(prefix="rlplan-hard-") as name:
+        with tempfile.TemporaryDirectory(prefix="rl") as name:
             folder, out = Path(name), Path(name) / "out"
             samples, said, code = sampled(
                 faults.plan_of(mode, folder), out, 60 * minutes / len(MODES)
             )
             rows = [row["iteration"] for row in read_metrics(out)]
+            left = faults.left_behind(folder)
         iterations += len(rows)
-        left = faults.left_behind(before)
         if code != INTERRUPTED or left or rows != list(range(len(rows))):
             failures.append({"mode": mode, "code": code, "said": said[-300:], "left": left})
         for what, found in grown(samples).items():
@@ -87,9 +86,7 @@ def _sample(run, out):
             elif name.startswith(("ray::Worker", "ray::Host", "ray::Storage")):
                 workers += process.memory_info().rss / MIB
     found["workers, MiB"] = workers
-    found["Ray's folder, MiB"] = (
-        sum(map(_size, Path(tempfile.gettempdir()).glob("rlplan-ray-*"))) / MIB
-    )
+    found["Ray's folder, MiB"] = sum(map(_size, out.parent.glob("rlplan-ray-*"))) / MIB
     found["checkpoints, MiB"] = _size(out / "checkpoints") / MIB
     return found
 
