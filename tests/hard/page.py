@@ -99,9 +99,9 @@ def _faults(found):
     return f"""## Faults of runs
 
 Each fault came at a moment drawn from seed {found["seed"]}, in {found["runs_each"]} runs of each mode; the table counts those
-that ended well. Well is: the run goes on by itself (after a killed driver with `--resume`) and has every iteration
+that ended well. Well is: the run goes on by itself (after a killed driver, or one that Ray ended with its node, with `--resume`) and has every iteration
 once, or ends with one message where the user's function is at fault; weights are the undisturbed run's to the
-last bit in modes sync and one-step-off; no process, no folder and no shared memory is left. In {found["missed"]} runs
+last bit in modes sync and one-step-off; no process and no folder is left. In {found["missed"]} runs
 the process was gone before the moment came.
 
 {table}

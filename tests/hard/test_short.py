@@ -20,7 +20,10 @@ def test_mutated_files_of_every_kind_get_one_message_and_change_nothing():
     program = PROGRAM.format(cases=cases, first=FIRST)
     answer = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        env={
+            **os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1",
+            "RLPLAN_HARD_SLOWNESS": "6",
+        },
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr[-2000:]
     found = json.loads(answer.stdout)
