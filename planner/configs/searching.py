@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from planner.answers.best_plans import roomy
 from planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
@@ -38,6 +38,13 @@ FactsOf = Callable[[Job], Facts]
 # Token budgets are multiples of it, so that context-parallel ranks, powers of two, have equal parts.
 BUDGET_STEP: Final = 64
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
+
+
+class Bounded(NamedTuple):
+    """Hold the plans of one of a framework's ways, and what the objective is at least in any of them."""
+
+    result: SearchResult
+    bound: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +83,7 @@ def best_plans_for(
         raise InfeasibleError(f"{sheet.title} runs job {job.name!r} in none of its arrangements")
     problem: UserError | None = None
     for specs in dict.fromkeys((roomy(job), job.specs)):
-        found: list[SearchResult] = []
+        found: list[Bounded] = []
         for way in ways:
             try:
                 part = None if seconds is None else seconds / len(ways)
@@ -234,23 +241,22 @@ def _joined(task: Task, draft: TaskDraft, fixed: Mapping[str, Any]) -> TaskDraft
 
 def _searched(
     way: Way, facts: Facts, specs: Specs, seconds: float | None, progress: Progress | None
-) -> SearchResult:
-    """Return the plans of one way; its gap is to the best without what tasks have in common."""
+) -> Bounded:
+    """Return the plans of one way, none where none is found whose tasks have in common what they must.
+
+    Its bound is that of the best without.
+    """
     free = search(
         way.job, facts, pinned=way.pinned, specs=specs, seconds=seconds, progress=progress
     )
+    value = _value_of(way.job)
+    bound = value(free.plans[0]) * (1 - free.gap)
     keeping = tuple(each for each in free.plans if _shares(way, each.plan))
     if keeping and keeping[0] == free.plans[0]:
-        return replace(free, plans=keeping)
-    found = [*_repaired(way, free.plans[0].plan, facts, specs)]
-    if not found and not keeping:
-        raise InfeasibleError(f"no plan of job {way.job.name!r} fits whose tasks share their sizes")
-    value = _value_of(way.job)
-    best = min((*keeping, *(each for result in found for each in result.plans)), key=value)
-    bound = value(free.plans[0]) * (1 - free.gap)
-    gap = max(0.0, 1 - bound / value(best))
-    plans = (*keeping, *(each for result in found for each in result.plans))
-    return replace(free, plans=tuple(sorted(plans, key=value)), gap=gap)
+        return Bounded(replace(free, plans=keeping), bound)
+    repaired = _repaired(way, free.plans[0].plan, facts, specs)
+    plans = (*keeping, *(each for result in repaired for each in result.plans))
+    return Bounded(replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
 def _shares(way: Way, plan: Plan) -> bool:
@@ -297,14 +303,14 @@ def _value_of(job: Job) -> Callable[[Candidate], float]:
     return lambda each: objective.value(each.forecast, tokens)
 
 
-def _merged(found: Sequence[SearchResult], target: str, job: Job) -> SearchResult:
+def _merged(bounded: Sequence[Bounded], target: str, job: Job) -> SearchResult:
     """Return several searches as one: the best plans that the framework takes, under the lowest bound.
 
     Raises:
         UserError: It takes none of them.
     """
-    value = _value_of(job)
-    bound = min(value(each.plans[0]) * (1 - each.gap) for each in found)
+    value, found = _value_of(job), [each.result for each in bounded]
+    bound = min(each.bound for each in bounded)
     best: dict[str, Candidate] = {}
     problem: UserError | None = None
     for each in sorted((each for result in found for each in result.plans), key=value):
@@ -315,8 +321,8 @@ def _merged(found: Sequence[SearchResult], target: str, job: Job) -> SearchResul
             continue
         best.setdefault(f"{each.plan.job.framework} {each.plan.placement}", each)
     if not best:
-        assert problem is not None, "without a plan there is a reason"
-        raise problem
+        shares = InfeasibleError(f"no plan of job {job.name!r} fits whose tasks share their sizes")
+        raise problem or shares
     plans = sorted(best.values(), key=value)
     first = plans[0]
     gap = max(0.0, 1 - bound / value(first))

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.configs import searching
 from planner.configs.exports import EXPORTS
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.importing import ImportOptions, imported
@@ -144,6 +145,21 @@ def test_a_search_for_a_framework_finds_what_it_runs(target):
         assert each.forecast.feasible
     best = min(each.forecast.iteration_seconds for each in found.plans)
     assert found.bound_seconds <= best * (1 + 1e-9)
+
+
+def test_a_way_without_plans_that_keep_its_rules_still_bounds_the_best(monkeypatch):
+    found = best_plans_for("nemo-rl", small_job(), load_facts, pinned=NOTHING_PINNED)
+    best = found.plans[0].forecast.iteration_seconds
+    plain = searching._shares
+
+    def shares(way, plan):
+        return plain(way, plan) and way.job.framework != found.plans[0].plan.job.framework
+
+    monkeypatch.setattr(searching, "_shares", shares)
+    monkeypatch.setattr(searching, "_repaired", lambda *_: iter(()))
+    rest = best_plans_for("nemo-rl", small_job(), load_facts, pinned=NOTHING_PINNED)
+    assert rest.plans[0].forecast.iteration_seconds > best
+    assert rest.bound_seconds <= best * (1 + 1e-9)
 
 
 @pytest.mark.full
