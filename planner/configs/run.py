@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from planner.plans.trained import TrainerSizes, trainer_task
-from profiles.sheets import canonical_name, load_engine, load_framework
+from profiles.sheets import (
+    canonical_name,
+    device_names,
+    load_device,
+    load_engine,
+    load_framework,
+)
 from rlplan.adapter import Adapter
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -77,6 +83,7 @@ class Run:
         models: By role, the model's Hugging Face id or path.
         model_keys: By role, the key that names it.
         groups: Equal nodes of the cluster: GPUs of a node, and nodes.
+        nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
         trainers: By role, its sizes.
         hybrid: Whether generation keeps weights that are off-loaded with the trainer's.
@@ -93,6 +100,7 @@ class Run:
     model_keys: Mapping[Role, str]
     work: Work
     groups: tuple[tuple[int, int], ...]
+    nodes_together: int | None = None
     pools: tuple[RunPool, ...]
     generate: TaskPlan
     trainers: Mapping[Role, TrainerSizes]
@@ -139,7 +147,12 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
         adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
         workload=_workload(run.work, means, run.over_provisioning),
         cluster=tuple(
-            NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=nodes)
+            NodeGroup(
+                gpu=gpu,
+                gpus_per_node=per_node,
+                nodes=nodes,
+                nvlink_domain_gpus=_domain_gpus(run, gpu, per_node),
+            )
             for per_node, nodes in run.groups
         ),
         rewards=rewards,
@@ -150,6 +163,16 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
         dynamic_sampling=run.dynamic_sampling,
         specs=Specs(staleness=run.staleness) if run.staleness else Specs(),
     )
+
+
+def _domain_gpus(run: Run, gpu: str, per_node: int) -> int | None:
+    """Return the GPUs of a domain as far as the run places nodes by it; None takes what is usual."""
+    name = canonical_name("devices", gpu)
+    if run.nodes_together is None or name not in device_names():
+        return None
+    widest = load_device(name).nvlink_domain_gpus or 0
+    together = min(run.nodes_together, widest // per_node) * per_node
+    return together or None
 
 
 def _workload(work: Work, means: Means, over_provisioning: float) -> Workload:

@@ -54,6 +54,10 @@ class Efficiencies:
         host_link_efficiency: Share of the host link's rate that copies reach.
         collective_fixed_seconds: Time of a collective across nodes with next to no bytes, beside
             link latency.
+        tree_chunk_seconds: What a chunk of an all-reduce takes at each level of nodes, up and down,
+            beside its bytes.
+        tree_fill_seconds: What all levels' first chunks take at most, each level, however large the
+            tensor: chunks have a largest size.
         borrowed_spread: Least spread of what another architecture's kernels say, where this one has no
             kernels of its own.
         borrowed_rate: Share of the peak rate that products reach here, over the share that those
@@ -73,6 +77,8 @@ class Efficiencies:
     nic_efficiency: Constant
     host_link_efficiency: Constant
     collective_fixed_seconds: Constant
+    tree_chunk_seconds: Constant
+    tree_fill_seconds: Constant
     memory_spread: Constant
     attention_spread: Constant
     collective_spread: Constant

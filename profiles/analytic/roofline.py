@@ -291,7 +291,8 @@ class Roofline:
 
         The ranks of a node share their cards. All-reduces and broadcasts across nodes go by trees
         of nodes (Sanders, Speck and Traff 2009), as NCCL chooses by itself: two trees with half of
-        the tensor each, up and down, so that a node sends 2 (nodes - 1) / nodes of it. An all-to-all
+        the tensor each, up and down, so that a node sends 2 (nodes - 1) / nodes of it; chunks follow one
+        another through the levels, and `_filling` is what the levels wait for their first. An all-to-all
         sends every other rank its part directly: what leaves the node goes over each rank's own share of
         its cards. The others go by rings of ranks.
         """
@@ -307,11 +308,24 @@ class Roofline:
             within = (inside - 1) / ranks / link
         share = shares.nic_efficiency if between > within else shares.link_efficiency
         seconds = num_bytes * max(between, within)
+        if kind == "all_reduce":
+            seconds += self._filling(seconds, nodes)
         intra_steps, inter_steps = _latency_steps(kind, inside, nodes)
         seconds += intra_steps * sheet.intra_node_latency_seconds
         seconds += inter_steps * sheet.inter_node_latency_seconds
         seconds += shares.collective_fixed_seconds.value
         return _estimate(seconds, shares.collective_spread, share)
+
+    def _filling(self, wire_seconds: float, nodes: int) -> float:
+        """Return what the levels of a tree of nodes wait for their first chunks, in seconds.
+
+        A tensor of w seconds on the wire passes d levels in k chunks within (d + k) (w / k + c), c being
+        what a chunk takes beside its bytes; with the best k that is w + 2 sqrt(d c w) + d c (Sanders,
+        Speck and Traff 2009). Chunks have a largest size, so the root grows no further then.
+        """
+        levels, shares = _tree_levels(nodes), self.shares
+        best = 2 * math.sqrt(levels * shares.tree_chunk_seconds.value * wire_seconds)
+        return min(best, levels * shares.tree_fill_seconds.value)
 
     def _by_kernels(self, seconds: float, spread: float, *, borrowed: bool = False) -> Estimate:
         """Return seconds by this architecture's kernels; another's are no fit for this device."""
@@ -358,8 +372,12 @@ def _latency_steps(kind: CollectiveKind, inside: int, nodes: int) -> tuple[int, 
         return 1, 1  # all parts are under way at once
     if kind in ("all_gather", "reduce_scatter", "all_to_all"):
         return (inside - 1) * nodes, nodes - 1
-    tree = math.ceil(math.log2(nodes))
+    tree = _tree_levels(nodes)
     return (2 * (inside - 1), 2 * tree) if kind == "all_reduce" else (inside - 1, tree)
+
+
+def _tree_levels(nodes: int) -> int:
+    return math.ceil(math.log2(nodes))
 
 
 def _estimate(seconds: float, spread: Constant, share: Constant) -> Estimate:

@@ -186,9 +186,10 @@ def _on_devices(job: Job, folder: Path, place: JobPlace) -> Job:
     )
     own = {sheet.name: sheet for sheet in sheets if sheet.name not in device_names()}
     groups = zip(job.cluster, sheets, strict=True)
+    kept = load_framework(job.framework).keeps_domains
     job = replace(
         job,
-        cluster=tuple(on_usual_nodes(group, sheet) for group, sheet in groups),
+        cluster=tuple(on_usual_nodes(group, sheet, keeps_domains=kept) for group, sheet in groups),
         devices=FrozenDict(own) if own else None,
         precision=job.precision or sheets[0].default_precision,
         engines=_engines(job.engines, sheets[0], place),

@@ -7,7 +7,6 @@ from profiles.analytic.efficiencies import load_host_costs
 from profiles.facts import Facts
 from profiles.jobs.nodes import taken_from_sheet
 from rlplan.calibration import WORK_KINDS, Calibration, Factor
-from rlplan.hardware import DeviceSheet
 from rlplan.job import Job, NodeGroup
 from rlplan.lengths import Lognormal
 from rlplan.units import show_seconds
@@ -59,17 +58,23 @@ def _of_framework(job: Job, facts: Facts) -> Iterator[str]:
 
 def _of_nodes(job: Job, facts: Facts) -> Iterator[str]:
     for group in job.cluster:
-        sheet = facts.device(group.gpu).sheet
-        found = ", ".join(_figures(job, group, sheet))
+        found = ", ".join(_figures(job, group, facts))
         if found:
             yield f"{group.gpus_per_node} x {group.gpu} a node, from its sheet: {found}"
 
 
-def _figures(job: Job, group: NodeGroup, sheet: DeviceSheet) -> Iterator[str]:
+def _figures(job: Job, group: NodeGroup, facts: Facts) -> Iterator[str]:
     """Yield the figures of a group that its device's sheet gives and that matter to it."""
-    taken = taken_from_sheet(group, sheet)
+    sheet, framework = facts.device(group.gpu).sheet, facts.framework(job.framework)
+    kept = framework.keeps_domains
+    taken = taken_from_sheet(group, sheet, keeps_domains=kept)
     if "nvlink_domain_gpus" in taken and group.linked_gpus > group.gpus_per_node:
         yield f"NVLink over {group.linked_gpus} GPUs"
+    elif (sheet.nvlink_domain_gpus or 0) > group.linked_gpus and not kept:
+        yield (
+            f"NVLink within nodes ({framework.title} places ranks without regard to domains of "
+            f"{sheet.nvlink_domain_gpus} GPUs; nvlink_domain_gpus says otherwise)"
+        )
     if "inter_node_gbps" in taken and group.nodes > 1:
         yield f"{group.inter_node_gbps:,g} Gbit/s a node"
     if "cpu_cores" in taken and (job.rewards is not None or job.environments):

@@ -76,6 +76,23 @@ def test_collectives_use_nvlink_over_a_whole_rack():
     assert site_at(job_on(apart), "gb200", 0, 72).ranks_per_node(16) == 4
 
 
+@pytest.mark.parametrize(("nodes", "per_node"), [(16, 16), (18, 16), (32, 4), (64, 4)])
+def test_a_framework_without_regard_to_domains_scatters_groups_over_them(nodes, per_node):
+    bare = NodeGroup(gpu="gb200", gpus_per_node=4, nodes=nodes)
+    scattered = job_on(bare, framework="nemo-rl-megatron")
+    site = site_at(scattered, "gb200", 0, 4 * nodes)
+    assert site.ranks_per_node(16) == per_node
+    assert site_at(job_on(bare, framework="verl-megatron"), "gb200", 0, 64).ranks_per_node(16) == 16
+    placed = job_on(replace(bare, nvlink_domain_gpus=64), framework="nemo-rl-megatron")
+    assert site_at(placed, "gb200", 0, 64).ranks_per_node(16) == 16
+
+
+def test_what_is_scattered_is_told():
+    job = job_on(NodeGroup(gpu="gb200", gpus_per_node=4, nodes=32), framework="nemo-rl-megatron")
+    said = "; ".join(assumptions_of(job, load_facts(job)))
+    assert "NVLink within nodes (NeMo-RL (Megatron) places ranks without regard to domains" in said
+
+
 def test_a_domain_holds_whole_nodes():
     with pytest.raises(FileError, match=r"cluster\.0\.nvlink_domain_gpus.*multiple of 8"):
         job_on(NodeGroup(gpu="h100", gpus_per_node=8, nodes=2, nvlink_domain_gpus=12))

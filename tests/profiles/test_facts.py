@@ -147,8 +147,10 @@ def test_an_all_reduce_across_nodes_sends_what_trees_of_nodes_do():
         )
         return large - small
 
-    assert wire(16) == pytest.approx(8e9 / 5.6e9)  # two nodes: up and down each half of two trees
-    assert wire(64) == pytest.approx(2 * 7 / 8 * 8e9 / 5.6e9)
+    assert wire(16) == pytest.approx(
+        8e9 / 5.6e9, rel=1e-3
+    )  # two nodes: up and down each half of two trees
+    assert wire(64) == pytest.approx(2 * 7 / 8 * 8e9 / 5.6e9, rel=1e-3)
 
 
 def test_one_rank_alone_communicates_in_no_time():

@@ -71,6 +71,9 @@ def _pools(export: Export) -> None:
     """Write the cluster's nodes, those that only generate among them, and the mode."""
     plan, pool = export.plan, export.plan.pool(export.plan.tasks[UPDATE].pool)
     nodes, gpus = export.nodes(pool)
+    group = next(group for group in plan.job.cluster if group.gpu == pool.device)
+    if group.gpus_per_node < group.linked_gpus < group.gpus:
+        export.put("nodes_together", group.linked_gpus // group.gpus_per_node)
     export.put("colocated", not export.apart)
     if not export.apart:
         export.put("nodes", nodes)

@@ -64,6 +64,7 @@ def run_of(settings: Settings, start: str) -> Run:
         model_keys=keys,
         work=_work(settings),
         groups=((settings.whole("gpus_per_node"), settings.whole("nodes")),),
+        nodes_together=settings.optional_whole("nodes_together"),
         pools=tuple(pools),
         generate=_generation(settings, backend, pools[-1]),
         trainers=sizes,

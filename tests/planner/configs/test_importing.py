@@ -132,6 +132,18 @@ def test_a_nemo_rl_file_with_inheritance_and_references(tmp_path):
     assert found.settings.flat["cluster.num_nodes"].where == f"{child}:2"
 
 
+@pytest.mark.parametrize(("gpu", "domain"), [("gb200", 64), ("h100-80gb-sxm", None)])
+def test_nodes_that_nemo_rl_places_by_domain_are_linked(tmp_path, gpu, domain):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(NEMO)
+    words = [str(path), "cluster.gpus_per_node=4", "cluster.num_nodes=32"]
+    options = replace(OPTIONS, gpu=gpu)
+    together = imported("nemo-rl", [*words, "cluster.segment_size=16"], options)
+    assert together.job.cluster[0].nvlink_domain_gpus == domain
+    scattered = imported("nemo-rl", words, options)
+    assert scattered.job.cluster[0].linked_gpus == 4
+
+
 def test_overrides_behind_a_yaml_file_count(tmp_path):
     path = tmp_path / "grpo.yaml"
     path.write_text(NEMO)
