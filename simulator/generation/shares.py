@@ -15,6 +15,14 @@ from simulator.workload.usual import Floats, evenly
 
 ORDER_SEED = 0
 REMEMBERED_SHARES = 4096
+REMEMBERED_DRAWS = 64
+
+# Fewer sequences are drawn: a longest of 64 that stands for its 64th of the distribution is a sixth longer than
+# the longest of 64 is on average, where responses have a tail that is cut.
+DRAWN_BELOW_SEQUENCES = 512
+DRAWS = 128
+# What is waited for decides a small batch's time more than its tokens do.
+WAITING_WEIGHT = 10.0
 
 # Prompt tokens and response tokens by sequence, in the order of their admission.
 Share = tuple[tuple[int, ...], tuple[int, ...]]
@@ -27,17 +35,62 @@ def longest_shares(
     """Return the shares of the replicas that may end last in a usual batch.
 
     The batch holds each length as often as the distribution has it, in an order that is the same for
-    every layout and on any machine.
+    every layout and on any machine. Where it is small, the one longest response that stands for the tail is
+    much of its time, and so is its place; then the usual one of many drawn batches is taken.
 
     Args:
         block: Samples of one prompt, which follow one another.
         wave: Sequences that begin together and wait for their longest response; 0 where they do not.
     """
-    workload = statistics.workload
+    if statistics.workload.sequences < DRAWN_BELOW_SEQUENCES:
+        prompts, responses = _usual_draw(statistics, replicas, wave)
+    else:
+        prompts, responses = _evenly_spread(statistics.workload)
+    return _last(prompts, responses, replicas, block, wave)
+
+
+def _evenly_spread(workload: Workload) -> tuple[Floats, Floats]:
+    """Return prompts and responses in tokens, each length as often as its distribution has it."""
     generator = np.random.default_rng(ORDER_SEED)
     prompts = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
-    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
-    return _last(prompts, responses, replicas, block, wave)
+    return prompts, generator.permutation(evenly(workload.response_tokens, workload.sequences))
+
+
+def _usual_draw(statistics: LengthStatistics, replicas: int, wave: int) -> tuple[Floats, Floats]:
+    """Return prompts and responses in tokens of the drawn batch that is nearest to the average of them all.
+
+    Batches are compared by all their tokens, and by what is waited for: the longest response, or the
+    replica's sum of the longest of its waves.
+    """
+    prompts, responses = _draws(statistics)
+    amounts = np.stack(
+        [responses.sum(axis=1), prompts.sum(axis=1), _waited_for(responses, replicas, wave)]
+    )
+    usual = amounts.mean(axis=1, keepdims=True)
+    weights = np.array([[1.0], [1.0], [WAITING_WEIGHT]])
+    apart = (weights * (amounts / usual - 1) ** 2).sum(axis=0)
+    nearest = int(np.argmin(apart))
+    return prompts[nearest], responses[nearest]
+
+
+@lru_cache(maxsize=REMEMBERED_DRAWS)
+def _draws(statistics: LengthStatistics) -> tuple[Floats, Floats]:
+    """Return prompts and responses of drawn batches in tokens. Shapes (DRAWS, prompts), (DRAWS, sequences)."""
+    workload, generator = statistics.workload, np.random.default_rng(ORDER_SEED)
+    prompts = generator.choice(statistics.ordered("prompts"), (DRAWS, workload.prompts))
+    responses = generator.choice(statistics.ordered("responses"), (DRAWS, workload.sequences))
+    return prompts, responses
+
+
+def _waited_for(responses: Floats, replicas: int, wave: int) -> Floats:
+    """Return how many steps the replica of most of them takes, by batch. Shape (DRAWS,)."""
+    if not wave:
+        return np.asarray(responses.max(axis=1))
+    steps = [
+        np.maximum.reduceat(responses[:, rows], np.arange(0, rows.size, wave), axis=1).sum(axis=1)
+        for rows in _dealt(responses.shape[1], replicas)
+    ]
+    return np.asarray(np.max(steps, axis=0))
 
 
 @lru_cache(maxsize=REMEMBERED_SHARES)
@@ -148,9 +201,7 @@ def first_shares(
         most: Sequences, from which on fewer replicas stand for all.
     """
     workload = statistics.workload
-    generator = np.random.default_rng(ORDER_SEED)
-    prompts = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
-    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
+    prompts, responses = _evenly_spread(workload)
     found, count = [], 0
     for rows in _dealt(workload.sequences, replicas):
         if count >= most and count % block == 0:

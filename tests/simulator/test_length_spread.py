@@ -87,6 +87,23 @@ def test_the_usual_batch_holds_each_length_as_often_as_the_distribution():
     assert list(responses) != sorted(responses)
 
 
+@pytest.mark.parametrize("wave", [0, 16, 32])
+@pytest.mark.parametrize("prompts", [16, 64, 112])
+def test_a_small_usual_batch_waits_as_long_as_small_batches_do_on_average(prompts, wave):
+    lengths = Lognormal(mean=24, std=24, max=128)
+    work = Workload(
+        prompts=prompts, samples_per_prompt=4, prompt_tokens=16, response_tokens=lengths
+    )
+    known = LengthStatistics(work)
+    ((_, responses),) = longest_shares(known, 1, 4, wave)
+    count = 4 * prompts
+    most, waves = (wave, count // wave) if wave else (count, 1)
+    expected = waves * known.longest_of(most, "responses")[0]
+    tops = sum(max(responses[first : first + most]) for first in range(0, count, most))
+    assert tops == pytest.approx(expected, rel=0.05)
+    assert sum(responses) == pytest.approx(count * known.response_tokens, rel=0.1)
+
+
 def test_samples_of_one_prompt_stay_on_one_replica():
     known = statistics(TAILED, prompts=Uniform(low=1, high=512), samples_per_prompt=8)
     for prompts, responses in longest_shares(known, 16, 8):
