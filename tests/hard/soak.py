@@ -4,6 +4,7 @@ Alone: `python -m tests.hard --parts soak --minutes 60`.
 """
 
 import contextlib
+import os
 import signal
 import tempfile
 import time
@@ -55,17 +56,19 @@ def sampled(plan, out, seconds):
     finally:
         faults.ITERATIONS = kept
     samples, begun = [], time.monotonic()
-    while (
-        run.poll() is None
-        and faults._done(out) < 1
-        and time.monotonic() < begun + faults.PATIENCE_SECONDS
-    ):
-        time.sleep(0.1)
-    end = time.monotonic() + seconds
-    while run.poll() is None and time.monotonic() < end:
-        samples.append(_sample(run, out))
-        time.sleep(SAMPLE_SECONDS)
-    run.send_signal(signal.SIGTERM)
+    try:
+        while (
+            run.poll() is None
+            and faults._done(out) < 1
+            and time.monotonic() < begun + faults.PATIENCE_SECONDS
+        ):
+            time.sleep(0.1)
+        end = time.monotonic() + seconds
+        while run.poll() is None and time.monotonic() < end:
+            samples.append(_sample(run, out))
+            time.sleep(SAMPLE_SECONDS)
+    finally:  # a sample that cannot be taken leaves no run behind
+        run.send_signal(signal.SIGTERM)
     _, said = run.communicate(timeout=faults.PATIENCE_SECONDS)
     return samples, said, run.returncode
 
@@ -92,10 +95,12 @@ def _sample(run, out):
 
 
 def _size(folder):
+    """Return the bytes of a folder's files; what the run removes meanwhile counts as nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.lstat().st_size if path.is_file() else 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(parent) / name).lstat().st_size
     return total
 
 
