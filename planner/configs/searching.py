@@ -23,6 +23,7 @@ from planner.search import search
 from planner.searchers.exact import Progress
 from profiles.catalog import resolve_job
 from profiles.facts import Facts
+from profiles.jobs.nodes import left_to_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UserError
@@ -157,6 +158,7 @@ def _moved(job: Job, trainer: TrainerSheet) -> Job:
     moved = replace(
         job,
         framework=trainer.framework,
+        cluster=left_to_framework(job),
         engines=engines,
         weight_sync=USUAL_WEIGHT_SYNC,
         old_log_prob=None,

@@ -13,6 +13,7 @@ from planner.requests.schedules import AskedSchedules
 from planner.search import search
 from planner.systems.baselines import baseline_names, load_baseline
 from profiles.facts import Facts
+from profiles.jobs.nodes import left_to_framework
 from profiles.jobs.resolve import resolve_job
 from profiles.sheets import canonical_name, load_framework, sheet_names
 from rlplan.errors import InfeasibleError, UnknownNameError
@@ -75,6 +76,7 @@ def _under(framework: str, job: Job) -> Job:
     changed = replace(
         job,
         framework=framework,
+        cluster=left_to_framework(job),
         engines=Engines(),
         old_log_prob=None,
         weight_sync=USUAL_WEIGHT_SYNC,

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from profiles.sheets import load_framework, sheet_of
 from rlplan.hardware import DeviceSheet
-from rlplan.job import NodeGroup
+from rlplan.job import Job, NodeGroup
 
 
 def on_usual_nodes(
@@ -35,6 +36,17 @@ def taken_from_sheet(
     usual = on_usual_nodes(bare, sheet, keeps_domains=keeps_domains)
     fields = ("nvlink_domain_gpus", "inter_node_gbps", "cpu_cores", "host_memory_bytes")
     return tuple(name for name in fields if getattr(group, name) == getattr(usual, name))
+
+
+def left_to_framework(job: Job) -> tuple[NodeGroup, ...]:
+    """Return a resolved job's groups without the domains of a fast link that its framework decided on."""
+    kept = load_framework(job.framework).keeps_domains
+    return tuple(
+        replace(group, nvlink_domain_gpus=None)
+        if group.nvlink_domain_gpus == _domain_gpus(group, sheet_of(job, group.gpu), kept)
+        else group
+        for group in job.cluster
+    )
 
 
 def _domain_gpus(group: NodeGroup, sheet: DeviceSheet, keeps_domains: bool) -> int | None:

@@ -15,7 +15,7 @@ from planner.requests.starter import starter_job
 from planner.search import search
 from profiles.catalog import load_device, load_job, resolve_job
 from profiles.facts import load_facts
-from profiles.jobs.nodes import on_usual_nodes, taken_from_sheet
+from profiles.jobs.nodes import left_to_framework, on_usual_nodes, taken_from_sheet
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.writing import plain, write_yaml
@@ -85,6 +85,16 @@ def test_a_framework_without_regard_to_domains_scatters_groups_over_them(nodes, 
     assert site_at(job_on(bare, framework="verl-megatron"), "gb200", 0, 64).ranks_per_node(16) == 16
     placed = job_on(replace(bare, nvlink_domain_gpus=64), framework="nemo-rl-megatron")
     assert site_at(placed, "gb200", 0, 64).ranks_per_node(16) == 16
+
+
+def test_another_framework_places_groups_as_it_does():
+    bare = NodeGroup(gpu="gb200", gpus_per_node=4, nodes=32)
+    for framework, domain in (("nemo-rl-megatron", 4), ("verl-megatron", 64)):
+        job = job_on(bare, framework=framework)
+        assert job.cluster[0].nvlink_domain_gpus == domain
+        assert [group.nvlink_domain_gpus for group in left_to_framework(job)] == [None]
+    told = job_on(replace(bare, nvlink_domain_gpus=32), framework="nemo-rl-megatron")
+    assert [group.nvlink_domain_gpus for group in left_to_framework(told)] == [32]
 
 
 def test_what_is_scattered_is_told():
