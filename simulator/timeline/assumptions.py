@@ -68,12 +68,13 @@ def _figures(job: Job, group: NodeGroup, facts: Facts) -> Iterator[str]:
     sheet, framework = facts.device(group.gpu).sheet, facts.framework(job.framework)
     kept = framework.keeps_domains
     taken = taken_from_sheet(group, sheet, keeps_domains=kept)
-    if "nvlink_domain_gpus" in taken and group.linked_gpus > group.gpus_per_node:
+    domain = sheet.nvlink_domain_gpus if "nvlink_domain_gpus" in taken else None
+    if domain and group.linked_gpus > group.gpus_per_node:
         yield f"NVLink over {group.linked_gpus} GPUs"
-    elif (sheet.nvlink_domain_gpus or 0) > group.linked_gpus and not kept:
+    elif domain and group.nodes > 1:
         yield (
             f"NVLink within nodes ({framework.title} places ranks without regard to domains of "
-            f"{sheet.nvlink_domain_gpus} GPUs; nvlink_domain_gpus says otherwise)"
+            f"{domain} GPUs; nvlink_domain_gpus says otherwise)"
         )
     if "inter_node_gbps" in taken and group.nodes > 1:
         yield f"{group.inter_node_gbps:,g} Gbit/s a node"

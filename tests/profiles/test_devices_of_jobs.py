@@ -101,6 +101,9 @@ def test_what_is_scattered_is_told():
     job = job_on(NodeGroup(gpu="gb200", gpus_per_node=4, nodes=32), framework="nemo-rl-megatron")
     said = "; ".join(assumptions_of(job, load_facts(job)))
     assert "NVLink within nodes (NeMo-RL (Megatron) places ranks without regard to domains" in said
+    told = NodeGroup(gpu="gb200", gpus_per_node=4, nodes=32, nvlink_domain_gpus=64)
+    job = job_on(told, framework="nemo-rl-megatron")
+    assert "NVLink" not in "; ".join(assumptions_of(job, load_facts(job)))
 
 
 def test_a_domain_holds_whole_nodes():
