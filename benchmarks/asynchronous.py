@@ -41,6 +41,7 @@ SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
 # Most responses are short, and one in thirty three times as long as the mean: the tail of published runs.
 LENGTHS = Lognormal(mean=24.0, std=24.0, max=128)
 WARMUP, ENDS = 3, 10
+LEARNT = 0.9  # a reward that counts as learnt
 ENGINES = {"generate": "torch-static", "rule": "python"}
 RUNS: dict[str, dict[str, Any]] = {
     "sync": {},
@@ -200,8 +201,11 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
             " --quick`)."
         ),
         "",
-        "| run | tokens/s | against sync | forecast | error | iteration (s) | staleness mean, most | reward |",
-        "|---|---|---|---|---|---|---|---|",
+        (
+            "| run | tokens/s | against sync | forecast | error | iteration (s) | staleness mean, most | reward"
+            f" | iterations to {LEARNT:g} |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name in (name for name in RUNS if name in found):
         runs = found[name]
@@ -219,9 +223,19 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
             f" | {statistics.median(run['iteration_seconds'] for run in runs):.3f}"
             f" | {statistics.mean(run['staleness_mean'] for run in runs):.2f},"
             f" {max(run['staleness_max'] for run in runs):g}"
-            f" | {statistics.mean(rewards):.3f} +- {spread:.3f} |"
+            f" | {statistics.mean(rewards):.3f} +- {spread:.3f} | {_learnt(runs)} |"
         )
     return "\n".join([*lines, ""])
+
+
+def _learnt(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return after how many iterations the reward is high, the median over the seeds that came so far."""
+    reached = [
+        next((at for at, reward in enumerate(run["rewards"], 1) if reward >= LEARNT), None)
+        for run in runs
+    ]
+    known = [at for at in reached if at is not None]
+    return f"{statistics.median(known):g}" if len(known) == len(reached) else "not all"
 
 
 if __name__ == "__main__":
