@@ -150,7 +150,7 @@ class ModelArchitecture:
         window: Tokens back that attention sees at most, itself included; None where it sees all.
         keys_are_values: Whether one projection gives both.
         norms_per_part: Norms of a part; Gemma has one before and one behind it.
-        vision_parameters: Parameters of what turns images into tokens, which lies with the embedding.
+        vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
         layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
         layer_runs: Its layers in their order, by the names of their kinds.
         hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.

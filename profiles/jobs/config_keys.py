@@ -46,6 +46,8 @@ _HARMLESS: Final = frozenset(
 )
 # Formats in which models are published whose training takes the weights in 16 bits all the same.
 _PUBLISHED_FORMATS: Final = ("fp8", "mxfp4", "modelopt", "compressed-tensors")
+# Of a model that also speaks, the part that is trained with RL: it reads, looks, listens and answers in text.
+_THINKER: Final = "thinker_config"
 _TEXT: Final = "text_config"
 # A size that no model has; products of some of them still fit what costs are computed in.
 LARGEST_SIZE: Final = 2**31
@@ -63,6 +65,8 @@ class ConfigKeys:
     """
 
     def __init__(self, file: Path, data: Mapping[str, Any], *, inside: str = "") -> None:
+        thinker = data.get(_THINKER)
+        data = thinker if isinstance(thinker, dict) else data
         self.file, self.outer, self._inside = file, data, inside
         nested = data.get(_TEXT)
         self.nested = isinstance(nested, dict)

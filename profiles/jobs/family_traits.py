@@ -34,7 +34,7 @@ class FamilyTraits:
         others_attend: How layers attend that do not attend to everything.
         full_every, full_every_key: Every so manieth layer attends to everything, where `layer_types` is silent.
         single_parts: Whether a layer is one part, told by a pattern of letters or names.
-        vision: Whether it takes images.
+        vision: Whether it takes images, or images and sound.
         defaults: What the configuration's class takes where the file is silent.
         understood: Keys that change nothing of parameters, memory and time.
     """

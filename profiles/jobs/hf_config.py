@@ -8,7 +8,7 @@ from profiles.jobs.architecture_faults import architecture_fault
 from profiles.jobs.config_keys import ConfigKeys
 from profiles.jobs.config_layers import Layers, layers_of, num_layers
 from profiles.jobs.family_traits import FamilyTraits, family_names, load_family
-from profiles.jobs.vision_towers import vision_parameters
+from profiles.jobs.towers import audio_parameters, vision_parameters
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
 from rlplan.model import (
@@ -118,7 +118,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         attention_details=_attention_details(config, traits),
         expert_details=_expert_details(config, traits) if experts else None,
         latent=latent,
-        vision_parameters=_vision(config, hidden) if traits.vision else None,
+        vision_parameters=_towers(config, hidden) if traits.vision else None,
     )
 
 
@@ -202,11 +202,18 @@ def _norm_epsilon(config: ConfigKeys) -> float:
     return config.number("rms_norm_eps", default=usual)
 
 
-def _vision(config: ConfigKeys, hidden_size: int) -> int | None:
-    vision = config.outer.get("vision_config")
-    if not isinstance(vision, dict):
-        return None
-    return vision_parameters(ConfigKeys(config.file, vision, inside="vision_config"), hidden_size)
+def _towers(config: ConfigKeys, hidden_size: int) -> int | None:
+    """Return the parameters of what turns images and sound into tokens; None where the file says neither."""
+    found: list[int | None] = []
+    for inside, parameters in (
+        ("vision_config", vision_parameters),
+        ("audio_config", audio_parameters),
+    ):
+        said = config.outer.get(inside)
+        if isinstance(said, dict):
+            found.append(parameters(ConfigKeys(config.file, said, inside=inside), hidden_size))
+    known = [count for count in found if count is not None]
+    return sum(known) if known else None
 
 
 def _with_layers(

@@ -211,6 +211,17 @@ def test_a_config_of_each_family_gives_its_sheet(tmp_path, name):
     assert dataclasses.replace(read, name=sheet.name, source=sheet.source) == sheet
 
 
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-Omni-7B", "Qwen/Qwen3-Omni-30B-A3B-Instruct"])
+def test_of_a_model_that_also_speaks_its_thinker_is_read(tmp_path, name):
+    whole = {
+        "model_type": "an_omni_model",
+        "talker_config": {"hidden_size": 896},
+        "thinker_config": CONFIGS[name],
+    }
+    alone = read_hf_config(written(tmp_path, CONFIGS[name]))
+    assert read_hf_config(written(tmp_path, whole)) == alone
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("key", ["num_hash_heads", "n_memory_layers", "ffn_latent_rank"])
 def test_a_size_that_nobody_knows_is_refused_in_every_family(tmp_path, name, key):
