@@ -109,7 +109,7 @@ def audio_parameters(audio: ConfigKeys, hidden_size: int) -> int | None:
     if not channels:
         before = 3 * width * (bins + width) + 2 * width
         return depth * layer + before + 2 * width + width * out + out
-    halved = -(-bins // 2**_HALVINGS)
+    halved = -(-bins >> _HALVINGS)
     before = 9 * channels * (1 + (_HALVINGS - 1) * channels) + _HALVINGS * channels
     return (
         depth * layer

@@ -162,9 +162,10 @@ def generation_leaves_gpus_to_training(subject: Subject) -> Iterator[Broken]:
 
 
 def async_generates_apart(subject: Subject) -> Iterator[Broken]:
-    """Generate on GPUs of its own in asynchronous training."""
+    """Generate on GPUs of its own in asynchronous training, unless Megatron itself generates."""
     settings = subject.settings
-    holds = not _of_async(settings) or not settings.on("colocated")
+    own = settings.value("backend") == "megatron"
+    holds = own or not _of_async(settings) or not settings.on("colocated")
     yield from unless(
         holds, settings.key_of("colocated"), "is on in asynchronous training", "false"
     )
