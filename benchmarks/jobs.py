@@ -7,13 +7,17 @@ Each job is profiled, searched and executed as `rlplan profile`, `search` and `e
 fitted to these jobs: forecasts come from the profile that was measured for the job alone. Prompts
 have one length and the tokenizer's end token has an id that no model can say, so that responses are
 as long as forecast; the models hardly learn.
+
+A fixed loop before and after each run tells how fast the machine was (`executor.probing.loop`); errors are shown with
+that and without. What `rlplan calibrate` finds in a job's first round is then tried on its other rounds.
 """
 
 import argparse
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from placements import unlearning
@@ -28,13 +32,18 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job, NodeGroup, Rewards, Workload
 from rlplan.model import ModelArchitecture
-from rlplan.results.measurement import Comparison
+from rlplan.results.forecast import Forecast
+from rlplan.results.measurement import Comparison, MeasuredRun
 from rlplan.results.searched import Candidate
 from rlplan.units import show_seconds
 from rlplan_cli.measuring import measure_machine
+from simulator.calibration import calibrate
+from simulator.observations import observations_of_run
+from simulator.simulate import simulate
 from simulator.validation import compare
 
 DEVICES = 2
+MORE_HEADS = "at the machine's rate | calibrated"
 WIDE = replace(MODEL, name="wide-384x2", hidden_size=384, num_layers=2, num_heads=6, num_kv_heads=2)
 WIDE = replace(WIDE, head_dim=64, ffn_size=1024)
 DEEP = replace(MODEL, name="deep-96x10", hidden_size=96, num_layers=10, num_heads=4, num_kv_heads=4)
@@ -161,6 +170,16 @@ class Outcome:
     placement: str
     profile_seconds: float
     comparisons: list[Comparison]
+    calibrated: list[Comparison] = field(default_factory=list)
+
+    def corrected(self, name: str) -> float | None:
+        """Return the median over rounds of a row's error, the machine's rate in each round taken into account."""
+        return _median_error(name, self.comparisons, 1.0)
+
+    def after_calibration(self, name: str) -> float | None:
+        """Return the same of the rounds after the first, with the factors that the first has shown."""
+        first = self.comparisons[0].machine_slowdown or 1.0
+        return _median_error(name, self.calibrated, first)
 
     @property
     def rows(self) -> list[Row]:
@@ -176,6 +195,18 @@ class Outcome:
         ]
 
 
+def _median_error(name: str, comparisons: Sequence[Comparison], rate: float) -> float | None:
+    """Return the median error of a row, on a machine whose slowdown was `rate` when its forecast was right."""
+    errors = [
+        row.error_at((each.machine_slowdown or 1.0) / rate)
+        for each in comparisons
+        for row in (*each.rows, each.iteration)
+        if row.name == name
+    ]
+    known = [error for error in errors if error is not None]
+    return statistics.median(known) if known else None
+
+
 def main() -> None:
     """Profile and search all jobs, then run them in rounds, and publish the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -188,6 +219,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rlplan-jobs-") as name:
         chosen = [case for case in CASES if case.name in options.jobs]
         found = {case.name: planned(case, Path(name) / case.name) for case in chosen}
+        after: dict[str, Forecast] = {}
         for turn in range(options.rounds):
             for outcome, best in found.values():
                 folder = Path(name) / outcome.case.name
@@ -200,6 +232,10 @@ def main() -> None:
                     folder=folder,
                 )
                 outcome.comparisons.append(compare(best.forecast, run))
+                if not turn:
+                    after[outcome.case.name] = calibrated_forecast(best, run, folder)
+                else:
+                    outcome.calibrated.append(compare(after[outcome.case.name], run))
                 print("\n".join(rows_of(outcome)), flush=True)
     publish([outcome for outcome, _ in found.values()], options.out)
 
@@ -220,6 +256,19 @@ def planned(case: Case, folder: Path) -> tuple[Outcome, Candidate]:
         case=case, placement=best.plan.placement, profile_seconds=seconds, comparisons=[]
     )
     return outcome, best
+
+
+def calibrated_forecast(best: Candidate, run: MeasuredRun, folder: Path) -> Forecast:
+    """Return the forecast of a plan with the factors that one of its runs has shown."""
+    fitted = calibrate(
+        observations_of_run(run, best.forecast),
+        site="first round",
+        rests_on=best.forecast.profile,
+        framework=best.plan.job.framework,
+        sources=["the first round"],
+    )
+    facts = load_facts(best.plan.job, folder / "profile")
+    return simulate(best.plan, facts.with_calibration(fitted.calibration))
 
 
 def job_of(case: Case, folder: Path) -> Job:
@@ -272,11 +321,17 @@ def rows_of(outcome: Outcome) -> list[str]:
             f" {outcome.profile_seconds:.0f} s.{drift_of(outcome)}"
         ),
         "",
-        "| task | forecast | measured | error |",
-        "|---|---:|---:|---:|",
-        *(f"| {row.name} | {row.cells} |" for row in outcome.rows),
+        f"| task | forecast | measured | error | {MORE_HEADS} |",
+        "|---|---:|---:|---:|---:|---:|",
+        *(f"| {row.name} | {row.cells} | {_more(outcome, row.name)} |" for row in outcome.rows),
         "",
     ]
+
+
+def _more(outcome: Outcome, name: str) -> str:
+    """Return the cells of a row's other errors."""
+    errors = (outcome.corrected(name), outcome.after_calibration(name))
+    return " | ".join("" if error is None else f"{error:+.1%}" for error in errors)
 
 
 def publish(outcomes: list[Outcome], out: Path) -> None:
@@ -292,7 +347,9 @@ def publish(outcomes: list[Outcome], out: Path) -> None:
             " first ran, and each ran in rounds, minutes apart: measured is the median iteration of each"
             " round, and what rounds differ by is the machine. Nothing was fitted to these jobs, and none"
             " that ran is left out. Errors are of the forecast against the rounds' median: + is slower"
-            " than measured."
+            " than measured. `At the machine's rate` multiplies the forecast by how much longer a fixed"
+            " loop took in each round than with the profile; `calibrated` also has the factors that"
+            " `rlplan calibrate` finds in the first round, and is judged on the other rounds."
         ),
         "",
         (
@@ -300,10 +357,10 @@ def publish(outcomes: list[Outcome], out: Path) -> None:
             f" {sizes[-1]:.1%}."
         ),
         "",
-        "| job | iteration, forecast | measured | error |",
-        "|---|---:|---:|---:|",
+        f"| job | iteration, forecast | measured | error | {MORE_HEADS} |",
+        "|---|---:|---:|---:|---:|---:|",
         *(
-            f"| {outcome.case.name} | {row.cells} |"
+            f"| {outcome.case.name} | {row.cells} | {_more(outcome, row.name)} |"
             for outcome, row in zip(outcomes, iterations, strict=True)
         ),
         "",

@@ -78,8 +78,8 @@ def batches_hold_a_mini_batch(subject: Subject) -> Iterator[Broken]:
     settings = subject.settings
     prompts, mini = settings.whole("prompts"), settings.whole("mini_prompts")
     problem = f"is above data.train_batch_size {prompts}"
-    # Fully asynchronous trainers take 0 prompts, which only token budgets let the validator pass.
-    holds = mini <= prompts or (is_async(subject) and settings.on("actor_dynamic"))
+    # Fully asynchronous trainers take 0 prompts, and start without the validator.
+    holds = mini <= prompts or is_async(subject)
     yield from unless(holds, settings.key_of("mini_prompts"), problem, f"at most {prompts}")
 
 
