@@ -14,6 +14,7 @@ from planner.configs.losses import (
 from planner.configs.reading.settings import Settings
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import divided, eager_engine, role_sizes
+from planner.configs.teachers import nodes_of_policy
 from planner.plans.trained import TrainerSizes
 from rlplan.adapter import Adapter
 from rlplan.job import Engines, Hyperparameters, KlPlace, Role
@@ -63,7 +64,7 @@ def run_of(settings: Settings, start: str) -> Run:
         models=models,
         model_keys=keys,
         work=_work(settings),
-        groups=((settings.whole("gpus_per_node"), settings.whole("nodes")),),
+        groups=((settings.whole("gpus_per_node"), nodes_of_policy(settings)),),
         nodes_together=settings.optional_whole("nodes_together"),
         pools=tuple(pools),
         generate=_generation(settings, backend, pools[-1]),
@@ -93,7 +94,7 @@ def _trainer(settings: Settings) -> str:
 
 def _gpus(settings: Settings) -> tuple[int, int]:
     """Return the GPUs that train and those that only generate; the latter are taken off the cluster."""
-    nodes, per_node = settings.whole("nodes"), settings.whole("gpus_per_node")
+    nodes, per_node = nodes_of_policy(settings), settings.whole("gpus_per_node")
     if settings.on("colocated"):
         return nodes * per_node, 0
     own_nodes, own = (

@@ -5,6 +5,7 @@ from typing import Final
 
 from planner.configs.broken import Broken, Check, Rule, Subject, divides, unless
 from planner.configs.reading.settings import Settings
+from planner.configs.teachers import nodes_of_policy
 from rlplan.job import Role
 
 
@@ -13,7 +14,7 @@ def _trainer(settings: Settings) -> str:
 
 
 def _world(settings: Settings) -> int:
-    return settings.whole("nodes") * settings.whole("gpus_per_node")
+    return nodes_of_policy(settings) * settings.whole("gpus_per_node")
 
 
 def _apart(settings: Settings) -> int:
@@ -21,7 +22,7 @@ def _apart(settings: Settings) -> int:
     if settings.on("colocated"):
         return 0
     own = settings.optional_whole("rollout_gpus_per_node")
-    if settings.whole("nodes") == 1:
+    if nodes_of_policy(settings) == 1:
         return own or 0
     return (settings.optional_whole("rollout_nodes") or 0) * (
         own or settings.whole("gpus_per_node")
@@ -149,7 +150,7 @@ def generation_leaves_gpus_to_training(subject: Subject) -> Iterator[Broken]:
     settings = subject.settings
     if settings.on("colocated"):
         return
-    name = "rollout_gpus_per_node" if settings.whole("nodes") == 1 else "rollout_nodes"
+    name = "rollout_gpus_per_node" if nodes_of_policy(settings) == 1 else "rollout_nodes"
     apart, world = _apart(settings), _world(settings)
     yield from unless(
         apart > 0,
