@@ -23,6 +23,8 @@ Group = tuple[str | int, ...]
 WITHOUT_BATCH: Final = frozenset({"optimizer", "gradient_reduction", "weight_sync"})
 # A median of zero is below the clock's resolution; fits divide by seconds.
 CLOCK_SECONDS: Final = 1e-9
+# The parts that points of one length have apart: what grows with the batch, and what does not.
+TOLD_AT_ONE_LENGTH: Final = 2
 
 
 class PassTable:
@@ -127,6 +129,10 @@ class _Surface:
         Non-negative weights make the fit grow with the work, also far outside the points.
         """
         rows = np.array([_parts(self._name, batch) for batch in self._points], dtype=np.float64)
+        if (
+            len(self._tokens) == 1
+        ):  # points of one length tell no part that grows with it from another
+            rows = rows[:, :TOLD_AT_ONE_LENGTH]
         seconds = np.array([point.seconds_mean for point in self._points.values()])
         seconds = np.maximum(seconds, CLOCK_SECONDS)
         if len(self._points) == 1:

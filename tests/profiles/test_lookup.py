@@ -229,6 +229,15 @@ def test_a_single_length_is_enough_to_read_between_batches():
     assert table.at(a_pass(sequences=4, tokens=80)).outside_range
 
 
+@given(st.integers(1, 600))
+def test_of_points_of_one_length_a_fixed_part_and_the_tokens_are_told_apart(tokens):
+    """Parts that grow otherwise with the length would fit such points as well, and be far off at other lengths."""
+    measured = {each: 4e-3 + 1.6e-5 * each * 144 for each in (1, 4, 16, 32)}
+    found = passes((a_pass(sequences=each, tokens=144), at) for each, at in measured.items())
+    expected = 4e-3 + 1.6e-5 * 16 * tokens
+    assert found.at(a_pass(sequences=16, tokens=tokens)).seconds == pytest.approx(expected)
+
+
 def test_layers_between_and_beyond_measured_ones_are_read_on_a_line():
     entries = [(a_pass(layers=2, sequences=4, tokens=64), 1.0)]
     entries.append((a_pass(layers=6, sequences=4, tokens=64), 2.0))
