@@ -4,6 +4,7 @@ A measured point answers first, then what lies between measured points, then the
 device's sheet. Every answer names its source; nothing that is unknown costs zero.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,13 @@ class DeviceFacts:
         """Return the bytes of a device that a worker holds beside models: measured, or the sheet's."""
         measured_bytes = self.profile.header.context_bytes if self.profile is not None else 0
         return measured_bytes or self.sheet.reserved_bytes
+
+    @property
+    def shared_cores(self) -> float:
+        """Return the host's cores where devices are cores of it, as far as a profile says; else infinite."""
+        if self.sheet.kind != "cpu" or self.profile is None:
+            return math.inf
+        return float(self.profile.header.machine.get("cores", math.inf))
 
     @remembered
     def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:

@@ -1,21 +1,27 @@
 """The forecast of a plan whose generation hands responses on as they end."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.trace import Trace
 from simulator.asynchronous.long_run import LongRun, long_run
 from simulator.asynchronous.meter import GENERATION
 from simulator.asynchronous.playing import Stream, play_stream
-from simulator.asynchronous.setting import OWN, setting_of
+from simulator.asynchronous.setting import MOST_PIECES, OWN, setting_of
 from simulator.asynchronous.training import piece_work
 from simulator.costs.calibrated import step_spread, times_of
+from simulator.costs.taskcost import TaskCost
+from simulator.costs.traffic import CALL
 from simulator.environments.host import host_share
 from simulator.generation.generating import clock_of, replica_limits, replica_of
+from simulator.generation.joining import Calls
 from simulator.generation.over_provisioning import begun
+from simulator.generation.replica import ReplicaLimits
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import Entry, agenda_of
 from simulator.timeline.assemble import (
@@ -28,6 +34,8 @@ from simulator.timeline.assemble import (
 from simulator.timeline.expenses import PoolLoad, rates_of
 from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
 
+# Tokens of each response that this project's executor samples before it looks what has ended, and most looks of a call.
+LOOK_TOKENS, LOOKS_OF_CALL = 16, 2
 # Below this share of an iteration, what training waits for generation is the end of a piece, not a lack of samples.
 WAITING_FRACTION = 0.01
 
@@ -80,6 +88,21 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         pools=[pool.name for pool in device_pools(plan)],
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
+        calls=_calls_of(plan, limits, generate.cost),
+        cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
+    )
+
+
+def _calls_of(plan: Plan, limits: ReplicaLimits, generate: TaskCost) -> Calls | None:
+    """Return the calls of this project's executor, whose static waves new responses join in mode `async`."""
+    if plan.job.framework != OWN or plan.mode != "async" or limits.batching != "static":
+        return None
+    parts = MOST_PIECES * plan.tasks["actor.generate"].dp
+    return Calls(
+        look_tokens=LOOK_TOKENS,
+        looks=LOOKS_OF_CALL,
+        enough=-(-plan.job.workload.sequences // parts),
+        call_seconds=sum(part.seconds for name, part in generate.parts if name == CALL),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 import simpy
 
 from rlplan.plan import InFlight
+from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.episodes import EpisodeArrivals
 from simulator.asynchronous.meter import Meter
 from simulator.asynchronous.samples import Sample, SampleQueue
@@ -22,6 +23,7 @@ class GeneratingReplica:
     Args:
         time_factor: How long its steps take at the site, as a multiple of what they cost.
         slots: Most responses that it has at a time.
+        cores: That replicas share with other works where each is a core.
 
     Attributes:
         under_way: Responses that it has.
@@ -35,8 +37,10 @@ class GeneratingReplica:
         state: Arriving | EpisodeArrivals,
         time_factor: float,
         slots: int,
+        cores: Cores,
     ) -> None:
         self.environment, self.time_factor, self.slots = environment, time_factor, slots
+        self.cores = cores
         self.under_way = self.generated = self.restarted = 0
         self._state = state
         self._samples: dict[int, tuple[Sample, int]] = {}  # with their response tokens
@@ -155,9 +159,7 @@ class GeneratingReplica:
         before = state.prefill + state.decode
         jump = state.turn()
         if jump is None:
-            yield self.environment.timeout(
-                self.time_factor * (state.prefill + state.decode - before)
-            )
+            yield from self.cores.work(self.time_factor * (state.prefill + state.decode - before))
         else:
             yield from self._jump(jump, begun)
         self._settle(queue)

@@ -8,6 +8,7 @@ import simpy
 
 from rlplan.job import Workload
 from rlplan.trace import IterationSpan, Span
+from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.episodes import EndlessPlans, EpisodeArrivals
 from simulator.asynchronous.generators import GeneratingReplica, Generators
 from simulator.asynchronous.meter import Meter, Reading
@@ -17,6 +18,7 @@ from simulator.asynchronous.training import PieceWork, Training
 from simulator.environments.host import HostShare
 from simulator.generation.arrivals import Arriving, arriving
 from simulator.generation.episodes import episode_set
+from simulator.generation.joining import Calls
 from simulator.generation.replica import Replica
 from simulator.timeline.engine import Work
 
@@ -37,6 +39,8 @@ class Stream:
         pools: All pools of devices.
         order: By pool, names in the order in which they get the pool when several wait.
         host: What each replica has of the host, where responses are episodes.
+        calls: In which waves go on that new responses join; None: the engine batches as `replica` says.
+        cores: Of the host, where devices are cores; infinite where they have processors of their own.
     """
 
     workload: Workload
@@ -50,10 +54,17 @@ class Stream:
     pools: Sequence[str]
     order: Mapping[str, Sequence[str]]
     host: HostShare | None = None
+    calls: Calls | None = None
+    cores: float = math.inf
 
     @property
     def slots(self) -> int:
-        """Return the responses that a replica has at a time; episodes as many as there are instances for."""
+        """Return the responses with which a replica takes no others; episodes as many as there are instances for.
+
+        Calls begin whole prompts, for which there has to be room.
+        """
+        if self.calls is not None:
+            return max(1, self.replica.max_running - self.setting.samples + 1)
         instances = sum(seats.instances for seats in self.host.seats) if self.host else math.inf
         return int(min(self.replica.max_running, instances))
 
@@ -101,20 +112,21 @@ class _Floor:
         self.meter = Meter(stream.pools, generating, setting.replicas)
         lengths = endless_lengths(stream.workload, setting)
         self.queue = SampleQueue(environment, setting, lengths)
-        plans = EndlessPlans(stream.workload, setting)
+        plans, cores = EndlessPlans(stream.workload, setting), Cores(environment, stream.cores)
         replicas = [
             GeneratingReplica(
                 environment,
                 self._sequences(plans),
                 stream.time_factor,
                 stream.slots,
+                cores,
             )
             for _ in range(setting.replicas)
         ]
         self.generators = Generators(environment, replicas, self.queue, self.meter)
         tokens = batch_tokens(stream.workload, setting)
         self.training = Training(
-            environment, stream.works, stream.order, self.queue, self.meter, tokens
+            environment, stream.works, stream.order, self.queue, self.meter, tokens, cores
         )
         self.spans: list[Span] = []
         self.iterations: list[IterationSpan] = []
@@ -125,7 +137,8 @@ class _Floor:
         stream = self.stream
         longest = stream.workload.longest_sequence_tokens - 1
         if stream.host is None:
-            return arriving(stream.replica, longest)
+            keeps = stream.setting.in_flight == "keep"
+            return arriving(stream.replica, longest, stream.calls, keeps=keeps)
         state = episode_set(stream.replica, stream.host, longest, slower=stream.time_factor)
         return EpisodeArrivals(self.environment, state, plans)
 

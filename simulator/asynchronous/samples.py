@@ -1,5 +1,6 @@
 """Samples on their way from generators to training: which may be begun, which may be taken, and when."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ import numpy as np
 import simpy
 
 from rlplan.job import Workload
-from simulator.asynchronous.setting import StreamSetting
+from simulator.asynchronous.setting import LEAST_SEQUENCES, StreamSetting
 from simulator.workload.usual import evenly
 
 Steps = Generator[simpy.Event, object, None]
@@ -51,26 +52,34 @@ def endless_lengths(workload: Workload, setting: StreamSetting) -> Iterator[tupl
     """Yield prompt and response tokens by response, batch after batch, in orders of fixed seeds.
 
     Each batch has every length as often as the distribution has it, and the longest of the whole batch where
-    fewer replicas stand for all of them.
+    fewer replicas stand for all of them. Of small batches so many have it together that their longest responses
+    are, on average, no longer than those of drawn ones.
     """
-    sequences = setting.prompts * setting.samples
-    prompts = evenly(workload.prompt_tokens, setting.prompts)
-    responses = evenly(workload.response_tokens, sequences)
-    whole = sequences * setting.whole_replicas // setting.replicas
-    responses[-1] = evenly(workload.response_tokens, whole)[-1]
-    batch = 0
+    sequences, together = setting.prompts * setting.samples, batches_together(setting)
+    prompts = evenly(workload.prompt_tokens, setting.prompts * together)
+    responses = evenly(workload.response_tokens, sequences * together)
+    if setting.whole_replicas > setting.replicas:
+        whole = sequences * together * setting.whole_replicas // setting.replicas
+        responses[-1] = evenly(workload.response_tokens, whole)[-1]
+    seed = 0
     while True:
-        generator = np.random.default_rng(batch)
+        generator = np.random.default_rng(seed)
         prompt_order = np.repeat(generator.permutation(prompts), setting.samples)
         pairs = (prompt_order, generator.permutation(responses))
         yield from zip(*(each.astype(np.int64).tolist() for each in pairs), strict=True)
-        batch += 1
+        seed += 1
+
+
+def batches_together(setting: StreamSetting) -> int:
+    """Return how many batches have each length as often as the distribution has it."""
+    return math.ceil(LEAST_SEQUENCES / (setting.prompts * setting.samples))
 
 
 def batch_tokens(workload: Workload, setting: StreamSetting) -> float:
-    """Return the prompt and response tokens of an iteration's samples before any is dropped."""
-    lengths = endless_lengths(workload, setting)
-    return float(sum(sum(next(lengths)) for _ in range(setting.prompts * setting.samples)))
+    """Return the prompt and response tokens of an iteration's samples before any is dropped, the mean of them."""
+    lengths, together = endless_lengths(workload, setting), batches_together(setting)
+    sequences = setting.prompts * setting.samples * together
+    return sum(sum(next(lengths)) for _ in range(sequences)) / together
 
 
 class SampleQueue:

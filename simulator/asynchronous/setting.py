@@ -138,11 +138,12 @@ def _iterations(plan: Plan, iterations: int) -> tuple[int, int]:
     Streaming iterations are alike but for the order of their responses: each ends before the next one's are
     begun. Where a batch is small, so many are counted that their order's chance does not show.
     """
+    enough = math.ceil(LEAST_SEQUENCES / plan.job.workload.sequences)
     if plan.staleness == 0:
-        return 1, max(iterations, math.ceil(LEAST_SEQUENCES / plan.job.workload.sequences))
+        return 1, max(iterations, enough)
     every = plan.sync_every
     warm_up = every * math.ceil(min(plan.staleness + 1, LONGEST_WARM_UP) / every)
-    counted = every * math.ceil(max(iterations, LEAST_ITERATIONS) / every)
+    counted = every * math.ceil(max(iterations, LEAST_ITERATIONS, enough) / every)
     return warm_up, counted
 
 
@@ -169,8 +170,11 @@ def _played_replicas(
 
 
 def _pieces_of_update(plan: Plan) -> int:
-    """Return in how many pieces an update goes on; asynchronous ones take theirs whole."""
-    if plan.mode == "async":
+    """Return in how many pieces an update goes on; asynchronous ones take theirs whole.
+
+    This project's executor prepares micro-batches all the same, as they are ready.
+    """
+    if plan.mode == "async" and plan.job.framework != OWN:
         return 1
     update = plan.tasks["actor.update"]
     work = plan.job.workload

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import simpy
 
 from rlplan.trace import Span
+from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.meter import Meter
 from simulator.asynchronous.samples import SampleQueue
 from simulator.asynchronous.setting import StreamSetting
@@ -85,6 +86,7 @@ class Training:
     Args:
         order: By pool, names in the order in which they get the pool when several wait.
         batch_tokens: Of the units that an iteration of mean samples learns from.
+        cores: That works and calls share.
     """
 
     def __init__(
@@ -95,9 +97,10 @@ class Training:
         queue: SampleQueue,
         meter: Meter,
         batch_tokens: float,
+        cores: Cores,
     ) -> None:
         self.environment, self.works, self.queue, self.meter = environment, works, queue, meter
-        self.batch_tokens = batch_tokens
+        self.batch_tokens, self.cores = batch_tokens, cores
         names = dict.fromkeys(name for each in works for name in each.entry.work.holds)
         self.pools = {name: simpy.PriorityResource(environment) for name in names}
         self.places = {
@@ -143,7 +146,7 @@ class Training:
             return
         yield self.environment.all_of([done[key] for key in each.after])
         if each.queue_seconds:
-            yield self.environment.timeout(each.queue_seconds)
+            yield from self.cores.work(each.queue_seconds)
         rank = (piece.iteration, piece.number, *self.places[work.key])
         requests = []
         for name in sorted(work.holds):
@@ -158,7 +161,7 @@ class Training:
         held = work.holds if work.activity == "task" else ()
         stage = each.entry.stage
         self.meter.work(start_seconds, stage, held, 1)
-        yield self.environment.timeout(seconds)
+        yield from self.cores.work(seconds)
         self.meter.work(self.environment.now, stage, held, -1)
         for name, request in requests:
             self.pools[name].release(request)

@@ -1,5 +1,6 @@
 """Sequences that arrive at a replica while it generates."""
 
+from simulator.generation.joining import Calls, JoiningSet
 from simulator.generation.mixed_steps import mixed_set
 from simulator.generation.playing import generate
 from simulator.generation.prefill_first import PrefillFirst
@@ -53,15 +54,21 @@ class WaveSet:
         self.ended += wave
 
 
-Arriving = RunningSet | WaveSet
+Arriving = RunningSet | WaveSet | JoiningSet
 
 
-def arriving(replica: Replica, longest_tokens: int) -> Arriving:
+def arriving(
+    replica: Replica, longest_tokens: int, calls: Calls | None = None, *, keeps: bool = False
+) -> Arriving:
     """Return a replica's sequences before the first of them has arrived.
 
     Args:
         longest_tokens: Longest sequence that will ever arrive.
+        calls: In which waves go on that others join; None: waves are taken whole.
+        keeps: Whether what runs keeps its cache when others join.
     """
+    if calls is not None:
+        return JoiningSet(replica, longest_tokens, calls, keeps)
     if replica.batching == "mixed":
         return mixed_set(replica, [], [], longest_tokens)
     if replica.batching == "continuous":

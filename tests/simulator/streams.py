@@ -1,5 +1,6 @@
 """Streams of made-up costs, for tests of generation beside training."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +62,17 @@ def entry(name, pool, seconds, stage="training", after=()):
     return Entry(work, stage, cost_of({"forward": Estimate(seconds)}))
 
 
-def stream(work=None, *, learning=1.0, syncing=0.1, engine=None, works=None, **changes):
+def stream(
+    work=None,
+    *,
+    learning=1.0,
+    syncing=0.1,
+    engine=None,
+    works=None,
+    calls=None,
+    cores=math.inf,
+    **changes,
+):
     """Return a stream of an update on one pool and generators on another."""
     work = work or workload()
     transition = Work(
@@ -79,6 +90,8 @@ def stream(work=None, *, learning=1.0, syncing=0.1, engine=None, works=None, **c
         transition_seconds=syncing,
         pools=["g", "t"],
         order={},
+        calls=calls,
+        cores=cores,
     )
 
 

@@ -1,6 +1,8 @@
 """Generation beside training: laws, and a token-level reference on small cases."""
 
 import itertools
+import math
+import statistics
 from collections import Counter
 from dataclasses import replace
 
@@ -9,12 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.estimate import Estimate
+from rlplan.lengths import Lognormal
 from simulator.asynchronous.long_run import long_run
 from simulator.asynchronous.playing import play_stream
-from simulator.asynchronous.samples import endless_lengths
+from simulator.asynchronous.samples import batch_tokens, endless_lengths
 from simulator.asynchronous.training import QUEUE_CALLS, piece_work
 from simulator.costs.taskcost import cost_of
 from simulator.costs.traffic import CALL
+from simulator.generation.joining import Calls
+from simulator.workload.sequences import longest_of
+from simulator.workload.usual import evenly
 from tests.simulator.reference_streaming import System
 from tests.simulator.streams import (
     decode_seconds,
@@ -48,8 +54,11 @@ def streams(draw, overs=(1.0,)):
             prefill_seconds(chunks.parts, chunks.tokens) + decode_seconds(running, cached)
         ),
     )
+    calls = Calls(look_tokens=4, looks=2, enough=draw(st.integers(1, 4)), call_seconds=0.01)
     return stream(
         work,
+        calls=draw(st.sampled_from([None, calls])) if batching == "static" else None,
+        cores=draw(st.sampled_from([math.inf, 1, 2])),
         learning=draw(st.sampled_from([0.05, 1.0, 4.0])),
         engine=engine,
         replicas=draw(st.integers(1, 3)),
@@ -109,21 +118,20 @@ def test_an_iteration_is_no_shorter_than_its_update_and_its_weights_on_their_way
 )
 def test_jumps_equal_steps_token_by_token(staleness, every, learning, in_flight):
     made = stream(
-        workload(prompts=12), learning=learning, staleness=staleness, sync_every=every,
+        workload(prompts=10), learning=learning, staleness=staleness, sync_every=every,
         in_flight=in_flight, engine=replica(max_running=5), warm_up=4, counted=8,
     )  # fmt: skip
-    lengths = endless_lengths(made.workload, made.setting)
-    batch = sum(sum(next(lengths)) for _ in range(12))
+    batch = batch_tokens(made.workload, made.setting)
     system = System(
         lengths=endless_lengths(made.workload, made.setting),
-        workers=2, slots=5, prefill=prefill_seconds, decode=decode_seconds, learnt=12,
+        workers=2, slots=5, prefill=prefill_seconds, decode=decode_seconds, learnt=10,
         learning=lambda tokens: learning * tokens / batch, syncing=0.1,
         staleness=staleness, every=every, in_flight=in_flight,
     )  # fmt: skip
     ends, ages = system.play(12)
     streamed = play_stream(made)
     assert [each.end_seconds for each in streamed.iterations] == pytest.approx(ends, rel=1e-9)
-    assert Counter(streamed.counts[-1].ages) == Counter(ages[: 12 * 12])
+    assert Counter(streamed.counts[-1].ages) == Counter(ages[: 12 * 10])
 
 
 # The order in which lengths come is drawn once; under another bound other responses stand side by side, which
@@ -174,6 +182,38 @@ def test_pieces_that_are_learnt_from_together_take_what_one_of_them_all_takes(st
     assert mean_seconds(with_setting(whole, **pieces)) < mean_seconds(whole) + 1e-9
 
 
+def test_small_batches_have_the_lengths_of_the_distribution_together():
+    made = stream(
+        workload(prompts=16, samples=4, response_tokens=Lognormal(mean=24.0, std=24.0, max=128))
+    )
+    drawn = list(itertools.islice(endless_lengths(made.workload, made.setting), 512))
+    assert (
+        sorted(length for _, length in drawn) == evenly(made.workload.response_tokens, 512).tolist()
+    )
+    longest = [max(length for _, length in drawn[at : at + 64]) for at in range(0, 512, 64)]
+    usual, spread = longest_of(evenly(made.workload.response_tokens, 4096), 64)
+    assert statistics.mean(longest) == pytest.approx(usual, abs=spread / math.sqrt(8))
+    assert batch_tokens(made.workload, made.setting) == pytest.approx(sum(map(sum, drawn)) / 8)
+
+
+def test_responses_that_join_do_not_wait_for_a_wave_to_end():
+    engine = replica(batching="static", decode_seconds=lambda _, __: 0.02)
+    calls = Calls(look_tokens=4, looks=2, enough=1, call_seconds=0.0)
+    made = {"engine": engine, "learning": 0.1, "staleness": 4.0, "in_flight": "recompute"}
+    assert mean_seconds(stream(calls=calls, **made)) < mean_seconds(stream(**made))
+
+
+def test_a_host_with_a_core_for_all_works_takes_their_sum():
+    """Replicas and training on one core: an iteration takes what it takes to generate, and to learn."""
+    made = stream(learning=2.0, staleness=1.0, syncing=0.0, replicas=1, cores=1)
+    counts, setting = play_stream(made).counts, made.setting
+    apart = with_setting(made, staleness=0.0)
+    alone = mean_seconds(replace(apart, cores=math.inf))
+    assert counts[-1].reading.at_seconds / setting.iterations > 2.0
+    assert mean_seconds(made) > mean_seconds(replace(made, cores=2))
+    assert mean_seconds(made) <= alone * 1.05
+
+
 def test_dropping_the_last_shortens_streaming_iterations():
     made = stream(workload(prompts=32), learning=0.1, staleness=0.0)
     more = with_setting(made, begun=40)
@@ -190,12 +230,12 @@ def test_dropping_the_last_shortens_streaming_iterations():
 def test_few_replicas_stand_for_many(staleness, every, in_flight):
     """A quarter of them are somewhat too fast: of more replicas the last to end ends later."""
     whole = stream(
-        workload(prompts=256), learning=0.8, staleness=staleness, sync_every=every, replicas=8,
-        in_flight=in_flight, engine=replica(max_running=64), warm_up=4, counted=8,
+        workload(prompts=2048), learning=0.8, staleness=staleness, sync_every=every, replicas=8,
+        in_flight=in_flight, engine=replica(max_running=512), warm_up=4, counted=8,
     )  # fmt: skip
     part = stream(
-        workload(prompts=64), learning=0.8, staleness=staleness, sync_every=every, replicas=2,
-        in_flight=in_flight, engine=replica(max_running=64), warm_up=4, counted=8, whole_replicas=8,
+        workload(prompts=512), learning=0.8, staleness=staleness, sync_every=every, replicas=2,
+        in_flight=in_flight, engine=replica(max_running=512), warm_up=4, counted=8, whole_replicas=8,
     )  # fmt: skip
     assert 0.9 < mean_seconds(part) / mean_seconds(whole) < 1.01
 
@@ -207,7 +247,10 @@ def test_each_piece_is_a_call_and_its_samples_come_by_calls_of_the_queue():
 
     def seconds(calls_each):
         work = piece_work(update, (), learns=True, calls_each=calls_each)
-        return mean_seconds(stream(works=[work], updates=2))
+        alike = workload(
+            response_tokens=9
+        )  # batches of other tokens would take a call's share of them too
+        return mean_seconds(stream(alike, works=[work], updates=2))
 
     # One call more; and the first piece's samples are waited for, the second's come beside its update.
     more = seconds(calls_each=True) - seconds(calls_each=False)

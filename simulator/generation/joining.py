@@ -1,0 +1,174 @@
+"""Waves that new sequences join, as this project's torch engine runs responses that go on one by one.
+
+Sequences go on in calls. Between looks, some tokens apart, those that have ended are seen; a call that has seen enough
+of them ends, and hands them over. Where others wait and there is room, all that run are prefilled again with them, as
+one wave (prompt and what was said so far); a cache that is kept lets newcomers make a wave of their own. A wave computes
+all of its rows until it is made anew, those that have ended too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from simulator.generation.replica import Replica, blocks_of, prefill_passes, run_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Hold how a replica's calls follow each other.
+
+    Attributes:
+        look_tokens: Tokens of each response between two looks.
+        looks: Most looks of a call.
+        enough: Responses that have ended with which a call ends.
+        call_seconds: From the end of a call to the beginning of the next one.
+    """
+
+    look_tokens: int
+    looks: int
+    enough: int
+    call_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """Hold a sequence that runs."""
+
+    sequence: int
+    prompt: int
+    left: int
+    made: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Wave:
+    """Hold rows that are computed together.
+
+    Attributes:
+        rows: Those that have not ended.
+        width: Rows that are computed.
+        cached: Tokens that each of them has, all padded to the longest.
+        left: Tokens until the longest of them has ended.
+        begins: Prefixes that are to be prefilled; 0 once they are.
+    """
+
+    rows: list[_Row]
+    width: int
+    cached: int
+    left: int
+    begins: int
+
+
+@dataclass(slots=True, eq=False)
+class JoiningSet:
+    """Keep the sequences of a replica whose waves new ones join.
+
+    Args:
+        longest_tokens: Longest sequence that will ever arrive.
+        keeps: Whether what runs keeps its cache when others join, or new weights come.
+
+    Attributes:
+        ended: Sequences that have ended, in that order; for the caller to empty.
+        prefill: Seconds of prefills so far.
+        decode: Seconds of decode steps so far, and between calls.
+    """
+
+    replica: Replica
+    longest_tokens: int
+    calls: Calls
+    keeps: bool = False
+    prefill: float = 0.0
+    decode: float = 0.0
+    ended: list[int] = field(default_factory=list)
+    _waiting: list[_Row] = field(default_factory=list)
+    _waves: list[_Wave] = field(default_factory=list)
+    _count: int = 0
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether there are sequences to compute."""
+        return bool(self._waiting or self._waves)
+
+    def arrive(self, prompt: int, response: int) -> int:
+        """Let a sequence wait behind all others; return its number."""
+        self._count += 1
+        self._waiting.append(_Row(self._count, prompt, response))
+        return self._count
+
+    def withdraw(self, sequence: int) -> int:
+        """Take a sequence out before its end; return the tokens of its response that were made."""
+        for rows in (self._waiting, *(wave.rows for wave in self._waves)):
+            for row in rows:
+                if row.sequence == sequence:
+                    rows.remove(row)
+                    self._waves = [wave for wave in self._waves if wave.rows]
+                    return row.made
+        raise AssertionError("a sequence that is withdrawn is here")
+
+    def restart(self) -> int:
+        """Let all running sequences be prefilled again; return the tokens that they have."""
+        running = self._running()
+        if self.keeps or not running:
+            return 0
+        self._waves = [self._wave_of(running)]
+        return sum(row.prompt + row.made for row in running)
+
+    def turn(self) -> None:
+        """Take the next call."""
+        enough = len(self.ended) + self.calls.enough
+        for _ in range(self.calls.looks):
+            self._fill()
+            for wave in self._waves:
+                self._advance(wave)
+            self._waves = [wave for wave in self._waves if wave.rows]
+            if len(self.ended) >= enough or not self._waves:
+                break
+        self.decode += self.calls.call_seconds
+
+    @property
+    def _slots(self) -> int:
+        replica = self.replica
+        each = blocks_of(self.longest_tokens, replica.block_tokens) + replica.state_blocks
+        return min(replica.max_running, max(1, replica.kv_blocks // each))
+
+    def _running(self) -> list[_Row]:
+        return [row for wave in self._waves for row in wave.rows]
+
+    def _fill(self) -> None:
+        """Let waiting sequences begin where there is room."""
+        running = self._running()
+        room = self._slots - len(running)
+        if not self._waiting or room < 1:
+            return
+        joining, self._waiting = self._waiting[:room], self._waiting[room:]
+        if not self.keeps:
+            joining, self._waves = [*running, *joining], []
+        self._waves.append(self._wave_of(joining))
+
+    def _wave_of(self, rows: Sequence[_Row]) -> _Wave:
+        new = sum(not row.made for row in rows)
+        return _Wave(
+            rows=list(rows),
+            width=len(rows),
+            cached=max(row.prompt + row.made for row in rows),
+            left=max(row.left for row in rows),
+            begins=len(rows) - new + -(-new // self.replica.prompt_samples),
+        )
+
+    def _advance(self, wave: _Wave) -> None:
+        """Sample some tokens of each row: the first of them comes out of the prefill."""
+        replica = self.replica
+        if wave.begins:
+            self.prefill += prefill_passes(replica, [wave.cached] * wave.begins)
+            wave.begins = 0
+        tokens = min(self.calls.look_tokens, max(row.left for row in wave.rows))
+        steps = tokens - (tokens == wave.left)  # behind the last token comes no step
+        if steps:
+            decode_run = replica.decode_run or partial(run_seconds, replica.decode_seconds)
+            self.decode += decode_run(wave.width, wave.cached, steps)
+        wave.cached, wave.left = wave.cached + tokens, wave.left - tokens
+        for row in wave.rows:
+            said = min(tokens, row.left)
+            row.made, row.left = row.made + said, row.left - said
+        self.ended += [row.sequence for row in wave.rows if not row.left]
+        wave.rows = [row for row in wave.rows if row.left]
