@@ -195,7 +195,8 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
             f"Made by `python benchmarks/asynchronous.py --iterations {iterations}`: GRPO, {PROMPTS} prompts of"
             f" {SAMPLES} samples, lengths lognormal with mean and deviation {LENGTHS.mean:g}, at most"
             f" {LENGTHS.max} tokens; a core generates, a core trains. Medians over the seeds; the reward is the"
-            f" mean of the last {ENDS} iterations with its deviation over the seeds."
+            f" mean of the last {ENDS} iterations with its deviation over the seeds. The second half of the"
+            " iterations is timed: before that the policy ends responses before their length."
         ),
         "",
         (

@@ -79,6 +79,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
                 entry,
                 tuple(key for key in entry.work.after if key in entries),
                 learns=key in placed.tasks and placed.tasks[key].trains,
+                together=plan.job.framework == OWN and key in _with_updates(placed),
                 calls_each=plan.job.framework == OWN,
             )
             for key, entry in entries.items()
@@ -90,6 +91,18 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
         calls=_calls_of(plan, limits, generate.cost),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
+    )
+
+
+def _with_updates(placed: PlacedPlan) -> frozenset[str]:
+    """Return what infers with a model that trains: in mode `async` this project's executor does so before an update."""
+    if placed.plan.mode != "async":
+        return frozenset()
+    trained = {each.task.role for each in placed.tasks.values() if each.trains}
+    return frozenset(
+        name
+        for name, each in placed.tasks.items()
+        if each.task.role in trained and each.task.kind == "infer"
     )
 
 

@@ -29,6 +29,7 @@ class PieceWork:
     Attributes:
         after: Keys of the works of the same piece that it waits for.
         learns: Whether it updates a model.
+        together: Whether it waits for all that is learnt from together, as updates do.
         sample_seconds: Of a whole iteration of mean samples.
         step_seconds: Of all the optimizer's steps of an iteration.
         call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
@@ -37,6 +38,7 @@ class PieceWork:
     entry: Entry
     after: tuple[str, ...]
     learns: bool
+    together: bool
     sample_seconds: float
     step_seconds: float
     call_seconds: float
@@ -48,16 +50,23 @@ class PieceWork:
 
 
 def piece_work(
-    entry: Entry, after: tuple[str, ...], *, learns: bool, calls_each: bool = False
+    entry: Entry,
+    after: tuple[str, ...],
+    *,
+    learns: bool,
+    together: bool = False,
+    calls_each: bool = False,
 ) -> PieceWork:
     """Return a work of an iteration as its pieces go through it.
 
     Args:
+        together: Whether it goes with an update, though it learns nothing itself.
         calls_each: Whether each piece is a call of its own, as this project's executor makes them.
     """
     steps = sum(part.seconds for name, part in entry.cost.parts if name in OF_STEPS)
     call = sum(part.seconds for name, part in entry.cost.parts if name == CALL and calls_each)
-    return PieceWork(entry, after, learns, entry.cost.total.seconds - steps - call, steps, call)
+    sample_seconds = entry.cost.total.seconds - steps - call
+    return PieceWork(entry, after, learns, learns or together, sample_seconds, steps, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +148,8 @@ class Training:
         self, each: PieceWork, piece: Piece, done: Mapping[str, simpy.Event], learning: simpy.Event
     ) -> Steps:
         work = each.entry.work
-        if each.learns and not piece.learnt:  # a piece after it will be learnt from with it
-            if not learning.triggered:
+        if each.together and not piece.learnt:  # a piece after it will be learnt from with it
+            if each.learns and not learning.triggered:
                 learning.succeed()
             done[work.key].succeed()
             return
@@ -155,7 +164,7 @@ class Training:
             yield request
         if each.learns and not learning.triggered:
             learning.succeed()
-        share = piece.learnt if each.learns else piece.share
+        share = piece.learnt if each.together else piece.share
         seconds = each.sample_seconds * share + each.step_seconds * piece.steps + each.call_seconds
         start_seconds = self.environment.now
         held = work.holds if work.activity == "task" else ()

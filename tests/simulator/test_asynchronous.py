@@ -240,6 +240,26 @@ def test_few_replicas_stand_for_many(staleness, every, in_flight):
     assert 0.9 < mean_seconds(part) / mean_seconds(whole) < 1.01
 
 
+def test_what_goes_with_an_update_is_called_as_often_as_updates_are():
+    infer = {"forward": Estimate(4.0), CALL: Estimate(0.25)}
+    before = replace(entry("actor.compute_log_prob", "t", 0.0), cost=cost_of(infer))
+    update = entry("actor.update", "t", 4.0, after=("actor.compute_log_prob",))
+
+    def seconds(together):
+        works = [
+            piece_work(before, (), learns=False, together=together, calls_each=True),
+            piece_work(update, (before.work.key,), learns=True),
+        ]
+        made = stream(workload(response_tokens=9), works=works, cores=1, learning=0.0)
+        pieces = {"pieces": (4, 4, 4, 4), "piece_updates": (False, False, False, True)}
+        return mean_seconds(with_setting(made, learns=(False, False, False, True), **pieces))
+
+    # On one core nothing hides a call: three pieces fewer are three calls, and six of the queue's, fewer.
+    assert seconds(together=False) - seconds(together=True) == pytest.approx(
+        3 * 0.25 * (1 + QUEUE_CALLS)
+    )
+
+
 def test_each_piece_is_a_call_and_its_samples_come_by_calls_of_the_queue():
     # Learning is so slow that it alone says how long iterations take.
     cost = {"forward": Estimate(8.0), CALL: Estimate(0.25)}
