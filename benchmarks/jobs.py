@@ -215,6 +215,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--note", default="", help="what the page says of the machine meanwhile")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rlplan-jobs-") as name:
         chosen = [case for case in CASES if case.name in options.jobs]
@@ -237,7 +238,7 @@ def main() -> None:
                 else:
                     outcome.calibrated.append(compare(after[outcome.case.name], run))
                 print("\n".join(rows_of(outcome)), flush=True)
-    publish([outcome for outcome, _ in found.values()], options.out)
+    publish([outcome for outcome, _ in found.values()], options.out, options.note)
 
 
 def planned(case: Case, folder: Path) -> tuple[Outcome, Candidate]:
@@ -334,7 +335,7 @@ def _more(outcome: Outcome, name: str) -> str:
     return " | ".join("" if error is None else f"{error:+.1%}" for error in errors)
 
 
-def publish(outcomes: list[Outcome], out: Path) -> None:
+def publish(outcomes: list[Outcome], out: Path, note: str) -> None:
     """Write the page and its numbers."""
     iterations = [outcome.rows[-1] for outcome in outcomes]
     sizes = sorted(abs(row.error_fraction) for row in iterations)
@@ -352,6 +353,7 @@ def publish(outcomes: list[Outcome], out: Path) -> None:
             " `rlplan calibrate` finds in the first round, and is judged on the other rounds."
         ),
         "",
+        *([note, ""] if note else []),
         (
             f"Iterations of {len(sizes)} jobs: median error {statistics.median(sizes):.1%}, largest"
             f" {sizes[-1]:.1%}."
