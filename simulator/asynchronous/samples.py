@@ -171,6 +171,15 @@ class SampleQueue:
             tokens += sample.tokens
         return tokens
 
+    def collect_ready(
+        self, most: int, iteration: int
+    ) -> Generator[simpy.Event, object, tuple[int, int]]:
+        """Take a sample once one has ended, and as many as are there, up to a number; return how many, and their tokens."""
+        tokens, count = (yield from self.collect(1, iteration)), 1
+        while count < most and (sample := self._take(iteration)) is not None:
+            tokens, count = tokens + sample.tokens, count + 1
+        return count, tokens
+
     def _take(self, iteration: int) -> Sample | None:
         """Return the sample that ended first of those that may be taken now."""
         best: Sample | None = None

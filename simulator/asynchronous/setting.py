@@ -42,6 +42,7 @@ class StreamSetting:
         piece_updates: Whether an optimizer's step ends each piece.
         learns: Whether each piece is learnt from as soon as it is prepared, with those before it that were not;
             none given: all are.
+        most_ready: Units of a piece that are prepared together as they are ready; 0: they wait for the whole piece.
         staleness: Most updates that the weights which began a response may lack.
         warm_up: Iterations that fill the pools.
         counted: Iterations whose mean is taken.
@@ -63,6 +64,7 @@ class StreamSetting:
     warm_up: int
     counted: int
     learns: tuple[bool, ...] = ()
+    most_ready: int = 0
 
     @property
     def iterations(self) -> int:
@@ -121,7 +123,16 @@ def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetti
         warm_up=warm_up,
         counted=counted,
         learns=_learning_pieces(plan, number),
+        most_ready=_most_ready(plan, unit),
     )
+
+
+def _most_ready(plan: Plan, unit: int) -> int:
+    """Return the units of a micro-batch, in which this project's executor prepares what is ready in mode `async`."""
+    if plan.mode != "async" or plan.job.framework != OWN:
+        return 0
+    update = plan.tasks["actor.update"]
+    return max(1, update.dp * update.micro_batch // unit)
 
 
 def _learning_pieces(plan: Plan, number: int) -> tuple[bool, ...]:
@@ -170,11 +181,8 @@ def _played_replicas(
 
 
 def _pieces_of_update(plan: Plan) -> int:
-    """Return in how many pieces an update goes on; asynchronous ones take theirs whole.
-
-    This project's executor prepares micro-batches all the same, as they are ready.
-    """
-    if plan.mode == "async" and plan.job.framework != OWN:
+    """Return in how many pieces an update goes on; asynchronous ones take theirs whole."""
+    if plan.mode == "async":
         return 1
     update = plan.tasks["actor.update"]
     work = plan.job.workload

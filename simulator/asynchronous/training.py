@@ -124,19 +124,32 @@ class Training:
         updates = sum(setting.piece_updates)
         learnt = steps = 0.0
         for place, count in enumerate(setting.pieces):
-            tokens = yield from self.queue.collect(count, number)
-            if place == len(setting.pieces) - 1:
-                self.queue.drop_due(number)
-            share = tokens / self.batch_tokens
-            learnt, steps = learnt + share, steps + setting.piece_updates[place] / updates
-            piece = Piece(number, place, share, 0.0, 0.0)
-            if not setting.learns or setting.learns[place]:
-                piece = Piece(number, place, share, learnt, steps)
-                learnt = steps = 0.0
-            learning = self.environment.event()
-            pieces.append(self._start(piece, learning))
-            yield learning
+            left = count
+            while left:
+                taken, tokens = yield from self._taken(left, number, setting)
+                left -= taken
+                if not left and place == len(setting.pieces) - 1:
+                    self.queue.drop_due(number)
+                share = tokens / self.batch_tokens
+                learnt += share
+                piece = Piece(number, len(pieces), share, 0.0, 0.0)
+                if not left:
+                    steps += setting.piece_updates[place] / updates
+                if not left and (not setting.learns or setting.learns[place]):
+                    piece = Piece(number, len(pieces), share, learnt, steps)
+                    learnt = steps = 0.0
+                learning = self.environment.event()
+                pieces.append(self._start(piece, learning))
+                yield learning
         yield self.environment.all_of(pieces)
+
+    def _taken(
+        self, left: int, number: int, setting: StreamSetting
+    ) -> Generator[simpy.Event, object, tuple[int, int]]:
+        """Take a piece's samples, or what is ready of them; return how many, and their tokens."""
+        if setting.most_ready:
+            return (yield from self.queue.collect_ready(min(left, setting.most_ready), number))
+        return left, (yield from self.queue.collect(left, number))
 
     def _start(self, piece: Piece, learning: simpy.Event) -> simpy.Event:
         done = {each.entry.work.key: self.environment.event() for each in self.works}

@@ -59,6 +59,7 @@ def streams(draw, overs=(1.0,)):
         work,
         calls=draw(st.sampled_from([None, calls])) if batching == "static" else None,
         cores=draw(st.sampled_from([math.inf, 1, 2])),
+        most_ready=draw(st.sampled_from([0, 1, 3])),
         learning=draw(st.sampled_from([0.05, 1.0, 4.0])),
         engine=engine,
         replicas=draw(st.integers(1, 3)),
@@ -212,6 +213,18 @@ def test_a_host_with_a_core_for_all_works_takes_their_sum():
     assert counts[-1].reading.at_seconds / setting.iterations > 2.0
     assert mean_seconds(made) > mean_seconds(replace(made, cores=2))
     assert mean_seconds(made) <= alone * 1.05
+
+
+def test_what_is_prepared_as_it_is_ready_does_not_wait_for_the_whole_update():
+    infer = entry("reference.compute_log_prob", "t", 1.0)
+    update = entry("actor.update", "t", 0.2, after=("reference.compute_log_prob",))
+    works = [
+        piece_work(infer, (), learns=False),
+        piece_work(update, ("reference.compute_log_prob",), learns=True),
+    ]
+    whole = stream(works=works, staleness=0.0)
+    ready = with_setting(whole, most_ready=4)
+    assert mean_seconds(ready) < mean_seconds(whole)
 
 
 def test_dropping_the_last_shortens_streaming_iterations():
