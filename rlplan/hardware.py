@@ -133,6 +133,7 @@ class StepCosts:
             spans several GPUs.
         host_overlap: Whether the host prepares a step while the device computes the one before, so
             that a step takes the longer of both.
+        overlap_gpus: Most GPUs of a replica whose steps are prepared so; 0 is any number.
         all_reduce_seconds: Time of a tensor-parallel all-reduce, or of an exchange between experts, of next
             to no bytes by the engine's own kernel; 0 takes the device's collectives as they are.
         captured_tokens: Most tokens of a step for which CUDA graphs were captured; larger ones are launched
@@ -148,6 +149,7 @@ class StepCosts:
     seconds_per_sequence: NonNegative = 0.0
     worker_seconds: NonNegative = 0.0
     host_overlap: bool = False
+    overlap_gpus: NonNegativeInt = 0
     all_reduce_seconds: NonNegative = 0.0
     captured_tokens: NonNegativeInt = 0
     sampling_bytes: NonNegative = 0.0

@@ -14,7 +14,7 @@ class EngineClock:
         self._notes: set[Note] = set()
         self._latest: dict[int, Stretch] = {}  # by sequences
         self._stages = steps.setting.pp
-        self._overlap = steps.engine.steps.host_overlap
+        self._overlap = steps.overlaps
 
     def prefill(self, sequences: int, tokens: float) -> float:
         """Return seconds of a pass over whole prompts of a mean of `tokens` tokens."""

@@ -131,7 +131,7 @@ class EngineSteps:
         if share:
             other = self._line(notes, more, low, high)
             base, slope = base + share * (other[0] - base), slope + share * (other[1] - slope)
-        overlap = self.engine.steps.host_overlap
+        overlap = self.overlaps
         stretch = Stretch(
             low,
             high,
@@ -142,6 +142,12 @@ class EngineSteps:
             0.0 if overlap else host,
         )
         return stretch, frozenset(notes)
+
+    @cached_property
+    def overlaps(self) -> bool:
+        """Tell whether the host prepares a step of this replica while the device computes the one before."""
+        costs, gpus = self.engine.steps, self.setting.shard.tp * self.setting.pp
+        return costs.host_overlap and (not costs.overlap_gpus or gpus <= costs.overlap_gpus)
 
     def _line(self, notes: set[Note], sequences: int, low: int, high: int) -> tuple[float, float]:
         """Return decode attention between two nodes of cached tokens as base and slope."""

@@ -40,6 +40,14 @@ def test_a_variant_has_what_its_base_has_but_for_what_it_says():
     assert load_engine("sglang-0.5").kv_block_tokens == 1
 
 
+@pytest.mark.parametrize(("tp", "ahead"), [(1, True), (2, False)])
+def test_replicas_of_several_gpus_that_ray_starts_prepare_no_step_ahead(tp, ahead):
+    by_ray = clock("vllm-0.15-ray", tp=tp).decode(128, 1000)
+    twin = clock("vllm-0.15" if ahead else "vllm-0.11", tp=tp).decode(128, 1000)
+    assert by_ray == twin
+    assert clock("vllm-0.15", tp=tp).decode(128, 1000) < clock("vllm-0.11", tp=tp).decode(128, 1000)
+
+
 @pytest.mark.parametrize("version", ["0.6", "0.8", "0.11", "0.15"])
 def test_eager_steps_are_slower_and_the_more_so_the_fewer_sequences(version):
     graphs, eager = clock(f"vllm-{version}"), clock(f"vllm-{version}-eager")

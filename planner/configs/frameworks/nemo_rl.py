@@ -23,11 +23,13 @@ from rlplan.precision import Precision, TrainingPrecision
 
 # The engine sheet of each back end; Megatron's own has none, and is taken for vLLM.
 ENGINE_SHEETS: Final = {
-    "vllm": "vllm-0.11",
+    "vllm": "vllm-0.15-ray",
     "sglang": "sglang-0.5",
     "trtllm": "tensorrt-llm-1",
-    "megatron": "vllm-0.11",
+    "megatron": "vllm-0.15-ray",
 }
+# Megatron-Core whose experts' tokens are permuted by PyTorch's own kernels.
+UNFUSED: Final = "megatron-core-2025-unfused"
 # What a file with keys of `ppo` learns by, whatever its estimator.
 PPO: Final = "ppo"
 MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
@@ -59,7 +61,7 @@ def run_of(settings: Settings, start: str) -> Run:
         framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
         rollout=backend,
-        engines=Engines(train=settings.sheet.trainers[trainer].engine, generate=_engine(settings)),
+        engines=Engines(train=_trains(settings, trainer), generate=_engine(settings)),
         algorithm=_algorithm(settings),
         models=models,
         model_keys=keys,
@@ -90,6 +92,13 @@ def _trainer(settings: Settings) -> str:
     if chosen or (chosen is None and settings.value("megatron_tensor_ranks") is not None):
         return "megatron"
     return "automodel" if settings.whole("expert_ranks") > 1 else "dtensor"
+
+
+def _trains(settings: Settings, trainer: str) -> str | None:
+    """Return what trains where that is not the framework's usual; Megatron's permutation may be left to PyTorch."""
+    if trainer == "megatron" and not settings.on("fuses_permutation"):
+        return UNFUSED
+    return settings.sheet.trainers[trainer].engine
 
 
 def _gpus(settings: Settings) -> tuple[int, int]:

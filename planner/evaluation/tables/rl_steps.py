@@ -20,7 +20,7 @@ from planner.evaluation.settings.framework_runs import (
 from planner.evaluation.settings.overlapping import overlap_of
 from profiles.catalog import load_model
 from profiles.facts import load_facts
-from profiles.sheets import load_framework
+from profiles.sheets import load_framework, sheet_names
 from rlplan.calibration import NO_CALIBRATION, Calibration
 from rlplan.errors import UserError
 from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
@@ -54,8 +54,11 @@ FRAMEWORKS = {
 # Rows on which host times of engines and of frameworks, and frameworks' factors on stages, are fitted
 # (benchmarks/fit_frameworks.py); all others are held back.
 FITTED = frozenset({"n959_8b_mg", "n959_8b_mg_rerun", "n959_8b_dt", "gpg_fsdp7b", "mi300_ppo7b"})
-# Versions of a framework that have a sheet of their own, by its ending and the beginnings of their names.
-OLDER = {"verl": ("0.2", ("0.1", "0.2", "0.3")), "nemo-rl": ("0.3", ("0.2", "0.3"))}
+# Versions of a framework that have a sheet of their own where a trainer has it: its ending, and how their names begin.
+OLDER = {
+    "verl": (("0.2", ("0.1", "0.2", "0.3")),),
+    "nemo-rl": (("0.3", ("0.2", "0.3")), ("0.5", ("0.4", "0.5")), ("0.6", ("0.6",))),
+}
 NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
 MEAN_PROMPT = 128.0
@@ -217,11 +220,11 @@ def _framework(record: Record) -> str:
     if key not in FRAMEWORKS:
         raise UnknownSettingError(f"no sheet is of {key[0]} with {key[1]}")
     sheet = FRAMEWORKS[key]
-    if key[0] not in OLDER:
-        return sheet
-    ending, versions = OLDER[key[0]]
-    is_old = record["version"].lower().lstrip("v").startswith(versions)
-    return f"{sheet}-{ending}" if is_old else sheet
+    version = record["version"].lower().lstrip("v")
+    older = (
+        f"{sheet}-{ending}" for ending, names in OLDER.get(key[0], ()) if version.startswith(names)
+    )
+    return next((name for name in older if name in sheet_names("frameworks")), sheet)
 
 
 def _narrow(cell: str, *, trains: bool) -> Precision | None:

@@ -83,7 +83,7 @@ def least_seconds(steps: EngineSteps, load: Load, asked: Asked, kv_blocks: Float
     each = steps.host_seconds(1) - first
     host = first * num_steps + each * (load.sequences + load.decoded_tokens)
     longer = np.maximum(device, host)
-    return np.asarray(longer if engine.steps.host_overlap else device + host)
+    return np.asarray(longer if steps.overlaps else device + host)
 
 
 @lru_cache(maxsize=16384)

@@ -144,6 +144,21 @@ def test_nodes_that_nemo_rl_places_by_domain_are_linked(tmp_path, gpu, domain):
     assert scattered.job.cluster[0].linked_gpus == 4
 
 
+@pytest.mark.parametrize(
+    ("word", "engine"), [("true", None), ("false", "megatron-core-2025-unfused")]
+)
+def test_megatron_permutes_tokens_as_the_configuration_says(tmp_path, word, engine):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(NEMO)
+    words = [
+        "policy.dtensor_cfg.enabled=false",
+        "policy.megatron_cfg.enabled=true",
+        f"policy.megatron_cfg.moe_permute_fusion={word}",
+    ]
+    job = imported("nemo-rl", [str(path), *words], OPTIONS).job
+    assert (job.engines.train, job.engines.generate) == (engine, "vllm-0.15-ray")
+
+
 def test_overrides_behind_a_yaml_file_count(tmp_path):
     path = tmp_path / "grpo.yaml"
     path.write_text(NEMO)

@@ -207,3 +207,23 @@ def test_the_same_steps_are_read_from_other_columns():
     assert abs(row.error_fraction) < 0.2
     (left_out,) = rl_steps_more.rows_of(defaultdict(str, {**cells, "turns": "max 4"}))
     assert left_out.skipped == rl_steps_more.OBSERVATIONS
+
+
+@pytest.mark.parametrize(
+    ("version", "sheet"),
+    [
+        ("v0.3.0", "nemo-rl-megatron-0.3"),
+        ("v0.4.0", "nemo-rl-megatron-0.5"),
+        ("v0.5.0", "nemo-rl-megatron-0.5"),
+        ("v0.6.0", "nemo-rl-megatron-0.6"),
+        ("v0.7.0", "nemo-rl-megatron"),
+        ("main", "nemo-rl-megatron"),
+    ],
+)
+def test_versions_of_nemo_rl_lead_to_the_sheet_of_their_day(version, sheet):
+    assert rl_steps.run_of({**RECORDS[NEMO_8B], "version": version}).framework == sheet
+
+
+def test_a_trainer_without_a_sheet_of_a_version_has_its_framework_s_own():
+    record = {**RECORDS[NEMO_8B], "trainer": "fsdp2", "version": "v0.6.0"}
+    assert rl_steps.run_of(record).framework == "nemo-rl-dtensor"
