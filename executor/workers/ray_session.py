@@ -81,6 +81,8 @@ WATCH_SECONDS = 0.2
 ACTORS = ("ray::Worker", "ray::HostWorker", "ray::Storage", "ray::LocalHost")
 # Ray ends a process that has waited a minute for a server, at once and without clearing up.
 UNWINDING_SECONDS = 20.0
+# What drops an exception (a finalizer, a hook around a fork) has returned by then.
+AGAIN_SECONDS = 0.05
 # How long processes of Ray may take to end by themselves.
 PATIENCE_SECONDS = 3.0
 
@@ -315,11 +317,39 @@ def termination_as_interrupt() -> Iterator[_Handler]:
         came.append(number)
         raise KeyboardInterrupt(number)
 
-    with _handled(_INTERRUPTIONS, interrupt):
+    with _handled(_INTERRUPTIONS, interrupt), _sent_again_where_lost(interrupt):
         try:
             yield interrupt
         except KeyboardInterrupt as error:
-            raise KeyboardInterrupt(*came or error.args) from None
+            raise KeyboardInterrupt(*came[:1] or error.args) from None
+
+
+@contextmanager
+def _sent_again_where_lost(handler: _Handler) -> Iterator[None]:
+    """Send a signal again whose exception Python dropped: it came in a finalizer or around a fork.
+
+    What is raised in there goes to `sys.unraisablehook` and nowhere else: the run would go on, deaf.
+    """
+    plain, over = sys.unraisablehook, threading.Event()
+
+    def send_again(number: int) -> None:
+        if not over.wait(AGAIN_SECONDS):
+            os.kill(os.getpid(), number)
+
+    def hook(dropped: "sys.UnraisableHookArgs") -> None:
+        lost = dropped.exc_value
+        if not (isinstance(lost, KeyboardInterrupt) and lost.args):
+            plain(dropped)
+            return
+        _on_signals(_INTERRUPTIONS, handler)
+        threading.Thread(target=send_again, args=lost.args, daemon=True).start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        over.set()
+        sys.unraisablehook = plain
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The private Ray of a run."""
 
 import os
+import signal
 import time
 from contextlib import suppress
 from subprocess import PIPE, Popen
@@ -86,6 +87,23 @@ def wait_without(server):
         server.kill()
         while True:  # the signal may come before a single wait begins
             time.sleep(0.1)
+
+
+class SignalsAsItGoes:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_whose_exception_a_finalizer_drops_interrupts_all_the_same():
+    with pytest.raises(KeyboardInterrupt) as interruption:
+        wait_after_a_lost_signal()
+    assert interruption.value.args == (signal.SIGTERM,)
+
+
+def wait_after_a_lost_signal():
+    with termination_as_interrupt():
+        SignalsAsItGoes()
+        time.sleep(60)
 
 
 def test_processes_of_a_session_are_found_without_their_parent():
