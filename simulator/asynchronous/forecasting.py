@@ -6,14 +6,20 @@ from dataclasses import replace
 
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.plan import Plan
+from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.trace import Trace
 from simulator.asynchronous.long_run import LongRun, long_run
 from simulator.asynchronous.meter import GENERATION
 from simulator.asynchronous.playing import Stream, play_stream
-from simulator.asynchronous.setting import MOST_PIECES, OWN, setting_of
-from simulator.asynchronous.training import piece_work
+from simulator.asynchronous.pools import PieceWork, piece_work
+from simulator.asynchronous.setting import (
+    MOST_PIECES,
+    OWN,
+    StreamSetting,
+    prepared_share,
+    setting_of,
+)
 from simulator.costs.calibrated import step_spread, times_of
 from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import CALL
@@ -74,24 +80,49 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         replica=replica_of(clock_of(steps), limits),
         time_factor=times_of(task),
         generate=generate.work,
-        works=[
-            piece_work(
-                entry,
-                tuple(key for key in entry.work.after if key in entries),
-                learns=key in placed.tasks and placed.tasks[key].trains,
-                together=plan.job.framework == OWN and key in _with_updates(placed),
-                calls_each=plan.job.framework == OWN,
-            )
-            for key, entry in entries.items()
-        ],
+        works=[_work_of(placed, entry, tuple(entries), setting) for entry in entries.values()],
         transition=transition.work if transition else None,
         transition_seconds=transition.cost.total.seconds if transition else 0.0,
         pools=[pool.name for pool in device_pools(plan)],
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
         calls=_calls_of(plan, limits, generate.cost),
+        write_seconds=_call_seconds(generate.cost),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
     )
+
+
+def _work_of(
+    placed: PlacedPlan, entry: Entry, keys: Sequence[str], setting: StreamSetting
+) -> PieceWork:
+    """Return a work of an iteration as its pieces go through it."""
+    plan, key = placed.plan, entry.work.key
+    own, task = plan.job.framework == OWN, placed.tasks.get(key)
+    after = tuple(each for each in entry.work.after if each in keys)
+    if task is None:  # data on their way do not wait for others of their batch
+        share = setting.learnt * setting.unit
+    else:
+        share = prepared_share(plan, task, setting) if task.task.has_model else 0
+    fixed = task is not None and share > 0 and _meets_other_ranks(task.layout)
+    return piece_work(
+        entry,
+        after,
+        learns=task is not None and task.task.trains,
+        together=own and key in _with_updates(placed),
+        calls_each=own,
+        share=share,
+        # What is dropped would be missing in a share of others.
+        fixed=fixed and setting.begun == setting.learnt,
+    )
+
+
+def _meets_other_ranks(layout: TaskPlan) -> bool:
+    """Tell whether ranks gather weights or exchange experts in every pass, so that each needs a share of its own."""
+    return layout.ep > 1 or (layout.zero > 1 and layout.dp * layout.cp > 1)
+
+
+def _call_seconds(cost: TaskCost) -> float:
+    return sum(part.seconds for name, part in cost.parts if name == CALL)
 
 
 def _with_updates(placed: PlacedPlan) -> frozenset[str]:
@@ -115,7 +146,7 @@ def _calls_of(plan: Plan, limits: ReplicaLimits, generate: TaskCost) -> Calls | 
         look_tokens=LOOK_TOKENS,
         looks=LOOKS_OF_CALL,
         enough=-(-plan.job.workload.sequences // parts),
-        call_seconds=sum(part.seconds for name, part in generate.parts if name == CALL),
+        call_seconds=_call_seconds(generate),
     )
 
 

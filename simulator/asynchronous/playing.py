@@ -12,9 +12,11 @@ from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.episodes import EndlessPlans, EpisodeArrivals
 from simulator.asynchronous.generators import GeneratingReplica, Generators
 from simulator.asynchronous.meter import Meter, Reading
+from simulator.asynchronous.pools import PieceWork, Pools, learning, preparing
+from simulator.asynchronous.preparation import Preparation
 from simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
 from simulator.asynchronous.setting import StreamSetting
-from simulator.asynchronous.training import PieceWork, Training
+from simulator.asynchronous.training import Training
 from simulator.environments.host import HostShare
 from simulator.generation.arrivals import Arriving, arriving
 from simulator.generation.episodes import episode_set
@@ -40,6 +42,7 @@ class Stream:
         order: By pool, names in the order in which they get the pool when several wait.
         host: What each replica has of the host, where responses are episodes.
         calls: In which waves go on that new responses join; None: the engine batches as `replica` says.
+        write_seconds: From the end of responses until works that prepare them by themselves may read them.
         cores: Of the host, where devices are cores; infinite where they have processors of their own.
     """
 
@@ -55,6 +58,7 @@ class Stream:
     order: Mapping[str, Sequence[str]]
     host: HostShare | None = None
     calls: Calls | None = None
+    write_seconds: float = 0.0
     cores: float = math.inf
 
     @property
@@ -96,7 +100,7 @@ def play_stream(stream: Stream) -> Streamed:
     main = floor.environment.process(floor.run())
     floor.environment.run(until=main)
     spans = sorted(
-        (*floor.spans, *floor.training.spans),
+        (*floor.spans, *floor.pools.spans),
         key=lambda span: (span.start_seconds, span.pool, span.name),
     )
     return Streamed(spans, floor.iterations, floor.counts)
@@ -124,9 +128,12 @@ class _Floor:
             for _ in range(setting.replicas)
         ]
         self.generators = Generators(environment, replicas, self.queue, self.meter)
+        self.pools = Pools(environment, stream.works, cores, self.meter)
         tokens = batch_tokens(stream.workload, setting)
+        self.preparation = self._preparation(tokens) if setting.ahead else None
+        works = learning(stream.works) if setting.ahead else stream.works
         self.training = Training(
-            environment, stream.works, stream.order, self.queue, self.meter, tokens, cores
+            environment, works, stream.order, self.queue, self.pools, tokens, prepared=setting.ahead
         )
         self.spans: list[Span] = []
         self.iterations: list[IterationSpan] = []
@@ -142,10 +149,28 @@ class _Floor:
         state = episode_set(stream.replica, stream.host, longest, slower=stream.time_factor)
         return EpisodeArrivals(self.environment, state, plans)
 
+    def _preparation(self, tokens: float) -> Preparation:
+        """Return works that take responses as they end."""
+        stream, setting = self.stream, self.stream.setting
+        found = Preparation(
+            self.environment,
+            preparing(stream.works),
+            self.pools,
+            batch_tokens=tokens,
+            whole=setting.learnt * setting.unit,
+            unit=setting.unit,
+            write_seconds=stream.write_seconds,
+            prepared=self.queue.hand_on,
+        )
+        self.queue.prepare = found.end
+        return found
+
     def run(self) -> Steps:
         """Run all iterations."""
         setting, start_seconds, began_seconds = self.stream.setting, 0.0, 0.0
         for number in range(setting.iterations):
+            if self.preparation:
+                self.preparation.iteration = number
             yield from self.training.iteration(number, setting)
             if (number + 1) % setting.sync_every == 0:
                 version = self.queue.version

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,15 +21,19 @@ class Sample:
     """Hold what is learnt from together: the responses of a prompt, or one of them.
 
     Attributes:
+        number: Of those that were begun, from 0.
         version: Iterations whose updates the weights had that began it.
-        left: Responses that have not ended.
+        left: Responses that have not ended, or are not prepared.
+        prompt: Tokens of the prompt.
         tokens: Of prompts and responses.
         made: Response tokens of those that have ended.
         at: Replicas and numbers of its responses there.
     """
 
+    number: int
     version: int
     left: int
+    prompt: int = 0
     tokens: int = 0
     made: int = 0
     ended_at: int = 0
@@ -95,6 +99,7 @@ class SampleQueue:
         ages: How many samples were learnt from at which age, in updates.
         taken_tokens: Prompt and response tokens of samples that were taken.
         dropped_tokens: Response tokens that nobody learns from.
+        prepare: Called with a response that has ended, and its tokens; None: it is handed on at once.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class SampleQueue:
         self.begun = self.taken = self.dropped = 0
         self.ages: Counter[int] = Counter()
         self.taken_tokens = self.dropped_tokens = 0
+        self.prepare: Callable[[Sample, int], None] | None = None
         self._open: Sample | None = None  # begun, with responses that no replica has yet
         self._unbegun = 0  # responses of it
         self._alive: Counter[int] = Counter()  # begun and neither taken nor dropped, by version
@@ -131,7 +137,7 @@ class SampleQueue:
     def _next(self) -> tuple[int, int, Sample]:
         sample = self._open
         if sample is None:
-            sample = self._open = Sample(self.version, self.setting.unit)
+            sample = self._open = Sample(self.begun, self.version, self.setting.unit)
             self._unbegun = self.setting.unit
             self.begun += 1
             self._alive[self.version] += 1
@@ -140,6 +146,7 @@ class SampleQueue:
         if self._unbegun == 0:
             self._open = None
         prompt, response = next(self._lengths)
+        sample.prompt = prompt
         sample.tokens += prompt + response
         return prompt, response, sample
 
@@ -149,6 +156,15 @@ class SampleQueue:
             self.dropped_tokens += tokens
             return
         sample.made += tokens
+        if self.prepare is None:
+            self.hand_on(sample)
+        else:
+            self.prepare(sample, tokens)
+
+    def hand_on(self, sample: Sample) -> None:
+        """Note that a response has ended, and gone through what prepares it."""
+        if sample.gone:
+            return
         sample.left -= 1
         if sample.left:
             return
@@ -170,15 +186,6 @@ class SampleQueue:
                 yield self._came
             tokens += sample.tokens
         return tokens
-
-    def collect_ready(
-        self, most: int, iteration: int
-    ) -> Generator[simpy.Event, object, tuple[int, int]]:
-        """Take a sample once one has ended, and as many as are there, up to a number; return how many, and their tokens."""
-        tokens, count = (yield from self.collect(1, iteration)), 1
-        while count < most and (sample := self._take(iteration)) is not None:
-            tokens, count = tokens + sample.tokens, count + 1
-        return count, tokens
 
     def _take(self, iteration: int) -> Sample | None:
         """Return the sample that ended first of those that may be taken now."""

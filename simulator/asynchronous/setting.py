@@ -42,7 +42,7 @@ class StreamSetting:
         piece_updates: Whether an optimizer's step ends each piece.
         learns: Whether each piece is learnt from as soon as it is prepared, with those before it that were not;
             none given: all are.
-        most_ready: Units of a piece that are prepared together as they are ready; 0: they wait for the whole piece.
+        ahead: Whether works prepare responses as they end, beside training; else they take pieces of it.
         staleness: Most updates that the weights which began a response may lack.
         warm_up: Iterations that fill the pools.
         counted: Iterations whose mean is taken.
@@ -64,7 +64,7 @@ class StreamSetting:
     warm_up: int
     counted: int
     learns: tuple[bool, ...] = ()
-    most_ready: int = 0
+    ahead: bool = False
 
     @property
     def iterations(self) -> int:
@@ -123,16 +123,16 @@ def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetti
         warm_up=warm_up,
         counted=counted,
         learns=_learning_pieces(plan, number),
-        most_ready=_most_ready(plan, unit),
+        ahead=plan.mode == "async" and plan.job.framework == OWN,
     )
 
 
-def _most_ready(plan: Plan, unit: int) -> int:
-    """Return the units of a micro-batch, in which this project's executor prepares what is ready in mode `async`."""
-    if plan.mode != "async" or plan.job.framework != OWN:
-        return 0
-    update = plan.tasks["actor.update"]
-    return max(1, update.dp * update.micro_batch // unit)
+def prepared_share(plan: Plan, task: PlacedTask, setting: StreamSetting) -> int:
+    """Return the responses that a model takes together as they end: a micro-batch for each rank, in whole prompts."""
+    samples, layout = plan.job.workload.samples_per_prompt, task.layout
+    prompts = layout.dp * math.ceil(layout.micro_batch / samples)
+    played = max(1, prompts * setting.replicas // setting.whole_replicas)
+    return played * samples
 
 
 def _learning_pieces(plan: Plan, number: int) -> tuple[bool, ...]:

@@ -9,8 +9,8 @@ from rlplan.job import Workload
 from rlplan.lengths import Empirical
 from simulator.asynchronous.long_run import long_run
 from simulator.asynchronous.playing import Stream, play_stream
+from simulator.asynchronous.pools import piece_work
 from simulator.asynchronous.setting import StreamSetting
-from simulator.asynchronous.training import piece_work
 from simulator.costs.taskcost import cost_of
 from simulator.generation.replica import Replica
 from simulator.timeline.agenda import Entry
@@ -71,6 +71,7 @@ def stream(
     works=None,
     calls=None,
     cores=math.inf,
+    write_seconds=0.0,
     **changes,
 ):
     """Return a stream of an update on one pool and generators on another."""
@@ -92,7 +93,20 @@ def stream(
         order={},
         calls=calls,
         cores=cores,
+        write_seconds=write_seconds,
     )
+
+
+def preparing_works(learning, share, *, fixed=False):
+    """Return a rule, a reference and an update, the last two on one pool."""
+    rule = entry("rule.compute_reward", "r", 0.1, stage="preparation")
+    infer = entry("reference.compute_log_prob", "t", 0.5, stage="preparation")
+    update = entry("actor.update", "t", learning)
+    return [
+        piece_work(rule, (), learns=False),
+        piece_work(infer, (), learns=False, share=share, fixed=fixed),
+        piece_work(update, (rule.work.key, infer.work.key), learns=True),
+    ]
 
 
 def with_setting(made, **changes):

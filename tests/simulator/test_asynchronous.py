@@ -14,8 +14,9 @@ from rlplan.estimate import Estimate
 from rlplan.lengths import Lognormal
 from simulator.asynchronous.long_run import long_run
 from simulator.asynchronous.playing import play_stream
+from simulator.asynchronous.pools import piece_work
 from simulator.asynchronous.samples import batch_tokens, endless_lengths
-from simulator.asynchronous.training import QUEUE_CALLS, piece_work
+from simulator.asynchronous.training import QUEUE_CALLS
 from simulator.costs.taskcost import cost_of
 from simulator.costs.traffic import CALL
 from simulator.generation.joining import Calls
@@ -27,6 +28,7 @@ from tests.simulator.streams import (
     entry,
     mean_seconds,
     prefill_seconds,
+    preparing_works,
     replica,
     stream,
     with_setting,
@@ -55,17 +57,22 @@ def streams(draw, overs=(1.0,)):
         ),
     )
     calls = Calls(look_tokens=4, looks=2, enough=draw(st.integers(1, 4)), call_seconds=0.01)
+    learning, over = draw(st.sampled_from([0.05, 1.0, 4.0])), draw(st.sampled_from(overs))
+    fixed = over == 1 and draw(st.booleans())
+    works = preparing_works(learning, draw(st.sampled_from([4, 8, 12])), fixed=fixed)
     return stream(
         work,
         calls=draw(st.sampled_from([None, calls])) if batching == "static" else None,
         cores=draw(st.sampled_from([math.inf, 1, 2])),
-        most_ready=draw(st.sampled_from([0, 1, 3])),
-        learning=draw(st.sampled_from([0.05, 1.0, 4.0])),
+        works=draw(st.sampled_from([None, works])),
+        ahead=draw(st.booleans()),
+        write_seconds=0.01,
+        learning=learning,
         engine=engine,
         replicas=draw(st.integers(1, 3)),
         updates=draw(st.sampled_from([1, 2])),
         grouped=draw(st.booleans()),
-        over=draw(st.sampled_from(overs)),
+        over=over,
         staleness=staleness,
         sync_every=every,
         in_flight=draw(IN_FLIGHT),
@@ -216,15 +223,24 @@ def test_a_host_with_a_core_for_all_works_takes_their_sum():
 
 
 def test_what_is_prepared_as_it_is_ready_does_not_wait_for_the_whole_update():
-    infer = entry("reference.compute_log_prob", "t", 1.0)
-    update = entry("actor.update", "t", 0.2, after=("reference.compute_log_prob",))
-    works = [
-        piece_work(infer, (), learns=False),
-        piece_work(update, ("reference.compute_log_prob",), learns=True),
-    ]
-    whole = stream(works=works, staleness=0.0)
-    ready = with_setting(whole, most_ready=4)
-    assert mean_seconds(ready) < mean_seconds(whole)
+    whole = stream(works=preparing_works(0.2, 4), staleness=0.0)
+    assert mean_seconds(with_setting(whole, ahead=True)) < mean_seconds(whole)
+
+
+@given(streams())
+@settings(max_examples=30)
+def test_what_prepares_ahead_takes_every_response_once(made):
+    """All lengths are alike, so that shares are as long as they have responses."""
+    work = replace(made.workload, response_tokens=9)
+    made = with_setting(replace(made, workload=work), ahead=True)
+    setting, streamed = made.setting, play_stream(replace(made, cores=math.inf))
+    spans = [span for span in streamed.spans if span.name == "reference.compute_log_prob"]
+    batches = sum(span.seconds for span in spans) / 0.5
+    most = setting.iterations + math.ceil(setting.staleness)
+    assert not spans or setting.iterations - 1e-9 <= batches <= most + 1e-9
+    assert all(
+        span.end_seconds <= other.start_seconds + 1e-9 for span, other in itertools.pairwise(spans)
+    )
 
 
 def test_dropping_the_last_shortens_streaming_iterations():

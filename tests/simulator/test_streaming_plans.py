@@ -11,7 +11,10 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.lengths import Lognormal
 from rlplan.plan import ResourcePool, TaskPlan
+from simulator.asynchronous.forecasting import stream_of
+from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
+from simulator.timeline.agenda import agenda_of
 from tests.simulator.plans import priced_plan
 
 
@@ -124,6 +127,25 @@ def test_engines_that_take_waves_are_played_too():
     assert forecast(replace(plan, tasks=FrozenDict(tasks))).iteration_seconds > 0
 
 
+def test_what_prepares_ahead_takes_shares_as_the_executor_does():
+    plan = apart()
+    placed = PlacedPlan(plan, load_facts(plan.job))
+    found = {
+        each.entry.work.name: (each.share, each.fixed)
+        for each in stream_of(placed, agenda_of(placed), 4).works
+        if not each.together
+    }
+    reference = plan.tasks["reference.compute_log_prob"]
+    batch = plan.job.workload.prompts  # GRPO's 32 groups of 4 samples
+    assert found == {
+        "transfer:sequences": (4 * batch, False),
+        "transfer:log_probs": (4 * batch, False),
+        "transfer:rule_scores": (4 * batch, False),
+        "reference.compute_log_prob": (2 * 4 * -(-reference.micro_batch // 4), False),
+        "rule.compute_reward": (0, False),
+    }
+
+
 @pytest.mark.parametrize("mode", ["one-step-off", "streaming", "async"])
 def test_the_longest_responses_are_dropped_where_more_is_begun(mode):
     """A warning says so, and training learns from fewer tokens in less time."""
@@ -132,7 +154,7 @@ def test_the_longest_responses_are_dropped_where_more_is_begun(mode):
     tokens = [each.tokens_per_second * each.iteration_seconds for each in (whole, more)]
     assert tokens[1] < 0.95 * tokens[0]
     if mode != "one-step-off":
-        assert more.overlap.dropped_fraction > 0.2
+        assert more.overlap.dropped_fraction > 0.1
 
 
 @pytest.mark.full

@@ -1,0 +1,137 @@
+"""Pools of devices that works of training hold, one after another."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import simpy
+
+from rlplan.trace import Span
+from simulator.asynchronous.cores import Cores, Steps
+from simulator.asynchronous.meter import Meter
+from simulator.costs.traffic import CALL
+from simulator.timeline.agenda import Entry
+
+# Causes whose seconds an optimizer's step has, however many samples it learns from.
+OF_STEPS = ("optimizer", "gradient reduction")
+# Where works wait for a pool, the least rank gets it; of equal ones that which has waited longest.
+Rank = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceWork:
+    """Hold one work of an iteration that its pieces go through.
+
+    Attributes:
+        after: Keys of the works of the same piece that it waits for.
+        learns: Whether it updates a model.
+        together: Whether it waits for all that is learnt from together, as updates do.
+        sample_seconds: Of a whole iteration of mean samples.
+        step_seconds: Of all the optimizer's steps of an iteration.
+        call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
+        share: Most responses that are prepared together as they end; 0: as many of a batch as there are.
+        fixed: Whether it matters which responses are prepared together: shares of a batch in its order.
+    """
+
+    entry: Entry
+    after: tuple[str, ...]
+    learns: bool
+    together: bool
+    sample_seconds: float
+    step_seconds: float
+    call_seconds: float
+    share: int = 0
+    fixed: bool = False
+
+
+def piece_work(
+    entry: Entry,
+    after: tuple[str, ...],
+    *,
+    learns: bool,
+    together: bool = False,
+    calls_each: bool = False,
+    share: int = 0,
+    fixed: bool = False,
+) -> PieceWork:
+    """Return a work of an iteration as its pieces go through it.
+
+    Args:
+        together: Whether it goes with an update, though it learns nothing itself.
+        calls_each: Whether each piece is a call of its own, as this project's executor makes them.
+    """
+    steps = sum(part.seconds for name, part in entry.cost.parts if name in OF_STEPS)
+    call = sum(part.seconds for name, part in entry.cost.parts if name == CALL and calls_each)
+    samples = entry.cost.total.seconds - steps - call
+    return PieceWork(entry, after, learns, learns or together, samples, steps, call, share, fixed)
+
+
+def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:
+    """Return the works that wait for no update and what goes with it, in their order."""
+    found: dict[str, PieceWork] = {}
+    for each in works:
+        if not each.together and all(key in found for key in each.after):
+            found[each.entry.work.key] = each
+    return list(found.values())
+
+
+def learning(works: Sequence[PieceWork]) -> list[PieceWork]:
+    """Return the works of updates, which wait for one another, and find what else they need prepared."""
+    before = {each.entry.work.key for each in preparing(works)}
+    return [
+        replace(each, after=tuple(key for key in each.after if key not in before))
+        for each in works
+        if each.entry.work.key not in before
+    ]
+
+
+class Pools:
+    """Let works hold their pools.
+
+    Attributes:
+        spans: Of all works so far.
+    """
+
+    def __init__(
+        self, environment: simpy.Environment, works: Iterable[PieceWork], cores: Cores, meter: Meter
+    ) -> None:
+        self.environment, self.cores, self.meter = environment, cores, meter
+        names = dict.fromkeys(name for each in works for name in each.entry.work.holds)
+        self._pools = {name: simpy.PriorityResource(environment) for name in names}
+        self.spans: list[Span] = []
+
+    def work(
+        self,
+        entry: Entry,
+        seconds: float,
+        iteration: int,
+        rank: Rank = (),
+        begins: Callable[[], object] = lambda: None,
+    ) -> Steps:
+        """Wait for the pools that a work holds, and do it.
+
+        Args:
+            begins: Called when it has its pools.
+        """
+        work, requests = entry.work, []
+        for name in sorted(work.holds):
+            request = self._pools[name].request(priority=rank)  # type: ignore[arg-type]
+            requests.append((name, request))
+            yield request
+        begins()
+        start_seconds = self.environment.now
+        held = work.holds if work.activity == "task" else ()
+        self.meter.work(start_seconds, entry.stage, held, 1)
+        yield from self.cores.work(seconds)
+        self.meter.work(self.environment.now, entry.stage, held, -1)
+        for name, request in requests:
+            self._pools[name].release(request)
+        self.spans.append(
+            Span(
+                name=work.name,
+                pool=work.pool,
+                iteration=iteration,
+                start_seconds=start_seconds,
+                end_seconds=self.environment.now,
+                activity=work.activity,
+            )
+        )
