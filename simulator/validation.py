@@ -12,6 +12,7 @@ from rlplan.lengths import mean_length
 from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import Span
+from simulator.costs.traffic import CALL
 
 Row = tuple[str, str]
 NOT_FORECAST = "not forecast"
@@ -20,6 +21,9 @@ ITERATION = "iteration"
 
 def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None) -> Comparison:
     """Return errors of a forecast against the medians of a run's iterations after its warm-up.
+
+    A task's row is what its workers take: a run's spans begin and end there. The call that brings them their inputs is
+    part of a task's forecast and of the iteration, and lies between its spans.
 
     Rows follow the forecast. What was measured and not forecast has a row of its own at the end,
     with a forecast of 0 s and the source `not forecast`. A transition or transfer that was forecast
@@ -40,7 +44,13 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
     measured = seconds_by_row(run, forecast, [each.iteration for each in iterations])
     _check_tasks(forecast, measured)
     rows = [
-        _row(task.name, task.pool, task.seconds, measured.pop((task.name, task.pool)), task.source)
+        _row(
+            task.name,
+            task.pool,
+            worker_seconds(task),
+            measured.pop((task.name, task.pool)),
+            task.source,
+        )
         for task in _without_repeats(forecast.costs)
         if (task.name, task.pool) in measured
     ]
@@ -73,6 +83,11 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
     )
 
 
+def worker_seconds(task: TaskForecast) -> float:
+    """Return what a task's workers take, without the call that brings them their inputs."""
+    return task.seconds - task.parts.get(CALL, 0.0)
+
+
 def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:
     """Return how many times as long the machine took for the fixed loop during a run as for its profile.
 
@@ -84,7 +99,7 @@ def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:
 
 
 def _seconds_by_row(forecast: Forecast) -> dict[Row, float]:
-    found = {(task.name, task.pool): task.seconds for task in forecast.costs}
+    found = {(task.name, task.pool): worker_seconds(task) for task in forecast.costs}
     return found | {(ITERATION, ""): forecast.iteration_seconds}
 
 

@@ -91,6 +91,18 @@ def test_tasks_are_compared_with_the_median_after_the_warm_up():
     assert (table.warmup_iterations, table.compared_iterations) == (1, 3)
 
 
+def test_a_task_is_compared_with_what_its_workers_took_and_the_iteration_with_the_calls():
+    task = replace(
+        forecast_task("rule.compute_reward", 5.5),
+        parts=FrozenDict({"reward function": 0.5, "call overhead": 5.0}),
+    )
+    expected = forecast(task, iteration_seconds=5.5)
+    table = compare(expected, run({"rule.compute_reward": [9.0, 0.5]}), as_run=expected)
+    assert (table.rows[0].forecast_seconds, table.rows[0].as_run_seconds) == (0.5, 0.5)
+    assert table.rows[0].error_fraction == 0
+    assert (table.iteration.forecast_seconds, table.iteration.as_run_seconds) == (5.5, 5.5)
+
+
 def test_the_iteration_is_the_last_row_with_the_weakest_source():
     tasks = (forecast_task("a", 1.0), forecast_task("b", 1.0, source="datasheet"))
     table = compare(forecast(*tasks), run({"a": [1.0, 4.0], "b": [1.0, 4.0]}))
