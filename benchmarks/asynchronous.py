@@ -33,8 +33,10 @@ from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
 from rlplan.lengths import Lognormal
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
+from rlplan.results.forecast import Forecast
 from rlplan_cli.measuring import measure_machine
 from simulator.simulate import simulate
+from simulator.validation import machine_slowdown
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
@@ -73,12 +75,15 @@ def main() -> None:
     for name in options.runs:
         found.pop(name, None)
     with tempfile.TemporaryDirectory(prefix="rlplan-profile-") as folder:
-        forecasts = forecast_seconds(options.profile or Path(folder), options.runs)
+        forecasts = forecasts_of(options.profile or Path(folder), options.runs)
     with running_ray(devices=2, hosts=1):
         for seed in options.seeds:
             for name in options.runs:
-                rows = measured(plan_of(name), options.iterations, seed)
-                figured = figures(rows) | {"forecast_seconds": round(forecasts[name], 4)}
+                rows, slowdown = measured(forecasts[name], name, options.iterations, seed)
+                figured = figures(rows) | {
+                    "forecast_seconds": round(forecasts[name].iteration_seconds, 4),
+                    "machine_slowdown": round(slowdown, 4),
+                }
                 found.setdefault(name, []).append(figured)
                 write_json(path, found)
                 write_text(options.out / "asynchronous.md", page(found, options.iterations))
@@ -87,20 +92,23 @@ def main() -> None:
                 print(f"{name:32} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}, {error}")
 
 
-def forecast_seconds(profile: Path, names: Sequence[str]) -> dict[str, float]:
-    """Return what an iteration of each mode is expected to take on this machine, which is measured if it was not."""
+def forecasts_of(profile: Path, names: Sequence[str]) -> dict[str, Forecast]:
+    """Return what is expected of each mode on this machine, which is measured if it was not."""
     job = small_job()
     if not profile.exists() or not any(profile.iterdir()):
         measure_machine(profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True)
     facts = load_facts(job, profile)
-    return {name: simulate(plan_of(name), facts).iteration_seconds for name in names}
+    return {name: simulate(plan_of(name), facts) for name in names}
 
 
-def expected_rate(figured: Mapping[str, Any]) -> float:
-    """Return the tokens per second of a run whose iterations had taken what was expected."""
-    return float(
-        figured["tokens_per_second"] * figured["mean_seconds"] / figured["forecast_seconds"]
-    )
+def expected_rate(figured: Mapping[str, Any], slowdown: float = 1.0) -> float:
+    """Return the tokens per second of a run whose iterations had taken what was expected.
+
+    Args:
+        slowdown: How many times as long the machine takes as when the forecast was right.
+    """
+    expected_seconds = figured["forecast_seconds"] * slowdown
+    return float(figured["tokens_per_second"] * figured["mean_seconds"] / expected_seconds)
 
 
 def small_job() -> Job:
@@ -161,11 +169,13 @@ def plan_of(name: str) -> Plan:
     return replace(plan, **RUNS[name])
 
 
-def measured(plan: Plan, iterations: int, seed: int) -> Rows:
-    """Return the metrics of each iteration of a run."""
+def measured(forecast: Forecast, name: str, iterations: int, seed: int) -> tuple[Rows, float]:
+    """Return the metrics of each iteration of a run, and how much slower the machine was than for its profile."""
     with tempfile.TemporaryDirectory(prefix="rlplan-modes-") as folder:
-        execute(plan, Path(folder), iterations=iterations, seed=seed, folder=DEMO.parent)
-        return read_metrics(Path(folder))
+        run = execute(
+            plan_of(name), Path(folder), iterations=iterations, seed=seed, folder=DEMO.parent
+        )
+        return read_metrics(Path(folder)), machine_slowdown(forecast, run) or 1.0
 
 
 def figures(rows: Rows) -> dict[str, Any]:
@@ -201,14 +211,15 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
         "",
         (
             "Forecasts are from a profile of this machine that was measured just before (`rlplan profile --job"
-            " --quick`)."
+            " --quick`). A fixed loop beside each run tells how fast the machine was by then: the second error is of"
+            " forecasts corrected by that."
         ),
         "",
         (
-            "| run | tokens/s | against sync | forecast | error | iteration (s) | staleness mean, most | reward"
+            "| run | tokens/s | against sync | forecast | error | at the machine's rate | iteration (s) | staleness mean, most | reward"
             f" | iterations to {LEARNT:g} |"
         ),
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in (name for name in RUNS if name in found):
         runs = found[name]
@@ -219,10 +230,14 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
         ]
         rewards = [run["reward"] for run in runs]
         expected = statistics.median(expected_rate(run) for run in runs)
+        corrected = statistics.median(
+            expected_rate(run, run["machine_slowdown"]) / run["tokens_per_second"] - 1
+            for run in runs
+        )
         spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
         lines.append(
             f"| {name} | {statistics.median(rates):,.0f} | {statistics.median(ratios):.2f}"
-            f" | {expected:,.0f} | {expected / statistics.median(rates) - 1:+.1%}"
+            f" | {expected:,.0f} | {expected / statistics.median(rates) - 1:+.1%} | {corrected:+.1%}"
             f" | {statistics.median(run['iteration_seconds'] for run in runs):.3f}"
             f" | {statistics.mean(run['staleness_mean'] for run in runs):.2f},"
             f" {max(run['staleness_max'] for run in runs):g}"

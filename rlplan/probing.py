@@ -5,15 +5,20 @@ runs. The front door hands the executor's runner to the probe, so that what is m
 that runs, and no room imports the other.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, Protocol
 
+from rlplan.job import Workload
 from rlplan.model import Head, ModelArchitecture
 from rlplan.precision import Precision
 
 PassName = Literal[
     "infer",
     "train",
+    "infer_usual",
+    "train_usual",
     "prefill",
     "decode",
     "optimizer",
@@ -31,7 +36,8 @@ class ModelPass:
 
     Attributes:
         name: `infer` (forward of a micro-batch, with its output), `train` (forward, loss, backward
-            of a micro-batch), `prefill` and `decode` (one step of generation), `optimizer` (clip
+            of a micro-batch), `infer_usual` and `train_usual` (the same of a micro-batch as the job has them:
+            lengths spread about `tokens` as the job's are, prompts shared by their samples), `prefill` and `decode` (one step of generation), `optimizer` (clip
             and step of a whole model), `gradient_reduction` (over `dp` ranks), `experience` (rewards
             and advantages of a rank's `sequences`, before an update of a model with this head),
             `weight_sync` (train to generate layout, into another process), `call` (handing a call
@@ -53,6 +59,18 @@ class ModelPass:
     dp: int = 1
     sequences: int = 1
     tokens: int = 1
+
+
+# By the pass of sequences that are all alike, that of a job's own.
+USUAL: Mapping[PassName, PassName] = MappingProxyType(
+    {"infer": "infer_usual", "train": "train_usual"}
+)
+
+
+def is_uneven(workload: Workload) -> bool:
+    """Tell whether micro-batches of a job hold anything but sequences of one length, each with its own prompt."""
+    lengths = (workload.prompt_tokens, workload.response_tokens)
+    return workload.samples_per_prompt > 1 or not all(isinstance(each, int) for each in lengths)
 
 
 class PassRunner(Protocol):

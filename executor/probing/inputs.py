@@ -5,16 +5,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from executor.data.batches import BASELINE, PROMPT, RESPONSE
+from executor.data.batches import BASELINE, PADDING, PROMPT, RESPONSE
 from executor.learning.experience import Batch, make_experience
 from executor.learning.multiplier import initial_state
 from executor.parallel.meshes import ReduceSum
 from executor.weights.shard import ModelShard
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import BYTES_PER_SAMPLE, Task, tasks_of
-from rlplan.job import Job
+from rlplan.job import Job, Workload
+from rlplan.lengths import Lengths, sample_lengths
 from rlplan.model import Head
 from rlplan.probing import ModelPass
+
+# Of each length that stands for a share of a job's.
+DRAWS_OF_LENGTH = 16
 
 
 def half_responses(shape: tuple[int, int]) -> torch.Tensor:
@@ -65,7 +69,46 @@ def random_batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
     shape = (model_pass.sequences, model_pass.tokens)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, model_pass.model.vocab_size, shape, generator=generator)
-    parts = half_responses(shape)
+    return _on_device(shard, tokens, half_responses(shape), generator)
+
+
+def usual_batch(
+    shard: ModelShard, model_pass: ModelPass, workload: Workload, micro_batches: int = 1
+) -> dict[str, Tensor]:
+    """Return micro-batches as a job has them, on the device: random tokens, so many of a sequence on average.
+
+    Lengths are spread as the job's are over all of them, and neighbouring samples have their prompt in common.
+    """
+    count, samples = micro_batches * model_pass.sequences, workload.samples_per_prompt
+    prompts = spread_lengths(workload.prompt_tokens, -(-count // samples))
+    prompts = prompts.repeat_interleave(samples)[:count]
+    responses = spread_lengths(workload.response_tokens, count).double()
+    left = count * model_pass.tokens - int(prompts.sum())
+    responses = (responses * left / responses.sum()).round().long().clamp(min=1)
+    generator = torch.Generator().manual_seed(0)
+    responses = responses[torch.randperm(count, generator=generator)]
+    width = int(prompts.max())
+    shape = (count, width + int(responses.max()))
+    tokens = torch.randint(0, model_pass.model.vocab_size, shape, generator=generator)
+    tokens[:, :width] = tokens[:, :width][torch.arange(count) // samples * samples]
+    places = torch.arange(shape[1])
+    parts = torch.full(shape, PADDING, dtype=torch.int8)
+    parts[(places >= width - prompts[:, None]) & (places < width)] = PROMPT
+    parts[(places >= width) & (places < width + responses[:, None])] = RESPONSE
+    return _on_device(shard, tokens, parts, generator)
+
+
+def spread_lengths(lengths: Lengths, count: int) -> Tensor:
+    """Return so many lengths in tokens, each in the middle of an equal share of a job's; shape (count,)."""
+    drawn = sorted(sample_lengths(lengths, count * DRAWS_OF_LENGTH, seed=0))
+    return torch.tensor(drawn[DRAWS_OF_LENGTH // 2 :: DRAWS_OF_LENGTH])
+
+
+def _on_device(
+    shard: ModelShard, tokens: Tensor, parts: Tensor, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Return rows with random numbers for all that an update learns from."""
+    shape = tokens.shape
     numbers = {
         name: torch.randn(shape, generator=generator).mul_(0.1)
         for name in ("log_probs", "values", "reference_log_probs", "advantages", "returns")

@@ -24,7 +24,7 @@ from executor.learning.train import (
 from executor.parallel.meshes import RankMesh, reduce_sum_over_dp
 from executor.parallel.positions import train_positions
 from executor.passes.infer import infer
-from executor.probing.inputs import preparation, random_batch
+from executor.probing.inputs import preparation, random_batch, usual_batch
 from executor.rollout.engines.torch_static import Wave
 from executor.rollout.sampling import GenerateSettings, Sequences, uniform_numbers
 from executor.weights.flat import FlatParameters
@@ -32,7 +32,7 @@ from executor.weights.reshard import Part, write_shard
 from executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Hyperparameters, Job
-from rlplan.probing import ModelPass
+from rlplan.probing import USUAL, ModelPass
 
 # Models kept between passes, since probes come back to each of them: two heads in a few layouts.
 KEPT_SHARDS = 8
@@ -43,6 +43,8 @@ WORK_SECONDS = 0.01
 # Decode steps that are timed together. In a job they follow each other; a step before which
 # the ranks have met takes up to half as long again, if it is one of a millisecond.
 STEPS_TOGETHER = 8
+# A job's micro-batches are as long as their longest sequence; a few of them have its spread together.
+MOST_TOGETHER, ROWS_TOGETHER = 4, 64
 # Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
 LEARNING_RATE = 1e-6
 GRADIENT = 1e-3
@@ -150,8 +152,8 @@ class PassBench:
             reduce_sum = reduce_sum_over_dp(shard.mesh)
             make = preparation(self._job, model_pass.head, shape, self._device, reduce_sum)
             return Timed(lambda: response_tokens(shard, [make()[0]]), lead=work_a_while)
-        batch = random_batch(shard, model_pass)
-        if model_pass.name == "infer":
+        batch, passes = self._batch(shard, model_pass)
+        if model_pass.name.startswith("infer"):
             output = "log_probs" if model_pass.head == "lm" else "values"
             return Timed(
                 lambda: infer(
@@ -161,9 +163,10 @@ class PassBench:
                     output,
                     micro_batch=model_pass.sequences,
                     temperature=1.0,
-                )
+                ),
+                passes=passes,
             )
-        assert model_pass.name == "train", model_pass.name
+        assert model_pass.name.startswith("train"), model_pass.name
         loss = load_loss("ppo_policy" if model_pass.head == "lm" else "value")
         settings = effective_settings(load_algorithm("ppo"), Hyperparameters())
         tokens = batch["response_mask"].sum().float()
@@ -172,7 +175,17 @@ class PassBench:
             parts = split_micro_batches(shard, batch, model_pass.sequences)
             run_micro_batches(shard, parts, loss, settings, tokens)
 
-        return Timed(learn)
+        return Timed(learn, passes=passes)
+
+    def _batch(
+        self, shard: ModelShard, model_pass: ModelPass
+    ) -> tuple[dict[str, torch.Tensor], int]:
+        """Return what a pass computes, and how many micro-batches that is."""
+        if model_pass.name not in USUAL.values():
+            return random_batch(shard, model_pass), 1
+        assert self._job is not None, "its micro-batches are a job's"
+        count = min(MOST_TOGETHER, max(1, ROWS_TOGETHER // model_pass.sequences))
+        return usual_batch(shard, model_pass, self._job.workload, count), count
 
     @property
     def _longest(self) -> int:

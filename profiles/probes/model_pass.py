@@ -27,7 +27,7 @@ from rlplan.job import Job
 from rlplan.model import Head, ModelArchitecture
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.precision import PRECISIONS
-from rlplan.probing import ModelPass
+from rlplan.probing import USUAL, ModelPass, is_uneven
 
 # Sequences beyond which a pass is only more of the same: the default of a plan's `max_running`.
 _MOST_SEQUENCES = 256
@@ -90,11 +90,14 @@ def _in_one_layout(
     sequences = job.workload.sequences
     # Infer and train tasks of one update, shared out to the copies that work at once.
     work = {"infer": sequences, "train": -(-sequences // job.workload.updates)}
-    for name in (each for each in ("infer", "train") if each in kinds):
+    for name in (each for each in USUAL if each in kinds):
         for dp in copies:
             for batch in _batches(-(-work[name] // dp), settings):
+                size = replace(base, name=name, dp=dp, sequences=batch)
                 for tokens in lengths:
-                    yield replace(base, name=name, dp=dp, sequences=batch, tokens=tokens)
+                    yield replace(size, tokens=tokens)
+                if is_uneven(job.workload):
+                    yield replace(size, name=USUAL[name], tokens=usual.mean)
     if "train" in kinds:
         yield replace(base, name="optimizer")
         for dp in copies[1:]:
@@ -135,7 +138,7 @@ def _batches(most: int, settings: Settings) -> tuple[int, ...]:
 def _fits(each: ModelPass, settings: Settings) -> bool:
     """Tell whether a pass ends in seconds and leaves room on a device; the rest is extrapolated."""
     model, plan = each.model, PRECISIONS[each.precision]
-    trains = each.name in ("train", "optimizer", "gradient_reduction")
+    trains = each.name in ("train", "train_usual", "optimizer", "gradient_reduction")
     parameters = num_parameters(model, each.head)
     tokens = each.sequences * (1 if each.name == "decode" else each.tokens)
     flops = (_TRAIN_FLOPS if trains else _FORWARD_FLOPS) * parameters * tokens

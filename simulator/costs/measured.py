@@ -8,7 +8,7 @@ import math
 
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.plan import TaskPlan
-from rlplan.probing import ModelPass, PassName
+from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.rules.batches import rank_sequences
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import CALL, call_of
@@ -105,11 +105,26 @@ def _passes(placed: PlacedTask, name: PassName) -> Estimate | None:
     for size, count in micro_batches(placed.local, placed.layout.micro_batch):
         tokens = micro_batch_of(statistics, size, engine.padding).tokens // size
         computed = computed_batch(engine, statistics, size).tokens
-        each = _seconds_of(placed, name, min(size, computed / tokens), tokens)
+        each = _usual_seconds(placed, name, size)
+        each = each or _seconds_of(placed, name, min(size, computed / tokens), tokens)
         if each is None:
             return None
         whole = whole + each * count
     return whole
+
+
+def _usual_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
+    """Return seconds of a micro-batch as the job has them, or None where none was measured.
+
+    Attention over sequences of other lengths, and over prompts that samples share, is computed as wide as the longest,
+    and gathered for that: more than sequences of one length show.
+    """
+    engine, statistics = placed.engine, placed.statistics
+    packs = engine.padding == "none" and engine.shares_prompts
+    if not packs or not is_uneven(placed.workload):
+        return None
+    tokens = round(statistics.mean_tokens)
+    return _seconds_at_once(placed, USUAL[name], sequences=size, tokens=tokens)
 
 
 def _uneven(placed: PlacedTask, work: Estimate) -> Estimate:

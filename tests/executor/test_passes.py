@@ -1,14 +1,22 @@
 """How passes are timed: decode steps among steps, on a cache as long as the job's."""
 
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from executor.data.batches import PADDING, RESPONSE
+from executor.data.packing import prompt_leaders
 from executor.probing import passes
+from executor.probing.inputs import usual_batch
 from executor.probing.passes import STEPS_TOGETHER, PassBench
 from executor.rollout.engines import torch_static
 from executor.rollout.engines.torch_static import Wave
+from rlplan.lengths import Lognormal, Uniform
 from rlplan.probing import ModelPass
 from tests.executor.plans import TINY, make_job
 
@@ -70,3 +78,46 @@ def test_a_wave_that_is_rewound_begins_where_its_prompts_end(steps):
     assert wave._cache.length == 6 + STEPS_TOGETHER
     wave.rewind()
     assert (wave._cache.length, wave._step) == (6, 0)
+
+
+@given(
+    st.sampled_from([1, 2, 3, 8, 16]),
+    st.integers(1, 4),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([8, Uniform(low=4, high=12)]),
+    st.sampled_from([Lognormal(mean=24.0, std=24.0, max=128), Uniform(low=8, high=40), 24]),
+)
+def test_a_usual_micro_batch_has_the_jobs_spread_about_the_mean(
+    count, micro_batches, samples, prompts, responses
+):
+    work = replace(
+        JOB.workload, samples_per_prompt=samples, prompt_tokens=prompts, response_tokens=responses
+    )
+    asked = ModelPass(
+        name="infer_usual", model=TINY, head="lm", precision="fp32", sequences=count, tokens=32
+    )
+    shard: Any = SimpleNamespace(device=torch.device("cpu"))
+    batch = usual_batch(shard, asked, work, micro_batches)
+    lengths = (batch["parts"] == RESPONSE).sum(dim=1)
+    rows = micro_batches * count
+    assert int((batch["parts"] != PADDING).sum()) == pytest.approx(32 * rows, abs=rows)
+    assert int(lengths.min()) >= 1
+    leaders = prompt_leaders(batch["tokens"], batch["parts"])
+    assert leaders.tolist() == [row // samples * samples for row in range(rows)]
+    if rows >= 8 and responses != 24:
+        assert int(lengths.max()) > 1.5 * int(lengths.min())
+
+
+def test_a_usual_micro_batch_is_timed():
+    job = replace(
+        JOB,
+        workload=replace(
+            JOB.workload, response_tokens=Uniform(low=2, high=40), samples_per_prompt=2
+        ),
+    )
+    bench = PassBench(0, 1, torch.device("cpu"), job)
+    for name in ("infer_usual", "train_usual"):
+        asked = ModelPass(
+            name=name, model=TINY, head="lm", precision="fp32", sequences=4, tokens=27
+        )
+        assert len(bench.run(asked, repeats=2)) == 2

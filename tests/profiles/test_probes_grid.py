@@ -1,5 +1,6 @@
 """The grid of passes holds what plans of a job are made of, and nothing that cannot run."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -124,6 +125,20 @@ def test_lengths_are_shortest_mean_and_longest():
     assert {each.tokens for each in of(passes, name="infer")} == {10, 23, 36}
     assert {each.tokens for each in of(passes, name="prefill")} == {8, 12, 16}
     assert {each.tokens for each in of(passes, name="decode")} == {12, 24, 36}
+
+
+@pytest.mark.parametrize(
+    ("uneven", "tokens"),
+    [({"response_tokens": Uniform(low=2, high=20)}, 27), ({"samples_per_prompt": 4}, 32)],
+    ids=["lengths", "samples"],
+)
+def test_micro_batches_of_uneven_jobs_are_measured_as_they_are_too(uneven, tokens):
+    passes = passes_of(job_of(PPO.models, **uneven), settings_for(2))
+    for name in ("infer", "train"):
+        usual = of(passes, name=f"{name}_usual")
+        assert {each.tokens for each in usual} == {tokens}
+        plain = of(passes, name=name, tokens=tokens)
+        assert [replace(each, name=name) for each in usual] == plain
 
 
 def test_lengths_of_every_kind_are_understood():

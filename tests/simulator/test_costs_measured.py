@@ -12,6 +12,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
+from rlplan.lengths import Uniform
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from simulator.costs.transition import transition_cost
@@ -84,6 +85,28 @@ def test_an_inference_counts_its_micro_batches_and_the_smaller_last_one(facts):
     }
     assert total.source <= Source.INTERPOLATED
     assert not total.outside_range
+
+
+def test_a_micro_batch_of_an_uneven_job_counts_as_it_was_measured_with_the_jobs_own(tmp_path):
+    profile = new_profile("laptop", "cpu", {"fingerprint": "abc"}, {})
+    own = {
+        pass_of("infer_usual", sequences=3, tokens=16): 0.041,
+        pass_of("infer_usual", sequences=2, tokens=16): 0.033,
+    }
+    for model_pass, seconds in (MEASURED | own).items():
+        profile.add("model_pass", model_pass_keys(model_pass), [seconds])
+    profile.add("call", {"kind": "actor_call", "num_bytes": 0}, [CALL_SECONDS])
+    profile.write(tmp_path / "profile")
+    spread = replace(JOB.workload, response_tokens=Uniform(low=1, high=15))
+    for workload, forward in ((spread, 2 * 0.041 + 0.033), (JOB.workload, 2 * 0.030 + 0.021)):
+        job = replace(JOB, workload=workload)
+        parts, _ = parts_of(
+            "reference.compute_log_prob",
+            layout(dp=2, micro_batch=3),
+            load_facts(job, tmp_path / "profile"),
+            job,
+        )
+        assert parts["forward"] == pytest.approx(forward)
 
 
 def test_an_update_counts_passes_reduction_and_optimizer_of_every_epoch(facts):
