@@ -12,6 +12,8 @@ import ray
 from executor.control.capabilities import CPU
 from executor.control.start import join_all
 from executor.probing.passes import WORK_SECONDS
+from executor.queue.ledger import Reader
+from executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue
 from executor.workers.pools import fetched, start_group
 from executor.workers.ray_session import DEVICE, INLINE_BYTES, running_ray
 from executor.workers.worker import Worker
@@ -20,6 +22,7 @@ from rlplan.job import Job
 from rlplan.probing import ModelPass
 
 WARMUP_CALLS = 2
+QUEUED_ROWS = 16
 HANDED_BYTES_AT_LEAST = INLINE_BYTES + 1  # smaller results go through the controller
 
 
@@ -74,6 +77,8 @@ class RayPassRunner:
             return self._time_calls(model_pass.tokens, repeats)
         if model_pass.name == "fetch":
             return self._time_fetches(model_pass.tokens, repeats)
+        if model_pass.name == "queue_call":
+            return time_queue_calls(model_pass.tokens, repeats)
         if model_pass.name == "weight_sync":
             runs = [self._sync_weights(model_pass) for _ in range(WARMUP_CALLS + repeats)]
             return tuple(runs[WARMUP_CALLS:])
@@ -140,6 +145,40 @@ class RayPassRunner:
             requests.append((model_pass, [reference] if reference is not None else []))
         done = fetched(self._group.start("import_pass", requests))
         return float(max(done[rank] for rank in used) - min(exported[rank][1] for rank in used))
+
+
+def time_queue_calls(num_bytes: int, repeats: int) -> tuple[float, ...]:
+    """Return what writing rows to the transfer queue and reading them takes, with its ledger, as a share of a task's calls.
+
+    Each time rows are written, read, written again with what was made of them, and read and forgotten: the mean of four.
+    """
+    width = max(1, num_bytes // QUEUED_ROWS)
+    reference = ray.put({"values": np.zeros((QUEUED_ROWS, width), dtype=np.uint8)})
+    readers = {
+        "makes": Reader(keys=frozenset({"given"}), has_effects=False),
+        "learns": Reader(keys=frozenset({"given", "made"}), has_effects=True),
+    }
+    queue = TransferQueue(readers, 1, 2 * QUEUED_ROWS * width)
+    seconds = []
+    try:
+        for number in range(WARMUP_CALLS + repeats):
+            samples = range(number * QUEUED_ROWS, (number + 1) * QUEUED_ROWS)
+            queue.ledger.admit(samples, [width] * QUEUED_ROWS)
+            queue.sizes |= dict.fromkeys(samples, SampleSize(0, width))
+            begin = time.perf_counter()
+            for key, task in (("given", "makes"), ("made", "learns")):
+                held = HeldPiece(samples=samples, prompt_width=0, reference=reference)
+                for write in queue.write({key: [held]}, dict.fromkeys(samples, 0)):
+                    fetched({"written": write.done})
+                    queue.note(write)
+                lease = queue.ledger.take(task, queue.ledger.ready(task))
+                fetched(queue.read(lease, 0, width).done)
+                queue.ledger.secure(lease)
+                queue.finish(lease)
+            seconds.append((time.perf_counter() - begin) / 4)
+    finally:
+        queue.stop()
+    return tuple(seconds[WARMUP_CALLS:])
 
 
 def beside_work(end_seconds: Sequence[float], warmups: int) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from profiles.kernels.constants import RowKind
 from profiles.kernels.row_time import row_bytes
 from profiles.sheets import load_framework, load_transition, sheet_names, sheet_of
 from profiles.tables.measurements import Measurements
+from profiles.tables.points import QUEUE_CALL
 from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile, read_profile
 from rlplan.calibration import (
@@ -180,7 +181,7 @@ class DeviceFacts:
         """Return the seconds of a call to another process that passes `num_bytes`.
 
         Args:
-            kind: `actor_call`, `object_fetch`, `process_start`, or `rule:<name>` for one call of a
+            kind: `actor_call`, `queue_call`, `object_fetch`, `process_start`, or `rule:<name>` for one call of a
                 reward rule.
 
         Raises:
@@ -189,6 +190,8 @@ class DeviceFacts:
         line = self._points.line("call", (kind,))
         if line is not None:
             return line.at(num_bytes)
+        if kind == QUEUE_CALL:  # at most what one to a worker takes, where nobody measured it
+            return self.call(num_bytes)
         return unmeasured_call(num_bytes, kind, self._rule_seconds)
 
     def guesses_rule(self, name: str) -> bool:

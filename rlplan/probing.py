@@ -26,6 +26,7 @@ PassName = Literal[
     "experience",
     "call",
     "fetch",
+    "queue_call",
     "weight_sync",
 ]
 
@@ -42,7 +43,8 @@ class ModelPass:
             and advantages of a rank's `sequences`, before an update of a model with this head),
             `weight_sync` (train to generate layout, into another process), `call` (handing a call
             over to busy workers, with `tokens` bytes that their last one made), `fetch` (of `tokens`
-            bytes that another worker put).
+            bytes that another worker put), `queue_call` (writing rows of `tokens` bytes to a storage actor of the
+            transfer queue, or reading them).
         tp: Ranks that run the pass together with tensor parallelism.
         dp: Copies of the layout that work at once, as data-parallel ranks do. Ranks of `infer`,
             `train`, `experience` and `gradient_reduction` wait for each other, so the slowest

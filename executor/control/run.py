@@ -148,6 +148,11 @@ class Run:
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
+        on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
+        with within(
+            self._saving.iteration_seconds
+        ):  # before a controller starts processes of its own
+            self.loop_flops_per_second = (slowest_loop(on_devices),)
         controller = controller_of(self._plan, self._tasks, groups, self._prompts)
         try:
             self._iterate_with(controller, groups)
@@ -160,7 +165,6 @@ class Run:
         controller.origin_seconds = self._origin_seconds
         on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
         with within(self._saving.iteration_seconds):
-            self.loop_flops_per_second = (slowest_loop(on_devices),)
             if self.checkpoint is not None:
                 controller.generator_is_ready = restore(self.checkpoint, groups)
         if self.checkpoint is not None:

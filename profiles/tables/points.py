@@ -49,6 +49,8 @@ TABLES: Final[Mapping[str, Mapping[str, type]]] = {
         "tokens": int,
     },
 }
+# The kind of calls of storage actors.
+QUEUE_CALL: Final = "queue_call"
 VALUE_COLUMNS: Final = (
     "seconds_median",
     "seconds_p10",

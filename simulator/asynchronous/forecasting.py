@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from profiles.tables.points import QUEUE_CALL
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, TaskPlan
@@ -22,13 +23,14 @@ from simulator.asynchronous.setting import (
 )
 from simulator.costs.calibrated import step_spread, times_of
 from simulator.costs.taskcost import TaskCost
-from simulator.costs.traffic import CALL
+from simulator.costs.traffic import CALL, data_bytes
 from simulator.environments.host import host_share
 from simulator.generation.generating import clock_of, replica_limits, replica_of
 from simulator.generation.joining import Calls
 from simulator.generation.over_provisioning import begun
 from simulator.generation.replica import ReplicaLimits
 from simulator.placed.plan import PlacedPlan
+from simulator.placed.task import PlacedTask
 from simulator.timeline.agenda import Entry, agenda_of
 from simulator.timeline.assemble import (
     STAGES,
@@ -87,7 +89,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
         calls=_calls_of(plan, limits, generate.cost),
-        write_seconds=_call_seconds(generate.cost),
+        write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
     )
 
@@ -110,6 +112,7 @@ def _work_of(
         learns=task is not None and task.task.trains,
         together=own and key in _with_updates(placed),
         calls_each=own,
+        queue_seconds=_queue_seconds(placed, task, setting) if own and task else 0.0,
         share=share,
         # What is dropped would be missing in a share of others.
         fixed=fixed and setting.begun == setting.learnt,
@@ -119,6 +122,15 @@ def _work_of(
 def _meets_other_ranks(layout: TaskPlan) -> bool:
     """Tell whether ranks gather weights or exchange experts in every pass, so that each needs a share of its own."""
     return layout.ep > 1 or (layout.zero > 1 and layout.dp * layout.cp > 1)
+
+
+def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting) -> float:
+    """Return what a call takes that writes a piece's samples to the transfer queue, or reads them."""
+    plan, parts = placed.plan, MOST_PIECES if setting.ahead else len(setting.pieces)
+    keys = task.task.outputs if task.task.generates else task.task.inputs
+    num_bytes = data_bytes(keys, plan.job.workload) / parts
+    generate = next(each for each in placed.tasks.values() if each.task.generates)
+    return generate.device.call(num_bytes, QUEUE_CALL).seconds
 
 
 def _call_seconds(cost: TaskCost) -> float:

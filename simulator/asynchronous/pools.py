@@ -28,6 +28,7 @@ class PieceWork:
         sample_seconds: Of a whole iteration of mean samples.
         step_seconds: Of all the optimizer's steps of an iteration.
         call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
+        queue_seconds: Of a call that writes a piece's samples to a transfer queue, or reads them; 0 where there is none.
         share: Most responses that are prepared together as they end; 0: as many of a batch as there are.
         fixed: Whether it matters which responses are prepared together: shares of a batch in its order.
     """
@@ -39,6 +40,7 @@ class PieceWork:
     sample_seconds: float
     step_seconds: float
     call_seconds: float
+    queue_seconds: float = 0.0
     share: int = 0
     fixed: bool = False
 
@@ -50,6 +52,7 @@ def piece_work(
     learns: bool,
     together: bool = False,
     calls_each: bool = False,
+    queue_seconds: float = 0.0,
     share: int = 0,
     fixed: bool = False,
 ) -> PieceWork:
@@ -62,7 +65,9 @@ def piece_work(
     steps = sum(part.seconds for name, part in entry.cost.parts if name in OF_STEPS)
     call = sum(part.seconds for name, part in entry.cost.parts if name == CALL and calls_each)
     samples = entry.cost.total.seconds - steps - call
-    return PieceWork(entry, after, learns, learns or together, samples, steps, call, share, fixed)
+    return PieceWork(
+        entry, after, learns, learns or together, samples, steps, call, queue_seconds, share, fixed
+    )
 
 
 def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:

@@ -147,13 +147,14 @@ class Preparation:
 
     def _run(self, key: str, share: Sequence[Response]) -> Steps:
         each = self.works[key]
-        yield from self.pools.cores.work(each.call_seconds)  # they are read
+        # They are read and sent; meanwhile the pool has the share before it.
+        yield from self.pools.cores.work(each.queue_seconds + each.call_seconds)
         tokens = sum(response.tokens for response in share)
-        seconds = each.sample_seconds * tokens / self.batch_tokens + each.call_seconds
+        seconds = each.sample_seconds * tokens / self.batch_tokens
         yield from self.pools.work(each.entry, seconds, self.iteration)
         self._under_way[key] -= 1
         self._go_on(key)
-        yield from self.pools.cores.work(each.call_seconds)  # what was made of them is written
+        yield from self.pools.cores.work(each.queue_seconds)  # what was made of them is written
         for response in share:
             response.left -= 1
             if not response.left:

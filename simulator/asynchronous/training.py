@@ -13,10 +13,8 @@ from simulator.timeline.agenda import Entry
 Steps = Generator[simpy.Event, object, None]
 
 # Calls of storage actors before each call of a task that takes its samples from a transfer queue: what it needs is
-# written, and read. Each passes the columns that the task's own call passes, and is taken to cost the same.
+# written, and read.
 QUEUE_CALLS = 2
-# What has been prepared is written.
-READ_CALLS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +105,26 @@ class Training:
             done[key].succeed()
             return
         yield self.environment.all_of([done[other] for other in each.after])
-        queue_seconds = self._queue_calls(each) * each.call_seconds
-        if queue_seconds:
-            yield from self.pools.cores.work(queue_seconds)
+        calls_seconds = self._calls_seconds(each)
+        if calls_seconds:
+            yield from self.pools.cores.work(calls_seconds)
         share = piece.learnt if each.together else piece.share
-        seconds = each.sample_seconds * share + each.step_seconds * piece.steps + each.call_seconds
+        seconds = each.sample_seconds * share + each.step_seconds * piece.steps
+        if not self.prepared:
+            seconds += each.call_seconds
         rank = () if self.prepared else (piece.iteration, piece.number, *self.places[key])
         yield from self.pools.work(each.entry, seconds, piece.iteration, rank, begins)
         done[key].succeed()
 
-    def _queue_calls(self, each: PieceWork) -> int:
-        """Return the queue's calls before a work; what learns from prepared samples hands on what it makes of them."""
+    def _calls_seconds(self, each: PieceWork) -> float:
+        """Return what calls before a work take that its pool does not wait for.
+
+        What learns from prepared samples is sent together: its samples are read once, and the works that follow the
+        first are there when it ends.
+        """
         if not self.prepared:
-            return QUEUE_CALLS
-        return 0 if each.after else READ_CALLS
+            return QUEUE_CALLS * each.queue_seconds
+        return 0.0 if each.after else each.queue_seconds + each.call_seconds
 
 
 def _place(entry: Entry, order: Mapping[str, Sequence[str]]) -> int:

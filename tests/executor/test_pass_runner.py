@@ -42,7 +42,9 @@ PASSES = [
     make_pass("decode", sequences=4, tokens=8, dp=2),
     make_pass("decode", sequences=4, tokens=8, tp=2),
     make_pass("train", sequences=2, tokens=11, dp=2),
+    make_pass("infer_usual", sequences=4, tokens=11),
     make_pass("fetch", tokens=100_000),
+    make_pass("queue_call", tokens=10_000),
     make_pass("optimizer"),
     make_pass("optimizer", head="scalar", tp=2),
     make_pass("gradient_reduction", dp=2),
@@ -59,7 +61,7 @@ def test_a_pass_gives_the_seconds_of_each_repeat(runner, model_pass):
     seconds = runner.run(model_pass, repeats=3)
     # A pass of one rank, or a call, is timed on both devices; one that ranks run together once; so
     # is one replica's generation, beside which the other device stands idle.
-    alone = ("infer", "train", "optimizer", "experience", "call")
+    alone = ("infer", "infer_usual", "train", "optimizer", "experience", "call")
     by_both = (model_pass.tp * model_pass.dp == 1 and model_pass.name in alone) or (
         model_pass.name in ("prefill", "decode") and model_pass.dp == 2
     )

@@ -276,7 +276,9 @@ def test_what_goes_with_an_update_is_called_as_often_as_updates_are():
 
     def seconds(together):
         works = [
-            piece_work(before, (), learns=False, together=together, calls_each=True),
+            piece_work(
+                before, (), learns=False, together=together, calls_each=True, queue_seconds=0.25
+            ),
             piece_work(update, (before.work.key,), learns=True),
         ]
         made = stream(workload(response_tokens=9), works=works, cores=1, learning=0.0)
@@ -295,7 +297,10 @@ def test_each_piece_is_a_call_and_its_samples_come_by_calls_of_the_queue():
     update = replace(entry("actor.update", "t", 0.0), cost=cost_of(cost))
 
     def seconds(calls_each):
-        work = piece_work(update, (), learns=True, calls_each=calls_each)
+        queue_seconds = 0.25 if calls_each else 0.0
+        work = piece_work(
+            update, (), learns=True, calls_each=calls_each, queue_seconds=queue_seconds
+        )
         alike = workload(
             response_tokens=9
         )  # batches of other tokens would take a call's share of them too
