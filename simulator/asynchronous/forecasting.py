@@ -89,6 +89,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
         calls=_calls_of(plan, limits, generate.cost),
+        call_seconds=_call_seconds(generate.cost),
         write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
     )
@@ -102,20 +103,18 @@ def _work_of(
     own, task = plan.job.framework == OWN, placed.tasks.get(key)
     after = tuple(each for each in entry.work.after if each in keys)
     if task is None:  # data on their way do not wait for others of their batch
-        share = setting.learnt * setting.unit
-    else:
-        share = prepared_share(plan, task, setting) if task.task.has_model else 0
-    fixed = task is not None and share > 0 and _meets_other_ranks(task.layout)
+        return piece_work(entry, after, learns=False, share=setting.learnt * setting.unit)
+    share = prepared_share(plan, task, setting) if task.task.has_model else 0
     return piece_work(
         entry,
         after,
-        learns=task is not None and task.task.trains,
+        learns=task.task.trains,
         together=own and key in _with_updates(placed),
         calls_each=own,
-        queue_seconds=_queue_seconds(placed, task, setting) if own and task else 0.0,
+        queue_seconds=_queue_seconds(placed, task, setting) if own else 0.0,
         share=share,
         # What is dropped would be missing in a share of others.
-        fixed=fixed and setting.begun == setting.learnt,
+        fixed=share > 0 and _meets_other_ranks(task.layout) and setting.begun == setting.learnt,
     )
 
 

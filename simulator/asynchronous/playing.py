@@ -43,6 +43,7 @@ class Stream:
         host: What each replica has of the host, where responses are episodes.
         calls: In which waves go on that new responses join; None: the engine batches as `replica` says.
         write_seconds: From the end of responses until works that prepare them by themselves may read them.
+        call_seconds: Of the call for weights, beside preparation that goes on by itself.
         cores: Of the host, where devices are cores; infinite where they have processors of their own.
     """
 
@@ -59,6 +60,7 @@ class Stream:
     host: HostShare | None = None
     calls: Calls | None = None
     write_seconds: float = 0.0
+    call_seconds: float = 0.0
     cores: float = math.inf
 
     @property
@@ -174,7 +176,14 @@ class _Floor:
             yield from self.training.iteration(number, setting)
             if (number + 1) % setting.sync_every == 0:
                 version = self.queue.version
-                yield self.generators.stop(setting.in_flight)
+                stopped = self.generators.stop(setting.in_flight)
+                if (
+                    setting.in_flight == "drain"
+                ):  # what is under way is not waited for with weights sent
+                    yield stopped
+                if self.preparation:
+                    yield from self._send_weights()
+                yield stopped
                 self._note(self.stream.generate, version, began_seconds)
                 yield from self._transition(number)
                 self.generators.resume(number + 1)
@@ -185,6 +194,15 @@ class _Floor:
             )
             self.counts.append(self._count())
             start_seconds = now
+
+    def _send_weights(self) -> Steps:
+        """Call for weights, which are sent behind what their pool was sent before."""
+        transition = self.stream.transition
+        if transition is None:
+            return
+        held = yield from self.pools.take(transition.holds)
+        yield from self.pools.cores.work(self.stream.call_seconds)
+        self.pools.release(held)
 
     def _transition(self, iteration: int) -> Steps:
         transition = self.stream.transition

@@ -1,9 +1,10 @@
 """Pools of devices that works of training hold, one after another."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import simpy
+from simpy.resources.resource import PriorityRequest
 
 from rlplan.trace import Span
 from simulator.asynchronous.cores import Cores, Steps
@@ -15,6 +16,7 @@ from simulator.timeline.agenda import Entry
 OF_STEPS = ("optimizer", "gradient reduction")
 # Where works wait for a pool, the least rank gets it; of equal ones that which has waited longest.
 Rank = tuple[int, ...]
+Held = tuple[str, PriorityRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,16 @@ def piece_work(
     call = sum(part.seconds for name, part in entry.cost.parts if name == CALL and calls_each)
     samples = entry.cost.total.seconds - steps - call
     return PieceWork(
-        entry, after, learns, learns or together, samples, steps, call, queue_seconds, share, fixed
+        entry,
+        after,
+        learns,
+        together=learns or together,
+        sample_seconds=samples,
+        step_seconds=steps,
+        call_seconds=call,
+        queue_seconds=queue_seconds,
+        share=share,
+        fixed=fixed,
     )
 
 
@@ -104,6 +115,23 @@ class Pools:
         self._pools = {name: simpy.PriorityResource(environment) for name in names}
         self.spans: list[Span] = []
 
+    def take(
+        self, names: Iterable[str], rank: Rank = ()
+    ) -> Generator[simpy.Event, object, Sequence[Held]]:
+        """Wait for pools, as far as works share them; return what is to be released."""
+        held: list[Held] = []
+        for name in sorted(names):
+            if name in self._pools:
+                request = self._pools[name].request(priority=rank)  # type: ignore[arg-type]
+                held.append((name, request))
+                yield request
+        return held
+
+    def release(self, held: Iterable[Held]) -> None:
+        """Let others have pools."""
+        for name, request in held:
+            self._pools[name].release(request)
+
     def work(
         self,
         entry: Entry,
@@ -117,19 +145,15 @@ class Pools:
         Args:
             begins: Called when it has its pools.
         """
-        work, requests = entry.work, []
-        for name in sorted(work.holds):
-            request = self._pools[name].request(priority=rank)  # type: ignore[arg-type]
-            requests.append((name, request))
-            yield request
+        work = entry.work
+        requests = yield from self.take(work.holds, rank)
         begins()
         start_seconds = self.environment.now
         held = work.holds if work.activity == "task" else ()
         self.meter.work(start_seconds, entry.stage, held, 1)
         yield from self.cores.work(seconds)
         self.meter.work(self.environment.now, entry.stage, held, -1)
-        for name, request in requests:
-            self._pools[name].release(request)
+        self.release(requests)
         self.spans.append(
             Span(
                 name=work.name,
