@@ -19,7 +19,7 @@ from executor.control.checkpoints import (
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
 from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
-from executor.control.start import slowest_loop, started_groups, within
+from executor.control.start import ITERATION, slowest_loop, started_groups, within
 from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
@@ -50,6 +50,7 @@ class Saving:
         retries: How often a run that lost workers goes on from its last checkpoint.
         iteration_seconds: Limit of an iteration, and of what lies between two, such as a checkpoint: where one takes
             longer, workers are taken for lost. None: there is none.
+        start_seconds: Limit of the start of workers and their models, likewise.
         resume: A checkpoint, or a run whose last one it is, to begin with.
         export: Folder for the actor at the end, as `transformers` reads it.
     """
@@ -58,6 +59,7 @@ class Saving:
     keep: int = 2
     retries: int = 3
     iteration_seconds: float | None = None
+    start_seconds: float | None = None
     resume: Path | None = None
     export: Path | None = None
 
@@ -136,7 +138,9 @@ class Run:
         hosts = sum(pool.gpus for pool in self._plan.pools if pool.is_host)
         with (
             running_ray(devices, hosts),
-            started_groups(self._plan, self._tasks, self._prompts, self._seed) as groups,
+            started_groups(
+                self._plan, self._tasks, self._prompts, self._seed, self._saving.start_seconds
+            ) as groups,
         ):
             seconds = time.monotonic() - begin
             _log.info("workers started in %.1f s", seconds)
@@ -149,9 +153,8 @@ class Run:
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
         on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
-        with within(
-            self._saving.iteration_seconds
-        ):  # before a controller starts processes of its own
+        # Before a controller starts processes of its own.
+        with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second = (slowest_loop(on_devices),)
         controller = controller_of(self._plan, self._tasks, groups, self._prompts)
         try:
@@ -164,7 +167,7 @@ class Run:
     def _iterate_with(self, controller: Controller, groups: Mapping[str, WorkerGroup]) -> None:
         controller.origin_seconds = self._origin_seconds
         on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
-        with within(self._saving.iteration_seconds):
+        with within(self._saving.iteration_seconds, ITERATION):
             if self.checkpoint is not None:
                 controller.generator_is_ready = restore(self.checkpoint, groups)
         if self.checkpoint is not None:
@@ -175,7 +178,7 @@ class Run:
         with MetricsWriter(self._out) as writer:
             for iteration in range(self._done, self._iterations):
                 is_last = iteration + 1 == self._iterations
-                with within(self._saving.iteration_seconds):
+                with within(self._saving.iteration_seconds, ITERATION):
                     running = controller.send(iteration, is_last=is_last)
                     self._origin_seconds = controller.origin_seconds
                     self._write(writer, unwritten)
@@ -185,12 +188,12 @@ class Run:
                 unwritten.append(record)
                 if self._is_saved_after(iteration):
                     self._write(writer, unwritten)
-                    with within(self._saving.iteration_seconds):
+                    with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
                 metrics = iteration_metrics(self._plan, self._tasks, record)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
             self._write(writer, unwritten)
-        with within(self._saving.iteration_seconds):
+        with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second += (slowest_loop(on_devices),)
             self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
 

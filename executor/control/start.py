@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,18 @@ from rlplan.plan import Plan
 
 # A killed process shows at once; its neighbours' broken connections may show a little earlier.
 LOSS_SHOWS_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """Name what may only take so long, and the option that says how long."""
+
+    what: str
+    option: str
+
+
+START = Limited("the start of workers and their models", "--start-limit")
+ITERATION = Limited("an iteration, or its checkpoint,", "--iteration-limit")
 
 
 def device_type(device: str) -> str:
@@ -53,21 +66,29 @@ def check_machine(plan: Plan) -> None:
 
 @contextmanager
 def started_groups(
-    plan: Plan, tasks: tuple[Task, ...], prompts: PromptBatches, seed: int
+    plan: Plan,
+    tasks: tuple[Task, ...],
+    prompts: PromptBatches,
+    seed: int,
+    limit_seconds: float | None = None,
 ) -> Iterator[Mapping[str, WorkerGroup]]:
     """Start the workers of all pools with their models; end them afterwards.
+
+    Args:
+        limit_seconds: Of the start; None: there is none.
 
     Raises:
         WorkerLostError: Names the workers that have ended where something failed, at the start or later.
     """
     groups: dict[str, WorkerGroup] = {}
     try:
-        for pool in plan.pools:
-            worker = HostWorker if pool.is_host else Worker
-            slot = HOST if pool.is_host else DEVICE
-            cuda = not pool.is_host and device_type(pool.device) != CPU
-            groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
-        prepare_groups(plan, tasks, prompts, seed, groups)
+        with within(limit_seconds, START):
+            for pool in plan.pools:
+                worker = HostWorker if pool.is_host else Worker
+                slot = HOST if pool.is_host else DEVICE
+                cuda = not pool.is_host and device_type(pool.device) != CPU
+                groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
+            prepare_groups(plan, tasks, prompts, seed, groups)
         yield groups
     except (RlplanError, RayError) as error:
         told = isinstance(error, (UserError, WorkerLostError))
@@ -84,11 +105,11 @@ def started_groups(
 
 
 @contextmanager
-def within(limit_seconds: float | None) -> Iterator[None]:
+def within(limit_seconds: float | None, limited: Limited) -> Iterator[None]:
     """End all workers where what is done within takes longer: who waits for one that hangs would wait for ever.
 
     Raises:
-        WorkerLostError: It took longer.
+        WorkerLostError: It took longer; says what.
     """
     if limit_seconds is None:
         yield
@@ -107,8 +128,8 @@ def within(limit_seconds: float | None) -> Iterator[None]:
     except (RlplanError, RayError) as error:
         if isinstance(error, UserError) or not late.is_set():
             raise
-        problem = f"an iteration, or its checkpoint, took longer than {limit_seconds:g} s (--iteration-limit): a worker hangs"
-        raise WorkerLostError(problem) from error
+        what = f"{limited.what} took longer than {limit_seconds:g} s ({limited.option})"
+        raise WorkerLostError(f"{what}: a worker hangs") from error
     finally:
         timer.cancel()
 

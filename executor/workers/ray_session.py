@@ -78,7 +78,8 @@ _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 NEEDED = ("gcs_server", "raylet")
 WATCH_SECONDS = 0.2
 # How Ray names the processes of our actors; its own agents must live, which take the raylet along.
-ACTORS = ("ray::Worker", "ray::HostWorker", "ray::Storage", "ray::LocalHost")
+# An idle one may be on its way to becoming one of ours.
+ACTORS = ("ray::Worker", "ray::HostWorker", "ray::Storage", "ray::LocalHost", "ray::IDLE")
 # Ray ends a process that has waited a minute for a server, at once and without clearing up.
 UNWINDING_SECONDS = 20.0
 # What drops an exception (a finalizer, a hook around a fork) has returned by then.

@@ -47,6 +47,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
             show_default=False,
         ),
     ] = None,
+    start_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            help="Seconds after which workers that have not started, with their models, are taken for hung.",
+            show_default=False,
+        ),
+    ] = None,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep, the last ones.")] = 2,
     resume: Annotated[
         Path | None,
@@ -92,6 +100,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         every=checkpoint_every,
         keep=keep,
         iteration_seconds=iteration_limit,
+        start_seconds=start_limit,
         resume=resume,
         export=export,
     )

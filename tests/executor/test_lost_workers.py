@@ -1,5 +1,7 @@
 """Workers that are killed: a run with checkpoints goes on, and one that loses them again and again ends."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.executor.test_checkpoints import SEED, assert_same, stored_weights
+from tests.house.tree import ROOT
 
 KILLER = """
 import os, signal
@@ -136,3 +139,54 @@ def test_a_run_that_loses_workers_again_and_again_ends(ray_slots, tmp_path):
         )
     assert [done for done, _, text in told if "retry 1 of 1" in text] == [0]
     assert not (tmp_path / "out" / "measured.json").exists()
+
+
+HANGS_AT_FIRST = """
+import time
+from pathlib import Path
+
+MARK = Path(__file__).with_name("hung")
+# Who imports this is the worker that judges.
+if not MARK.exists():
+    MARK.write_text("")
+    time.sleep(3600)
+
+
+def judge(prompt, response, row):
+    return float(len(response) % 3)
+"""
+
+# In a process of its own: workers of others would be ended with those that hang.
+HANGING_RUN = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from executor.control.run import Saving
+from executor.execute import execute
+from rlplan.job import Rewards
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
+
+folder = Path(sys.argv[1])
+plan = make_plan(replace(make_job(), rewards=Rewards(function="rule.py:judge")), {"p0": (1, ALL_ROLES)})
+saving = Saving(start_seconds=45.0)
+told = lambda done, of, text: print(done, of, text)
+execute(plan, folder / "out", iterations=1, seed=1, warmup=0, folder=folder, progress=told, saving=saving)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_worker_that_hangs_at_the_start_is_ended_and_the_run_starts_anew(tmp_path):
+    (tmp_path / "rule.py").write_text(HANGS_AT_FIRST)
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING_RUN, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    words = "the start of workers and their models took longer than 45 s (--start-limit)"
+    assert f"{words}: a worker hangs; goes on after 0 iterations (retry 1 of 3)" in ended.stdout
+    assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == [0]
