@@ -32,6 +32,9 @@ HOST = "rlplan_host"
 OBJECT_STORE_BYTES = 200 * MIB
 
 
+LOG_BYTES = 16 * MIB
+
+
 # Larger results go from worker to worker through shared memory; smaller ones (reports) to the caller.
 INLINE_BYTES = 100 * KIB
 
@@ -52,6 +55,9 @@ ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",
     # Its server would keep a record of every call of the last 100,000, for a dashboard that there is not.
     "RAY_task_events_report_interval_ms": "0",
+    # Its servers write down how they are every minute: up to 512 MiB a file, six files, if nobody says less.
+    "RAY_ROTATION_MAX_BYTES": str(LOG_BYTES),
+    "RAY_ROTATION_BACKUP_COUNT": "1",
     "RAY_worker_niceness": "0",  # a device is as important as the controller beside it
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "GLOO_SOCKET_IFNAME": LOOPBACK,

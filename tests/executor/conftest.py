@@ -1,5 +1,6 @@
 """The suite's one Ray, and workers that tests share."""
 
+import tempfile
 from contextlib import ExitStack
 
 import pytest
@@ -34,6 +35,13 @@ def worker_pool(ray_slots):
     worker_pool = WorkerPool()
     yield worker_pool
     worker_pool.stop()
+
+
+@pytest.fixture
+def temporary():
+    """Return a folder for a run's temporary files; its name is short, for sockets lie in it."""
+    with tempfile.TemporaryDirectory(prefix="rl") as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from dataclasses import replace
@@ -208,13 +207,6 @@ try:
 except KeyboardInterrupt as interrupt:
     sys.exit(128 + interrupt.args[0])
 """
-
-
-@pytest.fixture
-def temporary():
-    """Return a folder for a run's temporary files; its name is short, for sockets lie in it."""
-    with tempfile.TemporaryDirectory(prefix="rl") as folder:
-        yield folder
 
 
 def marked_processes(mark):

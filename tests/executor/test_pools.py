@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from subprocess import PIPE, Popen
@@ -22,6 +24,7 @@ from executor.workers.ray_session import (
     watched,
 )
 from rlplan.errors import RlplanError, WorkerLostError
+from tests.house.tree import ROOT
 
 pytestmark = pytest.mark.ray
 
@@ -113,3 +116,36 @@ def test_processes_of_a_session_are_found_without_their_parent():
     (found,) = _processes_of([shell.pid])
     assert found.pid == number
     found.kill()
+
+
+ROTATING = """
+import time
+from pathlib import Path
+from tempfile import gettempdir
+from executor.workers.ray_session import running_ray
+
+with running_ray(devices=1):
+    (logs,) = Path(gettempdir()).glob("rlplan-ray-*/session_[0-9]*/logs")
+    end = time.monotonic() + 60
+    while not (logs / "gcs_server.out.1").exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    print(*sorted((each.stat().st_size, each.name) for each in logs.iterdir() if each.is_file())[-1])
+"""
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_no_log_of_ray_gets_larger_than_it_may(temporary):
+    """Servers that write down how they are twenty times a second, not once a minute, soon reach a small limit."""
+    often = {"RAY_event_stats_print_interval_ms": "50", "RAY_ROTATION_MAX_BYTES": "20000"}
+    answer = subprocess.run(
+        [sys.executable, "-c", ROTATING],
+        cwd=ROOT,
+        env={**os.environ, **often, "TMPDIR": temporary},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    largest, name = answer.stdout.split()
+    assert 10_000 < int(largest) <= 20_000, name

@@ -14,6 +14,7 @@ from statistics import median
 import psutil
 
 from executor.control.metrics import read_metrics
+from executor.workers.ray_session import LOG_BYTES
 from rlplan.units import MIB
 from tests.hard import faults
 
@@ -23,6 +24,10 @@ WARM_UP_FRACTION = 0.25
 SAMPLE_SECONDS = 2.0
 # What counts as growth, in a soak that is long enough to tell it from noise.
 FLAT_FRACTION, LONG_MINUTES = 0.02, 60.0
+# Ray's servers write down how they are every minute, into files that are rotated at a size: no file may be larger,
+# nor may they get more.
+LOGS, LOG_FILES, LARGEST_LOG = "Ray's logs, MiB", "Ray's logs, files", "Ray's largest log, MiB"
+LARGEST_LOG_MIB = LOG_BYTES / MIB
 MANY_ITERATIONS = 10_000_000
 INTERRUPTED = 128 + signal.SIGTERM
 
@@ -43,7 +48,7 @@ def soaked(minutes):
             failures.append({"mode": mode, "code": code, "said": said[-300:], "left": left})
         for what, found in grown(samples).items():
             growth[f"{mode}: {what}"] = found
-            if minutes >= LONG_MINUTES and found["growth"] > FLAT_FRACTION:
+            if minutes >= LONG_MINUTES and grows(what, found):
                 failures.append({"mode": mode, "what": what, "growth": found["growth"]})
     return {"cases": iterations, "minutes": minutes, "growth": growth, "failures": failures}
 
@@ -89,19 +94,34 @@ def _sample(run, out):
             elif name.startswith(("ray::Worker", "ray::Host", "ray::Storage")):
                 workers += process.memory_info().rss / MIB
     found["workers, MiB"] = workers
-    found["Ray's folder, MiB"] = sum(map(_size, out.parent.glob("rlplan-ray-*"))) / MIB
-    found["checkpoints, MiB"] = _size(out / "checkpoints") / MIB
+    logs = [
+        size
+        for folder in out.parent.glob("rlplan-ray-*/session_[0-9]*/logs")
+        for size in _sizes(folder)
+    ]
+    whole = sum(size for folder in out.parent.glob("rlplan-ray-*") for size in _sizes(folder))
+    found[LOGS], found[LOG_FILES] = sum(logs) / MIB, len(logs)
+    found[LARGEST_LOG] = max(logs, default=0) / MIB
+    found["Ray's other files, MiB"] = (whole - sum(logs)) / MIB
+    found["checkpoints, MiB"] = sum(_sizes(out / "checkpoints")) / MIB
     return found
 
 
-def _size(folder):
-    """Return the bytes of a folder's files; what the run removes meanwhile counts as nothing."""
-    total = 0
+def _sizes(folder):
+    """Yield the bytes of each of a folder's files, but of those that the run removes meanwhile."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
-                total += (Path(parent) / name).lstat().st_size
-    return total
+                yield (Path(parent) / name).lstat().st_size
+
+
+def grows(what, found):
+    """Tell whether a figure grows; logs may, as far as their files are rotated."""
+    if what == LOGS:
+        return False
+    if what == LARGEST_LOG:
+        return found["last"] > LARGEST_LOG_MIB
+    return found["growth"] > FLAT_FRACTION
 
 
 def grown(samples):

@@ -8,6 +8,7 @@ import sys
 from tests.cases import draws
 from tests.hard.__main__ import merged
 from tests.hard.page import page_of
+from tests.hard.soak import LARGEST_LOG, LOGS, grown, grows
 from tests.house.tree import ROOT
 
 # Beyond those that `make test-hard` begins with.
@@ -33,3 +34,16 @@ def test_mutated_files_of_every_kind_get_one_message_and_change_nothing():
     both = merged([found, found])
     assert both["cases"] == 2 * cases
     assert f"| fuzz | {2 * cases} | 0 | 3 |" in page_of({"fuzz": both | {"seconds": 3.2}})
+
+
+def test_a_soak_tells_what_grows_from_logs_that_are_rotated():
+    samples = [
+        {"driver, MiB": 400.0 + 0.1 * place, LOGS: 0.01 * place, LARGEST_LOG: 0.05 * place}
+        for place in range(400)
+    ]
+    found = grown(samples)
+    assert grows("driver, MiB", found["driver, MiB"])
+    assert not grows(LOGS, found[LOGS])
+    assert grows(LARGEST_LOG, found[LARGEST_LOG])
+    assert not grows(LARGEST_LOG, grown(samples[:300])[LARGEST_LOG])
+    assert not grows("driver, MiB", grown([{"driver, MiB": 400.0}] * 9)["driver, MiB"])
