@@ -38,9 +38,10 @@ class ModelPass:
     Attributes:
         name: `infer` (forward of a micro-batch, with its output), `train` (forward, loss, backward
             of a micro-batch), `infer_usual` and `train_usual` (the same of a micro-batch as the job has them:
-            lengths spread about `tokens` as the job's are, prompts shared by their samples), `prefill` and `decode` (one step of generation), `optimizer` (clip
-            and step of a whole model), `gradient_reduction` (over `dp` ranks), `experience` (rewards
-            and advantages of a rank's `sequences`, before an update of a model with this head),
+            lengths spread about `tokens` as the job's are, prompts shared by their samples), `prefill` and
+            `decode` (one step of generation), `optimizer` (clip and step of a whole model),
+            `gradient_reduction` (over `dp` ranks), `experience` (rewards and advantages of a rank's `sequences`,
+            before an update of a model with this head),
             `weight_sync` (train to generate layout, into another process), `call` (handing a call
             over to busy workers, with `tokens` bytes that their last one made), `fetch` (of `tokens`
             bytes that another worker put), `queue_call` (writing rows of `tokens` bytes to a storage actor of the

@@ -177,9 +177,7 @@ class _Floor:
             if (number + 1) % setting.sync_every == 0:
                 version = self.queue.version
                 stopped = self.generators.stop(setting.in_flight)
-                if (
-                    setting.in_flight == "drain"
-                ):  # what is under way is not waited for with weights sent
+                if setting.in_flight == "drain":  # weights are called for when nothing is under way
                     yield stopped
                 if self.preparation:
                     yield from self._send_weights()

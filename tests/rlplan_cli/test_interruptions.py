@@ -66,6 +66,8 @@ def test_an_interruption_while_rooms_are_imported_is_one_line_too(project, comma
     program = (
         "import builtins, signal, sys\n"
         "from rlplan_cli.main import main\n"
+        # Whom a shell has started in the background ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "plain = builtins.__import__\n"
         "def importing(name, *rest):\n"
         "    if name.split('.')[0] in ('planner', 'rlplan.files.decoding', 'simulator', 'pydantic'):\n"
