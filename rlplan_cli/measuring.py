@@ -62,10 +62,14 @@ def job_rules(job: Job, folder: Path) -> JobRules | None:
     """
     from executor.data.workload import first_rows
     from executor.learning.rules import rule_functions
+    from executor.workers.stages.rule import judging
     from profiles.probes.bench.contract import JobRules
 
     functions = rule_functions(job, folder)
     given = job.rewards is not None and job.rewards.function_seconds_per_sample is not None
     if given and job.prompts_file is None:
         return None
-    return JobRules(functions, first_rows(job, folder, ROWS_OF_RULES)) if functions else None
+    if not functions:
+        return None
+    rows = first_rows(job, folder, ROWS_OF_RULES)
+    return JobRules(functions, rows, judging(job, rows, folder))

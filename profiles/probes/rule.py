@@ -1,10 +1,13 @@
-"""The job's reward and cost functions: seconds of one sample, over rows of the job's own prompts."""
+"""The job's reward and cost functions: seconds of one sample, over rows of the job's own prompts.
+
+As a worker calls them, where somebody says how: a response is decoded first, and given with its prompt.
+"""
 
 from __future__ import annotations
 
 import time
 
-from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
+from profiles.probes.bench.contract import HostBench, HostProbe, JobRules, Keys, Settings
 from rlplan.job import Job
 from rlplan.lengths import mean_length
 
@@ -23,15 +26,20 @@ def measure(bench: HostBench, keys: Keys, repeats: int) -> tuple[float, ...]:
     rules, job = bench.rules, bench.job
     assert rules is not None, "points are asked for rules"
     assert job is not None, "points are asked for a job"
-    rule = rules.functions[str(keys["kind"]).removeprefix(_KIND)]
+    name = str(keys["kind"]).removeprefix(_KIND)
     response = "x" * round(mean_length(job.workload.response_tokens))
     seconds = []
     for _ in range(repeats + 1):
         start_seconds = time.perf_counter()
-        for row in rules.rows:
-            rule(str(row["prompt"]), response, row)
-        seconds.append((time.perf_counter() - start_seconds) / len(rules.rows))
+        count = rules.judge(name) if rules.judge else _call_one_by_one(rules, name, response)
+        seconds.append((time.perf_counter() - start_seconds) / count)
     return tuple(seconds[1:])
+
+
+def _call_one_by_one(rules: JobRules, name: str, response: str) -> int:
+    for row in rules.rows:
+        rules.functions[name](str(row["prompt"]), response, row)
+    return len(rules.rows)
 
 
 PROBE = HostProbe(name="rule", table="call", points=points, measure=measure)

@@ -1,5 +1,6 @@
 """Reward rules: what they reward, and what becomes of a user's own that is wrong."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ from hypothesis import strategies as st
 
 import executor.learning.rules
 from executor.learning.rules import load_rule, rule_names
+from executor.workers.stages.rule import judging
 from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.job import Rewards
+from tests.executor.plans import make_job
 
 HERE = Path()
 ROW = {"payload": "abcd", "answer": " 42"}
@@ -105,3 +109,22 @@ def test_a_rule_that_fails_says_where_and_how(tmp_path):
     write(tmp_path, "def f(prompt, response, row):\n    return row['missing']\n")
     with pytest.raises(UserError, match="fails for prompt 'p': KeyError: 'missing'"):
         load_rule("rules.py:f", tmp_path)("p", "r", {})
+
+
+def test_responses_are_judged_on_trial_as_a_worker_judges_them(tmp_path):
+    (tmp_path / "rule.py").write_text(
+        "def judge(prompt, response, row):\n"
+        "    assert (prompt, response) == (f'say {row[\"number\"]}', 'xxxxx')\n"
+        "    return 1.0\n"
+        "price = judge\n"
+    )
+    job = replace(
+        make_job("safe-rlhf", prompt_tokens=9, response_tokens=5),
+        rewards=Rewards(function="rule.py:judge", cost_function="rule.py:price"),
+    )
+    rows = [{"prompt": f"say {number}", "number": number} for number in range(3)]
+    judge = judging(job, rows, tmp_path)
+    assert judge("rule.py:judge") == job.workload.sequences
+    assert judge("rule.py:price") == job.workload.sequences
+    limited = replace(job, rewards=replace(job.rewards, limit_seconds=1.0))
+    assert judging(limited, rows, tmp_path) is None

@@ -123,6 +123,19 @@ def test_every_function_of_a_job_is_a_point(job):
     assert kinds == ["rule:exact", "rule:longer"]
 
 
+def test_a_function_takes_what_judging_a_response_takes_as_a_worker_does(job):
+    judged = []
+
+    def judge(name):
+        judged.append(name)
+        return 4
+
+    bench = HostBench(job=job, settings=SETTINGS, rules=JobRules({}, [], judge))
+    seconds = load_probe("rule").measure(bench, {"kind": "rule:exact", "num_bytes": 0}, 3)
+    assert judged == ["exact"] * 4  # the first is left out
+    assert len(seconds) == 3
+
+
 def test_a_larger_product_takes_longer(processes):
     gemm: Any = load_probe("gemm")
     small, large = (

@@ -1,25 +1,78 @@
 """Rewards and costs by Python functions, on CPU cores, without torch."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from executor.data.batches import RESPONSE, Array, Columns, sequences_for
-from executor.data.tokenizer import load_tokenizer
+from executor.data.batches import PROMPT, RESPONSE, Array, Columns, sequences_for
+from executor.data.tokenizer import Tokenizer, load_tokenizer
 from executor.data.workload import prompt_stream
 from executor.learning.rules import Rule, load_rule
 from executor.parallel.positions import RankPositions, train_positions
 from executor.workers.calls import HostSetup, Outcome, TaskCall, run_task
 from executor.workers.sandbox import Limits, Sandbox
-from rlplan.dataflow import Task
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.job import Job, Workload
+from rlplan.lengths import mean_length
 from rlplan.plan import Plan
 
 PROTOCOL = "dp"
+# Responses that are judged to see how long one takes, at most.
+MOST_JUDGED = 128
 
 
 def positions(plan: Plan, task: Task) -> RankPositions:
     """Return the pool's processes, each with rows of its own."""
     return train_positions(1, plan.pool_of(task.name).gpus)
+
+
+def judging(job: Job, rows: list[dict[str, Any]], folder: Path) -> Callable[[str], int] | None:
+    """Return what judges made-up responses as a worker does, by a function's name, and returns how many.
+
+    None where functions are called in processes of their own.
+
+    Args:
+        rows: Prompts of the job.
+    """
+    rewards, work = job.rewards, job.workload
+    assert rewards is not None, "a job without rewards has no functions"
+    if Limits(rewards.limit_seconds, rewards.limit_bytes).given:
+        return None
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    task = next(each for each in tasks if each.kind == "rule")
+    stage = Stage(HostSetup(job=job, tasks=(task,), rows=rows, folder=folder), task)
+    outputs = {rewards.cost_function: "rule_costs", rewards.function: "rule_scores"}
+    count = min(work.sequences, MOST_JUDGED)
+    columns = _made_up(count, work, load_tokenizer(job.tokenizer, folder))
+    batch = ((0, count),)
+
+    def judge(name: str) -> int:
+        call = TaskCall(
+            task=task.name,
+            outputs=(outputs[name],),
+            iteration=0,
+            rows=batch,
+            inputs={"sequences": [batch]},
+        )
+        stage.run(call, (columns,))
+        return count
+
+    return judge
+
+
+def _made_up(count: int, work: Workload, tokenizer: Tokenizer) -> Columns:
+    """Return so many sequences of a job's mean lengths, all of one letter."""
+    prompt, response = (
+        round(mean_length(each)) for each in (work.prompt_tokens, work.response_tokens)
+    )
+    letters = tokenizer.encode_more("x" * response)
+    row = ([0] * prompt + letters * response)[: prompt + response]
+    parts = np.full((count, len(row)), PROMPT, dtype=np.int8)
+    parts[:, prompt:] = RESPONSE
+    return {"tokens": np.tile(np.array(row), (count, 1)), "parts": parts}
 
 
 class Stage:

@@ -19,10 +19,16 @@ RewardRule = Callable[[str, str, dict[str, Any]], float]
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """Hold a job's reward and cost functions by name, and rows of its prompts, each with a `prompt`."""
+    """Hold a job's reward and cost functions by name, and rows of its prompts, each with a `prompt`.
+
+    Attributes:
+        judge: Judges responses as a job's worker does, by a function's name, and returns how many; None: functions are
+            called one by one.
+    """
 
     functions: Mapping[str, RewardRule]
     rows: Sequence[dict[str, Any]]
+    judge: Callable[[str], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
