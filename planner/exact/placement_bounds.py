@@ -112,7 +112,8 @@ class PlacementBounds:
         apart = (
             (2 * late + 1) // every * every
         )  # iterations from one long response to another behind it
-        bound = (waiting + (apart - late - 1) * mean) / apart
+        others = apart - late - 1
+        bound = (waiting + (others * mean if others else 0.0)) / apart  # a mean may be infinite
         least = np.where(sent.longest > 0, np.maximum(mean, bound), mean)
         return np.asarray(least * (1 - PLAYED_NOISE_FRACTION))
 

@@ -7,20 +7,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from executor.control.metrics import read_metrics
 from planner.answers.fitting import FitRequest, fit
 from planner.answers.misfits import MEMORY_STEPS, least_misfit
+from planner.configs.reading.inherited import read_inherited
 from planner.configs.shell.script import evaluate
 from planner.evaluation.event_files import events_by_step
 from planner.evaluation.logs import read_log
 from planner.evaluation.reading import held_tables, read_table
+from planner.exact.placement_bounds import PlacementBounds
 from profiles.catalog import resolve_job
 from profiles.jobs.hf_config import read_hf_config
 from rlplan.errors import FileError, InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
+from rlplan_cli.main import run as run_cli
 from tests.effort import calls_of
 from tests.rlplan_cli.conftest import JOB
 
@@ -166,3 +170,33 @@ def test_a_cluster_has_few_groups_of_nodes():
     job = JOB | {"cluster": JOB["cluster"] * 900}
     with pytest.raises(FileError, match="cluster: has 900 groups of nodes; allowed: at most 32"):
         resolve_job(decode(Job, job, "job.yaml"), Path())
+
+
+def test_a_reference_that_is_broken_off_is_named_with_its_line(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("a: {b: 1}\nc: ${a.b}\nd: {e: '${a.'}\n")
+    flat = read_inherited(path)
+    assert (flat["a.b"].value, flat["c"].value) == (1, 1)
+    (gap,) = flat["d.e"].gaps
+    assert (gap.line, gap.source) == (3, "${a.")
+
+
+def test_a_number_of_four_hundred_digits_in_a_config_is_a_message(tmp_path):
+    path = tmp_path / "nemo.yaml"
+    kept = "grpo: {num_prompts_per_step: 8, num_generations_per_prompt: 4}\n"
+    path.write_text(f"{kept}loss_fn: {{reference_policy_kl_penalty: {'9' * 400}}}\n")
+    answer = run_cli(
+        ["check", "nemo-rl", str(path), "--gpu", "h100-80gb-sxm", "--mean-response", "300"]
+    )
+    assert answer == 2
+
+
+def test_bounds_are_numbers_where_a_plan_takes_for_ever(recwarn):
+    infinite = np.array([math.inf])
+    bounds: Any = SimpleNamespace(
+        schedule=SimpleNamespace(staleness=2.0, sync_every=3), _last_share=1.0
+    )
+    sent: Any = SimpleNamespace(move=0.0, longest=1.0, shortest=0.0)
+    found = PlacementBounds._streamed(bounds, infinite, infinite, sent)
+    assert found == math.inf
+    assert not recwarn.list

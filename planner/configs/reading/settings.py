@@ -63,7 +63,10 @@ class Settings:
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.refused(name, "is no number", "a number")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise self.refused(name, "is larger than a number can be", "a number") from None
 
     def on(self, name: str) -> bool:
         """Return whether a switch is on."""
