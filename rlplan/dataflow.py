@@ -217,6 +217,10 @@ def parts_of_updates(algorithm: Algorithm, job: Job) -> int:
     return job.workload.updates if in_parts and not infers else 1
 
 
+# Shares of samples that are under way to a task at a time, in modes that hand responses on one by one: a worker has
+# the next one when it ends the one before.
+SHARES_AHEAD = 2
+
 # What the controller reads from files: prompts, and texts of ordinary language modelling.
 DATASET_KEYS = ("prompts", "pretrain")
 

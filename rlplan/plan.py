@@ -107,6 +107,20 @@ class TaskPlan:
         return self.tp * self.pp * self.dp * self.cp
 
     @property
+    def is_fully_sharded(self) -> bool:
+        """Tell whether a train task's weights are sharded over its copies of the model as well."""
+        return self.zero > 1 and self.dp * self.cp > 1
+
+    @property
+    def meets_in_passes(self) -> bool:
+        """Tell whether ranks gather weights or exchange experts in every pass, so that each needs a share of a batch."""
+        return self.is_fully_sharded or self.ep > 1
+
+    def share_rows(self, samples_per_prompt: int) -> int:
+        """Return the rows of a share of a batch: a micro-batch for every data-parallel rank, in whole prompts."""
+        return self.dp * -(-self.micro_batch // samples_per_prompt) * samples_per_prompt
+
+    @property
     def expert_ranks(self) -> int:
         """Return over how many ranks a stage's experts are cut, by number and by width."""
         return self.ep * (self.expert_tp or self.tp)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,19 +158,22 @@ class Run:
             self.loop_flops_per_second = (slowest_loop(on_devices),)
         controller = controller_of(self._plan, self._tasks, groups, self._prompts)
         try:
-            self._iterate_with(controller, groups)
+            self._iterate_with(controller, groups, on_devices)
         except Exception:
             controller.stop()
             raise
         controller.stop()  # an interruption ends Ray, or Ray has ended and would not answer
 
-    def _iterate_with(self, controller: Controller, groups: Mapping[str, WorkerGroup]) -> None:
+    def _iterate_with(
+        self,
+        controller: Controller,
+        groups: Mapping[str, WorkerGroup],
+        on_devices: Sequence[WorkerGroup],
+    ) -> None:
         controller.origin_seconds = self._origin_seconds
-        on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
-        with within(self._saving.iteration_seconds, ITERATION):
-            if self.checkpoint is not None:
-                controller.generator_is_ready = restore(self.checkpoint, groups)
         if self.checkpoint is not None:
+            with within(self._saving.iteration_seconds, ITERATION):
+                controller.generator_is_ready = restore(self.checkpoint, groups)
             state = self.checkpoint.state
             controller.state = dict(state.algorithm_state)
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)

@@ -130,18 +130,13 @@ def shares_weights(plan: Plan) -> bool:
     same = (train.pool, train.tp, train.pp) == (generate.pool, generate.tp, generate.pp)
     # Single tokens cannot be cut along the tokens, and those modules generate nothing; replicas that
     # generate take as many steps as they like, so that none waits for another one's experts.
-    whole = not is_fully_sharded(train) and train.ep == 1
+    whole = not train.meets_in_passes
     return same and whole and not (cuts_sequences(train) and train.tp > 1)
 
 
 def cuts_sequences(layout: TaskPlan) -> bool:
     """Tell whether hidden states are cut along the tokens between attention and MLP."""
     return layout.engine in SEQUENCE_PARALLEL_ENGINES
-
-
-def is_fully_sharded(layout: TaskPlan) -> bool:
-    """Tell whether a train task's weights are sharded over its copies of the model as well."""
-    return layout.zero > 1 and layout.dp * layout.cp > 1
 
 
 def uses_micro_groups(plan: Plan) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from profiles.tables.points import QUEUE_CALL
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.plan import Plan, TaskPlan
+from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.trace import Trace
 from simulator.asynchronous.long_run import LongRun, long_run
@@ -89,7 +89,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
         calls=_calls_of(plan, limits, generate.cost),
-        call_seconds=_call_seconds(generate.cost),
+        call_seconds=generate.cost.seconds_of(CALL),
         write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
     )
@@ -114,13 +114,8 @@ def _work_of(
         queue_seconds=_queue_seconds(placed, task, setting) if own else 0.0,
         share=share,
         # What is dropped would be missing in a share of others.
-        fixed=share > 0 and _meets_other_ranks(task.layout) and setting.begun == setting.learnt,
+        fixed=share > 0 and task.layout.meets_in_passes and setting.begun == setting.learnt,
     )
-
-
-def _meets_other_ranks(layout: TaskPlan) -> bool:
-    """Tell whether ranks gather weights or exchange experts in every pass, so that each needs a share of its own."""
-    return layout.ep > 1 or (layout.zero > 1 and layout.dp * layout.cp > 1)
 
 
 def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting) -> float:
@@ -128,12 +123,8 @@ def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting)
     plan, parts = placed.plan, MOST_PIECES if setting.ahead else len(setting.pieces)
     keys = task.task.outputs if task.task.generates else task.task.inputs
     num_bytes = data_bytes(keys, plan.job.workload) / parts
-    generate = next(each for each in placed.tasks.values() if each.task.generates)
-    return generate.device.call(num_bytes, QUEUE_CALL).seconds
-
-
-def _call_seconds(cost: TaskCost) -> float:
-    return sum(part.seconds for name, part in cost.parts if name == CALL)
+    generates = placed.tasks["actor.generate"].device  # a host's cores have no sheet
+    return generates.call(num_bytes, QUEUE_CALL).seconds
 
 
 def _with_updates(placed: PlacedPlan) -> frozenset[str]:
@@ -157,7 +148,7 @@ def _calls_of(plan: Plan, limits: ReplicaLimits, generate: TaskCost) -> Calls | 
         look_tokens=LOOK_TOKENS,
         looks=LOOKS_OF_CALL,
         enough=-(-plan.job.workload.sequences // parts),
-        call_seconds=_call_seconds(generate),
+        call_seconds=generate.seconds_of(CALL),
     )
 
 

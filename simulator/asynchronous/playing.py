@@ -213,16 +213,7 @@ class _Floor:
         self._note(transition, iteration, start_seconds)
 
     def _note(self, work: Work, iteration: int, start_seconds: float) -> None:
-        self.spans.append(
-            Span(
-                name=work.name,
-                pool=work.pool,
-                iteration=iteration,
-                start_seconds=start_seconds,
-                end_seconds=self.environment.now,
-                activity=work.activity,
-            )
-        )
+        self.spans.append(work.span(iteration, start_seconds, self.environment.now))
 
     def _count(self) -> Count:
         queue = self.queue

@@ -64,8 +64,8 @@ def piece_work(
         together: Whether it goes with an update, though it learns nothing itself.
         calls_each: Whether each piece is a call of its own, as this project's executor makes them.
     """
-    steps = sum(part.seconds for name, part in entry.cost.parts if name in OF_STEPS)
-    call = sum(part.seconds for name, part in entry.cost.parts if name == CALL and calls_each)
+    steps = entry.cost.seconds_of(*OF_STEPS)
+    call = entry.cost.seconds_of(CALL) if calls_each else 0.0
     samples = entry.cost.total.seconds - steps - call
     return PieceWork(
         entry,
@@ -154,13 +154,4 @@ class Pools:
         yield from self.cores.work(seconds)
         self.meter.work(self.environment.now, entry.stage, held, -1)
         self.release(requests)
-        self.spans.append(
-            Span(
-                name=work.name,
-                pool=work.pool,
-                iteration=iteration,
-                start_seconds=start_seconds,
-                end_seconds=self.environment.now,
-                activity=work.activity,
-            )
-        )
+        self.spans.append(work.span(iteration, start_seconds, self.environment.now))

@@ -6,18 +6,15 @@ does: shares are prepared beside updates, and for iterations that have not begun
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import simpy
 
+from rlplan.dataflow import SHARES_AHEAD
+from simulator.asynchronous.cores import Steps
 from simulator.asynchronous.pools import PieceWork, Pools
 from simulator.asynchronous.samples import Sample
-
-Steps = Generator[simpy.Event, object, None]
-
-# Shares of a work that are under way at a time: its pool has the next one when it ends the one before.
-SHARES_AHEAD = 2
 
 
 @dataclass(slots=True, eq=False)

@@ -129,8 +129,8 @@ def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetti
 
 def prepared_share(plan: Plan, task: PlacedTask, setting: StreamSetting) -> int:
     """Return the responses that a model takes together as they end: a micro-batch for each rank, in whole prompts."""
-    samples, layout = plan.job.workload.samples_per_prompt, task.layout
-    prompts = layout.dp * math.ceil(layout.micro_batch / samples)
+    samples = plan.job.workload.samples_per_prompt
+    prompts = task.layout.share_rows(samples) // samples
     played = max(1, prompts * setting.replicas // setting.whole_replicas)
     return played * samples
 

@@ -1,16 +1,15 @@
 """Preparation and updates as SimPy processes: pieces of an iteration go through its works as their samples end."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import simpy
 
+from simulator.asynchronous.cores import Steps
 from simulator.asynchronous.pools import PieceWork, Pools
 from simulator.asynchronous.samples import SampleQueue
 from simulator.asynchronous.setting import StreamSetting
 from simulator.timeline.agenda import Entry
-
-Steps = Generator[simpy.Event, object, None]
 
 # Calls of storage actors before each call of a task that takes its samples from a transfer queue: what it needs is
 # written, and read.

@@ -101,16 +101,21 @@ def _seconds_of(
 
 
 def _passes(placed: PlacedTask, name: PassName) -> Estimate | None:
-    statistics, engine, whole = placed.statistics, placed.engine, ZERO
+    whole = ZERO
     for size, count in micro_batches(placed.local, placed.layout.micro_batch):
-        tokens = micro_batch_of(statistics, size, engine.padding).tokens // size
-        computed = computed_batch(engine, statistics, size).tokens
-        each = _usual_seconds(placed, name, size)
-        each = each or _seconds_of(placed, name, min(size, computed / tokens), tokens)
+        each = _usual_seconds(placed, name, size) or _even_seconds(placed, name, size)
         if each is None:
             return None
         whole = whole + each * count
     return whole
+
+
+def _even_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
+    """Return seconds of a micro-batch as one of equal lengths that computes as many tokens."""
+    statistics, engine = placed.statistics, placed.engine
+    tokens = micro_batch_of(statistics, size, engine.padding).tokens // size
+    computed = computed_batch(engine, statistics, size).tokens
+    return _seconds_of(placed, name, min(size, computed / tokens), tokens)
 
 
 def _usual_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:

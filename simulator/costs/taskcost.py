@@ -20,6 +20,10 @@ class TaskCost:
         """Return the sum of all parts in seconds."""
         return total(estimate for _, estimate in self.parts)
 
+    def seconds_of(self, *causes: str) -> float:
+        """Return the seconds that causes take together."""
+        return sum(part.seconds for name, part in self.parts if name in causes)
+
 
 def cost_of(parts: dict[str, Estimate]) -> TaskCost:
     """Return the cost made of these parts, in seconds, without those that take no time."""

@@ -105,7 +105,7 @@ def _environment_luck(cost: TaskCost, placed: PlacedTask) -> float:
 
     The longest episode is waited for, as far as the engine has nothing else to do.
     """
-    waiting = sum(part.seconds for name, part in cost.parts if name == ENVIRONMENT)
+    waiting = cost.seconds_of(ENVIRONMENT)
     if not waiting:
         return 0.0
     usual, luck = longest_seconds_luck(placed.workload, OTHER_BATCHES)

@@ -44,6 +44,17 @@ class Work:
     ahead: int = 0
     activity: Activity = "task"
 
+    def span(self, iteration: int, start_seconds: float, end_seconds: float) -> Span:
+        """Return when it ran."""
+        return Span(
+            name=self.name,
+            pool=self.pool,
+            iteration=iteration,
+            start_seconds=start_seconds,
+            end_seconds=end_seconds,
+            activity=self.activity,
+        )
+
 
 def play(
     works: Sequence[Work],
@@ -149,16 +160,7 @@ class _Floor:
         assert isinstance(requests, list), "a work's turn comes with its requests"
         start_seconds = self.environment.now
         yield self.environment.timeout(self.seconds[work.key])
-        self.spans.append(
-            Span(
-                name=work.name,
-                pool=work.pool,
-                iteration=iteration,
-                start_seconds=start_seconds,
-                end_seconds=self.environment.now,
-                activity=work.activity,
-            )
-        )
+        self.spans.append(work.span(iteration, start_seconds, self.environment.now))
         for request in requests:
             request.resource.release(request)
         self._note_change()

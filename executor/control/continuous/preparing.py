@@ -14,11 +14,8 @@ from executor.control.continuous.sharing import (
 from executor.control.prompt_batches import Batch
 from executor.queue.ledger import Lease
 from executor.queue.transfer_queue import HeldPiece, Read, Write, is_lost, ranges_of
-from rlplan.dataflow import Task
+from rlplan.dataflow import SHARES_AHEAD, Task
 from rlplan.plan import Plan
-
-# Shares of a task that are under way at a time: a worker has the next one when it ends the one before.
-SHARES_AHEAD = 2
 
 
 class SendBatch(Protocol):

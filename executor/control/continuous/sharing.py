@@ -8,7 +8,6 @@ row by row.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from executor.parallel.positions import is_fully_sharded
 from executor.queue.ledger import Ledger
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parts_of_updates
@@ -50,10 +49,8 @@ def flow_of(plan: Plan, tasks: Sequence[Task]) -> Flow:
 
 
 def share_rows(plan: Plan, task: Task) -> int:
-    """Return the rows of a fixed share: a micro-batch for every data-parallel rank, in whole prompts."""
-    work, layout = plan.job.workload, plan.tasks[task.name]
-    prompts = -(-layout.micro_batch // work.samples_per_prompt)
-    return layout.dp * prompts * work.samples_per_prompt
+    """Return the rows of a fixed share of a task."""
+    return plan.tasks[task.name].share_rows(plan.job.workload.samples_per_prompt)
 
 
 def handed_over_parts(plan: Plan, flow: Flow) -> int:
@@ -70,8 +67,7 @@ def comes_in_fixed_shares(plan: Plan, task: Task) -> bool:
 
     Ranks that gather weights or exchange experts in every pass need a share each.
     """
-    layout = plan.tasks[task.name]
-    meets = is_fully_sharded(layout) or layout.ep > 1
+    meets = plan.tasks[task.name].meets_in_passes
     return task.has_model and (plan.mode == "streaming" or meets)
 
 

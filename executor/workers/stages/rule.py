@@ -46,7 +46,7 @@ def judging(job: Job, rows: list[dict[str, Any]], folder: Path) -> Callable[[str
     stage = Stage(HostSetup(job=job, tasks=(task,), rows=rows, folder=folder), task)
     outputs = {rewards.cost_function: "rule_costs", rewards.function: "rule_scores"}
     count = min(work.sequences, MOST_JUDGED)
-    columns = _made_up(count, work, load_tokenizer(job.tokenizer, folder))
+    columns = _made_up(count, work, stage.tokenizer)
     batch = ((0, count),)
 
     def judge(name: str) -> int:
@@ -90,7 +90,7 @@ class Stage:
             for key, spec in functions.items()
             if spec is not None
         }
-        self._tokenizer = load_tokenizer(setup.job.tokenizer, setup.folder)
+        self.tokenizer = load_tokenizer(setup.job.tokenizer, setup.folder)
         self._stream = prompt_stream(setup.job, setup.rows)
         self._samples = setup.job.workload.samples_per_prompt
 
@@ -118,6 +118,6 @@ class Stage:
         scores = []
         for number, tokens, parts in zip(numbers, *sequences_for(key, columns), strict=True):
             row = prompts[number // self._samples]
-            response = self._tokenizer.decode(tokens[parts == RESPONSE].tolist())
+            response = self.tokenizer.decode(tokens[parts == RESPONSE].tolist())
             scores.append(rule(row["prompt"], response, row))
         return np.array(scores, dtype=np.float32)

@@ -1,7 +1,8 @@
 """YAML configurations with what they inherit from (`defaults:`) and refer to (`${...}`)."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -116,23 +117,18 @@ def _resolved(data: dict[str, Any], places: dict[str, str]) -> Flat:
     for name, function in RESOLVERS.items():
         if not OmegaConf.has_resolver(name):
             OmegaConf.register_resolver(name, function)
-    broken: set[tuple[str, ...]] = set()
     try:
         tree = OmegaConf.create(data)
     except OmegaConfBaseException:
-        broken = {path for _, path, value in _leaves(data, "", ()) if not _is_read(value)}
-        tree = OmegaConf.create(_without(data, broken, ()))
+        tree = OmegaConf.create(_readable(data))
     missing = (key for key in places if key.startswith(f"{INHERITS}: "))
     flat: Flat = {key: _missing(key, places[key]) for key in missing}
     for key, path, value in _leaves(data, "", ()):
         where, gaps = places.get(key, "the file"), tuple[Gap, ...]()
         if "${" in str(value):
             try:
-                value = value if path in broken else _followed(tree, path)
-                unknown = path in broken
+                value = _followed(tree, path)
             except OmegaConfBaseException:
-                unknown = True
-            if unknown:
                 line = where.rpartition(":")[2]
                 gap = Gap(
                     line=int(line) if line.isdigit() else 0,
@@ -144,32 +140,20 @@ def _resolved(data: dict[str, Any], places: dict[str, str]) -> Flat:
     return flat
 
 
-def _is_read(value: object) -> bool:
-    """Tell whether what a leaf refers to can be read: `${a.` is broken off."""
+def _readable(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping without the leaves whose references cannot be read: `${a.` is broken off."""
     from omegaconf import OmegaConf  # noqa: PLC0415
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
-    if "${" not in str(value):
-        return True
-    try:
-        OmegaConf.create({"value": value})
-    except OmegaConfBaseException:
-        return False
-    return True
-
-
-def _without(
-    data: Mapping[str, Any], left_out: Collection[tuple[str, ...]], path: tuple[str, ...]
-) -> dict[str, Any]:
-    """Return a mapping with nothing in the place of some leaves."""
-    return {
-        key: None
-        if (*path, key) in left_out
-        else _without(value, left_out, (*path, key))
-        if isinstance(value, Mapping)
-        else value
-        for key, value in data.items()
-    }
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            found[key] = _readable(value)
+            continue
+        with suppress(OmegaConfBaseException):
+            OmegaConf.create({key: value})
+            found[key] = value
+    return found
 
 
 def _missing(key: str, file: str) -> Given:
