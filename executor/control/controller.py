@@ -42,7 +42,7 @@ from executor.workers.protocols import PROTOCOLS
 from executor.workers.stages import STAGES
 from executor.workers.transports import DEFAULT_TRANSPORT, TRANSPORTS
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, parents_of
+from rlplan.dataflow import Task
 from rlplan.plan import Plan
 from rlplan.trace import IterationSpan, Span
 
@@ -132,7 +132,7 @@ class Controller:
         Args:
             is_last: Whether none follows, so that nothing is generated for it.
         """
-        start = self._calls.begin()
+        start = time.time()
         if self.origin_seconds is None:
             self.origin_seconds = start
         if self._plan.mode == "one-step-off":
@@ -177,10 +177,6 @@ class Controller:
 
     def stop(self) -> None:
         """End what the controller itself has started: nothing."""
-
-    def note_wait(self) -> None:
-        """Note that what is sent from now on could not have been sent earlier."""
-        self._calls.begin()
 
     def send_tasks(self, tasks: tuple[Task, ...], batch: Batch) -> list[PendingCall]:
         """Send tasks on a batch, and what brings the weights to those that generate."""
@@ -255,10 +251,7 @@ class Controller:
         for index, key in enumerate(task.outputs):
             held = {rank: Piece(shares[rank], made[index]) for rank, made in results.items()}
             pieces[key] = protocol.collect(positions, held, tuple)
-        parents = tuple(parent.name for parent in parents_of(task, self._order))
-        return self._calls.note(
-            task.name, pool, "task", positions, _by_pool_rank(pool, reports), parents
-        )
+        return self._calls.note(task.name, pool, "task", positions, _by_pool_rank(pool, reports))
 
     def _split(self, task: Task, batch: Batch, rows: Rows, parts: int) -> tuple[Rows, ...]:
         """Split rows so that the samples of one prompt stay together, and mini-batches stay equal.
@@ -312,7 +305,6 @@ class _IterationRun:
                 columns = ray.get([piece.reference for piece in pieces])
                 held = [(p.rows, each) for p, each in zip(pieces, columns, strict=True)]
                 found[key] = assemble(batch.rows, held)[key]
-        self._controller.note_wait()
         return found
 
 

@@ -1,6 +1,5 @@
 """Pending calls: in what order they are sent, and the metrics in their reports."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +21,8 @@ class PendingCall:
     """Hold a call that was sent: where it runs, and by pool and rank the reference of its report.
 
     Attributes:
-        sent_seconds: When sending its part of an iteration began, on the host's clock.
         before: By pool and rank, idle ranks of its pools included, the reference of the report of the
             call before it, of whatever iteration.
-        parents: Calls whose outputs it waits for, by name.
     """
 
     name: str
@@ -33,9 +30,7 @@ class PendingCall:
     activity: Activity
     positions: RankPositions
     reports: Mapping[PoolRank, Any]
-    sent_seconds: float
     before: Mapping[PoolRank, Any]
-    parents: tuple[str, ...] = ()
 
 
 class CallLog:
@@ -43,12 +38,6 @@ class CallLog:
 
     def __init__(self) -> None:
         self._last: dict[PoolRank, Any] = {}
-        self._sent_seconds = 0.0
-
-    def begin(self) -> float:
-        """Begin to send a part of an iteration; return when, on the host's clock."""
-        self._sent_seconds = time.time()
-        return self._sent_seconds
 
     def note(
         self,
@@ -57,7 +46,6 @@ class CallLog:
         activity: Activity,
         positions: RankPositions,
         reports: Mapping[PoolRank, Any],
-        parents: tuple[str, ...] = (),
     ) -> PendingCall:
         """Return a call that was just sent."""
         pools = {pool for pool, _ in reports}
@@ -69,9 +57,7 @@ class CallLog:
             activity=activity,
             positions=positions,
             reports=reports,
-            sent_seconds=self._sent_seconds,
             before=before,
-            parents=parents,
         )
 
 
@@ -94,12 +80,10 @@ def reported_by(calls: Sequence[PendingCall]) -> list[Reported]:
             pool=call.pool,
             activity=call.activity,
             reports={pool_rank: reports[index, pool_rank, "own"] for pool_rank in call.reports},
-            sent_seconds=call.sent_seconds,
             free_seconds={
                 pool_rank: reports[index, pool_rank, "before"].end_seconds
                 for pool_rank in call.before
             },
-            parents=call.parents,
         )
         for index, call in enumerate(calls)
     ]

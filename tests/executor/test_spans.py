@@ -10,7 +10,7 @@ from executor.control.spans import Reported, measured_spans
 from executor.workers.calls import CallReport
 
 
-def reported(name, times, *, pool="p0", parents=(), activity="task"):
+def reported(name, times, *, pool="p0", activity="task"):
     """Return a call whose seats worked at the given (start, end)."""
     reports = {
         seat if isinstance(seat, tuple) else (pool, seat): CallReport(
@@ -18,14 +18,7 @@ def reported(name, times, *, pool="p0", parents=(), activity="task"):
         )
         for seat, (a, b) in times.items()
     }
-    return Reported(
-        name=name,
-        pool=pool,
-        activity=activity,
-        reports=reports,
-        sent_seconds=100.0,
-        parents=parents,
-    )
+    return Reported(name=name, pool=pool, activity=activity, reports=reports)
 
 
 def trace(*calls):
@@ -45,35 +38,33 @@ def in_order(calls):
     return following
 
 
-def test_handing_a_call_over_belongs_to_its_time():
+def test_handing_a_call_over_lies_between_spans():
     assert trace(
         reported("make", {0: (101, 103)}),
-        reported("use", {0: (104, 106)}, parents=("make",)),
-    ) == [("make", "p0", 0, 3), ("use", "p0", 3, 6)]
+        reported("use", {0: (104, 106)}),
+    ) == [("make", "p0", 1, 3), ("use", "p0", 4, 6)]
 
 
-def test_a_span_begins_with_the_turn_of_the_last_rank():
+def test_a_span_begins_with_the_last_rank():
     assert trace(
         reported("make", {0: (101, 103), 1: (101, 105)}),
-        reported("other", {0: (103, 107), 1: (105, 106)}),
-    ) == [("make", "p0", 0, 5), ("other", "p0", 5, 7)]
+        reported("other", {0: (103, 107), 1: (106, 108)}),
+    ) == [("make", "p0", 1, 5), ("other", "p0", 6, 8)]
+
+
+def test_a_rank_that_is_ahead_works_while_its_pool_is_busy_with_the_call_before():
+    assert trace(
+        reported("make", {0: (101, 103), 1: (101, 105)}),
+        reported("other", {0: (103, 107)}),
+    ) == [("make", "p0", 1, 5), ("other", "p0", 5, 7)]
 
 
 def test_waiting_for_another_pool_does_not_belong_to_a_task():
     assert trace(
         reported("make", {0: (101, 103)}),
-        reported("score", {0: (104, 108)}, pool="p1", parents=("make",)),
-        reported("use", {0: (109, 110)}, parents=("score",)),
-    ) == [("make", "p0", 0, 3), ("score", "p1", 4, 8), ("use", "p0", 9, 10)]
-
-
-def test_what_another_pool_made_while_the_own_was_busy_costs_no_wait():
-    assert trace(
-        reported("make", {0: (101, 103)}),
-        reported("score", {0: (103, 104)}, pool="p1", parents=("make",)),
-        reported("long", {0: (103, 109)}, parents=("make",)),
-        reported("use", {0: (110, 112)}, parents=("score", "long")),
-    )[-1] == ("use", "p0", 9, 12)
+        reported("score", {0: (104, 108)}, pool="p1"),
+        reported("use", {0: (109, 110)}),
+    ) == [("make", "p0", 1, 3), ("score", "p1", 4, 8), ("use", "p0", 9, 10)]
 
 
 def test_a_transition_between_pools_lasts_from_the_first_that_sends_to_the_last_that_receives():
@@ -81,14 +72,14 @@ def test_a_transition_between_pools_lasts_from_the_first_that_sends_to_the_last_
     assert trace(
         reported("transition", times, pool="p1", activity="transition"),
         reported("make", {0: (106, 108)}, pool="p1"),
-    ) == [("transition", "p1", 0, 5), ("make", "p1", 5, 8)]
+    ) == [("transition", "p1", 1, 5), ("make", "p1", 6, 8)]
 
 
 def test_a_call_that_was_sent_ahead_begins_when_its_pool_was_free_of_the_iteration_before():
     ahead = replace(reported("make", {0: (104, 109)}), free_seconds={("p0", 0): 103.0})
     learning = replace(reported("learn", {0: (109, 112)}), free_seconds={("p0", 0): 109.0})
     spans = measured_spans([ahead, learning], 1, 100.0)
-    assert [(span.start_seconds, span.end_seconds) for span in spans] == [(3, 9), (9, 12)]
+    assert [(span.start_seconds, span.end_seconds) for span in spans] == [(4, 9), (9, 12)]
 
 
 def test_a_transition_begins_when_the_pool_that_receives_is_free():
@@ -108,7 +99,7 @@ def test_a_rank_that_sends_late_what_nobody_waits_for_does_not_lengthen_a_transi
     assert trace(
         reported("transition", times, pool="p1", activity="transition"),
         reported("make", {0: (105, 108)}, pool="p1"),
-    ) == [("transition", "p1", 0, 5), ("make", "p1", 5, 8)]
+    ) == [("transition", "p1", 1, 5), ("make", "p1", 5, 8)]
 
 
 def test_a_call_on_some_seats_of_a_pool_begins_when_all_are_free():
@@ -116,7 +107,7 @@ def test_a_call_on_some_seats_of_a_pool_begins_when_all_are_free():
         reported("long", {0: (101, 103), 1: (101, 105)}),
         reported("short", {0: (103, 104)}),
         reported("next", {0: (104, 106), 1: (105, 107)}),
-    ) == [("long", "p0", 0, 5), ("short", "p0", 5, 5), ("next", "p0", 5, 7)]
+    ) == [("long", "p0", 1, 5), ("short", "p0", 5, 5), ("next", "p0", 5, 7)]
 
 
 SEATS = [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
@@ -134,11 +125,8 @@ def test_spans_of_a_pool_never_overlap_whatever_ranks_report(seats_of_calls, dat
             start = ends[seat] + data.draw(st.integers(0, 4))
             ends[seat] = start + data.draw(st.integers(0, 4))
             times[seat] = (start, ends[seat])
-        parents = (
-            data.draw(st.sets(st.sampled_from([call.name for call in calls]))) if calls else ()
-        )
         pool = data.draw(st.sampled_from(sorted({pool for pool, _ in seats})))
-        calls.append(reported(str(number), times, pool=pool, parents=tuple(parents)))
+        calls.append(reported(str(number), times, pool=pool))
     spans = measured_spans(in_order(calls), 0, 100.0)
     for pool in ("p0", "p1"):
         there = [(span.start_seconds, span.end_seconds) for span in spans if span.pool == pool]

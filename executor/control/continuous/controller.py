@@ -68,7 +68,7 @@ class ContinuousController(Controller):
         Args:
             is_last: Whether none follows, so that nothing is begun for it.
         """
-        start = self._calls.begin()
+        start = time.time()
         if self.origin_seconds is None:
             self.origin_seconds = start
         if self._synced < 0:

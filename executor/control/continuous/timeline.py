@@ -128,7 +128,6 @@ def joined_metrics(
             pool=call.pool,
             activity=call.activity,
             reports=reports,
-            sent_seconds=call.sent_seconds,
         )
         for call, reports in calls
     ]
