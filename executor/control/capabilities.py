@@ -141,9 +141,6 @@ def _lacks_for_environments(plan: Plan) -> Iterator[CapabilityError]:
             yield ENVIRONMENTS.lacked_by(
                 HERE, f"{field}.{at}.inference", environment.inference, instead
             )
-    if plan.mode in STREAMED_MODES:
-        instead = "episodes are played batch by batch: sync or one-step-off"
-        yield ENVIRONMENTS.lacked_by(HERE, "mode", plan.mode, instead)
     ranks = generate.tp * generate.pp
     if ranks > 1:
         yield ENVIRONMENTS.lacked_by(

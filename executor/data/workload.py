@@ -11,9 +11,10 @@ from executor.data.batches import Columns
 from executor.data.prompts import PromptStream, encode_prompts, load_prompts
 from executor.data.texts import TextBatches
 from executor.data.tokenizer import Tokenizer, load_tokenizer
+from rlplan.environment import Environment
 from rlplan.errors import PlanError
 from rlplan.job import Job
-from rlplan.lengths import sample_lengths
+from rlplan.lengths import longest, sample_lengths
 
 # Rows of made-up prompts of a job without a prompts file: enough that batches differ.
 MADE_UP_BATCHES = 4
@@ -27,6 +28,17 @@ def response_lengths(job: Job, iteration: int) -> npt.NDArray[np.int64]:
     work = job.workload
     sampled = sample_lengths(work.response_tokens, work.sequences, job.seed + iteration)
     return np.array(sampled, dtype=np.int64)
+
+
+def observation_limit(environment: Environment) -> int:
+    """Return the most tokens of one observation."""
+    given = environment.observation_tokens
+    return 0 if given is None else longest(given)
+
+
+def most_observed_tokens(environments: Sequence[Environment]) -> int:
+    """Return the most tokens of all observations of an episode; a reset may give one too."""
+    return max((longest(each.turns) * observation_limit(each) for each in environments), default=0)
 
 
 class PromptBatches:

@@ -17,10 +17,17 @@ from executor.queue.storage import PaddedRead, Storage, StoredRows
 
 @dataclass(frozen=True, slots=True)
 class SampleSize:
-    """Hold the tokens of a sample's prompt and of its response."""
+    """Hold the tokens of a sample: of its prompt, its response, and what environments said between its turns."""
 
     prompt_tokens: int
     response_tokens: int
+    observed_tokens: int = 0
+    turns: int = 1
+
+    @property
+    def behind_prompt(self) -> int:
+        """Return the tokens that stand behind the prompt."""
+        return self.response_tokens + self.observed_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +149,7 @@ class TransferQueue:
                 piece=number,
                 prompt_width=piece.prompt_width,
                 rows=tuple(
-                    (sample, index, size.prompt_tokens, size.response_tokens)
+                    (sample, index, size.prompt_tokens, size.behind_prompt)
                     for index, sample in enumerate(piece.samples)
                     if sample in wanted
                     for size in (self.sizes[sample],)
@@ -258,7 +265,7 @@ class TransferQueue:
         read = self.read(
             lease,
             max(size.prompt_tokens for size in sizes),
-            max(size.response_tokens for size in sizes),
+            max(size.behind_prompt for size in sizes),
         )
         lost = [place for place, reference in read.done.items() if is_lost(reference)]
         if lost:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from executor.data.batches import OBSERVATION, PADDING, PROMPT, RESPONSE, Array
+from executor.data.workload import most_observed_tokens
 from executor.rollout.sampling import Sequences
 from rlplan.environment import Environment
-from rlplan.lengths import longest, sample_lengths
+from rlplan.lengths import sample_lengths
 
 # Seeds of turns lie apart from those of response lengths, which count iterations.
 TURNS_SEED = 2**31
@@ -133,16 +134,6 @@ def turns_of(environments: Sequence[Environment], kinds: Array, seed: int) -> Ar
     return turns
 
 
-def observation_limit(environment: Environment) -> int:
-    """Return the most tokens of one observation."""
-    given = environment.observation_tokens
-    return 0 if given is None else longest(given)
-
-
 def columns_behind_prompts(environments: Sequence[Environment], budgets: Array) -> int:
-    """Return the columns that any episode of a batch can fill behind its prompt: answers and observations.
-
-    A reset may give an observation too.
-    """
-    observed = (longest(each.turns) * observation_limit(each) for each in environments)
-    return int(budgets.max()) + max(observed, default=0)
+    """Return the columns that any episode of a batch can fill behind its prompt: answers and observations."""
+    return int(budgets.max()) + most_observed_tokens(environments)

@@ -28,6 +28,7 @@ class Response:
         batch: Number of the batch of prompts.
         row: Its number in that batch; both start its random numbers.
         most_tokens: Of the response.
+        turn: Of an episode, counted from 0; each has random numbers of its own.
         versions: Of the weights by which each token was sampled, in updates.
     """
 
@@ -35,9 +36,15 @@ class Response:
     row: int
     prompt: npt.NDArray[np.int64]
     most_tokens: int
+    turn: int = 0
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[int]:
+        """Return what stands at each place of `tokens`, as `executor.data.batches` numbers it."""
+        return [RESPONSE] * len(self.tokens)
 
     def has_ended(self, eos_id: int) -> bool:
         """Tell whether nothing comes after what was said."""
@@ -205,7 +212,8 @@ class _RunningWave:
 
 def _uniforms(response: Response, settings: GenerateSettings) -> npt.NDArray[np.float64]:
     """Return a response's own random numbers from its next token on, as whole batches have them."""
-    stream = np.random.default_rng([settings.seed, response.batch, response.row])
+    turn = [response.turn] if response.turn else []
+    stream = np.random.default_rng([settings.seed, response.batch, response.row, *turn])
     return stream.random(response.most_tokens)[len(response.tokens) :]
 
 
@@ -280,7 +288,7 @@ def padded_responses(responses: Sequence[Response]) -> dict[str, Array]:
         first, stop = width - len(each.prompt), width + len(each.tokens)
         columns["tokens"][row, first:stop] = [*each.prompt, *each.tokens]
         columns["parts"][row, first:width] = PROMPT
-        columns["parts"][row, width:stop] = RESPONSE
+        columns["parts"][row, width:stop] = each.parts
         columns["log_probs"][row, width:stop] = each.log_probs
         columns["versions"][row, width:stop] = each.versions
     return columns

@@ -67,12 +67,18 @@ class RollCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledResponse:
-    """Say of a response that has ended which one it is, and how long."""
+    """Say of a response that has ended which one it is, and how long.
+
+    Attributes:
+        observed_tokens: What environments said between its turns.
+    """
 
     batch: int
     row: int
     prompt_tokens: int
     response_tokens: int
+    observed_tokens: int = 0
+    turns: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,10 @@ class Beginning(NamedTuple):
     row: dict[str, Any]
 
 
+# What is asked of an episode's environment: to begin, or to answer a response.
+Question = Beginning | str
+
+
 class EnvironmentHosts(Protocol):
     """Play episodes for a rank that generates."""
 
@@ -37,12 +41,25 @@ class EnvironmentHosts(Protocol):
     def step(self, answers: Sequence[tuple[int, str]]) -> list[Step]:
         """Answer responses, by the number of their episode."""
 
+    def ask(self, episode: int, question: Question) -> None:
+        """Let an episode begin, or answer its response; each has one question at a time."""
+
+    def answered(self, most_seconds: float | None) -> dict[int, str | Step]:
+        """Return by episode what was answered: a text to a beginning, a step to a response.
+
+        Args:
+            most_seconds: That it waits for the first answer; None: for ever. Nothing asked: it does not wait.
+        """
+
+    def forget(self, episode: int) -> None:
+        """Forget an episode."""
+
     def clear(self) -> None:
         """Forget all episodes."""
 
 
 class LocalHost:
-    """Play episodes in this process, one step at a time.
+    """Play episodes in this process, one step at a time; what is asked is answered at once.
 
     Args:
         folder: What relative paths of environments are relative to.
@@ -52,6 +69,7 @@ class LocalHost:
         self._environments = environments
         self._makings = [load_environment(_source(each), folder) for each in environments]
         self._played: dict[int, tuple[Playable, int]] = {}
+        self._answers: dict[int, str | Step] = {}
 
     def begin(self, beginning: Beginning) -> str:
         """Begin an episode."""
@@ -68,6 +86,22 @@ class LocalHost:
         if limit is None:
             return step(played, source, response)
         return _within(limit, played, source, response)
+
+    def ask(self, episode: int, question: Question) -> None:
+        """Let an episode begin, or answer its response."""
+        if isinstance(question, str):
+            self._answers[episode] = self.answer(episode, question)
+        else:
+            self._answers[episode] = self.begin(question)
+
+    def answered(self, most_seconds: float | None) -> dict[int, str | Step]:  # noqa: ARG002
+        """Return by episode what was answered."""
+        answers, self._answers = self._answers, {}
+        return answers
+
+    def forget(self, episode: int) -> None:
+        """Forget an episode."""
+        self._played.pop(episode, None)
 
     def clear(self) -> None:
         """Forget all episodes."""
@@ -117,6 +151,27 @@ class _Episode:
     has_begun: bool = False
     responses: list[str] = field(default_factory=list)
 
+    def note(self, question: Question) -> None:
+        """Note what was answered."""
+        if isinstance(question, str):
+            self.responses.append(question)
+        else:
+            self.has_begun = True
+
+
+class _Asked(NamedTuple):
+    """Hold a question that is not answered yet.
+
+    Attributes:
+        life: Which of the processes that played the episode one after another was asked.
+        is_again: Whether the one before ended without an answer.
+    """
+
+    episode: int
+    question: Question
+    life: int
+    is_again: bool
+
 
 class RemoteHosts:
     """Play episodes in processes of their own, each with several threads.
@@ -133,7 +188,9 @@ class RemoteHosts:
         processes = min(workers, os.cpu_count() or 1)
         self._threads = -(-workers // processes)
         self._hosts = [self._start() for _ in range(processes)]
+        self._lives = [0] * processes
         self._episodes: dict[int, _Episode] = {}
+        self._asked: dict[Any, _Asked] = {}
 
     def _start(self) -> Any:
         actor = ray.remote(LocalHost).options(num_cpus=0, max_concurrency=self._threads)
@@ -142,50 +199,83 @@ class RemoteHosts:
     def reset(self, beginnings: Sequence[Beginning]) -> list[str]:
         """Begin episodes, as many at a time as there are workers."""
         for each in beginnings:
-            self._episodes[each.episode] = _Episode(each)
-        asked = {each.episode: ("begin", each) for each in beginnings}
-        answers = self._asked(asked)
-        for each in beginnings:
-            self._episodes[each.episode].has_begun = True
+            self.ask(each.episode, each)
+        answers = self._all_answered()
         return [answers[each.episode] for each in beginnings]
 
     def step(self, answers: Sequence[tuple[int, str]]) -> list[Step]:
         """Answer responses, as many at a time as there are workers."""
-        asked = {episode: ("answer", episode, response) for episode, response in answers}
-        steps = self._asked(asked)
         for episode, response in answers:
-            self._episodes[episode].responses.append(response)
+            self.ask(episode, response)
+        steps = self._all_answered()
         return [steps[episode] for episode, _ in answers]
+
+    def ask(self, episode: int, question: Question) -> None:
+        """Let an episode begin, or answer its response; return at once."""
+        if not isinstance(question, str):
+            self._episodes[episode] = _Episode(question)
+        self._send(episode, question, is_again=False)
+
+    def answered(self, most_seconds: float | None) -> dict[int, Any]:
+        """Return by episode what was answered; wait for the first answer, so long at most.
+
+        Raises:
+            UserError: An environment of the user's fails.
+            RlplanError: A process that plays environments ended twice with one question.
+        """
+        if not self._asked:
+            return {}
+        known = list(self._asked)
+        ready, _ = ray.wait(known, num_returns=1, timeout=most_seconds, fetch_local=False)
+        if ready:
+            ready, _ = ray.wait(known, num_returns=len(known), timeout=0, fetch_local=False)
+        taken = {reference: self._asked.pop(reference) for reference in ready}
+        lost = [reference for reference in ready if _is_lost(reference)]
+        found = fetched({each.episode: ref for ref, each in taken.items() if ref not in lost})
+        for reference, each in taken.items():
+            if reference not in lost:
+                self._episodes[each.episode].note(each.question)
+        for reference in lost:
+            self._ask_again(taken[reference])
+        return found
+
+    def forget(self, episode: int) -> None:
+        """Forget an episode."""
+        if self._episodes.pop(episode, None) is not None:
+            self._hosts[self._place(episode)].forget.remote(episode)
 
     def clear(self) -> None:
         """Forget all episodes."""
         self._episodes.clear()
         fetched({place: host.clear.remote() for place, host in enumerate(self._hosts)})
 
-    def _asked(self, asked: dict[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """Ask the hosts of episodes; those of a lost host are asked once more of a new one."""
-        answers, lost = self._answered(asked)
-        if lost:
-            for place in {self._place(episode) for episode in lost}:
-                self._replace(place)
-            again, still = self._answered({episode: asked[episode] for episode in lost})
-            if still:
-                raise RlplanError("a process that plays environments ended twice: out of memory?")
-            answers |= again
+    def _all_answered(self) -> dict[int, Any]:
+        answers: dict[int, Any] = {}
+        while self._asked:
+            answers |= self.answered(None)
         return answers
 
-    def _answered(self, asked: dict[int, tuple[Any, ...]]) -> tuple[dict[int, Any], list[int]]:
-        references = {
-            episode: getattr(self._hosts[self._place(episode)], method).remote(*arguments)
-            for episode, (method, *arguments) in asked.items()
-        }
-        ray.wait(list(references.values()), num_returns=len(references), fetch_local=False)
-        lost = [episode for episode, reference in references.items() if _is_lost(reference)]
-        return fetched({key: ref for key, ref in references.items() if key not in lost}), lost
+    def _send(self, episode: int, question: Question, *, is_again: bool) -> None:
+        place = self._place(episode)
+        host = self._hosts[place]
+        if isinstance(question, str):
+            reference = host.answer.remote(episode, question)
+        else:
+            reference = host.begin.remote(question)
+        self._asked[reference] = _Asked(episode, question, self._lives[place], is_again)
+
+    def _ask_again(self, lost: _Asked) -> None:
+        """Ask the process that follows a lost one."""
+        if lost.is_again:
+            raise RlplanError("a process that plays environments ended twice: out of memory?")
+        place = self._place(lost.episode)
+        if self._lives[place] == lost.life:
+            self._replace(place)
+        self._send(lost.episode, lost.question, is_again=True)
 
     def _replace(self, place: int) -> None:
         """Start a host again, and play its episodes up to where they were."""
-        self._hosts[place] = self._start()
+        self._hosts[place], self._lives[place] = self._start(), self._lives[place] + 1
         for episode, played in self._episodes.items():
             if self._place(episode) != place or not played.has_begun:
                 continue

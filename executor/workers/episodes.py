@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,26 +11,27 @@ from torch import Tensor
 
 from executor.data.batches import Array, Columns
 from executor.data.tokenizer import Tokenizer, load_tokenizer
-from executor.data.workload import prompt_stream
+from executor.data.workload import observation_limit, prompt_stream
 from executor.environments import Step
 from executor.rollout.engines import GenerationEngine
 from executor.rollout.episodes import (
     Episodes,
     columns_behind_prompts,
     kinds_of,
-    observation_limit,
     turns_of,
 )
 from executor.rollout.sampling import GenerateSettings, Sequences
+from executor.rollout.sessions import Response, Session
 from executor.workers.environment_hosts import (
     Beginning,
     EnvironmentHosts,
     LocalHost,
     RemoteHosts,
 )
+from executor.workers.episode_sessions import Episode, EpisodeSession
 from executor.workers.pool_models import PoolModels
 from rlplan.environment import Environment
-from rlplan.plan import TaskPlan
+from rlplan.plan import Mode, TaskPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,8 @@ class EpisodePlayer:
     """Play the episodes of a replica's rows.
 
     With remote inference all episodes answer together, and their environments step together in processes of
-    their own; inline, one episode after another is played in this process.
+    their own; inline, one episode after another is played in this process. Where responses go on one by one, a
+    session plays them (`executor.workers.episode_sessions`).
     """
 
     def __init__(self, pool: PoolModels, layout: TaskPlan, engine: GenerationEngine) -> None:
@@ -77,10 +79,8 @@ class EpisodePlayer:
             rows: Their numbers in the global batch. Shape (B,).
             lengths: Most tokens that the model generates, by row of the global batch.
         """
-        job, environments = self._job, self._tools.environments
-        samples = job.workload.samples_per_prompt
-        kinds = kinds_of(environments, job.workload.prompts).repeat(samples)
-        turns = turns_of(environments, kinds, job.seed + settings.iteration)
+        environments, samples = self._tools.environments, self._job.workload.samples_per_prompt
+        kinds, turns = self._drawn(settings.iteration)
         prompts = self._stream.batch(settings.iteration)
         beginnings = [
             Beginning(
@@ -101,6 +101,44 @@ class EpisodePlayer:
             "environment_seconds_max": round_of.environment_seconds,
         }
         return made, round_of.rewards, counted
+
+    def session(self, turns: Session, mode: Mode) -> EpisodeSession:
+        """Return a session of episodes whose turns are responses of another one."""
+        tools = self._tools
+        return EpisodeSession(
+            turns,
+            tools.hosts,
+            tools.environments,
+            tools.tokenizer.encode_more,
+            tools.tokenizer.decode,
+            most=1 if self._inline else None,
+            in_step=self._inline or mode == "streaming",
+        )
+
+    def episodes(self, batch: int, responses: Sequence[Response]) -> list[Response]:
+        """Return the episodes that responses of a batch stand for."""
+        samples = self._job.workload.samples_per_prompt
+        kinds, turns = self._drawn(batch)
+        prompts = self._stream.batch(batch)
+        return [
+            Episode(
+                batch=batch,
+                row=each.row,
+                prompt=each.prompt,
+                most_tokens=each.most_tokens,
+                kind=int(kinds[each.row]),
+                most_turns=int(turns[each.row]),
+                text=prompts[each.row // samples]["prompt"],
+                data=prompts[each.row // samples],
+            )
+            for each in responses
+        ]
+
+    def _drawn(self, batch: int) -> tuple[Array, Array]:
+        """Return the environment and the most turns of each episode of a batch."""
+        work, environments = self._job.workload, self._tools.environments
+        kinds = kinds_of(environments, work.prompts).repeat(work.samples_per_prompt)
+        return kinds, turns_of(environments, kinds, self._job.seed + batch)
 
     def _rounds(self, episodes: int) -> list[Array]:
         places = np.arange(episodes)

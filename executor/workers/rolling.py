@@ -1,14 +1,19 @@
 """Rolling: a replica's responses go on over many calls, and come out as they end."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from executor.data.batches import ROLLOUT_LOG_PROBS, Array, Columns, Rows
 from executor.data.workload import response_lengths
 from executor.rollout.engines import GenerationEngine
 from executor.rollout.sampling import GenerateSettings
-from executor.rollout.sessions import Response, padded_responses, start_session
+from executor.rollout.sessions import Response, Session, padded_responses, start_session
 from executor.workers.calls import CallReport, RollCall, Rolled, RolledResponse
+from executor.workers.episode_sessions import Episode, EpisodeSession
+from executor.workers.episodes import EpisodePlayer
 from executor.workers.pool_models import PoolModels
 
 
@@ -16,11 +21,18 @@ class Roller:
     """Keep a rank's session (`executor.rollout.sessions`)."""
 
     def __init__(
-        self, pool: PoolModels, engine: GenerationEngine, settings: GenerateSettings
+        self,
+        pool: PoolModels,
+        engine: GenerationEngine,
+        settings: GenerateSettings,
+        player: EpisodePlayer | None,
     ) -> None:
         plan = pool.setup.plan
-        self._job, self._mesh = plan.job, pool.generator.mesh
-        self._session = start_session(engine, pool.generator, settings, plan.mode, plan.in_flight)
+        self._job, self._mesh, self._player = plan.job, pool.generator.mesh, player
+        session = start_session(engine, pool.generator, settings, plan.mode, plan.in_flight)
+        self._session: Session | EpisodeSession = session
+        if player is not None:
+            self._session = player.session(session, plan.mode)
 
     def roll(self, call: RollCall, prompts: tuple[Columns, ...]) -> Any:
         """Go on with this replica's responses; return what has ended.
@@ -29,7 +41,7 @@ class Roller:
             The task's outputs and `versions` (None where nothing has ended, or another rank gives them), then
             a `Rolled`.
         """
-        start = time.time()
+        start, before = time.time(), self._waited_seconds
         if call.has_new_weights:
             self._session.take_weights()
         for (batch, rows), columns in zip(call.begin, prompts, strict=True):
@@ -46,16 +58,22 @@ class Roller:
             sequences = {name: columns[name] for name in ("tokens", "parts")}
             outputs = {**generated_outputs(call.outputs, sequences, columns["log_probs"])}
             outputs["versions"] = {"versions": columns["versions"]}
+            if "rule_scores" in call.outputs:
+                outputs["rule_scores"] = {"rule_scores": _rewards(ended)}
         rolled = Rolled(
             ended=tuple(_rolled(response) for response in ended),
             running=self._session.running,
-            report=CallReport(start_seconds=start, end_seconds=time.time()),
+            report=CallReport(
+                start_seconds=start,
+                end_seconds=time.time(),
+                metrics={"environment_seconds": self._waited_seconds - before},
+            ),
         )
         return (*(outputs[key] for key in keys), rolled)
 
     def _begun(self, batch: int, rows: Rows, columns: Columns) -> list[Response]:
         lengths = response_lengths(self._job, batch)
-        return [
+        begun = [
             Response(
                 batch=batch,
                 row=row,
@@ -65,6 +83,13 @@ class Roller:
             for start, stop in rows
             for row in range(start, stop)
         ]
+        return begun if self._player is None else self._player.episodes(batch, begun)
+
+    @property
+    def _waited_seconds(self) -> float:
+        """Return how long environments alone were waited for so far."""
+        session = self._session
+        return session.waited_seconds if isinstance(session, EpisodeSession) else 0.0
 
 
 def generated_outputs(
@@ -76,10 +101,21 @@ def generated_outputs(
     return {"sequences": {**sequences, ROLLOUT_LOG_PROBS: log_probs}}
 
 
+def _rewards(ended: Sequence[Response]) -> Array:
+    """Return what the environments of episodes gave."""
+    rewards = [each.reward for each in ended if isinstance(each, Episode)]
+    assert len(rewards) == len(ended), "environments give rewards of episodes"
+    return np.array(rewards, dtype=np.float32)
+
+
 def _rolled(response: Response) -> RolledResponse:
+    is_episode = isinstance(response, Episode)
+    said = response.said if isinstance(response, Episode) else len(response.tokens)
     return RolledResponse(
         batch=response.batch,
         row=response.row,
         prompt_tokens=len(response.prompt),
-        response_tokens=len(response.tokens),
+        response_tokens=said,
+        observed_tokens=len(response.tokens) - said,
+        turns=response.turn if is_episode else 1,
     )

@@ -28,13 +28,6 @@ def episodes_plan(*, algorithm="grpo", gpus=1, environment=GUESS, **changes):
     return without_host(plan)
 
 
-def streamed_plan():
-    job = make_job("grpo", samples_per_prompt=2, response_tokens=9, environments=(GUESS,))
-    pools = {"p0": (1, ("actor", "reference")), "generator": (1, ("actor",))}
-    plan = make_plan(replace(job, rewards=None), pools, transition="two-copies")
-    return replace(without_host(plan), mode="streaming")
-
-
 def without_host(plan):
     order = FrozenDict({name: tasks for name, tasks in plan.order.items() if name != "host"})
     return replace(plan, pools=plan.pools[:-1], order=order)
@@ -48,7 +41,6 @@ def without_host(plan):
             "environments.0.source is not given: this executor cannot: .* it plays .*: calculator, guess",
         ),
         (episodes_plan(gpus=2, tp=2), "tp x pp is 2: .* a rank plays episodes alone: 1"),
-        (streamed_plan(), "episodes are played batch by batch: sync or one-step-off"),
         (episodes_plan(algorithm="remax"), "a greedy baseline would play every episode twice"),
     ],
 )

@@ -89,7 +89,10 @@ class ContinuousController(Controller):
         iteration, origin, state = running.iteration, self.origin_seconds, self.state
         assert origin is not None
         spans, metrics = self._log.taken(iteration, origin)
-        metrics[GENERATE] = self._learning.generated
+        metrics[GENERATE] = {
+            **self._learning.generated,
+            "environment_seconds_max": self._rollouts.waited_seconds(),
+        }
         self.state = next_state(self._algorithm, self._plan.job, state, metrics)
         self._sync_is_due = not self._is_last and (iteration + 1) % self._plan.sync_every == 0
         self._forget_prompts()
@@ -212,7 +215,9 @@ class ContinuousController(Controller):
         if not ended:
             return
         for sample, each in zip(ended, rolled.ended, strict=True):
-            self.samples.queue.sizes[sample] = SampleSize(each.prompt_tokens, each.response_tokens)
+            self.samples.queue.sizes[sample] = SampleSize(
+                each.prompt_tokens, each.response_tokens, each.observed_tokens, each.turns
+            )
         width = max(each.prompt_tokens for each in rolled.ended)
         pieces = {
             key: [HeldPiece(samples=ended, prompt_width=width, reference=reference)]

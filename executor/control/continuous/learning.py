@@ -26,7 +26,7 @@ class Learning:
     Attributes:
         iteration: The one that goes on.
         ages: How many updates the weights lacked that began each sample that it learns from.
-        generated: Tokens of these samples: `response_tokens`, and all `tokens`.
+        generated: Tokens of these samples: `response_tokens`, and all `tokens`; and `turns`, where they are episodes.
     """
 
     def __init__(
@@ -59,6 +59,8 @@ class Learning:
         assert self.is_done, "iterations follow each other"
         self.iteration, self._sent, self._done = iteration, 0, 0
         self.ages, self.generated = [], {"response_tokens": 0.0, "tokens": 0.0}
+        if self._plan.job.environments:
+            self.generated["turns"] = 0.0
         self._pieces = {}
         return self._pieces
 
@@ -110,7 +112,9 @@ class Learning:
         for sample in samples:
             size = self._samples.queue.sizes[sample]
             self.generated["response_tokens"] += size.response_tokens
-            self.generated["tokens"] += size.prompt_tokens + size.response_tokens
+            self.generated["tokens"] += size.prompt_tokens + size.behind_prompt
+            if "turns" in self.generated:
+                self.generated["turns"] += size.turns
         batch = Batch(
             number=self.iteration,
             rows=ranges_of(rows),

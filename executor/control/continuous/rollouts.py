@@ -26,6 +26,7 @@ class Replica:
         ranks: Of the pool; the first one's results count.
         running: Responses that it has begun and not ended, as it said last.
         is_busy: Whether a call is under way.
+        waited_seconds: For environments alone, since that was asked last.
         queued: Samples that are its own and have not begun.
     """
 
@@ -33,6 +34,7 @@ class Replica:
     running: int = 0
     is_busy: bool = False
     has_new_weights: bool = False
+    waited_seconds: float = 0.0
     queued: list[int] = field(default_factory=list)
 
 
@@ -110,7 +112,15 @@ class Rollouts:
     def came_back(self, replica: Replica, rolled: Rolled) -> list[int]:
         """Note that a call has returned; return the samples that have ended, in their order."""
         replica.is_busy, replica.running = False, rolled.running
+        replica.waited_seconds += rolled.report.metrics["environment_seconds"]
         return [each.batch * self._sequences + each.row for each in rolled.ended]
+
+    def waited_seconds(self) -> float:
+        """Return how long the replica waited that waited longest for environments, since this was asked last."""
+        longest_wait = max(each.waited_seconds for each in self.replicas)
+        for each in self.replicas:
+            each.waited_seconds = 0.0
+        return longest_wait
 
     def _begun(self, samples: Sequence[int]) -> list[tuple[int, Rows]]:
         rows: dict[int, list[int]] = {}

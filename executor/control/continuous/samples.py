@@ -7,12 +7,13 @@ import numpy as np
 from executor.control.continuous.bounds import LivePrompt, StalenessBound
 from executor.control.continuous.sharing import Flow
 from executor.data.batches import Columns
-from executor.data.workload import response_lengths
+from executor.data.workload import most_observed_tokens, response_lengths
 from executor.queue.ledger import Ledger, Reader
 from executor.queue.transfer_queue import TransferQueue
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, DATASET_KEYS, Task
 from rlplan.errors import PlanError
-from rlplan.job import Job
+from rlplan.job import Job, Workload
+from rlplan.lengths import longest
 from rlplan.plan import Plan
 from rlplan.units import show_bytes
 
@@ -49,7 +50,7 @@ class BatchPrompts:
         return self._tokens[number][row] + self._lengths(number)[row]
 
     def widths(self, number: int) -> tuple[int, int]:
-        """Return the columns that a whole batch keeps for prompts and for responses."""
+        """Return the columns that a whole batch keeps for prompts, and behind them."""
         return max(self._tokens[number]), max(self._lengths(number))
 
     def forget(self, before: int) -> None:
@@ -60,7 +61,9 @@ class BatchPrompts:
 
     def _lengths(self, number: int) -> list[int]:
         if number not in self._most_response:
-            self._most_response[number] = response_lengths(self._job, number).tolist()
+            observed = most_observed_tokens(self._job.environments)
+            lengths = response_lengths(self._job, number) + observed
+            self._most_response[number] = lengths.tolist()
         return self._most_response[number]
 
 
@@ -81,11 +84,11 @@ class Samples:
         self._work, self._prompts, self._trains = work, prompts, flow.trains
         self.bound = StalenessBound(prompts=work.prompts, staleness=plan.staleness)
         self._token_bytes, self._sample_bytes = _row_bytes(plan, flow)
-        longest = self._bytes_of(work.longest_sequence_tokens)
+        most = self._bytes_of(_longest_tokens(work))
         live = self.bound.most_begun(0) * work.samples_per_prompt
-        capacity = capacity_bytes if capacity_bytes is not None else live * longest
-        if capacity < work.sequences * longest:
-            least = show_bytes(work.sequences * longest)
+        capacity = capacity_bytes if capacity_bytes is not None else live * most
+        if capacity < work.sequences * most:
+            least = show_bytes(work.sequences * most)
             raise PlanError(
                 f"the transfer queue has {show_bytes(capacity)}: the longest samples of an iteration take {least}"
             )
@@ -189,9 +192,19 @@ class Samples:
         return tokens * self._token_bytes + self._sample_bytes
 
 
+def _longest_tokens(work: Workload) -> int:
+    """Return the most tokens of a sample; an episode's reset may give an observation as each of its turns does."""
+    if not work.environments:
+        return work.longest_sequence_tokens
+    both = longest(work.prompt_tokens) + longest(work.response_tokens)
+    return both + most_observed_tokens(work.environments)
+
+
 def _row_bytes(plan: Plan, flow: Flow) -> tuple[int, int]:
     """Return the bytes of a row for each token, and those besides."""
-    keys = [key for task in flow.ahead for key in task.outputs] + ["sequences", "log_probs"]
+    keys = {"sequences", "log_probs"}.union(*(task.outputs for task in flow.ahead))
+    if plan.job.environments:
+        keys.add("rule_scores")
     token = sum(BYTES_PER_TOKEN.get(key, 0) for key in keys) + VERSION_BYTES
     if plan.job.old_log_prob == "trainer":
         token += LOG_PROB_BYTES
@@ -210,10 +223,10 @@ def _readers(flow: Flow) -> Mapping[str, Reader]:
 
 
 def row_widths(queue: TransferQueue, samples: Sequence[int]) -> tuple[int, int]:
-    """Return the longest prompt and the longest response of samples, in tokens."""
+    """Return the longest prompt of samples, and the most tokens behind one."""
     sizes = np.array(
         [
-            (queue.sizes[sample].prompt_tokens, queue.sizes[sample].response_tokens)
+            (queue.sizes[sample].prompt_tokens, queue.sizes[sample].behind_prompt)
             for sample in samples
         ]
     )

@@ -50,7 +50,7 @@ class Stage:
     def roll(self, call: RollCall, prompts: tuple[Columns, ...]) -> Any:
         """Go on with this replica's responses (`executor.workers.rolling`)."""
         if self._roller is None:
-            self._roller = Roller(self._pool, self._engine, self._settings(0))
+            self._roller = Roller(self._pool, self._engine, self._settings(0), self._player)
         return self._roller.roll(call, prompts)
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
