@@ -12,7 +12,6 @@ from rlplan.lengths import mean_length
 from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import Span
-from simulator.costs.traffic import CALL
 
 Row = tuple[str, str]
 NOT_FORECAST = "not forecast"
@@ -47,7 +46,7 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
         _row(
             task.name,
             task.pool,
-            worker_seconds(task),
+            task.worker_seconds,
             measured.pop((task.name, task.pool)),
             task.source,
         )
@@ -83,11 +82,6 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
     )
 
 
-def worker_seconds(task: TaskForecast) -> float:
-    """Return what a task's workers take, without the call that brings them their inputs."""
-    return task.seconds - task.parts.get(CALL, 0.0)
-
-
 def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:
     """Return how many times as long the machine took for the fixed loop during a run as for its profile.
 
@@ -99,7 +93,7 @@ def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:
 
 
 def _seconds_by_row(forecast: Forecast) -> dict[Row, float]:
-    found = {(task.name, task.pool): worker_seconds(task) for task in forecast.costs}
+    found = {(task.name, task.pool): task.worker_seconds for task in forecast.costs}
     return found | {(ITERATION, ""): forecast.iteration_seconds}
 
 

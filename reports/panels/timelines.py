@@ -11,7 +11,10 @@ ORDER = 20
 def section(subject: Subject) -> Section:
     """Return the timelines on one scale."""
     run, forecast = subject.run, subject.as_run or subject.forecast
-    words = "Pools are rows, tasks are bars; the dashed line is the iteration's end. "
+    words = (
+        "Pools are rows, tasks are bars that begin where workers do; calls that hand work over lie between "
+        "them. The dashed line is the iteration's end. "
+    )
     if run and median_iteration(run):
         left_out = counted(run.warmup_iterations, "warm-up iteration")
         words += (

@@ -71,8 +71,8 @@ def forecast_panel(forecast: Forecast) -> Panel:
         label="forecast",
         title=f"Forecast: an iteration takes {show_seconds(chosen.seconds)}",
         seconds=chosen.seconds,
-        spans=_from_start(forecast.trace, chosen),
-        drawn=_meanwhile(forecast.trace, chosen),
+        spans=_from_start(forecast.work_trace, chosen),
+        drawn=_meanwhile(forecast.work_trace, chosen),
     )
 
 

@@ -1,16 +1,18 @@
 """What the simulator says a plan will do. The file `forecast.json`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.tags import OneOf
 from rlplan.results.notebook import frame_of, html_of
-from rlplan.trace import Activity, IterationSpan, Span, Trace
+from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
 FORECAST_VERSION: Literal[1] = 1
+# The part of a task that brings its workers their inputs: before they begin to work on them.
+CALL = "call overhead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,11 @@ class TaskForecast:
     source: SourceName
     outside_range: bool
     parts: FrozenDict[str, float]
+
+    @property
+    def worker_seconds(self) -> float:
+        """Return what its workers take, without the call that brings them their inputs."""
+        return self.seconds - self.parts.get(CALL, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +184,24 @@ class Forecast:
     def trace(self) -> Trace:
         """Return tasks and iterations in the form that a run answers in too."""
         return Trace(origin="simulated", spans=self.tasks, iterations=self.iterations)
+
+    @property
+    def work_trace(self) -> Trace:
+        """Return the trace with spans that begin, as a run's do, where workers begin: behind the calls.
+
+        Modes that stream responses have calls apart from spans already.
+        """
+        if self.overlap is not None:
+            return self.trace
+        calls = {(each.name, each.pool): each.seconds - each.worker_seconds for each in self.costs}
+        starts = [
+            span.start_seconds + calls.get((span.name, span.pool), 0.0) for span in self.tasks
+        ]
+        spans = [
+            replace(span, start_seconds=min(start, span.end_seconds))
+            for span, start in zip(self.tasks, starts, strict=True)
+        ]
+        return replace(self.trace, spans=sorted_spans(spans))
 
     def to_pandas(self) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
         """Return its tasks as a `pandas.DataFrame`, seconds and USD as numbers."""

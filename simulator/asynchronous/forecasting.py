@@ -8,7 +8,7 @@ from profiles.tables.points import QUEUE_CALL
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.trace import Trace
 from simulator.asynchronous.long_run import LongRun, long_run
 from simulator.asynchronous.meter import GENERATION
@@ -23,7 +23,7 @@ from simulator.asynchronous.setting import (
 )
 from simulator.costs.calibrated import step_spread, times_of
 from simulator.costs.taskcost import TaskCost
-from simulator.costs.traffic import CALL, data_bytes
+from simulator.costs.traffic import data_bytes
 from simulator.environments.host import host_share
 from simulator.generation.generating import clock_of, replica_limits, replica_of
 from simulator.generation.joining import Calls

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import simpy
 from simpy.resources.resource import PriorityRequest
 
+from rlplan.results.forecast import CALL
 from rlplan.trace import Span
 from simulator.asynchronous.cores import Cores, Steps
 from simulator.asynchronous.meter import Meter
-from simulator.costs.traffic import CALL
 from simulator.timeline.agenda import Entry
 
 # Causes whose seconds an optimizer's step has, however many samples it learns from.

@@ -9,9 +9,9 @@ from profiles.facts import Facts
 from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.estimate import Estimate, Source
 from rlplan.framework import FrameworkSheet
+from rlplan.results.forecast import CALL
 from simulator.costs.passes import DRIVER
 from simulator.costs.taskcost import TaskCost
-from simulator.costs.traffic import CALL
 from simulator.placed.task import PlacedTask
 
 # Waiting for environments, which are the job's own.

@@ -9,9 +9,10 @@ import math
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.plan import TaskPlan
 from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
+from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import CALL, call_of
+from simulator.costs.traffic import call_of
 from simulator.placed.task import PlacedTask
 from simulator.workload.sequences import micro_batch_of, micro_batches
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction

@@ -7,6 +7,7 @@ import numpy as np
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.operators import FP32_BYTES
 from rlplan.precision import WIDE
+from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.costs.estimates import Estimates, constant, either, estimates_by
 from simulator.costs.pipeline import MicroBatches, Parts, micro_batches_of, pipeline_parts
@@ -18,7 +19,7 @@ from simulator.costs.sharding import (
     gradient_exchanges,
     weight_gathers,
 )
-from simulator.costs.traffic import CALL, call_of, driver_of
+from simulator.costs.traffic import call_of, driver_of
 from simulator.placed.task import PlacedTask, PlacedTasks
 
 DRIVER = "host work of a step"

@@ -8,8 +8,9 @@ import numpy.typing as npt
 from profiles.facts import DeviceFacts
 from rlplan.estimate import ZERO, Estimate
 from rlplan.plan import HOST_DEVICE
+from rlplan.results.forecast import CALL
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import CALL, data_bytes
+from simulator.costs.traffic import data_bytes
 from simulator.placed.task import PlacedTask
 
 Floats = npt.NDArray[np.float64]

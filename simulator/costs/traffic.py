@@ -15,8 +15,6 @@ from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.workload.sequences import statistics_of
 
-CALL = "call overhead"
-
 
 def data_bytes(keys: Iterable[str], workload: Workload) -> int:
     """Return the bytes of a global batch's data under these keys, such as `sequences`."""

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from rlplan.estimate import Estimate
 from rlplan.hardware import EngineSheet
+from rlplan.results.forecast import CALL
 from simulator.costs.calibrated import ENVIRONMENT
 from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import CALL, call_of
+from simulator.costs.traffic import call_of
 from simulator.environments.host import host_share
 from simulator.generation.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
 from simulator.generation.engine_clock import EngineClock

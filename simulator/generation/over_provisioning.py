@@ -9,8 +9,8 @@ import numpy as np
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Workload
 from rlplan.lengths import Empirical
+from rlplan.results.forecast import CALL
 from simulator.costs.taskcost import TaskCost
-from simulator.costs.traffic import CALL
 from simulator.generation.generating import Steps, played, replica_limits
 from simulator.generation.replica import ReplicaLimits
 from simulator.generation.shares import first_shares

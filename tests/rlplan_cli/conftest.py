@@ -17,10 +17,8 @@ from profiles.tables.table import new_profile
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml
 from rlplan.results.measurement import MeasuredRun
-from rlplan.trace import Trace
 from rlplan_cli.main import run as run_cli
 from simulator.simulate import simulate
-from simulator.validation import worker_seconds
 
 JOB: dict[str, Any] = {
     "name": "small",
@@ -83,12 +81,7 @@ def write_profile(folder, device):
 
 def write_run(folder, plan, forecast):
     """Write a run that took what was forecast: its spans begin behind the calls."""
-    calls = {task.name: task.seconds - worker_seconds(task) for task in forecast.costs}
-    spans = tuple(
-        replace(span, start_seconds=span.start_seconds + calls[span.name])
-        for span in forecast.tasks
-    )
-    trace = Trace(origin="measured", spans=spans, iterations=forecast.iterations)
+    trace = replace(forecast.work_trace, origin="measured")
     done = MeasuredRun(
         plan=plan,
         trace=trace,

@@ -20,10 +20,11 @@ from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
 from planner.layouts.role_options import WeightSharding
 from rlplan.plan import TaskPlan
+from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.transfers import TransitionName
 from simulator.costs.calibrated import times_of
-from simulator.costs.traffic import CALL, call_of
+from simulator.costs.traffic import call_of
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
 from simulator.generation.stepping import EngineSteps
