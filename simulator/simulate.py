@@ -44,7 +44,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     """
     check_plan(plan, ENGINES)
     assert iterations >= 1
-    _refuse_unplayed(plan, facts)
+    _refuse_unplayed(plan)
     placed = PlacedPlan(plan, facts)
     memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if plan.mode in STREAMED:
@@ -68,33 +68,13 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     return replace(forecast, tasks=part.spans, iterations=part.iterations)
 
 
-def _refuse_unplayed(plan: Plan, facts: Facts) -> None:
+def _refuse_unplayed(plan: Plan) -> None:
     """Refuse what has no playing yet.
 
     Raises:
         FileError: Names the field.
     """
-    if plan.job.environments and plan.mode in STREAMED:
-        _refuse_unplayed_episodes(plan, facts)
     value = plan.job.workload.over_provisioning
     if plan.job.environments and value > 1:
         words, field = "is not simulated yet of episodes", "job.workload.over_provisioning"
         raise FileError("plan", words, field=field, value=value, allowed="1")
-
-
-def _refuse_unplayed_episodes(plan: Plan, facts: Facts) -> None:
-    """Refuse episodes that would hold each other up where responses go on one by one.
-
-    Raises:
-        FileError: Names the field.
-    """
-    layout = plan.tasks["actor.generate"]
-    engine = facts.engine(layout.engine)
-    if engine.batching not in ("continuous", "mixed"):
-        words = f"waits for whole batches, and mode {plan.mode} hands episodes on one by one"
-        field, allowed = "tasks.actor.generate.engine", "vllm, sglang, or mode sync"
-        raise FileError("plan", words, field=field, value=engine.name, allowed=allowed)
-    if plan.job.environments[0].inference == "inline":
-        words = f"is not simulated in mode {plan.mode}"
-        field = "job.workload.environments.0.inference"
-        raise FileError("plan", words, field=field, value="inline", allowed="remote")

@@ -7,6 +7,7 @@ import simpy
 
 from rlplan.job import Workload
 from simulator.asynchronous.setting import StreamSetting
+from simulator.generation.episode_waves import EpisodeWaves
 from simulator.generation.episodes import Episode, EpisodeSet
 from simulator.generation.running import Jump
 from simulator.generation.shares import episode_of
@@ -24,7 +25,10 @@ class EpisodeArrivals:
     """
 
     def __init__(
-        self, environment: simpy.Environment, state: EpisodeSet, plans: "EndlessPlans"
+        self,
+        environment: simpy.Environment,
+        state: EpisodeSet | EpisodeWaves,
+        plans: "EndlessPlans",
     ) -> None:
         self.environment, self.state, self.plans = environment, state, plans
         self.ended: list[int] = []
@@ -65,15 +69,20 @@ class EpisodeArrivals:
 
     def turn(self) -> Jump | None:
         """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
-        return self.state.turn(self.state.steps_until_return(self.environment.now))
+        return self.state.turn_at(self.environment.now)
 
     def part_of(self, jump: Jump, seconds: float) -> Jump:
         """Return the steps of a jump that begin before so many seconds of it, one at least."""
-        return self.state.part_of(jump, seconds)
+        return self._jumping.part_of(jump, seconds)
 
     def follow(self, jump: Jump) -> None:
         """Decode for the steps of a jump."""
-        self.state.follow(jump)
+        self._jumping.follow(jump)
+
+    @property
+    def _jumping(self) -> EpisodeSet:
+        assert isinstance(self.state, EpisodeSet), "waves are taken at once"
+        return self.state
 
     def settle(self) -> None:
         """Let environments step on what has ended, and turns wait whose environments have stepped."""

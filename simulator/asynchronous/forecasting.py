@@ -7,6 +7,7 @@ from dataclasses import replace
 from profiles.tables.points import QUEUE_CALL
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
+from rlplan.lengths import longest
 from rlplan.plan import Plan
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.trace import Trace
@@ -89,6 +90,9 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> S
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
         calls=_calls_of(plan, limits, generate.cost),
+        in_step=bool(plan.job.environments)
+        and plan.mode == "streaming"
+        and _is_own_waves(plan, limits),
         call_seconds=generate.cost.seconds_of(CALL),
         write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
@@ -139,16 +143,31 @@ def _with_updates(placed: PlacedPlan) -> frozenset[str]:
     )
 
 
+def _is_own_waves(plan: Plan, limits: ReplicaLimits) -> bool:
+    """Tell whether this project's executor runs the waves of its own engine."""
+    return plan.job.framework == OWN and limits.batching == "static"
+
+
 def _calls_of(plan: Plan, limits: ReplicaLimits, generate: TaskCost) -> Calls | None:
-    """Return the calls of this project's executor, whose static waves new responses join in mode `async`."""
-    if plan.job.framework != OWN or plan.mode != "async" or limits.batching != "static":
+    """Return the calls of this project's executor, whose static waves new responses join in mode `async`.
+
+    Turns of episodes join at any look, and end none; in mode `streaming` their batch goes on in calls too.
+    """
+    work = plan.job.workload
+    if not _is_own_waves(plan, limits) or not (plan.mode == "async" or work.environments):
         return None
+    looks = LOOKS_OF_CALL
+    if plan.mode == "streaming":
+        looks = -(-longest(work.response_tokens) // LOOK_TOKENS)
+    seconds = generate.seconds_of(CALL)
+    if work.environments:
+        return Calls(look_tokens=LOOK_TOKENS, looks=1, enough=1, call_seconds=seconds / looks)
     parts = MOST_PIECES * plan.tasks["actor.generate"].dp
     return Calls(
         look_tokens=LOOK_TOKENS,
-        looks=LOOKS_OF_CALL,
-        enough=-(-plan.job.workload.sequences // parts),
-        call_seconds=generate.seconds_of(CALL),
+        looks=looks,
+        enough=-(-work.sequences // parts),
+        call_seconds=seconds,
     )
 
 

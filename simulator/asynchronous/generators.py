@@ -36,7 +36,7 @@ class GeneratingReplica:
         environment: simpy.Environment,
         state: Arriving | EpisodeArrivals,
         time_factor: float,
-        slots: int,
+        slots: float,
         cores: Cores,
     ) -> None:
         self.environment, self.time_factor, self.slots = environment, time_factor, slots

@@ -19,7 +19,7 @@ from simulator.asynchronous.setting import StreamSetting
 from simulator.asynchronous.training import Training
 from simulator.environments.host import HostShare
 from simulator.generation.arrivals import Arriving, arriving
-from simulator.generation.episodes import episode_set
+from simulator.generation.episode_waves import arriving_episodes
 from simulator.generation.joining import Calls
 from simulator.generation.replica import Replica
 from simulator.timeline.engine import Work
@@ -42,6 +42,7 @@ class Stream:
         order: By pool, names in the order in which they get the pool when several wait.
         host: What each replica has of the host, where responses are episodes.
         calls: In which waves go on that new responses join; None: the engine batches as `replica` says.
+        in_step: Whether turns of episodes join no others that go on in calls: a whole batch is under way, turn by turn.
         write_seconds: From the end of responses until works that prepare them by themselves may read them.
         call_seconds: Of the call for weights, beside preparation that goes on by itself.
         cores: Of the host, where devices are cores; infinite where they have processors of their own.
@@ -59,20 +60,23 @@ class Stream:
     order: Mapping[str, Sequence[str]]
     host: HostShare | None = None
     calls: Calls | None = None
+    in_step: bool = False
     write_seconds: float = 0.0
     call_seconds: float = 0.0
     cores: float = math.inf
 
     @property
-    def slots(self) -> int:
+    def slots(self) -> float:
         """Return the responses with which a replica takes no others; episodes as many as there are instances for.
 
-        Calls begin whole prompts, for which there has to be room.
+        Calls begin whole prompts, for which there has to be room; those of a batch in step begin together.
         """
-        if self.calls is not None:
-            return max(1, self.replica.max_running - self.setting.samples + 1)
         instances = sum(seats.instances for seats in self.host.seats) if self.host else math.inf
-        return int(min(self.replica.max_running, instances))
+        if self.in_step:
+            return instances
+        if self.calls is not None:
+            return min(instances, max(1, self.replica.max_running - self.setting.samples + 1))
+        return min(self.replica.max_running, instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +149,19 @@ class _Floor:
         """Return a replica's sequences before the first of them has arrived."""
         stream = self.stream
         longest = stream.workload.longest_sequence_tokens - 1
+        keeps = stream.setting.in_flight == "keep"
         if stream.host is None:
-            keeps = stream.setting.in_flight == "keep"
             return arriving(stream.replica, longest, stream.calls, keeps=keeps)
-        state = episode_set(stream.replica, stream.host, longest, slower=stream.time_factor)
+        state = arriving_episodes(
+            stream.replica,
+            stream.host,
+            longest,
+            stream.calls,
+            keeps=keeps,
+            in_step=stream.in_step,
+            inline=stream.workload.environments[0].inference == "inline",
+            slower=stream.time_factor,
+        )
         return EpisodeArrivals(self.environment, state, plans)
 
     def _preparation(self, tokens: float) -> Preparation:

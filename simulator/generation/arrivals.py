@@ -1,5 +1,7 @@
 """Sequences that arrive at a replica while it generates."""
 
+from dataclasses import replace
+
 from simulator.generation.joining import Calls, JoiningSet
 from simulator.generation.mixed_steps import mixed_set
 from simulator.generation.playing import generate
@@ -19,7 +21,7 @@ class WaveSet:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.waiting: dict[int, tuple[int, int]] = {}
+        self.waiting: dict[int, tuple[int, int, bool]] = {}
         self.ended: list[int] = []
         self.prefill = self.decode = 0.0
         self._count = 0
@@ -29,10 +31,14 @@ class WaveSet:
         """Tell whether any sequence waits."""
         return bool(self.waiting)
 
-    def arrive(self, prompt: int, response: int) -> int:
-        """Let a sequence wait behind all others; return its number."""
+    def arrive(self, prompt: int, response: int, *, alone: bool = False) -> int:
+        """Let a sequence wait behind all others; return its number.
+
+        Args:
+            alone: Whether no other one has its prompt.
+        """
         self._count += 1
-        self.waiting[self._count] = (prompt, response)
+        self.waiting[self._count] = (prompt, response, alone)
         return self._count
 
     def withdraw(self, sequence: int) -> int:
@@ -47,8 +53,10 @@ class WaveSet:
     def turn(self) -> None:
         """Take the next wave."""
         wave = list(self.waiting)[: self.replica.max_running]
-        prompts, responses = zip(*(self.waiting.pop(each) for each in wave), strict=True)
-        outcome = generate(self.replica, prompts, responses)
+        taken = (self.waiting.pop(each) for each in wave)
+        prompts, responses, alone = zip(*taken, strict=True)
+        replica = replace(self.replica, prompt_samples=1) if any(alone) else self.replica
+        outcome = generate(replica, prompts, responses)
         self.prefill += outcome.prefill_seconds
         self.decode += outcome.decode_seconds
         self.ended += wave

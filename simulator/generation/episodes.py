@@ -16,7 +16,7 @@ from simulator.generation.mixed_steps import Growing, Reserving, Taken
 from simulator.generation.playing import generate
 from simulator.generation.prefill_first import PrefillFirst
 from simulator.generation.replica import Generated, Replica
-from simulator.generation.running import RunningSet
+from simulator.generation.running import Jump, RunningSet
 
 # The clock adds up its parts, and may stop short of an event's time by the last digits.
 ROUNDING_UP = 1 + 1e-12
@@ -262,6 +262,10 @@ class EpisodeSet(RunningSet):
         number, _ = self.owner[sequence]
         self._drop(number)
         self.known_prompts.add(self.episodes[number].prompt)
+
+    def turn_at(self, now: float) -> Jump | None:
+        """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
+        return self.turn(self.steps_until_return(now))
 
     def steps_until_return(self, now: float) -> int | None:
         """Return the decode steps until an environment has stepped; None where none does or nothing decodes."""

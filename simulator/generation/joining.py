@@ -32,11 +32,16 @@ class Calls:
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """Hold a sequence that runs."""
+    """Hold a sequence that runs.
+
+    Attributes:
+        alone: Whether no other one has its prompt.
+    """
 
     sequence: int
     prompt: int
     left: int
+    alone: bool
     made: int = 0
 
 
@@ -66,6 +71,7 @@ class JoiningSet:
     Args:
         longest_tokens: Longest sequence that will ever arrive.
         keeps: Whether what runs keeps its cache when others join, or new weights come.
+        joins: Whether others join those that run, and do not wait for their end.
 
     Attributes:
         ended: Sequences that have ended, in that order; for the caller to empty.
@@ -77,6 +83,7 @@ class JoiningSet:
     longest_tokens: int
     calls: Calls
     keeps: bool = False
+    joins: bool = True
     prefill: float = 0.0
     decode: float = 0.0
     ended: list[int] = field(default_factory=list)
@@ -89,10 +96,14 @@ class JoiningSet:
         """Tell whether there are sequences to compute."""
         return bool(self._waiting or self._waves)
 
-    def arrive(self, prompt: int, response: int) -> int:
-        """Let a sequence wait behind all others; return its number."""
+    def arrive(self, prompt: int, response: int, *, alone: bool = False) -> int:
+        """Let a sequence wait behind all others; return its number.
+
+        Args:
+            alone: Whether no other one has its prompt.
+        """
         self._count += 1
-        self._waiting.append(_Row(self._count, prompt, response))
+        self._waiting.append(_Row(self._count, prompt, response, alone))
         return self._count
 
     def withdraw(self, sequence: int) -> int:
@@ -138,7 +149,7 @@ class JoiningSet:
         """Let waiting sequences begin where there is room."""
         running = self._running()
         room = self._slots - len(running)
-        if not self._waiting or room < 1:
+        if not self._waiting or room < 1 or (self._waves and not self.joins):
             return
         joining, self._waiting = self._waiting[:room], self._waiting[room:]
         if not self.keeps:
@@ -146,7 +157,7 @@ class JoiningSet:
         self._waves.append(self._wave_of(joining))
 
     def _wave_of(self, rows: Sequence[_Row]) -> _Wave:
-        new = sum(not row.made for row in rows)
+        new = sum(not (row.made or row.alone) for row in rows)
         return _Wave(
             rows=list(rows),
             width=len(rows),

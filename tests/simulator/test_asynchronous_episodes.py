@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from profiles.facts import load_facts
 from rlplan.environment import Environment
-from rlplan.errors import FileError
 from rlplan.latencies import LognormalSeconds
 from rlplan.lengths import Uniform
 from rlplan.plan import ResourcePool
 from simulator.asynchronous.playing import play_stream
 from simulator.environments.host import HostShare, Seats
+from simulator.generation.episode_waves import EpisodeWaves
+from simulator.generation.episodes import Episode, Turn
+from simulator.generation.joining import Calls, JoiningSet
 from simulator.simulate import simulate
 from tests.cases import draws
 from tests.simulator.plans import priced_plan
@@ -58,12 +60,16 @@ def mixed(**changes):
 @st.composite
 def streams(draw):
     staleness, every = draw(st.sampled_from([(0.0, 1), (1.0, 1), (1.0, 2), (3.5, 2)]))
-    return episodes(
-        TOOL,
+    calls = draw(st.sampled_from([None, looks(), looks(call_seconds=0.01)]))
+    made = episodes(
+        replace(TOOL, inference=draw(st.sampled_from(["remote", "remote", "inline"]))),
         cores=draw(st.sampled_from([1.0, 4.0, math.inf])),
         engine=draw(
             st.sampled_from([replica(), mixed(), mixed(keeps_prefixes=True, kv_blocks=12)])
+            if calls is None
+            else st.just(static())
         ),
+        calls=calls,
         learning=draw(st.sampled_from([0.05, 2.0])),
         replicas=draw(st.integers(1, 2)),
         staleness=staleness,
@@ -72,6 +78,7 @@ def streams(draw):
         warm_up=2,
         counted=4,
     )
+    return replace(made, in_step=calls is not None and not staleness and draw(st.booleans()))
 
 
 @given(streams())
@@ -128,10 +135,118 @@ def test_asynchronous_plans_with_environments_are_forecast_faster_than_synchrono
     assert seconds[1] < seconds[0]
 
 
-def test_what_has_no_asynchronous_playing_is_refused_by_name():
-    for plan, field in (
-        (plan_of("async", 1, engine="torch-static"), "tasks.actor.generate.engine"),
-        (plan_of("async", 1, inference="inline"), "inference"),
-    ):
-        with pytest.raises(FileError, match=field):
-            simulate(plan, load_facts(plan.job))
+@pytest.mark.parametrize("inference", ["remote", "inline"])
+def test_the_projects_own_engine_streams_as_fast_as_it_runs_synchronously(inference):
+    """Where all tools take as long and one replica plays, so that no chance is in it."""
+    fields = {"engine": "torch-static", "inference": inference, "step_seconds": 0.3, "turns": 2}
+    plans = [
+        on_one_replica(plan_of(mode, staleness, **fields))
+        for mode, staleness in (("sync", 0), ("streaming", 0), ("async", 2))
+    ]
+    sync, streaming, ahead = (simulate(each, load_facts(each.job)) for each in plans)
+    assert streaming.iteration_seconds == pytest.approx(sync.iteration_seconds, rel=0.01)
+    assert ahead.iteration_seconds < sync.iteration_seconds
+
+
+def on_one_replica(plan):
+    pools = tuple(replace(each, gpus=1) if each.name == "p2" else each for each in plan.pools)
+    generate = replace(plan.tasks["actor.generate"], dp=1, tp=1)
+    return replace(plan, pools=pools, tasks=plan.tasks.with_item("actor.generate", generate))
+
+
+def test_inline_episodes_take_as_long_as_all_of_them_one_after_another():
+    alone = replace(TOOL, inference="inline", turns=2, step_seconds=0.5, reset_seconds=0.25)
+    made = episodes(alone, staleness=0.0, replicas=1, learning=0.01, syncing=0.0, counted=1)
+    outside = 8 * (0.25 + 2 * 0.5)
+    seconds = mean_seconds(made)
+    together = mean_seconds(
+        replace(
+            made, workload=workload(prompts=8, environments=(replace(alone, inference="remote"),))
+        )
+    )
+    assert seconds > outside
+    assert together < 0.5 * seconds
+
+
+def static(**changes):
+    return replica(batching="static", block_tokens=1, **changes)
+
+
+def looks(**changes):
+    return Calls(**({"look_tokens": 4, "looks": 1, "enough": 1, "call_seconds": 0.001} | changes))
+
+
+@pytest.mark.parametrize("in_flight", ["drain", "keep", "recompute"])
+@pytest.mark.parametrize("engine", [static(), static(prompt_samples=2)])
+def test_turns_that_join_others_are_plain_responses_where_nothing_follows_them(engine, in_flight):
+    fields = {
+        "learning": 0.4, "staleness": 2.0, "in_flight": in_flight, "engine": engine,
+        "calls": looks(),
+    }  # fmt: skip
+    plain, found = stream(workload(prompts=8), **fields), episodes(ONE_TURN, **fields)
+    ends = [each.end_seconds for each in play_stream(found).iterations]
+    assert ends == pytest.approx([each.end_seconds for each in play_stream(plain).iterations])
+
+
+def test_tools_hold_up_a_batch_in_step_and_their_own_episodes_where_turns_join():
+    """Two episodes of two turns, one of a slow tool: in step the fast one's second turn waits for it."""
+    calls = looks(look_tokens=100, call_seconds=0.0)
+    ends = {}
+    for in_step in (True, False):
+        turns = JoiningSet(static(decode_seconds=lambda *_: 0.01), 64, calls, joins=not in_step)
+        host = HostShare(cores=math.inf, seats=(seats(),))
+        waves = EpisodeWaves(turns, host, together=math.inf, in_step=in_step)
+        for seconds in (0.1, 5.0):
+            plan = (Turn(11, seconds, 2), Turn(11, 0.0, 0))
+            waves.begin(Episode(0, 10, 0, 0.0, plan), 0.0)
+        ends[in_step] = played_alone(waves)
+    first = 0.005 + 0.0002 * 2 * 10 + 10 * 0.01
+    again = 0.005 + 0.0002 * 23 + 10 * 0.01
+    both = 0.005 + 0.0002 * 2 * 23 + 10 * 0.01
+    assert ends[True] == pytest.approx([first + 5 + both] * 2)
+    assert ends[False] == pytest.approx([first + 0.1 + again, first + 5 + again])
+
+
+def played_alone(waves):
+    """Return when each episode ends."""
+    now, ends = 0.0, {}
+    while True:
+        waves.catch_up(now)
+        ends |= dict(waves.over)
+        waves.over.clear()
+        if waves.busy:
+            before = waves.prefill + waves.decode
+            waves.turn_at(now)
+            now += waves.prefill + waves.decode - before
+            waves.follow_up(now)
+        elif waves.next_return < math.inf:
+            now = max(now, waves.next_return)
+        else:
+            return [ends[number] for number in sorted(ends)]
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_an_episode_that_is_given_up_leaves_the_others_as_they_are(joins):
+    """Wherever it is: in line, in its environment, ready, or in a wave."""
+    for moments in range(6):
+        turns = JoiningSet(static(), 64, looks(), joins=joins)
+        host = HostShare(cores=math.inf, seats=(seats(),))
+        waves = EpisodeWaves(turns, host, together=2, in_step=not joins)
+        plan = (Turn(9, 0.1, 2), Turn(3, 0.0, 0))
+        for number in range(4):
+            waves.begin(Episode(number, 10, 0, 0.05, plan), 0.0)
+        now = 0.0
+        for _ in range(moments):
+            waves.catch_up(now)
+            if waves.busy:
+                waves.turn_at(now)
+                now = max(now, waves.prefill + waves.decode)
+                waves.follow_up(now)
+            else:
+                now = max(now, waves.next_return)
+        if waves.over:
+            continue
+        made = [waves.abandon(number) for number in (0, 3)]
+        assert made[1] == 0
+        assert 0 <= made[0] <= 9
+        assert len(played_alone(waves)) == 2
