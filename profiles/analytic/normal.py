@@ -5,6 +5,7 @@ Loading scipy takes longer than a whole forecast of a small job does.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -30,7 +31,15 @@ def normal_quantile(share: float) -> float:
 
 def normal_quantiles(shares: Floats) -> Floats:
     """Return the values below which these shares of a standard normal distribution lie. Same shape (count,)."""
-    return np.fromiter(map(normal_quantile, shares.tolist()), np.float64, len(shares))
+    return np.frombuffer(_quantiles(shares.tobytes()))
+
+
+@lru_cache(
+    maxsize=64
+)  # plans of one job have lengths as often as its distributions have them, again and again
+def _quantiles(shares: bytes) -> bytes:
+    values = np.frombuffer(shares).tolist()
+    return np.fromiter(map(normal_quantile, values), np.float64, len(values)).tobytes()
 
 
 def zero_between(function: Callable[[float], float], low: float, high: float) -> float:

@@ -28,13 +28,14 @@ class Cores:
 
     def __init__(self, environment: simpy.Environment, count: float = math.inf) -> None:
         self.environment, self.count = environment, count
+        self.are_own = count == math.inf  # no work waits for another one's core
         self._works: list[_Work] = []
         self._seen_seconds = 0.0
         self._changes = 0
 
     def work(self, seconds: float) -> Steps:
         """Do what takes so many seconds of a core, or of a device of its own."""
-        if self.count == math.inf:
+        if self.are_own:
             yield self.environment.timeout(seconds)
             return
         self._go_on()

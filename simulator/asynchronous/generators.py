@@ -12,7 +12,7 @@ from simulator.asynchronous.episodes import EpisodeArrivals
 from simulator.asynchronous.meter import Meter
 from simulator.asynchronous.samples import Sample, SampleQueue
 from simulator.generation.arrivals import Arriving
-from simulator.generation.running import Jump, RunningSet
+from simulator.generation.running import RunningSet
 
 Steps = Generator[simpy.Event, object, None]
 
@@ -43,6 +43,7 @@ class GeneratingReplica:
         self.cores = cores
         self.under_way = self.generated = self.restarted = 0
         self._state = state
+        self._jumping_state = state if isinstance(state, RunningSet | EpisodeArrivals) else None
         self._samples: dict[int, tuple[Sample, int]] = {}  # with their response tokens
         self._leaving: list[int] = []
         self._stopping: InFlight | None = None
@@ -98,20 +99,23 @@ class GeneratingReplica:
 
     def _run(self, queue: SampleQueue, meter: Meter) -> Steps:
         state, runs = self._state, False
+        episodes = state if isinstance(state, EpisodeArrivals) else None
         while True:
-            self._settle(queue)
-            self._let_go(queue)
-            while self._stopping is None and self.under_way < self.slots:
-                bundle = queue.next_bundle()
-                if bundle is None:
-                    break
-                self.begin(bundle)
-            goes_on = state.busy and self._stopping in (None, "drain")
+            if episodes is not None:
+                episodes.settle()
+            if state.ended:
+                self._hand_out(queue)
+            if self._leaving:
+                self._let_go(queue)
+            if self._stopping is None:
+                while self.under_way < self.slots and (bundle := queue.next_bundle()):
+                    self.begin(bundle)
+            goes_on = self._stopping in (None, "drain") and state.busy
             if goes_on != runs:
                 runs = goes_on
                 meter.generate(self.environment.now, 1 if runs else -1)
             if runs:
-                yield from self._turn(queue)
+                yield from self._turn()
                 continue
             if self._stopped is not None and not (self._stopping == "drain" and self.under_way):
                 self._stopped.succeed()
@@ -130,17 +134,15 @@ class GeneratingReplica:
         if self._woken is woken:
             self._woken = None
 
-    def _settle(self, queue: SampleQueue) -> None:
+    def _hand_out(self, queue: SampleQueue) -> None:
         """Hand out what has ended."""
-        state = self._state
-        if isinstance(state, EpisodeArrivals):
-            state.settle()
-        for sequence in state.ended:
+        ended = self._state.ended
+        for sequence in ended:
             sample, response = self._samples.pop(sequence)
             self.under_way -= 1
             self.generated += response
             queue.end(sample, response)
-        state.ended.clear()
+        ended.clear()
 
     def _let_go(self, queue: SampleQueue) -> None:
         for sequence in self._leaving:
@@ -153,29 +155,29 @@ class GeneratingReplica:
             queue.end(found[0], tokens)
         self._leaving.clear()
 
-    def _turn(self, queue: SampleQueue) -> Steps:
-        """Take the next prefill or decode steps, and hand out what has ended after them."""
-        state, begun = self._state, self.environment.now
-        before = state.prefill + state.decode
+    def _turn(self) -> Steps:
+        """Take the next prefill or decode steps."""
+        state, environment = self._state, self.environment
+        begun, before = environment.now, state.prefill + state.decode
         jump = state.turn()
         if jump is None:
-            yield from self.cores.work(self.time_factor * (state.prefill + state.decode - before))
-        else:
-            yield from self._jump(jump, begun)
-        self._settle(queue)
-
-    def _jump(self, jump: Jump, begun: float) -> Steps:
-        state = self._state
-        assert isinstance(state, RunningSet | EpisodeArrivals), "a wave is taken at once"
+            seconds = self.time_factor * (state.prefill + state.decode - before)
+            if self.cores.are_own:
+                yield environment.timeout(seconds)
+            else:
+                yield from self.cores.work(seconds)
+            return
+        jumping = self._jumping_state
+        assert jumping is not None, "a wave is taken at once"
         try:
             self._jumping = True
-            yield self.environment.timeout(self.time_factor * jump.seconds)
+            yield environment.timeout(self.time_factor * jump.seconds)
             self._jumping = False
         except simpy.Interrupt:
-            passed = self.environment.now - begun
-            jump = state.part_of(jump, passed / self.time_factor)
-            yield self.environment.timeout(max(0.0, self.time_factor * jump.seconds - passed))
-        state.follow(jump)
+            passed = environment.now - begun
+            jump = jumping.part_of(jump, passed / self.time_factor)
+            yield environment.timeout(max(0.0, self.time_factor * jump.seconds - passed))
+        jumping.follow(jump)
 
 
 class Generators:
@@ -199,7 +201,7 @@ class Generators:
 
     def resume(self, version: int) -> None:
         """Go on with the weights of a version, and begin what they allow."""
-        self.queue.version = version
+        self.queue.renew(version)
         self._share_out()
         for replica in self.replicas:
             replica.resume()

@@ -111,6 +111,7 @@ class SampleQueue:
         self.environment, self.setting = environment, setting
         self._lengths = lengths
         self.version = 0
+        self._quota = setting.quota(0)  # units that may have been begun
         self.begun = self.taken = self.dropped = 0
         self.ages: Counter[int] = Counter()
         self.taken_tokens = self.dropped_tokens = 0
@@ -124,15 +125,23 @@ class SampleQueue:
         self._over = -1  # the last iteration that has all its samples
         self._came: simpy.Event | None = None
 
+    def renew(self, version: int) -> None:
+        """Let generators have weights of a version."""
+        self.version = version
+        self._count_quota()
+
+    def _count_quota(self) -> None:
+        setting, version = self.setting, self.version
+        self._quota = 0 if setting.last_iteration(version) <= self._over else setting.quota(version)
+
     def next_bundle(self) -> Bundle | None:
         """Begin the next responses that go to one replica; None where no more may be begun."""
+        if self._open is None and self.begun >= self._quota:
+            return None
         found: Bundle = []
-        quota = self.setting.quota(self.version)
-        if self.setting.last_iteration(self.version) <= self._over:
-            quota = 0
-        while len(found) < self.setting.bundle and (self._open or self.begun < quota):
+        while len(found) < self.setting.bundle and (self._open or self.begun < self._quota):
             found.append(self._next())
-        return found or None
+        return found
 
     def _next(self) -> tuple[int, int, Sample]:
         sample = self._open
@@ -219,6 +228,7 @@ class SampleQueue:
     def drop_due(self, iteration: int) -> None:
         """Drop what would be too old after an iteration: more was begun than is learnt from."""
         self._over = iteration
+        self._count_quota()
         for version in [
             each for each in self._alive if self.setting.last_iteration(each) <= iteration
         ]:

@@ -49,7 +49,7 @@ class Growing(RunningSet):
         super().__init__(replica, prompts, responses, longest_tokens)
         self.part: tuple[int, int] | None = None  # sequence and its computed tokens
         self.part_blocks = 0
-        self.budget = replica.max_batched_tokens
+        self.budget, self.prompt_samples = replica.max_batched_tokens, replica.prompt_samples
 
     @property
     def busy(self) -> bool:
@@ -164,7 +164,7 @@ class Growing(RunningSet):
 
         What was preempted is computed again: the cache was full.
         """
-        if sequence % self.replica.prompt_samples == 0 or self.done_tokens[sequence]:
+        if sequence % self.prompt_samples == 0 or self.done_tokens[sequence]:
             return 0
         return (self.prompts[sequence] - 1) // self.block * self.block
 

@@ -161,9 +161,10 @@ class RunningSet(ABC):
 
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run whose `tokens` tokens are cached and have given one token more."""
-        offset = tokens - self.step
-        self.done_tokens[sequence] += 1
-        end = self.step + self.responses[sequence] - self.done_tokens[sequence]
+        step, done = self.step, self.done_tokens[sequence] + 1
+        offset = tokens - step
+        self.done_tokens[sequence] = done
+        end = step + self.responses[sequence] - done
         self.running[sequence] = end
         self.offset[sequence] = offset
         self.offset_sum += offset
@@ -262,9 +263,10 @@ class RunningSet(ABC):
 
     def complete(self) -> None:
         """Take out the sequences that have ended."""
-        while self.ends and self.ends[0][0] <= self.step:
-            end, sequence = heapq.heappop(self.ends)
-            if self.running.get(sequence) == end:
+        ends, running, step = self.ends, self.running, self.step
+        while ends and ends[0][0] <= step:
+            end, sequence = heapq.heappop(ends)
+            if running.get(sequence) == end:
                 self.leave(sequence)
                 self.note_end(sequence)
 

@@ -285,11 +285,15 @@ class EngineSteps:
 
     def host_seconds(self, sequences: float) -> float:
         """Return what the host does in a step of so many sequences."""
+        return self._host_step_seconds + self.engine.steps.seconds_per_sequence * sequences
+
+    @cached_property
+    def _host_step_seconds(self) -> float:
+        """Return what the host does in a step, however many sequences it has."""
         engine, setting = self.engine, self.setting
         several = setting.shard.tp * setting.pp > 1
         worker = engine.steps.worker_seconds if several else 0.0
-        launching = (engine.step_seconds + worker) * setting.device.sheet.host_times
-        return launching + engine.steps.seconds_per_sequence * sequences
+        return (engine.step_seconds + worker) * setting.device.sheet.host_times
 
     def _attention(
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
