@@ -122,7 +122,8 @@ def _soak(found):
     return f"""## Soak
 
 {found["minutes"]:g} minutes, all modes in turn ({found["cases"]:,} iterations). Growth is of the medians of the last
-third against the first third after the warm-up. At most 2 % of anything counts as none. Ray's servers write down
+third against the first third after the warm-up. At most 2 % of anything counts as none. By its last checkpoint each
+run had learnt from every prompt once, or it counts as a failure. Ray's servers write down
 every minute how they are: of these logs no file may be larger than the 16 MiB at which they are rotated, nor may they
 get more.{together}
 

@@ -18,7 +18,7 @@ from executor.workers.ray_session import LOG_BYTES
 from rlplan.units import MIB
 from tests.hard import faults
 
-MODES = faults.MODES
+MODES = (*faults.MODES, "environments")
 # Of a run: workers start, caches fill.
 WARM_UP_FRACTION = 0.25
 SAMPLE_SECONDS = 2.0
@@ -42,10 +42,12 @@ def soaked(minutes):
                 faults.plan_of(mode, folder), out, 60 * minutes / len(MODES)
             )
             rows = [row["iteration"] for row in read_metrics(out)]
+            lost = list(faults.unlearnt(out))
             left = faults.left_behind(folder)
         iterations += len(rows)
-        if code != INTERRUPTED or left or rows != list(range(len(rows))):
-            failures.append({"mode": mode, "code": code, "said": said[-300:], "left": left})
+        if code != INTERRUPTED or left or lost or rows != list(range(len(rows))):
+            told = {"mode": mode, "code": code, "said": said[-300:], "left": left, "lost": lost}
+            failures.append(told)
         for what, found in grown(samples).items():
             growth[f"{mode}: {what}"] = found
             if minutes >= LONG_MINUTES and grows(what, found):
