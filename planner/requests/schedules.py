@@ -92,16 +92,14 @@ class ScheduleSpace:
         limit = self.specs.staleness
         if mode == "sync":
             return True
-        # Episodes are not played yet beside training that takes them one by one.
-        plays = mode == "one-step-off" or not self.job.environments
-        return plays and limit is not None and STALENESS[mode] <= limit
+        return limit is not None and STALENESS[mode] <= limit
 
     def _asynchronous(self) -> Iterator[Schedule]:
         asked, limit = self.asked, self.specs.staleness
         if limit is None and asked.modes:
             limit = 1.0 if asked.sync_every is None else max(1.0, asked.sync_every - 1.0)
         staleness = limit if asked.staleness is None else asked.staleness
-        if not staleness or (self.job.environments and not asked.modes):
+        if not staleness:
             return
         for every in SYNC_INTERVALS if asked.sync_every is None else (asked.sync_every,):
             if every - 1 <= staleness:

@@ -28,7 +28,8 @@ from profiles.facts import load_facts
 from rlplan.environment import Environment
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
-from rlplan.lengths import Lognormal
+from rlplan.latencies import LognormalSeconds
+from rlplan.lengths import Lognormal, Uniform, longest
 from rlplan.specs import Specs
 from simulator.simulate import simulate
 from tests.cases import draws
@@ -108,11 +109,30 @@ def test_responses_under_way_go_on_as_the_framework_has_it(framework, kept):
     assert listed(job=job, modes=("async",), in_flight="recompute")[0].in_flight == "recompute"
 
 
-def test_episodes_are_not_streamed():
-    environment = Environment(name="tool", turns=2, observation_tokens=10, step_seconds=1.0)
-    work = replace(LONG_TAILED.workload, environments=(environment,))
-    job = replace(LONG_TAILED, workload=work)
-    assert listed(Specs(staleness=2), job) == (SYNC, ONE_STEP_OFF)
+TOOLS = (
+    Environment(name="tool", turns=2, observation_tokens=10, step_seconds=1.0),
+    Environment(
+        name="world",
+        turns=Uniform(low=1, high=6),
+        observation_tokens=100,
+        step_seconds=LognormalSeconds(mean=2.0, std=2.0, max=20.0),
+        reset_seconds=0.5,
+    ),
+    Environment(
+        name="late", turns=4, observation_tokens=9, step_seconds=3.0, episode_limit_seconds=8.0
+    ),
+)
+
+
+def with_environment(job, environment, **changes):
+    work = replace(job.workload, environments=(environment,), **changes)
+    cluster = tuple(replace(each, cpu_cores=64) for each in job.cluster)
+    return replace(job, workload=work, cluster=cluster)
+
+
+def test_episodes_are_streamed_as_responses_are():
+    job = with_environment(LONG_TAILED, TOOLS[0])
+    assert listed(Specs(staleness=2), job) == listed(Specs(staleness=2))
 
 
 def bound_of(job, facts, schedule):
@@ -144,6 +164,26 @@ def test_no_streamed_iteration_is_shorter_than_its_bound(schedule):
         for plan in generator.sample(alone, min(PLANS, len(alone))):
             forecast = simulate(scheduled(plan, schedule), facts)
             assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize("schedule", [STREAMING, asynchronous(3, 2)], ids=lambda each: each.words)
+@pytest.mark.parametrize("environment", TOOLS, ids=lambda each: each.name)
+@pytest.mark.parametrize("most", [None, 900])
+def test_no_iteration_of_streamed_episodes_is_shorter_than_its_bound(schedule, environment, most):
+    generator = random.Random(f"{environment.name} {most}")
+    while True:
+        job, plans, _ = random_space(
+            generator, 24, precision="bf16", cluster=pair, specs=Specs(staleness=1)
+        )
+        alone = [plan for plan in plans if plan.mode == "one-step-off" and generates_alone(plan)]
+        if alone and longest(job.workload.prompt_tokens) < (most or math.inf):
+            break
+    job = with_environment(job, environment, max_total_tokens=most)
+    facts = load_facts(job)
+    bound = bound_of(job, facts, schedule)
+    for plan in generator.sample(alone, min(PLANS, len(alone))):
+        forecast = simulate(scheduled(replace(plan, job=job), schedule), facts)
+        assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,21 @@ def episode_loads(job: Job, engine: EngineSheet, replicas: int) -> list[Bounding
     return found
 
 
+def batch_load(job: Job, engine: EngineSheet) -> Load | None:
+    """Return the load of all turns of a batch, in whatever order its lengths come; None where that may change it.
+
+    A limit of all tokens, or of an episode's seconds, ends other episodes in each order.
+    """
+    work = job.workload
+    if work.max_total_tokens is not None or any(
+        each.episode_limit_seconds is not None for each in job.environments
+    ):
+        return None
+    samples = work.samples_per_prompt
+    (share, *_) = longest_episodes(statistics_of(work), 1, samples, host_share(job, 1))
+    return _load(share.episodes, engine, samples)
+
+
 def outside_seconds(episode: Episode) -> float:
     """Return what an episode spends in its environment at least, were there always cores."""
     return episode.reset_seconds + sum(turn.step_seconds for turn in episode.turns)

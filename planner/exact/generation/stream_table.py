@@ -11,11 +11,13 @@ from collections.abc import Hashable
 import numpy as np
 
 from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.episode_loads import batch_load
 from planner.exact.generation.generations import GenerationTable
-from planner.exact.generation.loads import load_of
+from planner.exact.generation.loads import Load, load_of
 from planner.exact.generation.options import Replicas, cut_of
 from planner.layouts.option_table import OptionTable
 from rlplan.algorithms import load_algorithm
+from rlplan.lengths import longest
 from rlplan.transfers import TransitionName
 from simulator.costs.calibrated import times_of
 from simulator.generation.shares import longest_shares
@@ -32,15 +34,24 @@ class StreamTable(GenerationTable):
         work, statistics = self.job.workload, statistics_of(self.job.workload)
         (share, *_) = longest_shares(statistics, 1, work.samples_per_prompt)
         samples = work.samples_per_prompt if self.engine.shares_prompts else 1
-        self._batch = load_of(*share, samples, self.engine.kv_block_tokens)
+        self._batch: Load | None = load_of(*share, samples, self.engine.kv_block_tokens)
+        if work.environments:
+            self._batch = batch_load(self.job, self.engine)
         self._tokens = tuple(np.sort(np.array(tokens)) for tokens in share)
         ends = [max(zip(*reversed(share), strict=True)), min(zip(*reversed(share), strict=True))]
-        self._ends = [load_of((prompt,), (response,)) for response, prompt in ends]
+        # Each turn's first token comes out of its prefill.
+        turns = max((longest(each.turns) for each in work.environments), default=1)
+        self._ends = [
+            load_of((prompt,), (max(1, response + 1 - turns),)) for response, prompt in ends
+        ]
         self._alone: dict[Hashable, tuple[float, float]] = {}
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
-        """Return seconds that a batch cannot beat in the long run; 0 of engines without running batches."""
-        if not self._is_continuous(replicas):
+        """Return seconds that a batch cannot beat in the long run; 0 of engines without running batches.
+
+        And where limits end episodes.
+        """
+        if not self._is_continuous(replicas) or self._batch is None:
             return np.zeros(len(cache_bytes))
         # More than one batch is under way, so that more cache than one can use may be of use.
         whole = self.facts.device(replicas.site.device).sheet.memory_bytes
@@ -50,6 +61,7 @@ class StreamTable(GenerationTable):
     def _bounds(self, replicas: Replicas, blocks: Floats, *, waits: bool = True) -> Floats:
         steps = self._steps(replicas)
         assert isinstance(steps, EngineSteps), "other engines are not bounded"
+        assert self._batch is not None, "what limits end is not bounded"
         running = min(replicas.layout.max_running, self._most_running)
         asked = Asked(running, replicas.state_blocks, waits=waits, endless=True)
         times = times_of(self._placed(replicas.layout, replicas.site)) * self.task.batches
@@ -66,7 +78,7 @@ class StreamTable(GenerationTable):
         if key not in self._alone:
             steps = self._steps(replicas)
             longest = shortest = 0.0
-            if isinstance(steps, EngineSteps):
+            if isinstance(steps, EngineSteps) and self._batch is not None:
                 times = times_of(self._placed(replicas.layout, replicas.site))
                 longest, shortest = (
                     float(least_seconds(steps, load, Asked(1), np.array([np.inf]))[0]) * times
