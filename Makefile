@@ -30,6 +30,11 @@ TRL_PIP   := $(TRL_VENV)/bin/python -m pip --disable-pip-version-check install -
 VERL       := .venv-verl
 VERL_STAMP := $(VERL)/.installed
 
+# pip-audit, which asks a public service what is known against the pins.
+AUDIT       := .venv-audit
+AUDIT_STAMP := $(AUDIT)/.installed
+AUDITED     := requirements/constraints.txt requirements/dev.txt requirements/torch.txt requirements/docs.txt
+
 # A Python with a torch that sees the GPU; `make gpu ARGS='--seconds 300'` passes options.
 GPU_PYTHON ?= $(PYTHON)
 ARGS ?=
@@ -41,7 +46,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gpu test test-all test-hard test-vllm test-verl bench-trl lint format clean
+.PHONY: help setup demo gpu test test-all test-hard test-vllm test-verl bench-trl audit lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -88,6 +93,11 @@ test-verl: $(STAMP) $(VERL_STAMP)  ## Compare losses and advantages with verl's 
 bench-trl: $(STAMP) $(TRL_STAMP)  ## Compare the executor's throughput with TRL's trainers (about four minutes)
 	@$(BIN)/python benchmarks/executor_vs_trl.py
 
+audit: $(AUDIT_STAMP)  ## Ask what is known against the pinned versions (needs PyPI's own service)
+	@for pins in $(AUDITED); do \
+		printf '\033[1m==>\033[0m pip-audit: %s\n' "$$pins"; \
+		$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip -r "$$pins" || exit 1; done
+
 lint: $(STAMP)  ## Run the checks that need no tests: style, format, types, import contracts
 	$(say) 'style: ruff check'
 	@$(BIN)/ruff check
@@ -103,7 +113,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 	@$(BIN)/ruff format
 
 clean:  ## Remove environments, caches and build leftovers; runs and reports stay
-	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) $(AUDIT) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf *.egg-info
 	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -143,6 +153,12 @@ $(VLLM_STAMP): pyproject.toml $(VLLM_PINS)
 $(VERL_STAMP): requirements/verl.txt | $(STAMP)
 	$(say) 'setup 1/1: verl, alone in $(VERL)'
 	@$(PIP) --no-deps --upgrade --target $(VERL) -r requirements/verl.txt
+	@touch $@
+
+$(AUDIT_STAMP): requirements/audit.txt
+	$(say) 'setup 1/1: pip-audit, alone in $(AUDIT)'
+	@test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
+	@$(AUDIT)/bin/python -m pip --disable-pip-version-check install -qq -r requirements/audit.txt
 	@touch $@
 
 $(TRL_STAMP): $(TRL_PINS)
