@@ -1,15 +1,20 @@
 """Episodes that go on one by one: one row each, in time, and where nothing is stale those of a synchronous run."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import ray
 
+from executor.control.metrics import read_metrics
 from executor.environments import Step
 from executor.workers.environment_hosts import Beginning, RemoteHosts
 from rlplan.environment import Environment
+from rlplan.files.decoding import read_json
 from rlplan.lengths import Uniform
+from rlplan.results.measurement import MeasuredRun
+from rlplan_cli.main import run as run_cli
 from tests.cases import first
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_episodes import without_host
@@ -139,3 +144,25 @@ def answers_of(hosts, count):
     while len(found) < count:
         found |= hosts.answered(0.1)
     return found
+
+
+@pytest.mark.full
+def test_an_asynchronous_job_of_episodes_is_searched_run_and_taken_up_again(
+    shared_workers, tmp_path
+):
+    example = Path(__file__).parents[2] / "examples" / "turns"
+    text = (example / "job.yaml").read_text(encoding="utf-8")
+    text = text.replace("gpus_per_node: 1", "gpus_per_node: 2, cpu_cores: 4")
+    (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "prompts.jsonl").write_bytes((example / "prompts.jsonl").read_bytes())
+    plan, out = tmp_path / "plan.yaml", tmp_path / "run"
+    asked = ["--mode", "async", "--spec", "staleness=2", "--out", str(plan)]
+    assert run_cli(["search", str(tmp_path / "job.yaml"), *asked]) == 0
+    command = ["execute", str(plan), "--out", str(out), "--warmup", "0", "--checkpoint-every", "1"]
+    assert run_cli([*command, "--iterations", "2"]) == 0
+    assert run_cli([*command, "--iterations", "4", "--resume", str(out)]) == 0
+    rows = read_metrics(out)
+    assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
+    assert all(row["staleness_max"] <= 2 for row in rows)
+    assert all(1 <= row["turns"] <= 4 for row in rows)
+    assert read_json(MeasuredRun, out / "measured.json").plan.mode == "async"
