@@ -75,7 +75,8 @@ ModeOption = Annotated[
     typer.Option(
         "--mode",
         help="The mode in which plans may run where that is better than sync: streaming, one-step-off (weights "
-        "one update old), or async (as old as --spec staleness=N allows, 1 if nothing is said).",
+        "one update old), or async (as old as --spec staleness=N allows, 1 if nothing is said). Episodes in environments "
+        "run in all of them.",
         show_default=False,
     ),
 ]
