@@ -47,6 +47,9 @@ class LatentAttention:
         kv_rank: Of what keys and values are made of, and the cache holds.
         nope_dim, rope_dim: Of a head's queries and keys, without and with a rotary embedding.
         value_dim: Of a head's values.
+        index_heads, index_dim: Heads that choose the tokens which a query attends to, and their size; 0 where it
+            attends to all (DeepSeek-V3.2, arXiv:2512.02556, section 2.1).
+        index_tokens: That they choose at most.
     """
 
     query_rank: int | None = None
@@ -54,6 +57,9 @@ class LatentAttention:
     nope_dim: int
     rope_dim: int
     value_dim: int
+    index_heads: int = 0
+    index_dim: int = 0
+    index_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         moe_ffn_size=config.integer(traits.expert_width) if experts else 0,
         rope_theta=_rope_theta(config),
         norm_epsilon=_norm_epsilon(config),
-        attention="latent-attention" if latent else "grouped-attention",
+        attention=_attention_part(latent),
         norms_per_part=traits.norms_per_part,
         attention_details=_attention_details(config, traits),
         expert_details=_expert_details(config, traits) if experts else None,
@@ -151,7 +151,16 @@ def _latent(config: ConfigKeys) -> LatentAttention:
         nope_dim=config.integer("qk_nope_head_dim"),
         rope_dim=config.integer("qk_rope_head_dim"),
         value_dim=config.integer("v_head_dim"),
+        index_heads=config.optional("index_n_heads"),
+        index_dim=config.optional("index_head_dim"),
+        index_tokens=config.optional("index_topk"),
     )
+
+
+def _attention_part(latent: LatentAttention | None) -> str:
+    if latent is None:
+        return "grouped-attention"
+    return "sparse-latent-attention" if latent.index_tokens else "latent-attention"
 
 
 def _attention_details(config: ConfigKeys, traits: FamilyTraits) -> AttentionDetails | None:

@@ -69,6 +69,13 @@ class StatefulPart(AttentionPart, Protocol):
         """Return the bytes of the state of a sequence in one layer on one device."""
 
 
+class ChoosingPart(AttentionPart, Protocol):
+    """Say what a kind of attention is that does not read all of its cache."""
+
+    def read_values(self, model: ModelArchitecture, tp: int, cached: int) -> int:
+        """Return the values of a sequence of so many tokens that a decode step reads in one layer on one device."""
+
+
 PARTS: Final = PlugIns[LayerPart](__name__, __path__, kind="part of a model")
 
 
@@ -160,6 +167,9 @@ def read_bytes(model: ModelArchitecture, tp: int, value_bytes: int, cached_token
     part = attention_of(model)
     if part is None:
         return 0
+    if hasattr(part, "read_values"):
+        choosing: ChoosingPart = part  # type: ignore[assignment]
+        return choosing.read_values(model, tp, cached_tokens) * value_bytes
     seen = cached_tokens if model.window is None else min(cached_tokens, model.window)
     return seen * part.cached_values_per_token(model, tp) * value_bytes
 

@@ -5,6 +5,8 @@ Passes over many queries make keys and values of each head out of it; a decode s
 queries and to the outputs and attends over the compressed vectors themselves (section 2.1.2), as serving engines do.
 """
 
+from collections.abc import Callable
+
 from rlplan.model import LatentAttention, ModelArchitecture
 from rlplan.operators import (
     Attention,
@@ -46,6 +48,17 @@ def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return compression, projections, rotary embedding, attention and output."""
+    return around(core, model, shard, batch, tokens)
+
+
+def around(
+    attends: Callable[[ModelArchitecture, int, int, int, int], Operators],
+    model: ModelArchitecture,
+    shard: Shard,
+    batch: Batch,
+    tokens: int,
+) -> Operators:
+    """Return the operators around a core, which is between the projections, and that core."""
     sizes, heads = sizes_of(model), q_heads(model, shard.tp)
     compressed, turned = sizes.kv_rank + sizes.rope_dim, heads * sizes.rope_dim + sizes.rope_dim
     queries = heads * (sizes.nope_dim + sizes.rope_dim)
@@ -68,7 +81,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     if shard.cp > 1:
         num_bytes = batch.tokens * compressed * shard.value_bytes
         found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
-    found += core(model, shard.tp, batch.sequences, query, cached)
+    found += attends(model, shard.tp, batch.sequences, query, cached)
     found.append(Gemm("attention output", tokens, heads * sizes.value_dim, model.hidden_size))
     return tuple(found)
 

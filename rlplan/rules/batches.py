@@ -74,9 +74,9 @@ def updates_divide_the_batch(job: Job, algorithm: Algorithm) -> Problem | None:
 
 @rule("task")
 def every_copy_has_a_sequence(task: Task, dp: int, job: Job) -> Problem | None:
-    """Give every copy of the model something to do."""
+    """Give every copy of the model something to do; replicas of an engine that get no sequence stand still."""
     count = batch_sequences(job.workload, trains=task.trains)
-    if dp <= count or not task.has_model:
+    if dp <= count or not task.has_model or task.generates:
         return None
     whole = "an update" if task.trains else "an iteration"
     words = f"has more ranks than the {count} sequences of {whole}"

@@ -12,6 +12,8 @@ FAMILY_PARAMETERS = {
     "deepseek-v2": 235_741_434_880,
     "deepseek-v2-lite": 15_706_484_224,
     "deepseek-v3": 671_026_419_200,
+    # With 58 x 256 biases of its routers, which the class keeps as buffers.
+    "deepseek-v3.2": 671_877_929_216 + 58 * 256,
     "gemma-2-27b": 27_227_128_320,
     "gemma-2-2b": 2_614_341_888,
     "gemma-2-9b": 9_241_705_984,
@@ -27,6 +29,8 @@ FAMILY_PARAMETERS = {
     "glm-4.5-air": 106_852_251_264,
     # With 46 x 64 biases of its routers, which the class keeps as buffers.
     "glm-4.7-flash": 29_943_390_976 + 46 * 64,
+    # With 75 x 256 biases of its routers, which the class keeps as buffers.
+    "glm-5.1": 743_911_199_232 + 75 * 256,
     "gpt-oss-120b": 116_829_156_672,
     "gpt-oss-20b": 20_914_757_184,
     # With 79 x 192 biases of its routers, which the class keeps as buffers.
@@ -42,9 +46,12 @@ FAMILY_PARAMETERS = {
     "mimo-7b": 7_622_619_136,
     "minimax-m2.5": 228_689_764_864,
     "minimax-m2.7": 228_689_764_864,
+    "mistral-medium-3.5-128b": 127_704_210_176,
     "mistral-nemo-12b": 12_247_782_400,
     "moonlight-16b-a3b": 15_960_110_208,
     "nemotron-3-nano-30b-a3b": 31_577_940_288,
+    # The text model's, and those of the towers and of what joins them, 1,437,789,696.
+    "nemotron-3-nano-omni-30b-a3b": 33_015_729_984,
     "nemotron-3-super-120b-a12b": 120_668_707_840,
     "nemotron-h-56b": 56_324_350_464,
     "nemotron-h-8b": 8_100_852_736,

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from profiles.catalog import load_model
 from rlplan.model import layer_kinds
 from rlplan.operators import Attention, Batch, Scan, Shard
-from rlplan.parts import cache_bytes_per_token, cached_sequence, num_parameters, read_bytes
+from rlplan.parts import (
+    attention_core,
+    attention_of,
+    cache_bytes_per_token,
+    cached_sequence,
+    num_parameters,
+    read_bytes,
+)
 from rlplan.parts.grouped_attention import windowed
 from simulator.generation.playing import Replica, generate
 from simulator.model.derived import backward_operators, flops_of
@@ -60,6 +67,41 @@ def test_a_decode_step_of_latent_attention_reads_what_is_cached_and_multiplies_f
     assert 2 * found.kv_heads * found.head_dim == 512 + 64
     flops = 2 * 128 * (576 + 512) * (999 + 1)  # keys of 576 and values of 512, 128 heads
     assert flops_of((found,)) == pytest.approx(flops, rel=0.01)
+
+
+DSA = layer_kinds(load_model("deepseek-v3.2")).models[1]
+DSA_PART = attention_of(DSA)
+
+
+def test_an_index_reads_its_keys_of_all_tokens_and_vectors_of_those_that_it_chooses():
+    assert cached_sequence(DSA, 8, 2, 100_000) == (2 * (576 + 128), 0)
+    assert read_bytes(DSA, 1, 2, 2048) == 2 * 2048 * (576 + 128)
+    assert read_bytes(DSA, 1, 2, 50_000) == 2 * (2048 * 576 + 50_000 * 128)
+    batch = Batch(sequences=1, tokens=1, sequence_tokens=1, cached_tokens=49_999, head_tokens=1)
+    found = {
+        op.name: op for op in layer_operators(DSA, Shard(), batch) if isinstance(op, Attention)
+    }
+    scores = 2 * 64 * 128 * 50_000  # 64 heads of 128, keys alone
+    assert flops_of((found["index scores"],)) == pytest.approx(scores, rel=0.01)
+    chosen = 2 * 128 * (576 + 512) * 2048
+    assert flops_of((found["attention"],)) == pytest.approx(chosen, rel=0.01)
+
+
+@given(query=st.integers(2, 2048), cached=st.integers(0, 2046))
+def test_sequences_no_longer_than_what_an_index_chooses_attend_to_all(query, cached):
+    query = min(query, 2048 - cached)
+    attended = DSA_PART.core(DSA, 4, 3, query, cached)[1:]
+    assert attended == attention_core(
+        replace(DSA, attention="latent-attention"), 4, 3, query, cached
+    )
+
+
+@given(query=st.integers(1, 9000), cached=st.integers(2048, 9000))
+def test_queries_behind_what_an_index_chooses_see_no_more_than_that(query, cached):
+    (attended,) = DSA_PART.core(DSA, 4, 1, query, cached)[1:]
+    seen = attended.cached_tokens + (attended.query_tokens + 1) / 2
+    assert seen == pytest.approx(2048, rel=0.01)
+    assert attended.batch * attended.query_tokens >= query
 
 
 @given(window=st.integers(1, 300), query=st.integers(1, 1000), cached=st.integers(0, 1000))

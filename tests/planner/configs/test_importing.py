@@ -355,3 +355,18 @@ def test_blanks_of_a_template_do_not_stop_a_script(tmp_path):
     )
     found = imported("verl", [str(path)], OPTIONS)
     assert found.job.workload.prompts == 256
+
+
+def test_replicas_of_an_engine_that_get_no_sequence_stand_still():
+    few = (
+        "data.train_batch_size=4", "actor_rollout_ref.rollout.n=1", "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "actor_rollout_ref.actor.ulysses_sequence_parallel_size=4",
+    )  # fmt: skip
+    seconds = []
+    for tp in (2, 4):  # eight replicas for four sequences, and four
+        found = verl(*few, f"actor_rollout_ref.rollout.tensor_model_parallel_size={tp}")
+        facts = load_facts(found.resolved)
+        plan = complete(found.draft, found.resolved, facts)
+        assert plan.tasks["actor.generate"].dp == 16 // tp
+        seconds.append(simulate(plan, facts).stage_seconds["generation"])
+    assert seconds[1] < seconds[0]
