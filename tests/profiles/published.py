@@ -44,6 +44,8 @@ FAMILY_PARAMETERS = {
     "llama-4-maverick": 401_583_781_376,
     "llama-4-scout": 108_641_793_536,
     "mimo-7b": 7_622_619_136,
+    # Qwen2ForCausalLM with its vocabulary, SiglipVisionModel, WhisperEncoder, and what joins them.
+    "minicpm-o-2.6": 7_613_007_360 + 417_792_240 + 307_216_384 + 68_619_264 + 16_522_240,
     "minimax-m2.5": 228_689_764_864,
     "minimax-m2.7": 228_689_764_864,
     "mistral-medium-3.5-128b": 127_704_210_176,
