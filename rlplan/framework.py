@@ -51,6 +51,7 @@ class FrameworkSheet:
         unpinned: What goes there at that rate.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are dealt to data-parallel ranks by their tokens.
+        pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.
         keeps_domains: Whether ranks that follow one another stay in one domain of nodes on a fast link as long as it
             has room; else a job on several domains meets over the network wherever a group leaves a node.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
@@ -78,6 +79,7 @@ class FrameworkSheet:
     unpinned: tuple[Literal["weights", "optimizer"], ...] = ("optimizer",)
     recompute: Recompute = "none"
     balances_tokens: bool = False
+    pads_packs: bool = False
     keeps_domains: bool = True
     streams_rewards: bool = False
     in_flight: InFlight = "drain"

@@ -46,6 +46,7 @@ class SyncMethod:
         gather_seconds: Every tensor: collectives of its own, conversion to the engine's names.
         gather_bytes_per_second: Rate at which a rank brings full tensors together, once for each way in
             which they are cut, and packs them.
+        gather_network_bytes_per_second: The same where the ranks are not all on one fast link; 0 is no other.
         hop_seconds: Every message and node that a broadcast reaches.
         link_fraction: Share of the links' rate that the transport reaches.
         load_seconds: Every tensor: its way through the engine's loader.
@@ -69,6 +70,7 @@ class SyncMethod:
     metadata_seconds: NonNegative = 0.0
     gather_seconds: NonNegative = 0.0
     gather_bytes_per_second: NonNegative = 0.0
+    gather_network_bytes_per_second: NonNegative = 0.0
     hop_seconds: NonNegative = 0.0
     link_fraction: Fraction = 1.0
     load_seconds: NonNegative = 0.0

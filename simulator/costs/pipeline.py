@@ -29,7 +29,7 @@ Parts = dict[str, Estimates]
 # Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
 PASS_SHAPE = (3, 2)
 # Columns that decide how long ranks wait for the one with the most tokens.
-WAITING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "micro_batch", "token_budget")
+WAITING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "pp", "micro_batch", "token_budget")
 MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
 
 
@@ -308,6 +308,9 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
     layout, engine, statistics = placed.layout, placed.engine, placed.statistics
     ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches
     if layout.token_budget is not None:
+        if placed.framework.pads_packs and layout.pp > 1:
+            # Each is padded to the fullest of the batch: as if it waited for all of them.
+            ranks *= -(-placed.local // layout.micro_batch)
         each = packed_waiting(statistics, layout.token_budget, ranks)
     else:
         sequences = min(layout.micro_batch, placed.local)

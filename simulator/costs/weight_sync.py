@@ -121,7 +121,10 @@ def _gather_seconds(method: SyncMethod, case: SyncCase, buckets: int) -> float:
     at_once = {"one rank": 1, "stage heads": case.stages, "receivers": 1}
     parts = at_once.get(method.sender, case.stages if method.gathers else case.senders)
     passes = case.cuts if method.gathers else 1
-    whole = _per(passes * case.trained_bytes, method.gather_bytes_per_second)
+    rate = method.gather_bytes_per_second
+    if case.across:
+        rate = method.gather_network_bytes_per_second or rate
+    whole = _per(passes * case.trained_bytes, rate)
     calls = method.gather_seconds * case.tensors
     calls += method.bucket_seconds * buckets if method.sender in BY_STAGE else 0.0
     return calls / parts + whole * (method.broadcast_fraction or 1 / parts)

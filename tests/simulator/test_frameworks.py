@@ -45,7 +45,7 @@ def plan_of(framework, *, offload=False, old_log_prob=None, **batch):
         Path(),
     )
     job = replace(job, hyperparameters=replace(job.hyperparameters, kl_coefficient=0.0))
-    cut = TaskPlan(pool="all", engine="megatron-core", tp=2, dp=4, **batch)
+    cut = TaskPlan(pool="all", engine="megatron-core", **{"tp": 2, "dp": 4, **batch})
     tasks = {
         "actor.generate": TaskPlan(pool="all", engine="vllm", dp=8, max_running=64),
         "actor.compute_log_prob": cut,
@@ -162,6 +162,25 @@ def test_micro_batches_that_hold_one_sequence_are_as_unlike_as_those_and_full_on
     assert single == pytest.approx(alone / statistics.mean_tokens - 1, rel=0.01)
     assert packed_waiting(statistics, 4096, 8) < 0.1 * single
     assert packed_waiting(statistics, 4096, 1) == 0.0
+
+
+def test_packs_of_a_pipeline_are_padded_to_the_fullest_of_a_ranks_batch(monkeypatch):
+    plan = plan_of("nemo-rl", dp=2, pp=2, token_budget=4096)
+    facts = load_facts(plan.job)
+    padding = facts.framework("nemo-rl-megatron")
+    assert padding.pads_packs
+
+    def waits(sheet):
+        monkeypatch.setattr(facts, "framework", lambda _: sheet)
+        (update,) = (each for each in simulate(plan, facts).costs if each.name == "actor.update")
+        work = ("forward", "backward", "tensor-parallel collectives")
+        done = sum(update.parts.get(part, 0.0) for part in work)
+        return update.parts.get("uneven lengths", 0.0) / done
+
+    packs = 512 // 2 // (4096 // (128 + 795))  # of 512 sequences on two ranks
+    expected = packed_waiting(statistics_of(WORK), 4096, packs)
+    assert waits(padding) == pytest.approx(expected, rel=0.05)
+    assert waits(replace(padding, pads_packs=False)) < 0.1 * expected
 
 
 def test_weights_that_a_framework_does_not_pin_reach_the_host_as_slowly_as_optimizer_states():

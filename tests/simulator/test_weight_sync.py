@@ -74,6 +74,13 @@ def test_nobody_tries_a_method_that_nobody_names():
     assert "verl-nccl" not in transitions_on_a_pool(*cuts, named=("verl-nccl",))
 
 
+def test_ranks_that_meet_over_the_network_gather_at_its_own_rate_where_there_is_one():
+    slower = replace(ONE_RANK, gather_network_bytes_per_second=5e9)
+    assert method_seconds(slower, CASE)[GATHER] == pytest.approx(100 / 5)
+    near = replace(CASE, across=False)
+    assert method_seconds(slower, near)[GATHER] == method_seconds(ONE_RANK, near)[GATHER]
+
+
 def test_one_rank_gathers_all_and_broadcasts_over_its_own_card():
     seconds = method_seconds(ONE_RANK, CASE)
     assert seconds[GATHER] == pytest.approx(100 / 10)
