@@ -39,12 +39,11 @@ def search(
         InfeasibleError: No plan fits the cluster and keeps the limits.
         FileError: The job begins more responses than it learns from, of which bounds know nothing.
     """
-    begun = job.workload.over_provisioning
-    if begun > 1:
-        words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
-        raise FileError(
-            "job", words, field="workload.over_provisioning", value=begun, allowed=instead
-        )
+    for name in ("over_provisioning", "over_sampling"):
+        begun, field = getattr(job.workload, name), f"workload.{name}"
+        if begun > 1:
+            words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
+            raise FileError("job", words, field=field, value=begun, allowed=instead)
     with resting_collector():
         return load_searcher(searcher)(
             job,

@@ -38,8 +38,8 @@ class Workload:
         response_tokens: Lengths of the responses.
         max_total_tokens: Most tokens of a prompt, its response and what environments add together, which the
             engine cuts off at; None where each has a limit of its own.
-        over_provisioning: Prompts whose responses are begun for each that is learnt from; those that are not
-            done when enough are, are dropped.
+        over_provisioning: Prompts begun for each that is learnt from; those that are done last are dropped.
+        over_sampling: Responses begun for each of a prompt's that is learnt from; the last ones are dropped.
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
         environments: What answers the model between its turns; none where a response is one turn.
@@ -51,9 +51,15 @@ class Workload:
     response_tokens: Lengths
     max_total_tokens: AtLeastOne | None = None
     over_provisioning: Annotated[float, Ge(1), NotBool()] = 1.0
+    over_sampling: Annotated[float, Ge(1), NotBool()] = 1.0
     updates: AtLeastOne = 1
     epochs: AtLeastOne = 1
     environments: tuple[Environment, ...] = ()
+
+    @property
+    def drops_responses(self) -> bool:
+        """Tell whether more responses are begun than are learnt from."""
+        return self.over_provisioning > 1 or self.over_sampling > 1
 
     @property
     def sequences(self) -> int:
@@ -211,9 +217,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretrain:
-    """Say which texts keep the actor's language: PPO-ptx (Ouyang et al. 2022, eq. 2).
-
-    Every update sees as many of these sequences as responses.
+    """Say which texts, as many as responses in every update, keep the actor's language: PPO-ptx (Ouyang 2022, eq. 2).
 
     Attributes:
         file: As `prompts_file`, with a `text` in each row; None makes texts up, for trials.
@@ -229,8 +233,7 @@ class DynamicSampling:
     """Say how groups of equal rewards are replaced (Yu et al. 2025, DAPO, arXiv:2503.14476, section 3.2).
 
     Attributes:
-        max_rounds: Global batches generated at most in an iteration; what is then still missing is
-            filled up with groups of equal rewards, which teach nothing.
+        max_rounds: Global batches generated at most in an iteration; groups of equal rewards fill up the rest.
         expected_rounds: Rounds that forecasts count with.
     """
 

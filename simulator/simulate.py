@@ -74,7 +74,13 @@ def _refuse_unplayed(plan: Plan) -> None:
     Raises:
         FileError: Names the field.
     """
-    value = plan.job.workload.over_provisioning
-    if plan.job.environments and value > 1:
-        words, field = "is not simulated yet of episodes", "job.workload.over_provisioning"
-        raise FileError("plan", words, field=field, value=value, allowed="1")
+    work = plan.job.workload
+    for name in ("over_provisioning", "over_sampling"):
+        value, field = getattr(work, name), f"job.workload.{name}"
+        if plan.job.environments and value > 1:
+            words = "is not simulated yet of episodes"
+            raise FileError("plan", words, field=field, value=value, allowed="1")
+    if plan.mode in STREAMED and work.over_sampling > 1:
+        words, field = f"is not simulated in mode {plan.mode}", "job.workload.over_sampling"
+        allowed = "1, or mode sync or one-step-off"
+        raise FileError("plan", words, field=field, value=work.over_sampling, allowed=allowed)

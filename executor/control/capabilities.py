@@ -120,10 +120,11 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
 def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
     if plan.mode in STREAMED_MODES:
         yield from _lacks_for_streams(plan)
-    begun = plan.job.workload.over_provisioning
-    if begun > 1:
-        instead = "it waits for all responses: 1"
-        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_provisioning", begun, instead)
+    for name in ("over_provisioning", "over_sampling"):
+        begun = getattr(plan.job.workload, name)
+        if begun > 1:
+            instead = "it waits for all responses: 1"
+            yield OVER_PROVISIONING.lacked_by(HERE, f"job.workload.{name}", begun, instead)
     if plan.job.environments:
         yield from _lacks_for_environments(plan)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Workload
@@ -29,19 +30,24 @@ class Enough:
     Attributes:
         time_fraction: Of the time in which all of them end.
         responses: Tokens of the responses that have, in order.
+        dropped: Tokens of all responses of the prompts that were not done, in order; empty where none was left.
     """
 
     time_fraction: float
     responses: tuple[int, ...]
+    dropped: tuple[int, ...]
 
 
 def begun(placed: PlacedTask, batches: float = 1.0) -> PlacedTask:
     """Return a generate task whose batch is all that is begun for so many batches that are learnt from."""
     work = placed.workload
     prompts = math.ceil(work.prompts * work.over_provisioning * batches)
-    if prompts == work.prompts:
+    samples = math.ceil(work.samples_per_prompt * work.over_sampling)
+    if (prompts, samples) == (work.prompts, work.samples_per_prompt):
         return placed
-    work = replace(work, prompts=prompts, over_provisioning=1.0)
+    work = replace(
+        work, prompts=prompts, samples_per_prompt=samples, over_provisioning=1.0, over_sampling=1.0
+    )
     return replace(placed, job=replace(placed.job, workload=work))
 
 
@@ -61,7 +67,17 @@ def cut_short(cost: TaskCost, found: Enough) -> TaskCost:
 
 def learnt(work: Workload, found: Enough) -> Workload:
     """Return the work of an iteration on the responses that ended first: the longest are the last."""
-    return replace(work, response_tokens=Empirical(values=found.responses), over_provisioning=1.0)
+    return _of_lengths(work, found.responses)
+
+
+def put_off(work: Workload, found: Enough) -> Workload:
+    """Return the work of an iteration on the prompts that were not done: their responses are as long again."""
+    return _of_lengths(work, found.dropped)
+
+
+def _of_lengths(work: Workload, tokens: tuple[int, ...]) -> Workload:
+    lengths = Empirical(values=tokens)
+    return replace(work, response_tokens=lengths, over_provisioning=1.0, over_sampling=1.0)
 
 
 def enough_of(placed: PlacedTask, kv_bytes: float | None) -> Enough:
@@ -72,10 +88,13 @@ def enough_of(placed: PlacedTask, kv_bytes: float | None) -> Enough:
     """
     whole = begun(placed)
     steps, limits = replica_limits(whole, kv_bytes)
-    grouped = load_algorithm(placed.job.algorithm).groups
-    unit = placed.workload.samples_per_prompt if grouped else 1
-    fraction = placed.workload.prompts / whole.workload.prompts
-    return _enough(steps, limits, whole.statistics, whole.layout.dp, unit, fraction)
+    learnt_from, all_begun = placed.workload, whole.workload
+    if load_algorithm(placed.job.algorithm).groups:
+        unit, needed = all_begun.samples_per_prompt, learnt_from.samples_per_prompt
+        fraction = learnt_from.prompts / all_begun.prompts
+    else:
+        unit, needed, fraction = 1, 1, learnt_from.sequences / all_begun.sequences
+    return _enough(steps, limits, whole.statistics, whole.layout.dp, unit, needed, fraction)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -85,9 +104,10 @@ def _enough(
     statistics: LengthStatistics,
     replicas: int,
     unit: int,
+    needed: int,
     fraction: float,
 ) -> Enough:
-    """Return when a fraction of the units have ended, those of a prompt when the last of them has.
+    """Return when a fraction of the units have ended, those of a prompt when as many as are needed have.
 
     Those that are dropped run beside the others until then, so that playing all of them to the end says when.
     """
@@ -96,9 +116,18 @@ def _enough(
     ends = np.concatenate([played(steps, limits, share).finish_seconds for share in shares])
     responses = np.concatenate([np.asarray(share[1], dtype=np.int64) for share in shares])
     count = len(ends) // unit * unit
-    unit_ends = ends[:count].reshape(-1, unit).max(axis=1)
-    first = np.argsort(unit_ends, kind="stable")[: max(1, round(fraction * len(unit_ends)))]
-    kept = responses[:count].reshape(-1, unit)[first]
+    by_unit, tokens = ends[:count].reshape(-1, unit), responses[:count].reshape(-1, unit)
+    in_order = np.argsort(by_unit, axis=1, kind="stable")[:, :needed]
+    unit_ends = np.take_along_axis(by_unit, in_order[:, -1:], axis=1)[:, 0]
+    ranked = np.argsort(unit_ends, kind="stable")
+    done = max(1, round(fraction * len(unit_ends)))
+    kept = np.take_along_axis(tokens, in_order, axis=1)[ranked[:done]]
     return Enough(
-        float(unit_ends[first].max() / ends.max()), tuple(np.sort(kept, axis=None).tolist())
+        float(unit_ends[ranked[:done]].max() / ends.max()),
+        _in_order(kept),
+        _in_order(tokens[ranked[done:]]),
     )
+
+
+def _in_order(tokens: npt.NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(np.sort(tokens, axis=None).tolist())

@@ -11,7 +11,7 @@ from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.costs.transition import transition_cost
 from simulator.generation.generating import finish_seconds, with_length_spread
-from simulator.generation.over_provisioning import begun, cut_short, enough_of, learnt
+from simulator.generation.over_provisioning import Enough, begun, cut_short, enough_of, learnt
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
@@ -70,11 +70,15 @@ def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
     In modes that hand responses on one by one, it is seen in playing which of them are dropped.
     """
     plan = placed.plan
-    if plan.job.workload.over_provisioning == 1 or plan.mode in STREAMED:
+    if not plan.job.workload.drops_responses or plan.mode in STREAMED:
         return placed
-    found = enough_of(_generate_task(placed), max(0.0, kv_bytes_left(placed)))
-    job = replace(plan.job, workload=learnt(plan.job.workload, found))
+    job = replace(plan.job, workload=learnt(plan.job.workload, enough_learnt(placed)))
     return PlacedPlan(replace(plan, job=job), placed.facts)
+
+
+def enough_learnt(placed: PlacedPlan) -> Enough:
+    """Return when a plan has as many responses as it learns from, of all that it begins."""
+    return enough_of(_generate_task(placed), max(0.0, kv_bytes_left(placed)))
 
 
 def transition_before(task: Task, placed: PlacedPlan) -> Entry | None:

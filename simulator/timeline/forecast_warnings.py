@@ -100,14 +100,11 @@ def _about_staleness(plan: Plan) -> list[str]:
 
 
 def _about_drops(job: Job) -> list[str]:
-    over = job.workload.over_provisioning
-    if over == 1:
-        return []
+    fields = {name: getattr(job.workload, name) for name in ("over_provisioning", "over_sampling")}
     return [
-        (
-            f"over_provisioning {over:g}: the longest responses are dropped, so it learns from shorter "
-            "ones than the job says"
-        )
+        f"{name} {over:g}: the longest responses are dropped, so it learns from shorter ones than the job says"
+        for name, over in fields.items()
+        if over > 1
     ]
 
 

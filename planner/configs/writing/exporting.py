@@ -267,7 +267,7 @@ def _of_jobs(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
 
 def _of_work(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
     before, after = plan.workload, job.workload
-    for name in ("prompts", "samples_per_prompt", "updates", "epochs", "over_provisioning", "environments",
+    for name in ("prompts", "samples_per_prompt", "updates", "epochs", "over_provisioning", "over_sampling", "environments",
                  "longest_sequence_tokens"):  # fmt: skip
         wanted, found = getattr(before, name), getattr(after, name)
         if wanted != found:
