@@ -18,6 +18,7 @@ from rlplan_cli.main import run as run_cli
 from tests.cases import first
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_episodes import without_host
+from tests.executor.test_streaming import learnt_beside_a_killed_storage_actor
 
 pytestmark = pytest.mark.ray
 
@@ -123,6 +124,17 @@ def test_an_environment_process_that_ends_plays_its_episodes_again(worker_pool, 
     stale = worker_pool.carry_out(plan_of("async", environment=own, staleness=1.0))
     assert not dying.exists()
     assert [m["mean_reward"] for m in stale.metrics] == [6.0, 6.0]
+
+
+@pytest.mark.parametrize("inference", first(1, ["remote", "inline"]))
+def test_a_storage_actor_that_is_killed_changes_nothing_that_is_learnt(worker_pool, inference):
+    sync = worker_pool.run(plan_of("sync", inference), iterations=3)
+    learnt, tokens = learnt_beside_a_killed_storage_actor(
+        worker_pool, plan_of("streaming", inference)
+    )
+    for found, expected in zip(tokens, sync.tokens, strict=False):
+        assert sorted(found.tolist()) == sorted(expected.tolist())
+    assert [len(record.ages) for record in learnt] == [16, 16]
 
 
 def test_what_a_lost_process_was_asked_is_asked_again_of_another(ray_slots, tmp_path):
