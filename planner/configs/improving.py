@@ -53,7 +53,7 @@ Changes = dict[str, dict[str, Any]]
 def improvements(
     plan: Plan, facts: Facts, forecast: Forecast | None, found: Imported | None
 ) -> tuple[Improvement, ...]:
-    """Return the three changes of one setting that gain most, among those that fit.
+    """Return the three changes of one setting that gain most, among those that fit and the framework has keys for.
 
     Where the plan itself does not fit, every change that fits is a gain: the fastest are named.
     """
@@ -61,7 +61,7 @@ def improvements(
     tried: list[Improvement] = []
     candidates = [
         (_least_seconds(changed, facts), changes, changed)
-        for changes, changed in islice(_fitting(plan, facts), MOST_TRIED)
+        for changes, changed in islice(_fitting(plan, facts, found), MOST_TRIED)
     ]
     slowest = (1 - LEAST_GAIN) * forecast.iteration_seconds if forecast.feasible else math.inf
     for least_seconds, changes, changed in sorted(candidates, key=lambda each: each[0]):
@@ -71,14 +71,18 @@ def improvements(
         after = simulate(changed, facts)
         gain = 1 - after.iteration_seconds / forecast.iteration_seconds
         if after.feasible and (gain >= LEAST_GAIN or not forecast.feasible):
-            words = _words(changes, found)
+            words = ", ".join(_words(changes, found) or ())
             tried.append(Improvement(words=words, seconds=after.iteration_seconds, gain=gain))
     return tuple(sorted(tried, key=lambda each: each.seconds)[:SHOWN])
 
 
-def _fitting(plan: Plan, facts: Facts) -> Iterator[tuple[Changes, Plan]]:
+def _fitting(
+    plan: Plan, facts: Facts, found: Imported | None = None
+) -> Iterator[tuple[Changes, Plan]]:
     """Yield the changes that keep all rules of plans and fit, with the plan changed."""
     for changes in (*_of_generation(plan), *_of_training(plan)):
+        if not _words(changes, found):
+            continue
         changed = _changed(plan, changes)
         if any(refusals(changed, changed.job, ENGINES)):
             continue
@@ -175,32 +179,71 @@ def _changed(plan: Plan, changes: Changes) -> Plan:
     return changed
 
 
-def _words(changes: Changes, found: Imported | None) -> str:
-    """Return a change in the configuration's keys, or in the plan's where it has none."""
+def _words(changes: Changes, found: Imported | None) -> tuple[str, ...] | None:
+    """Return a change in the configuration's keys, or in the plan's where it has none; None where none can say it."""
     name = UPDATE if UPDATE in changes else next(iter(changes))
     fields = {field: value for field, value in changes[name].items() if field != "dp"}
     if "token_budget" in fields:
         fields.pop("micro_batch", None)
-    return ", ".join(_named(name, field, value, found) for field, value in fields.items())
+    said = [
+        (f"{name}.{field}={_shown(value)}",)
+        if found is None
+        else _of_engine(field, value, found)
+        if name == GENERATE
+        else _of_trainer(field, value, found)
+        for field, value in fields.items()
+    ]
+    return tuple(word for words in said for word in words) if all(said) else None
 
 
-def _named(name: str, field: str, value: object, found: Imported | None) -> str:
-    shown = str(value).lower() if isinstance(value, bool) else value
-    plain = f"{name}.{field}={shown}"
-    if found is None:
-        return plain
+def _shown(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _of_engine(field: str, value: object, found: Imported) -> tuple[str, ...]:
+    """Return a field of generation by the configuration's key, if there is one."""
     settings, run = found.settings, found.run
-    if name == GENERATE:
-        setting = {"max_running": "running", "memory_fraction": "memory"}.get(field, field)
-        for each in (f"{run.rollout}_{setting}", field):
-            if each in settings.sheet.settings:
-                return f"{settings.key_of(each)}={shown}"
-        return plain
+    setting = {"max_running": "running", "memory_fraction": "memory"}.get(field, field)
+    for each in (f"{run.rollout}_{setting}", f"rollout_{setting}", field):
+        if each in settings.sheet.settings:
+            return (f"{settings.key_of(each)}={_shown(value)}",)
+    return ()
+
+
+def _of_trainer(field: str, value: object, found: Imported) -> tuple[str, ...]:
+    """Return a field of the actor's training by the configuration's keys, if there are any."""
+    settings, run = found.settings, found.run
     trainer = settings.sheet.trainers[run.trainer]
+    if field == "recompute":
+        return _of_recomputation(value, found)
+    if field == "offload":
+        sizes = [each for each in ("param_offload", "optimizer_offload") if each in trainer.sizes]
+        return tuple(_keyed(size, value, found) for size in sizes)
     if field == "token_budget" and "packed_tokens" in trainer.sizes:
         field = "packed_tokens"
     if field not in trainer.sizes:
-        return plain
+        return ()
     if field == "token_budget" and not trainer.tokens_of_all_ranks and isinstance(value, int):
-        shown = value // run.trainers["actor"].cp
-    return f"{settings.key_of_size(run.trainer, 'actor', field)}={shown}"
+        value //= run.trainers["actor"].cp
+    return (_keyed(field, value, found),)
+
+
+def _of_recomputation(value: object, found: Imported) -> tuple[str, ...]:
+    """Return what is computed again by a key of how finely, or by one of whether at all."""
+    settings = found.settings
+    trainer = settings.sheet.trainers[found.run.trainer]
+    if trainer.recompute and value not in trainer.recompute:
+        return ()
+    recomputes, finely = value != "none", "granularity" in trainer.sizes
+    if finely and (recomputes or "checkpoints" not in trainer.sizes):
+        return (_keyed("granularity", value if recomputes else "null", found),)
+    if "checkpoints" in trainer.sizes:
+        return (_keyed("checkpoints", recomputes, found),)
+    if "checkpoints" in settings.sheet.settings:
+        return (f"{settings.key_of('checkpoints')}={_shown(recomputes)}",)
+    return ()
+
+
+def _keyed(size: str, value: object, found: Imported) -> str:
+    key = found.settings.key_of_size(found.run.trainer, "actor", size)
+    return f"{key}={_shown(value)}"

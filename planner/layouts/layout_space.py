@@ -34,8 +34,11 @@ class LayoutSpace:
     arranged: Arranged | None = None
 
     def capacity_bytes(self, site: Site) -> int:
-        """Return the bytes of one GPU of a site that a plan may fill."""
-        return int(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
+        """Return the bytes of one GPU of a site that a plan may fill.
+
+        To the nearest byte, as caches are sized: one that fills its engine's share of a GPU fills as much of it.
+        """
+        return round(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
 
     @property
     def weights_leave(self) -> bool:

@@ -295,12 +295,14 @@ def _print(found: SearchResult, job: Job, facts: Facts, *, all_placements: bool)
 def _asked_by_default(job: Job, forecast: Forecast) -> list[str]:
     """Return what the search took as asked for where the job and the options say nothing."""
     from planner.answers.best_plans import USUAL_HEADROOM
+    from planner.requests.specs import is_kept
 
     found = []
     if not job.specs.staleness:
         found.append("iterations follow one another; --mode lets generation run ahead")
     if job.specs.memory_headroom_fraction is None:
-        roomy = forecast.free_fraction >= USUAL_HEADROOM
+        free = forecast.free_fraction
+        roomy = is_kept("memory_headroom_fraction", USUAL_HEADROOM, free)
         kept = f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free"
         full = f"plans that leave {USUAL_HEADROOM:.0%} of the memory free were looked for, and none fits"
         found.append(
