@@ -274,14 +274,24 @@ class RemoteHosts:
         self._send(lost.episode, lost.question, is_again=True)
 
     def _replace(self, place: int) -> None:
-        """Start a host again, and play its episodes up to where they were."""
-        self._hosts[place], self._lives[place] = self._start(), self._lives[place] + 1
-        for episode, played in self._episodes.items():
-            if self._place(episode) != place or not played.has_begun:
-                continue
-            fetched({episode: self._hosts[place].begin.remote(played.beginning)})
-            for response in played.responses:
-                fetched({episode: self._hosts[place].answer.remote(episode, response)})
+        """Start a host again, and play its episodes up to where they were, all of them turn by turn."""
+        host = self._start()
+        self._hosts[place], self._lives[place] = host, self._lives[place] + 1
+        begun = {
+            episode: played
+            for episode, played in self._episodes.items()
+            if self._place(episode) == place and played.has_begun
+        }
+        fetched({episode: host.begin.remote(each.beginning) for episode, each in begun.items()})
+        for turn in range(max((len(each.responses) for each in begun.values()), default=0)):
+            going_on = {
+                episode: each.responses[turn]
+                for episode, each in begun.items()
+                if turn < len(each.responses)
+            }
+            fetched(
+                {episode: host.answer.remote(episode, said) for episode, said in going_on.items()}
+            )
 
     def _place(self, episode: int) -> int:
         return episode % len(self._hosts)

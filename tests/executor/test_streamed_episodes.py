@@ -126,7 +126,8 @@ def test_an_environment_process_that_ends_plays_its_episodes_again(worker_pool, 
     assert [m["mean_reward"] for m in stale.metrics] == [6.0, 6.0]
 
 
-@pytest.mark.parametrize("inference", first(1, ["remote", "inline"]))
+@pytest.mark.full
+@pytest.mark.parametrize("inference", ["remote", "inline"])
 def test_a_storage_actor_that_is_killed_changes_nothing_that_is_learnt(worker_pool, inference):
     sync = worker_pool.run(plan_of("sync", inference), iterations=3)
     learnt, tokens = learnt_beside_a_killed_storage_actor(
