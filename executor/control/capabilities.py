@@ -120,11 +120,14 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
 def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
     if plan.mode in STREAMED_MODES:
         yield from _lacks_for_streams(plan)
-    for name in ("over_provisioning", "over_sampling"):
-        begun = getattr(plan.job.workload, name)
-        if begun > 1:
-            instead = "it waits for all responses: 1"
-            yield OVER_PROVISIONING.lacked_by(HERE, f"job.workload.{name}", begun, instead)
+    begun = plan.job.workload.over_provisioning
+    if begun > 1 and (plan.mode != "async" or plan.job.environments):
+        instead = "it drops responses in mode async, without environments; else it waits for all: 1"
+        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_provisioning", begun, instead)
+    begun = plan.job.workload.over_sampling
+    if begun > 1:
+        instead = "it waits for all samples of a prompt: 1"
+        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_sampling", begun, instead)
     if plan.job.environments:
         yield from _lacks_for_environments(plan)
 

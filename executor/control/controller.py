@@ -68,6 +68,7 @@ class Finished:
         state: What the algorithm went into it with, by name.
         ages: Of each sample that went through the transfer queue, how many updates the weights lacked that
             began it.
+        dropped: Samples that were begun and got too old: nobody learns from them.
     """
 
     span: IterationSpan
@@ -75,6 +76,7 @@ class Finished:
     metrics: Mapping[str, Mapping[str, float]]
     state: Mapping[str, float] = field(default_factory=dict)
     ages: Sequence[int] = ()
+    dropped: int = 0
 
 
 class Controller:

@@ -48,7 +48,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     prompts were sampled; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
     that waited longest waited for environments; `broken_off_rewards` are calls of reward functions that went
     beyond their limits; `staleness_mean` and `staleness_max` how many updates the
-    weights lacked that began the samples which went through the transfer queue; `stage_seconds/...` reach from
+    weights lacked that began the samples which went through the transfer queue; `dropped_samples` were begun and
+    got too old, where more is begun than is learnt from; `stage_seconds/...` reach from
     the first start to the last end of a
     stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
     """
@@ -65,9 +66,7 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     metrics |= _response_lengths(generated, sequences * rounds)
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
     metrics |= _outside_models(record, sequences * rounds)
-    if record.ages:
-        metrics["staleness_mean"] = sum(record.ages) / len(record.ages)
-        metrics["staleness_max"] = float(max(record.ages))
+    metrics |= _of_the_queue(plan, record)
     if rounds > 1:
         metrics["rounds"] = float(rounds)
     for name in ("received", "redundant", "buffer"):
@@ -82,6 +81,17 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     metrics |= _stage_seconds(tasks, record)
     metrics |= {f"task_seconds/{name}": each for name, each in seconds.items()}
     return metrics | _verl_seconds(seconds, record)
+
+
+def _of_the_queue(plan: Plan, record: Finished) -> dict[str, float]:
+    """Return how old samples were, and how many got too old."""
+    found = {}
+    if record.ages:
+        found["staleness_mean"] = sum(record.ages) / len(record.ages)
+        found["staleness_max"] = float(max(record.ages))
+    if plan.job.workload.over_provisioning > 1:
+        found["dropped_samples"] = float(record.dropped)
+    return found
 
 
 def _response_lengths(generated: Mapping[str, float], sequences: int) -> dict[str, float]:

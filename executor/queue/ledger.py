@@ -4,6 +4,7 @@ A state machine without processes and clocks, kept by the job's one controller. 
 every task exactly once:
 
     admit -> put, key by key -> take -> secure -> finish, task by task -> released after the last one
+          -> dropped, before a task with effects has it
 
 A storage unit that is lost takes its rows along. They are generated again, as a new attempt, for the tasks
 that have not had them; a task that updates weights never gets a sample a second time.
@@ -203,6 +204,12 @@ class Ledger:
                 self._look_again(sample)
         del self._leases[lease.number]
         return released
+
+    def drop(self, samples: Iterable[int]) -> None:
+        """Forget samples that no task is to have any more; leases of them are void."""
+        for sample in samples:
+            assert not self._ends & self._rows[sample].leases.keys(), "an update is under way"
+            self._release(sample)
 
     def lose(self, unit: int) -> list[int]:
         """Forget the rows of a storage unit; return the samples that must be generated again.

@@ -67,7 +67,7 @@ class Storage:
         return (*(self._padded(key, wanted) for key in wanted.keys), len(wanted.samples))
 
     def drop(self, samples: Sequence[int]) -> None:
-        """Forget samples that every task has had."""
+        """Forget samples that every task has had, or none is to have."""
         for sample in samples:
             self._rows.pop(sample, None)
             self._prompt_tokens.pop(sample, None)

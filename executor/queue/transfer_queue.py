@@ -220,6 +220,15 @@ class TransferQueue:
             self.sizes.pop(sample, None)
         return released
 
+    def drop(self, samples: Sequence[int]) -> None:
+        """Free samples that nobody is to have any more; what is under way of them does not count."""
+        units = [place[0] for sample in samples if (place := self.ledger.place(sample))]
+        self.ledger.drop(samples)
+        for sample in samples:
+            self.sizes.pop(sample, None)
+        for unit in set(units):
+            self._actors[unit].drop.remote(list(samples))
+
     def replace(self, unit: int, life: int) -> list[int]:
         """Start another storage actor where one was lost; return the samples to be generated again.
 

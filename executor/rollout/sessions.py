@@ -5,6 +5,7 @@ each, and returns those that have ended. Between two calls new weights may come.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -59,6 +60,9 @@ class Session(Protocol):
 
     def take_weights(self) -> None:
         """Note that the shard has new weights."""
+
+    def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
+        """Forget responses, by batch and row, that have not ended."""
 
     def advance(self, steps: int, version: int) -> list[Response]:
         """Sample tokens of all running responses; return those that have ended, in order.
@@ -128,6 +132,13 @@ class WaveSession:
         """Prefill what runs again with the new weights, unless its cache is kept."""
         if not self._keeps and self._waves:
             self._waves = [_RunningWave(self._shard, self._settings, self._decoded())]
+
+    def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
+        """Forget responses that have not ended; their rows are computed until their wave is formed anew."""
+        self._waiting = _wanted(self._waiting, unwanted)
+        for wave in self._waves:
+            wave.running = _wanted(wave.running, unwanted)
+        self._waves = [wave for wave in self._waves if wave.running]
 
     def advance(self, steps: int, version: int) -> list[Response]:
         """Sample tokens of all running responses; return those that have ended, in order."""
@@ -243,6 +254,10 @@ class WholeSession:
     def take_weights(self) -> None:
         """Do nothing: every call takes the weights as they are."""
 
+    def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
+        """Forget responses that wait."""
+        self._waiting = _wanted(self._waiting, unwanted)
+
     def advance(self, steps: int, version: int) -> list[Response]:  # noqa: ARG002 -- whole responses
         """Generate all responses that wait to their ends; return them, in order."""
         ended, self._waiting = self._waiting, []
@@ -272,6 +287,12 @@ class WholeSession:
             each.tokens += made.tokens[row, width : width + said[row]].tolist()
             each.log_probs += made.log_probs[row, width : width + said[row]].tolist()
             each.versions += [version] * said[row]
+
+
+def _wanted(
+    responses: Sequence[Response], unwanted: AbstractSet[tuple[int, int]]
+) -> list[Response]:
+    return [each for each in responses if (each.batch, each.row) not in unwanted]
 
 
 def padded_responses(responses: Sequence[Response]) -> dict[str, Array]:

@@ -53,6 +53,7 @@ class RollCall:
         ends: Responses that are handed over together: the call returns once so many have ended.
         version: Of the weights, in updates.
         has_new_weights: Whether they came after the call before.
+        withdraw: Responses, by batch and row, that are not wanted any more; other replicas' among them.
     """
 
     task: str
@@ -63,6 +64,7 @@ class RollCall:
     ends: int
     version: int
     has_new_weights: bool
+    withdraw: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

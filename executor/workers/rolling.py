@@ -44,6 +44,11 @@ class Roller:
         start, before = time.time(), self._waited_seconds
         if call.has_new_weights:
             self._session.take_weights()
+        if call.withdraw:
+            assert not isinstance(self._session, EpisodeSession), (
+                "episodes are played to their ends"
+            )
+            self._session.withdraw(call.withdraw)
         for (batch, rows), columns in zip(call.begin, prompts, strict=True):
             self._session.begin(self._begun(batch, rows, columns))
         ended: list[Response] = []

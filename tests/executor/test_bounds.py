@@ -15,12 +15,14 @@ from executor.control.continuous.bounds import LivePrompt, StalenessBound
     updates=st.integers(1, 3),
     sync_every=st.integers(1, 4),
     ahead=st.sampled_from([0.0, 0.3, 0.5, 1.0, 2.0, 3.5]),
+    more=st.sampled_from([0, 0, 1, 3]),
 )
 def test_no_prompt_is_older_than_the_bound_and_the_run_goes_on(
-    seed, prompts, updates, sync_every, ahead
+    seed, prompts, updates, sync_every, ahead, more
 ):
+    """Prompts that are begun beyond those learnt from are dropped when they are due."""
     draws, staleness = random.Random(seed), sync_every - 1 + ahead
-    bound = StalenessBound(prompts=prompts * updates, staleness=staleness)
+    bound = StalenessBound(prompts=prompts * updates + more, staleness=staleness)
     versions, ready, learnt = {}, set(), set()
     iteration = synced = begun = update = 0
     for _ in range(4000):
@@ -33,7 +35,7 @@ def test_no_prompt_is_older_than_the_bound_and_the_run_goes_on(
             LivePrompt(number=number, version=version, is_ready=number in ready)
             for number, version in versions.items()
         ]
-        chosen = bound.chosen(iteration, live, prompts, rest=prompts * (updates - 1 - update))
+        chosen = bound.chosen(live, prompts, gone=begun - len(live))
         if chosen is None:
             continue
         assert len(chosen) == prompts
@@ -46,6 +48,10 @@ def test_no_prompt_is_older_than_the_bound_and_the_run_goes_on(
         update = (update + 1) % updates
         if update:
             continue
+        due = [each for each, version in versions.items() if bound.is_due(version, iteration)]
+        assert more or not due
+        for number in due:
+            del versions[number]
         iteration += 1
         if iteration % sync_every == 0:
             synced = iteration
@@ -65,7 +71,7 @@ def test_an_iteration_waits_for_what_would_be_too_old_in_the_next_one():
     bound = StalenessBound(prompts=2, staleness=1)
     old = LivePrompt(number=0, version=0, is_ready=False)
     young = [LivePrompt(number=n, version=1, is_ready=True) for n in (1, 2, 3)]
-    assert bound.chosen(1, [old, *young], 2) is None
-    assert bound.chosen(0, [old, *young], 2) == young[:2]
+    assert bound.chosen([old, *young], 2, gone=2) is None
+    assert bound.chosen([old, *young], 2, gone=0) == young[:2]
     # One of two updates may go ahead where the other one can still take the old prompt.
-    assert bound.chosen(1, [old, *young], 1, rest=1) == young[:1]
+    assert bound.chosen([old, *young], 1, gone=2) == young[:1]

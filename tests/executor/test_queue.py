@@ -25,22 +25,28 @@ MAKES = {"judge": "scores", "value": "values"}
 UNITS, ROW_BYTES = 3, 10
 
 
+MOST_SAMPLES = 20
+
+
 class Shop:
     """Workers of random speed around a ledger, and storage units that die."""
 
-    def __init__(self, seed, samples, capacity_rows, losses):
+    def __init__(self, seed, samples, capacity_rows, losses, drops=0):
         self.random = random.Random(seed)
         self.ledger = Ledger(READERS, UNITS, capacity_rows * ROW_BYTES)
         self.waiting, self.making, self.leases = list(range(samples)), [], []
         self.trained = {"actor": [], "critic": []}
         self.consumed = {task: [] for task in MAKES}
         self.losses, self.most_bytes = losses, 0
+        self.drops, self.dropped = drops, []
 
     def run(self):
         for _ in range(10_000):
             steps = [self.begin, self.generate, *[self.take] * 2, *[self.end] * 2, self.read]
             if self.losses:
                 steps.append(self.lose)
+            if self.drops:
+                steps.append(self.drop)
             self.random.choice(steps)()
             self.most_bytes = max(self.most_bytes, self.ledger.reserved_bytes)
             if not self.waiting and not self.making and not self.ledger.reserved_bytes:
@@ -104,6 +110,18 @@ class Shop:
             self.trained[lease.task] += lease.samples
         self.ledger.finish(lease)
 
+    def drop(self):
+        """Drop a sample, under way or not, that no training task has or had."""
+        free = [
+            sample
+            for sample in range(MOST_SAMPLES)
+            if all(self.ledger.wants(task, sample) for task in self.trained)
+        ]
+        if free:
+            self.drops -= 1
+            self.dropped.append(self.random.choice(free))
+            self.ledger.drop(self.dropped[-1:])
+
     def lose(self):
         if self.random.random() < 0.1:
             self.losses -= 1
@@ -113,21 +131,24 @@ class Shop:
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
-    samples=st.integers(1, 20),
+    samples=st.integers(1, MOST_SAMPLES),
     capacity_rows=st.integers(3, 12),
     losses=st.integers(0, 6),
+    drops=st.integers(0, 4),
 )
-def test_every_sample_is_learnt_from_once_by_every_task_within_the_memory(
-    seed, samples, capacity_rows, losses
+def test_every_sample_is_learnt_from_once_by_every_task_or_dropped_within_the_memory(
+    seed, samples, capacity_rows, losses, drops
 ):
-    shop = Shop(seed, samples, capacity_rows, losses)
+    shop = Shop(seed, samples, capacity_rows, losses, drops)
     shop.run()
+    assert len(set(shop.dropped)) == len(shop.dropped)
     for task, trained in shop.trained.items():
-        assert sorted(trained) == list(range(samples)), task
+        assert sorted([*trained, *shop.dropped]) == list(range(samples)), task
     for task, consumed in shop.consumed.items():
         assert len(set(consumed)) == len(consumed), task
     if not losses:
-        assert sorted(sample for sample, _ in shop.consumed["judge"]) == list(range(samples))
+        judged = {sample for sample, _ in shop.consumed["judge"]}
+        assert judged | {*shop.dropped} == set(range(samples))
     assert shop.most_bytes <= capacity_rows * ROW_BYTES
 
 

@@ -1,5 +1,7 @@
 """Sessions: responses that are generated over many calls are those of one call, and know their weights."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +97,22 @@ def test_a_response_that_new_weights_interrupt_goes_on_from_what_was_said(whole,
     assert response.tokens[:3] == tokens[:3]
     assert response.log_probs[:3] == pytest.approx(log_probs[:3].tolist(), abs=1e-5)
     assert response.log_probs[3:] != pytest.approx(log_probs[3:].tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("in_flight", ["recompute", "keep"])
+def test_responses_that_are_withdrawn_leave_the_others_as_they_are(whole, in_flight):
+    session = WaveSession(shard_of(), replace(SETTINGS, max_running=4), "async", in_flight)
+    session.begin(responses())
+    found = session.advance(2, 0)
+    session.withdraw(
+        {(1, 1), (1, 5), (2, 0)}
+    )  # one that runs, one that waits, one of another replica
+    assert session.running == 6 - len(found) - 2
+    while session.running:
+        found += session.advance(2, 0)
+    assert sorted(each.row for each in found) == [0, 2, 3, 4]
+    for each in found:
+        assert each.tokens == whole[each.row][0]
 
 
 def test_an_engine_of_whole_calls_hands_over_all_that_it_was_given(whole):

@@ -14,6 +14,7 @@ from executor.control.continuous.controller import ContinuousController
 from executor.control.metrics import read_metrics
 from executor.control.run import Saving
 from executor.control.start import prepare_groups
+from executor.control.summary import iteration_metrics
 from executor.data.workload import PromptBatches
 from executor.execute import execute
 from rlplan.job import Rewards
@@ -87,6 +88,32 @@ def test_no_sample_is_older_than_the_bound_allows(worker_pool, in_flight):
     assert max(metrics["staleness_max"] for metrics in found.metrics) <= 2
     assert found.metrics[1]["staleness_mean"] == 1  # no sync after the first iteration
     assert all(np.isfinite(metrics["policy_loss"]) for metrics in found.metrics)
+
+
+@pytest.mark.parametrize("in_flight", first(1, ["recompute", "drain"]))
+def test_what_is_begun_beyond_what_is_learnt_from_is_dropped_when_it_is_too_old(
+    worker_pool, in_flight
+):
+    job = grpo_job()
+    job = replace(job, workload=replace(job.workload, over_provisioning=1.5))
+    plan = make_plan(job, APART, transition="two-copies", micro_batch=4, max_running=24)
+    plan = with_mode(plan, "async", staleness=1, in_flight=in_flight)
+    tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
+    prompts = PromptBatches(plan.job, Path())
+    prepare_groups(plan, tasks, prompts, 1, groups)
+    controller = ContinuousController(plan, tasks, groups, prompts.columns)
+    found = [controller.finish(controller.send(i, is_last=i == 4)) for i in range(5)]
+    following, left = controller.position(4)
+    controller.stop()
+    assert all(len(record.ages) == 16 and max(record.ages) <= 1 for record in found)
+    dropped = [record.dropped for record in found]
+    assert dropped[0] == 0  # nothing is too old yet
+    assert sum(dropped) > 0
+    # 12 prompts of 2 samples are begun for each iteration, and each has one of three ends.
+    assert 2 * following == 5 * 16 + sum(dropped) + 2 * len(left)
+    assert following <= 6 * 12
+    metrics = iteration_metrics(plan, tasks, found[-1])
+    assert metrics["dropped_samples"] == dropped[-1]
 
 
 @pytest.mark.full

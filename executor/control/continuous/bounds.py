@@ -29,7 +29,7 @@ class StalenessBound:
     """Say how old samples may be.
 
     Attributes:
-        prompts: Of an iteration.
+        prompts: That are begun for an iteration; those beyond what it learns from are dropped when they are due.
         staleness: Most updates that the weights which began a response may lack when it is learnt from. A
             fraction lets that share of a batch be another update older.
     """
@@ -50,8 +50,12 @@ class StalenessBound:
         """
         return math.floor((synced + 1 + self.staleness) * self.prompts)
 
+    def is_due(self, version: int, iteration: int) -> bool:
+        """Tell whether what began with a version is too old after an iteration."""
+        return version + self.most_updates <= iteration
+
     def chosen(
-        self, iteration: int, live: Sequence[LivePrompt], count: int, *, rest: int = 0
+        self, live: Sequence[LivePrompt], count: int, *, gone: int
     ) -> list[LivePrompt] | None:
         """Return what an update learns from: what is ready, the oldest version first; or None to wait.
 
@@ -60,7 +64,7 @@ class StalenessBound:
 
         Args:
             count: Prompts of the update.
-            rest: Prompts of the iteration's updates that come after it.
+            gone: Prompts that were learnt from, or dropped, before it.
         """
         ready = sorted(
             (each for each in live if each.is_ready), key=lambda each: (each.version, each.number)
@@ -69,7 +73,7 @@ class StalenessBound:
             return None
         for version in {each.version for each in live}:
             older = sum(each.version <= version for each in live)
-            room_later = (version + self.most_updates - iteration) * self.prompts + rest
+            room_later = (version + self.most_updates + 1) * self.prompts - gone - count
             if older - sum(each.version <= version for each in ready) > room_later:
                 return None
         return ready

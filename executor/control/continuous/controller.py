@@ -93,6 +93,8 @@ class ContinuousController(Controller):
             **self._learning.generated,
             "environment_seconds_max": self._rollouts.waited_seconds(),
         }
+        dropped = self.samples.drop_due(iteration)
+        self._rollouts.withdraw(dropped)
         self.state = next_state(self._algorithm, self._plan.job, state, metrics)
         self._sync_is_due = not self._is_last and (iteration + 1) % self._plan.sync_every == 0
         self._forget_prompts()
@@ -106,6 +108,7 @@ class ContinuousController(Controller):
             metrics=metrics,
             state=state,
             ages=self._learning.ages,
+            dropped=len(dropped),
         )
 
     def stop(self) -> None:
@@ -156,12 +159,12 @@ class ContinuousController(Controller):
     def _begin(self) -> None:
         """Share out lost samples, and then prompts as far as they may be begun, to replicas."""
         again, self.samples.again = self.samples.again, []
-        for sample in again:
+        for sample in (each for each in again if each in self.samples.ledger):
             self.samples.note_begun([sample], self._synced)
             self._replica_of(sample).queued.append(sample)
         most = None
         if self._is_last:
-            most = (self._learning.iteration + 1) * self._plan.job.workload.prompts
+            most = (self._learning.iteration + 1) * self.samples.bound.prompts
         streams = self._plan.mode == "streaming"
         while self.samples.may_begin(self._synced, most):
             replica = None if streams else self._free_replica()
@@ -210,14 +213,16 @@ class ContinuousController(Controller):
         }
         self._log.note(stretch_of(GENERATE, pool, "task", reports))
         ended = self._rollouts.came_back(replica, rolled)
+        sizes = self.samples.queue.sizes
         if self._plan.mode == "streaming" and replica.running:
             self._send_roll(replica)  # ahead of the queue's calls: all that it waits for is there
         if not ended:
             return
         for sample, each in zip(ended, rolled.ended, strict=True):
-            self.samples.queue.sizes[sample] = SampleSize(
-                each.prompt_tokens, each.response_tokens, each.observed_tokens, each.turns
-            )
+            if sample in self.samples.ledger:  # else it was dropped meanwhile
+                sizes[sample] = SampleSize(
+                    each.prompt_tokens, each.response_tokens, each.observed_tokens, each.turns
+                )
         width = max(each.prompt_tokens for each in rolled.ended)
         pieces = {
             key: [HeldPiece(samples=ended, prompt_width=width, reference=reference)]

@@ -94,10 +94,7 @@ class Learning:
         """Return what the next update learns from; None where it is not there yet."""
         work, updates = self._plan.job.workload, self._flow.updates
         if self._plan.mode != "streaming":
-            prompts = work.prompts // updates
-            return self._samples.chosen(
-                self.iteration, prompts, work.prompts - (self._sent + 1) * prompts
-            )
+            return self._samples.chosen(work.prompts // updates)
         count, size = work.sequences, work.sequences // updates
         first = self.iteration * count + self._sent * size
         samples = list(range(first, first + size))

@@ -28,6 +28,7 @@ class Replica:
         is_busy: Whether a call is under way.
         waited_seconds: For environments alone, since that was asked last.
         queued: Samples that are its own and have not begun.
+        unwanted: Samples that it is to forget, if it has them, with its next call.
     """
 
     ranks: tuple[int, ...]
@@ -36,6 +37,7 @@ class Replica:
     has_new_weights: bool = False
     waited_seconds: float = 0.0
     queued: list[int] = field(default_factory=list)
+    unwanted: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,13 @@ class Rollouts:
         for replica in self.replicas:
             replica.has_new_weights = True
 
+    def withdraw(self, samples: Sequence[int]) -> None:
+        """Let replicas forget samples."""
+        for replica in self.replicas:
+            replica.queued = [each for each in replica.queued if each not in samples]
+            if replica.is_busy or replica.running:
+                replica.unwanted += samples
+
     def send(self, replica: Replica, version: int) -> RollResult:
         """Let a replica begin what is queued, and go on; return at once."""
         begin = self._begun(sorted(replica.queued))
@@ -95,6 +104,7 @@ class Rollouts:
             ends=-(-self._sequences // (self._parts * len(self.replicas))),
             version=version,
             has_new_weights=replica.has_new_weights,
+            withdraw=frozenset(divmod(sample, self._sequences) for sample in replica.unwanted),
         )
         arguments = (call, *(self._prompts_of(batch) for batch, _ in begin))
         keys = (*self._task.outputs, "versions")
@@ -102,7 +112,8 @@ class Rollouts:
             "roll", dict.fromkeys(replica.ranks, arguments), num_returns=len(keys) + 1
         )
         replica.running += len(replica.queued)
-        replica.queued, replica.is_busy, replica.has_new_weights = [], True, False
+        replica.queued, replica.unwanted = [], []
+        replica.is_busy, replica.has_new_weights = True, False
         first = results[replica.ranks[0]]
         return RollResult(
             outputs=dict(zip(keys, first, strict=False)),

@@ -1,5 +1,6 @@
 """The samples of a run: which prompt is begun next, with which weights, and what of it is in the queue."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -82,7 +83,8 @@ class Samples:
     ) -> None:
         work = plan.job.workload
         self._work, self._prompts, self._trains = work, prompts, flow.trains
-        self.bound = StalenessBound(prompts=work.prompts, staleness=plan.staleness)
+        begun = math.ceil(work.prompts * work.over_provisioning)
+        self.bound = StalenessBound(prompts=begun, staleness=plan.staleness)
         self._token_bytes, self._sample_bytes = _row_bytes(plan, flow)
         most = self._bytes_of(_longest_tokens(work))
         live = self.bound.most_begun(0) * work.samples_per_prompt
@@ -116,7 +118,7 @@ class Samples:
 
     def go_on_from(self, iterations: int, next_prompt: int, left: Sequence[int]) -> None:
         """Begin where a run was after some iterations."""
-        self._begun = iterations * self._work.prompts
+        self._begun = iterations * self.bound.prompts
         self._next, self._left = next_prompt, sorted(left)
 
     def may_begin(self, synced: int, most: int | None) -> bool:
@@ -155,12 +157,11 @@ class Samples:
             self.ledger.is_ready(task.name, sample) for sample in samples for task in self._trains
         )
 
-    def chosen(self, iteration: int, prompts: int, rest: int) -> list[int] | None:
+    def chosen(self, prompts: int) -> list[int] | None:
         """Return the samples that an update learns from, prompt by prompt; or None to wait.
 
         Args:
             prompts: Of the update.
-            rest: Prompts of the iteration's updates that come after it.
         """
         count = self._work.samples_per_prompt
         live = []
@@ -171,7 +172,7 @@ class Samples:
             oldest = min(self._versions[sample] for sample in samples)
             ready = self.is_ready(samples)
             live.append(LivePrompt(number=number, version=oldest, is_ready=ready))
-        found = self.bound.chosen(iteration, live, prompts, rest=rest)
+        found = self.bound.chosen(live, prompts, gone=self._begun - len(live))
         if found is None:
             return None
         return [each.number * count + index for each in found for index in range(count)]
@@ -187,6 +188,22 @@ class Samples:
         for sample in samples:
             del self._versions[sample]
             self._live.pop(sample // self._work.samples_per_prompt, None)
+
+    def drop_due(self, iteration: int) -> list[int]:
+        """Drop what is too old after an iteration, under way or not; return its samples.
+
+        Where no more is begun than is learnt from, nothing ever is.
+        """
+        count, dropped = self._work.samples_per_prompt, list[int]()
+        for number in list(self._live):
+            samples = range(number * count, (number + 1) * count)
+            if self.bound.is_due(min(self._versions[sample] for sample in samples), iteration):
+                del self._live[number]
+                dropped += samples
+        for sample in dropped:
+            del self._versions[sample]
+        self.queue.drop(dropped)
+        return dropped
 
     def _bytes_of(self, tokens: int) -> int:
         return tokens * self._token_bytes + self._sample_bytes
