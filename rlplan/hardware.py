@@ -194,6 +194,20 @@ USUAL_MEMORY = TrainerMemory()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaddedLogits:
+    """Say what a trainer moves for each logit of responses that it pads to the longest before the loss.
+
+    Attributes:
+        infer_bytes: In a pass without gradients.
+        forward_bytes, backward_bytes: In training.
+    """
+
+    infer_bytes: NonNegative
+    forward_bytes: NonNegative
+    backward_bytes: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSheet:
     """Hold what a training or generation engine can do, and its few named constants.
 
@@ -249,6 +263,7 @@ class EngineSheet:
         steps: What the steps of a generation engine take beside its operators.
         cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
         memory: What a training engine's software holds beside what its layout says.
+        padded_logits: What it moves where it pads logits, though it packs sequences; None does not.
         narrow_products: Whether its kernels' rates, over the device's for 16 bits, are those of products
             in fp8 that it quantises for itself.
         gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
@@ -303,6 +318,7 @@ class EngineSheet:
     steps: StepCosts = USUAL_STEPS
     cache_value_bytes: NonNegativeInt = 0
     memory: TrainerMemory = USUAL_MEMORY
+    padded_logits: PaddedLogits | None = None
     narrow_products: bool = False
     gathers_weights: bool = False
     cache_of_free: bool = False

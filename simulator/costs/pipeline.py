@@ -7,6 +7,7 @@ from functools import lru_cache, partial, reduce
 import numpy as np
 
 from rlplan.estimate import ZERO, Estimate
+from rlplan.lengths import longest
 from rlplan.model import Head, ModelArchitecture, layer_kinds
 from rlplan.operators import Batch
 from rlplan.plan import Recompute
@@ -170,7 +171,20 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
 def _packed_passes(placed: PlacedTask) -> Floats:
     batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
     recompute = placed.layout.recompute if placed.trains else None
-    return _packed(setting_of(placed), placed.model, batch, placed.task.head, recompute)
+    setting, padded = setting_of(placed), _padded_bytes(placed, batch)
+    return _packed(setting, placed.model, batch, placed.task.head, recompute, padded)
+
+
+def _padded_bytes(placed: PlacedTask, batch: Batch) -> tuple[float, float]:
+    """Return the bytes that padded logits of a micro-batch move forwards and backwards."""
+    each = placed.engine.padded_logits
+    if each is None or placed.task.head != "lm":
+        return 0.0, 0.0
+    rows = batch.sequences * longest(placed.workload.response_tokens) / placed.layout.cp
+    logits = rows * -(-placed.model.vocab_size // placed.layout.tp)
+    if not placed.trains:
+        return logits * each.infer_bytes, 0.0
+    return logits * each.forward_bytes, logits * each.backward_bytes
 
 
 @lru_cache(maxsize=65536)
@@ -180,6 +194,7 @@ def _packed(
     batch: Batch,
     head: Head,
     recompute: Recompute | None,
+    padded: tuple[float, float],
 ) -> Floats:
     """Return (layers by kind, embedding, head) x (forward, backward, repeated) x (compute, collectives)."""
     directions: tuple[Direction, ...] = ("forward",)
@@ -198,9 +213,10 @@ def _packed(
         end = pass_seconds(setting, model, "embedding", batch, direction)
         found += [end.compute, end.collectives]
     found += [ZERO] * (-len(found) % 6)
-    for direction in directions[:2]:
+    for direction, num_bytes in zip(directions[:2], padded, strict=False):
         end = pass_seconds(setting, model, "head", batch, direction, head)
-        found += [end.compute, end.collectives]
+        moved = setting.device.memory_bound(num_bytes) if num_bytes else ZERO
+        found += [end.compute + moved, end.collectives]
     found += [ZERO] * (-len(found) % 6)
     return pack(found)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_device
+from profiles.catalog import load_device, load_engine, load_model
 from profiles.facts import load_facts
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
@@ -45,7 +45,7 @@ def plan_of(framework, *, offload=False, old_log_prob=None, **batch):
         Path(),
     )
     job = replace(job, hyperparameters=replace(job.hyperparameters, kl_coefficient=0.0))
-    cut = TaskPlan(pool="all", engine="megatron-core", **{"tp": 2, "dp": 4, **batch})
+    cut = TaskPlan(pool="all", **{"engine": "megatron-core", "tp": 2, "dp": 4, **batch})
     tasks = {
         "actor.generate": TaskPlan(pool="all", engine="vllm", dp=8, max_running=64),
         "actor.compute_log_prob": cut,
@@ -181,6 +181,28 @@ def test_packs_of_a_pipeline_are_padded_to_the_fullest_of_a_ranks_batch(monkeypa
     expected = packed_waiting(statistics_of(WORK), 4096, packs)
     assert waits(padding) == pytest.approx(expected, rel=0.05)
     assert waits(replace(padding, pads_packs=False)) < 0.1 * expected
+
+
+def test_logits_that_are_padded_before_the_loss_move_bytes_of_the_longest_response():
+    packed, padded = (
+        {each.name: each.parts for each in forecast("nemo-rl", engine=name).costs}
+        for name in ("megatron-core-2025", "megatron-core-padded-logits")
+    )
+
+    def extra(task, part):
+        return padded[task][part] - packed[task][part]
+
+    sheet = load_engine("megatron-core-padded-logits").padded_logits
+    forward = extra("actor.update", "forward")
+    logits = 512 / 4 * 3000 * load_model("qwen3-8b").vocab_size / 2  # on a rank: DP 4, TP 2
+    assert 1e12 < logits * sheet.forward_bytes / forward < 3.35e12  # an H100's memory
+    for task, part, num_bytes in (
+        ("actor.update", "backward", sheet.backward_bytes),
+        ("actor.compute_log_prob", "forward", sheet.infer_bytes),
+    ):
+        assert extra(task, part) == pytest.approx(
+            forward * num_bytes / sheet.forward_bytes, rel=0.01
+        )
 
 
 def test_weights_that_a_framework_does_not_pin_reach_the_host_as_slowly_as_optimizer_states():
