@@ -1,6 +1,6 @@
 """Forecast against measurement, task by task, and the iteration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean
 
@@ -41,7 +41,7 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
             f"{run.warmup_iterations} are warm-up: nothing is left to compare with"
         )
     measured = seconds_by_row(run, forecast, [each.iteration for each in iterations])
-    _check_tasks(forecast, measured)
+    _check_tasks(forecast, run)
     rows = [
         _row(
             task.name,
@@ -134,8 +134,10 @@ def _without_repeats(tasks: Sequence[TaskForecast]) -> list[TaskForecast]:
     return list({(task.name, task.pool): task for task in tasks}.values())
 
 
-def _check_tasks(forecast: Forecast, measured: Mapping[Row, object]) -> None:
+def _check_tasks(forecast: Forecast, run: MeasuredRun) -> None:
+    """Refuse a run that lacks a task; where responses are streamed, iterations after the warm-up alone may lack it."""
     wanted = [(task.name, task.pool) for task in forecast.costs if task.activity == "task"]
+    measured = {(span.name, span.pool) for span in run.trace.spans}
     missing = [f"{name} on {pool}" for name, pool in wanted if (name, pool) not in measured]
     if missing:
         found = ", ".join(f"{name} on {pool}" for name, pool in sorted(measured))

@@ -66,12 +66,17 @@ def main() -> None:
             return
         sessions.add(int(line))
     for _ in range(2):
-        for process in _members(sessions):
-            with suppress(OSError):
-                os.kill(process, signal.SIGKILL)
+        end_sessions(sessions)
         shutil.rmtree(sys.argv[1], ignore_errors=True)
         time.sleep(AGAIN_SECONDS)
     sys.stderr.write(MESSAGE + "\n")
+
+
+def end_sessions(sessions: set[int]) -> None:
+    """Kill all processes of sessions."""
+    for process in _members(sessions):
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _members(sessions: set[int]) -> Iterable[int]:

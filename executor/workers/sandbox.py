@@ -5,12 +5,14 @@ import ctypes
 import multiprocessing
 import os
 import resource
+import select
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from executor.learning.rules import Rule, load_rule
+from executor.workers.reaper import end_sessions
 from rlplan.errors import RlplanError, UserError
 
 # What a call that was broken off is worth.
@@ -99,6 +101,7 @@ def _serve(connection: Connection, spec: str, folder: Path, limit_bytes: int | N
     """Answer calls until nobody asks any more: with a number, a message, or that memory ran out."""
     os.setsid()  # what the rule starts can be ended with it
     _end_with_parent()
+    _guard(connection)
     rule: Rule = load_rule(spec, folder)
     if limit_bytes is not None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
@@ -117,6 +120,29 @@ def _end_with_parent() -> None:
     """Let the kernel end this process when the one that started it is gone, even in the middle of a call."""
     with contextlib.suppress(AttributeError, OSError):  # Linux alone has it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _guard(connection: Connection) -> None:
+    """Leave a process behind that ends this one's session once this one is gone: what the rule has started as well.
+
+    It is nobody's child, so that a rule which waits for its own never waits for it.
+    """
+    if not hasattr(os, "pidfd_open"):  # Linux alone has it
+        return
+    process = os.getpid()
+    ended = os.pidfd_open(process)
+    between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        os.close(ended)
+        return
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    connection.close()
+    select.select([ended], [], [])
+    end_sessions({process})
+    os._exit(0)
 
 
 def _answer(rule: Rule, call: tuple[str, str, dict[str, Any]]) -> float | str | MemoryError:

@@ -3,9 +3,11 @@
 import multiprocessing
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from executor.learning.rules import load_rule
@@ -24,6 +26,12 @@ def rule(prompt, response, row):
         bytearray(2**31)
     if response == 'leave':
         os._exit(3)
+    if response == 'fork':
+        import pathlib, time
+        child = os.fork()
+        if not child:
+            time.sleep(3600)
+        pathlib.Path(prompt).write_text(str(child))
     if response == 'fail':
         raise KeyError('x')
     return float(len(response))
@@ -58,6 +66,19 @@ def test_a_stopped_sandbox_leaves_no_process(sandbox, tmp_path):
     other = Sandbox("rules.py:rule", tmp_path, Limits(seconds=1.0, num_bytes=None))
     other.stop()
     assert set(multiprocessing.active_children()) == before
+
+
+def test_what_a_rule_has_started_ends_with_its_process(tmp_path):
+    """However that ends: as a worker's that Ray kills, the kernel ends it and nobody can tell its children."""
+    (tmp_path / "rules.py").write_text(RULES, encoding="utf-8")
+    child_file = tmp_path / "child"
+    other = Sandbox("rules.py:rule", tmp_path, Limits(seconds=30.0, num_bytes=None))
+    assert other(str(child_file), "fork", {}) == 4.0
+    child = psutil.Process(int(child_file.read_text()))
+    other._process.kill()
+    with suppress(psutil.NoSuchProcess):
+        child.wait(timeout=60)
+    other.stop()
 
 
 @pytest.mark.parametrize(

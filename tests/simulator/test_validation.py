@@ -158,6 +158,19 @@ def test_a_run_of_another_plan_is_refused():
         compare(forecast(forecast_task("critic.update", 1.0)), run({"a": [1.0, 1.0]}))
 
 
+def test_what_only_the_warm_up_had_to_do_has_no_row():
+    """A streamed run that goes on for two iterations may have generated all of them in the first one."""
+    whole = run({"generate": [5.0, 1.0], "update": [2.0, 2.0]})
+    late = tuple(
+        span for span in whole.trace.spans if (span.name, span.iteration) != ("generate", 1)
+    )
+    shown = compare(
+        forecast(forecast_task("generate", 5.0), forecast_task("update", 2.0)),
+        replace(whole, trace=replace(whole.trace, spans=late)),
+    )
+    assert [row.name for row in shown.rows] == ["update"]
+
+
 def test_a_run_that_ended_in_its_warm_up_is_refused():
     with pytest.raises(PlanError, match="nothing is left to compare"):
         compare(forecast(forecast_task("a", 1.0)), run({"a": [1.0]}))
