@@ -13,19 +13,27 @@ if TYPE_CHECKING:
     from rlplan.results.forecast import Forecast
 
 
-def print_answer(plan: Plan, forecast: Forecast, facts: Facts) -> None:
-    """Print on stdout whether a plan fits, what a step takes, and a row for each of its tasks."""
+def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | None = None) -> None:
+    """Print on stdout whether a plan fits, what a step takes, and a row for each of its tasks.
+
+    Args:
+        verdict: Whether it fits, where more is known than the forecast.
+    """
     from reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words, step_lines
     from simulator.timeline.utilisation import mfu_fractions
 
     mfu = mfu_fractions(plan, forecast, facts)
-    lines = (fit_words(forecast), *step_lines(plan, forecast, mfu))
+    lines = (fit_words(forecast, verdict), *step_lines(plan, forecast, mfu))
     sys.stdout.write("\n".join(lines) + "\n\n")
     print_table("How each task runs", answer_table(plan, forecast, mfu), spare=SPARE_COLUMNS)
 
 
-def print_remarks(forecast: Forecast) -> None:
-    """Print on stderr what was assumed, where the forecast may be off, and why a plan does not fit."""
+def print_remarks(forecast: Forecast, verdict: str = "does not fit") -> None:
+    """Print on stderr what was assumed, where the forecast may be off, and why a plan does not fit.
+
+    Args:
+        verdict: What is said of a forecast that does not fit.
+    """
     from reports.tables.answers import least_certain_words
 
     for assumption in forecast.assumptions:
@@ -34,12 +42,12 @@ def print_remarks(forecast: Forecast) -> None:
         if warning:
             say(f"may be off: {warning}")
     if forecast.infeasible_reasons:
-        _print_reasons(forecast)
+        _print_reasons(forecast, verdict)
 
 
-def _print_reasons(forecast: Forecast) -> None:
+def _print_reasons(forecast: Forecast, verdict: str) -> None:
     from planner.answers.explain import NEAREST
 
     for reason in forecast.infeasible_reasons:
         nearest = reason.startswith(NEAREST)
-        say(reason if nearest else f"does not fit: {reason}")
+        say(reason if nearest else f"{verdict}: {reason}")

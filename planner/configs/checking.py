@@ -219,8 +219,8 @@ def _verdict(plan: Plan, facts: Facts, forecast: Forecast) -> tuple[Verdict, tup
         return "may not fit", (words,)
     if _least(usual.memory) <= 1 + MEMORY_SPREAD:
         words = (
-            "the forecast peak is above what there is by no more than it may be off "
-            f"({MEMORY_SPREAD:.0%}, and {WORKING_SPREAD:.0%} of activations and logits)"
+            f"peaks are known to within {MEMORY_SPREAD:.0%}, and activations and logits may take up to "
+            f"{WORKING_SPREAD:.0%} less than forecast: with both it would fit"
         )
         return "may not fit", (words,)
     return "does not fit", ()

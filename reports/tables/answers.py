@@ -17,9 +17,13 @@ SPARE_COLUMNS = ("Batch", "Recompute", "EP", "CP", "MFU", "p10 to p90", "GPUs")
 _RECOMPUTE = {"none": "none", "full-offload": "full, inputs on host"}
 
 
-def fit_words(forecast: Forecast) -> str:
-    """Return the verdict: `fits: 71.2 of 79.6 GiB (89 %), during actor.update`."""
-    verdict = "fits" if forecast.feasible else "does not fit"
+def fit_words(forecast: Forecast, verdict: str | None = None) -> str:
+    """Return the verdict: `fits: 71.2 of 79.6 GiB (89 %), during actor.update`.
+
+    Args:
+        verdict: What is said of it where more is known than the forecast; None: whether that fits.
+    """
+    verdict = verdict or ("fits" if forecast.feasible else "does not fit")
     if not forecast.memory:
         return verdict
     fullest = max(forecast.memory, key=_filled)

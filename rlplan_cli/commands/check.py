@@ -137,7 +137,7 @@ def _print(checked: Checked) -> None:
         sys.stdout.write(f"memory: {remark}\n")
     if checked.plan is not None and checked.forecast is not None and checked.facts is not None:
         sys.stdout.write("\n")
-        print_answer(checked.plan, checked.forecast, checked.facts)
+        print_answer(checked.plan, checked.forecast, checked.facts, checked.verdict)
         if not checked.forecast.feasible:
             print_table("Memory of the fullest GPU", memory_terms_table(checked.forecast))
         for what, steps in (("training", checked.steps), ("epoch", checked.epoch_steps)):
@@ -156,7 +156,7 @@ def _print(checked: Checked) -> None:
             )
             title = "What would be faster" if checked.forecast.feasible else "What would fit"
             print_table(title, Table(columns=columns("Setting", "#Step", "#Change"), rows=rows))
-        print_remarks(checked.forecast)
+        print_remarks(checked.forecast, checked.verdict)
     found = checked.imported
     if found is None:
         return
