@@ -191,7 +191,11 @@ def test_the_frameworks_own_validator_accepts_exported_plans(target, tmp_path):
 
 
 def _validated(target: str, script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script with its trainer replaced by the framework's validator."""
+    """Run a script with its trainer replaced by the framework's validator.
+
+    verl's fully asynchronous trainer wants batches of 0 prompts (fully_async_rollouter.py) and starts without the
+    validator, which wants them to hold a mini-batch: that is told that they hold one.
+    """
     starter = folder / "bin" / "python3"
     starter.parent.mkdir(exist_ok=True)
     validator = SHARED / "tools" / f"{target}_validate.py"
@@ -210,6 +214,14 @@ more=()
 for way in fully_async one_step_off; do
   [[ $2 == *$way* ]] && more=(--config-dir {package}/experimental/${{way}}_policy/config --config-name ${{way}}_ppo_trainer)
 done
+if [[ $2 == *fully_async* ]]; then
+  for word in "$@"; do
+    [[ $word == data.train_batch_size=0 ]] && zero=1
+    [[ $word == *.actor.ppo_mini_batch_size=* ]] && mini=${{word#*=}}
+  done
+  [[ $zero ]] || exit 4
+  set -- "$@" "data.train_batch_size=$mini"
+fi
 shift 2
 exec {VALIDATING} {validator} "${{more[@]}}" "$@"
 """)
