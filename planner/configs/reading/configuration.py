@@ -1,7 +1,7 @@
 """Read configurations: scripts, YAML files with what they inherit from, and command lines."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +19,9 @@ YAML_SUFFIXES = (".yaml", ".yml")
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
 OVERRIDE = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
 CONFIG_FLAGS = ("--config", "--config-name", "--config-path", "--config-dir")
+# What starts another script, and how many start one another at most.
+STARTERS = ("exec", "bash", "/bin/bash", "sh", "/bin/sh")
+MOST_SCRIPTS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +105,28 @@ def script_text(path: Path) -> str:
 def _of_script(
     sheet: ConfigSheet,
     path: Path,
-    arguments: list[str],
-    environment: Mapping[str, str],
+    arguments: Sequence[str | Text],
+    environment: Mapping[str, str | Text],
     evaluated: Evaluated | None,
 ) -> Configuration:
     found = evaluated or evaluate(script_text(path), arguments, environment, sheet.probes)
+    configuration = _of_commands(sheet, path, found, environment, 1)
+    if configuration is not None:
+        return configuration
+    problem = f"starts no RL training of {sheet.title}"
+    if found.gaps:
+        problem += f"; not evaluated: {found.gaps[0]}"
+    raise FileError(str(path), problem, allowed=f"a script that starts {', '.join(sheet.starts)}")
+
+
+def _of_commands(
+    sheet: ConfigSheet,
+    path: Path,
+    found: Evaluated,
+    environment: Mapping[str, str | Text],
+    scripts: int,
+) -> Configuration | None:
+    """Return what a script starts training with, by itself or by another script; None where it starts none."""
     gaps = tuple(found.gaps)
     for command in reversed(found.commands):
         configuration = _of_command(sheet, command, str(path), path.parent, gaps)
@@ -115,10 +135,31 @@ def _of_script(
     if found.refusal is not None:
         line, message = found.refusal
         raise FileError(f"{path}:{line}", f"the script stops here: {message}")
-    problem = f"starts no RL training of {sheet.title}"
-    if gaps:
-        problem += f"; not evaluated: {gaps[0]}"
-    raise FileError(str(path), problem, allowed=f"a script that starts {', '.join(sheet.starts)}")
+    for command in reversed(found.commands if scripts < MOST_SCRIPTS else ()):
+        other, arguments = _started_script(command, path.parent)
+        if other is None:
+            continue
+        given = {**environment, **found.exported, **dict(command.variables)}
+        inner = evaluate(script_text(other), arguments, given, sheet.probes)
+        configuration = _of_commands(sheet, other, inner, given, scripts + 1)
+        if configuration is not None:
+            return configuration
+    return None
+
+
+def _started_script(command: Command, folder: Path) -> tuple[Path | None, list[Text]]:
+    """Return the script that a command of another one starts, where it is at hand, and its arguments.
+
+    Beside the one that starts it is looked for what stands in a folder that is not known.
+    """
+    words = list(command.words)
+    while words and (words[0].value in STARTERS or words[0].value.startswith("-")):
+        del words[0]
+    if not words or not words[0].value.endswith(".sh"):
+        return None, []
+    named = Path(words[0].value)
+    at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
+    return next(at_hand, None), [replace(word, line=0) for word in words[1:]]
 
 
 def _of_command(

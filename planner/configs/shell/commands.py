@@ -28,10 +28,12 @@ class Command:
     Attributes:
         line: Where it is written, from 1.
         words: Its name and arguments.
+        variables: That are set for it alone.
     """
 
     line: int
     words: tuple[Text, ...]
+    variables: tuple[tuple[str, Text], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,11 +44,13 @@ class Evaluated:
         commands: What it would start, in order; assignments, output and files left out.
         gaps: What could not be evaluated, and decides what follows it.
         refusal: Why the script stops before its end, with its line.
+        exported: Variables that other scripts get which it starts.
     """
 
     commands: list[Command] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     refusal: tuple[int, str] | None = None
+    exported: dict[str, Text] = field(default_factory=dict)
 
 
 class ExitError(Exception):
@@ -111,10 +115,20 @@ class Commands:
         if name in {"source", ".", "eval"}:
             self.note(node, "is not followed")
             return
-        self.found.commands.append(Command(line=line_of(node), words=tuple(words)))
+        given = [part for part in node.children if part.type == "variable_assignment"]
+        variables = tuple(self._given(part) for part in given)
+        self.found.commands.append(
+            Command(line=line_of(node), words=tuple(words), variables=variables)
+        )
         if self._printed is not None:
             gap = Gap(line=line_of(node), source=short(node), reason="it is not run")
             self._print(Text("$(...)", line_of(node), (gap,)))
+
+    def _given(self, node: "Node") -> tuple[str, Text]:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        assert name is not None
+        text = self.words.text(value) if value is not None else Text("", line_of(node))
+        return source(name), text
 
     def _echo(self, words: list[Text], node: "Node") -> None:
         said = [word for word in words[1:] if word.value not in {"-n", "-e"}]

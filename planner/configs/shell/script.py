@@ -32,8 +32,8 @@ _BLANKS: Final = re.compile(r"(?m)^(\s*(?:export\s+)?\w+=)(<[A-Za-z_][^<>|;&'\n]
 
 def evaluate(
     text: str,
-    arguments: Iterable[str] = (),
-    environment: Mapping[str, str] | None = None,
+    arguments: Iterable[str | Text] = (),
+    environment: Mapping[str, str | Text] | None = None,
     probes: Mapping[str, bool] | None = None,
 ) -> Evaluated:
     """Return what a script would do.
@@ -52,8 +52,8 @@ def evaluate(
     def parse(text: str) -> "Node":
         return parser.parse(text.encode()).root_node
 
-    variables: dict[str, Value] = {name: Text(value) for name, value in (environment or {}).items()}
-    script = _Script(variables, tuple(map(Text, arguments)), dict(probes or {}), parse)
+    variables: dict[str, Value] = {name: _text(each) for name, each in (environment or {}).items()}
+    script = _Script(variables, tuple(map(_text, arguments)), dict(probes or {}), parse)
     try:
         script.block(parse(_BLANKS.sub(r"\1'\2'", text)).children)
     except RefusedError as error:
@@ -62,7 +62,15 @@ def evaluate(
         script.found.refusal = (1, "is nested too deeply")
     except ExitError:
         pass
+    for name in script.exports:
+        value = script.words.variables.get(name)
+        if isinstance(value, Text):
+            script.found.exported[name] = value
     return script.found
+
+
+def _text(given: str | Text) -> Text:
+    return Text(given) if isinstance(given, str) else given
 
 
 # What comes of a statement whose parts are not all there: where a script is broken off, or is none.
@@ -83,6 +91,7 @@ class _Script(Branches):
         self.words = Words(variables, arguments, self._substituted, parse)
         self._functions: dict[str, Node] = {}
         self._statements = self._calls = 0
+        self.exports: set[str] = set()
 
     def block(self, nodes: Iterable["Node"]) -> Truth:
         """Play statements; return whether the last one succeeds."""
@@ -211,9 +220,13 @@ class _Script(Branches):
             raise RefusedError(line_of(node), f"{name} grows beyond {MOST_CHARACTERS:,} characters")
 
     def _declare(self, node: "Node") -> Truth:
+        exports = source(node.children[0]) == "export"
         for part in node.children:
+            named = part.child_by_field_name("name")
             if part.type == "variable_assignment":
                 self._assign(part)
+            if exports and (named is not None or part.type == "variable_name"):
+                self.exports.add(source(named or part))
         return True
 
     def _unset(self, node: "Node") -> Truth:

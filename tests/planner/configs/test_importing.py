@@ -370,3 +370,27 @@ def test_replicas_of_an_engine_that_get_no_sequence_stand_still():
         assert plan.tasks["actor.generate"].dp == 16 // tp
         seconds.append(simulate(plan, facts).stage_seconds["generation"])
     assert seconds[1] < seconds[0]
+
+
+def test_a_script_that_starts_another_one_is_followed(tmp_path):
+    (tmp_path / "inner.sh").write_text(
+        f'python3 {" ".join(VERL)} trainer.nnodes=${{NODES:-1}} data.train_batch_size=${{BATCH:-32}} "$@"\n'
+    )
+    outer = tmp_path / "outer.sh"
+    outer.write_text(
+        'HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n'
+        "export NODES=4\nBATCH=512\nmore=(actor_rollout_ref.rollout.n=4)\n"
+        'bash prepare.sh\nPROJECT=x BATCH=128 exec bash -x "$HERE/inner.sh" "${more[@]}" "$@"\n'
+    )
+    found = imported("verl", [str(outer), "data.max_prompt_length=512"], OPTIONS)
+    work = found.job.workload
+    assert (found.job.cluster[0].nodes, work.prompts, work.samples_per_prompt) == (4, 128, 4)
+    assert found.settings.flat["data.max_prompt_length"].value == 512
+    assert found.settings.flat["trainer.nnodes"].where.startswith(str(tmp_path / "inner.sh"))
+
+
+def test_scripts_that_start_each_other_start_no_training(tmp_path):
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{name}.sh").write_text(f"bash {other}.sh\n")
+    with pytest.raises(FileError, match="starts no RL training"):
+        imported("verl", [str(tmp_path / "a.sh")], OPTIONS)
