@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,9 @@ from simulator.workload.sequences import LengthStatistics
 OTHER_BATCHES = 12
 
 PASS_PROMPTS = 4  # of a usual prefill pass
+REMEMBERED_AMOUNTS = (
+    64  # of the batches that plans of one job share, for some limits of running sequences
+)
 
 
 class StepPrices(Protocol):
@@ -124,6 +128,7 @@ def _width(slots: int, cache_tokens: int, share: Share) -> int:
     return max(1, min(width, int(cache_tokens / held)))
 
 
+@lru_cache(maxsize=REMEMBERED_AMOUNTS)
 def _amounts(share: Share, batching: Batching, width: int) -> Amounts:
     prompts, responses = (np.asarray(tokens, dtype=np.float64) for tokens in share)
     reads = float((responses * (prompts + responses / 2)).sum())

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiles.catalog import load_engine, load_model
 from profiles.jobs.logged_lengths import with_logged_lengths
@@ -15,6 +17,7 @@ from rlplan.plan import TaskPlan
 from simulator.generation.generating import (
     clock_of,
     limits_of,
+    played,
     replica_of,
     steps_in,
     with_length_spread,
@@ -69,6 +72,30 @@ def test_the_spread_added_up_is_that_of_batches_played(engine, running, blocks, 
     quick = length_spread(clock_of(steps), limits.batching, running, cache_tokens, known, replicas)
     assert 0.005 < exact < 0.15
     assert quick == pytest.approx(exact, rel=0.4)
+
+
+@pytest.mark.parametrize("engine", ["vllm-0.15", "vllm-0.3", "tensorrt-llm", "real-static"])
+@given(
+    shares=st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=30),
+    running=st.integers(1, 12),
+    blocks=st.lists(st.integers(1, 150), min_size=2, max_size=4),
+)
+def test_what_is_remembered_of_caches_that_are_never_full_is_what_they_play(
+    engine, shares, running, blocks
+):
+    sheet = load_engine(engine)
+    steps = steps_in(replica_setting(load_model("llama-2-7b"), sheet, A100))
+    share = tuple(zip(*shares, strict=True))
+    for count in blocks:
+        limits = replace(limits_of(sheet, running, count), block_tokens=8)
+        fresh = generate(replica_of(clock_of(steps), limits), *share)
+        found = played(steps, limits, share)
+        assert (found.prefill.seconds, found.decode.seconds) == (
+            fresh.prefill_seconds,
+            fresh.decode_seconds,
+        )
+        ends = np.array(fresh.finish_seconds, dtype=np.float32)
+        assert np.array_equal(found.finish_seconds, ends)
 
 
 def test_equal_lengths_have_no_luck():
