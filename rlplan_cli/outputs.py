@@ -41,7 +41,12 @@ def check_folder(option: str, path: Path | None) -> None:
 
 
 def _check_parents(option: str, path: Path, folders: Iterable[Path]) -> None:
-    """Look at the nearest folder that is there; those below it will be made."""
+    """Look at the nearest folder that is there; those below it will be made.
+
+    What begins with two dashes is the next option: the one before it was left without its path.
+    """
+    if str(path).startswith("--"):
+        raise FileError(option, "has no path", value=str(path), allowed=f"{option} PATH {path}")
     nearest = next(each for each in folders if os.path.lexists(each))
     if not nearest.is_dir():
         problem = f"cannot be written: {nearest} is not a folder"

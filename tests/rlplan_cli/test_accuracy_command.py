@@ -2,6 +2,7 @@
 
 import csv
 import os
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,13 @@ def test_two_tables_of_one_name_are_told_apart(rlplan, table, tmp_path):
     other.write_text(table.read_text())
     names = [each["table"] for each in rlplan("accuracy", table, other, "--json").json["tables"]]
     assert names == [f"{tmp_path.name}/mine", "other/mine"]
+
+
+def test_an_option_without_its_path_is_told_and_nothing_is_written(rlplan, table):
+    answer = rlplan("accuracy", table, "--rows", "--json")
+    assert answer.code == 2
+    assert "--rows: has no path; found '--json'; allowed: --rows PATH --json" in answer.err
+    assert not Path("--json").exists()
 
 
 def test_rows_are_written_with_their_forecasts_and_reasons(rlplan, table, tmp_path):
