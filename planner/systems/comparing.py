@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.requests.pinned import Pinned
 from planner.requests.schedules import AskedSchedules
-from planner.search import search
 from planner.systems.baselines import baseline_names, load_baseline
+from planner.systems.searched import best_searched
 from profiles.facts import Facts
 from profiles.jobs.nodes import left_to_framework
 from profiles.jobs.resolve import resolve_job
 from profiles.sheets import canonical_name, load_framework, sheet_names
-from rlplan.errors import InfeasibleError, UnknownNameError
+from rlplan.errors import UnknownNameError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.results.systems import SystemForecast, SystemsComparison
-from rlplan.specs import Specs
 
 OURS = "rlplan"
 ABOUT = "the best plan over all placements, allocations and layouts, found by `rlplan search`"
@@ -89,37 +88,14 @@ def _under_framework(job: Job, facts: Facts, name: str) -> SystemForecast:
     """Return the best plan of a framework; one that overlaps is run as its authors run it, within the job's limits."""
     sheet, changed = load_framework(name), _under(name, job)
     if sheet.staleness is None:
-        return _searched(changed, facts, name, sheet.title)
+        return best_searched(name, sheet.title, changed, facts)
     limit = job.specs.staleness
     most = sheet.staleness if limit is None else min(limit, sheet.staleness)
     asked = AskedSchedules(modes=("streaming",))
     if most:
         asked = AskedSchedules(modes=("async",), staleness=most, in_flight=sheet.in_flight)
-    specs = replace(job.specs, staleness=most)
-    return _searched(changed, facts, name, sheet.title, Pinned(asked=asked), specs)
+    return best_searched(name, sheet.title, changed, facts, Pinned(asked=asked), staleness=most)
 
 
 def _ours(job: Job, facts: Facts) -> SystemForecast:
-    return _searched(job, facts, OURS, ABOUT)
-
-
-def _searched(
-    job: Job,
-    facts: Facts,
-    name: str,
-    about: str,
-    pinned: Pinned = NOTHING_PINNED,
-    specs: Specs | None = None,
-) -> SystemForecast:
-    try:
-        result = search(job, facts, pinned=pinned, specs=specs)
-    except InfeasibleError as error:
-        return SystemForecast(name=name, about=about, reason=str(error))
-    best = result.plans[0]
-    return SystemForecast(
-        name=name,
-        about=about,
-        plan=best.plan,
-        forecast=best.forecast,
-        considered=sum(result.considered.values()),
-    )
+    return best_searched(OURS, ABOUT, job, facts)

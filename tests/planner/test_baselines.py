@@ -12,6 +12,7 @@ from planner.systems.comparing import compare_systems
 from planner.systems.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
 from profiles.catalog import ENGINES, load_model, resolve_job
 from profiles.facts import load_facts
+from rlplan.environment import Environment
 from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
@@ -41,6 +42,20 @@ def job_of(model="llama-2-7b", gpus=16, algorithm="ppo", roles=PPO, prompts=256,
     return resolve_job(job, Path())
 
 
+def episodes_on(gpus, model="qwen2.5-0.5b"):
+    """Return a job whose responses are episodes of four turns with a tool."""
+    job = job_of(
+        model,
+        gpus=gpus,
+        algorithm="grpo",
+        roles=("actor", "reference"),
+        prompts=64,
+        rewards=Rewards(function="digits", function_seconds_per_sample=1e-4),
+    )
+    tool = Environment(name="tool", turns=4, observation_tokens=64, step_seconds=0.5)
+    return replace(job, workload=replace(job.workload, environments=(tool,)))
+
+
 JOBS = {
     "ppo 7B on 16": job_of(),
     "ppo 0.5B on 2": job_of("qwen2.5-0.5b", 2),
@@ -53,6 +68,7 @@ JOBS = {
         rewards=Rewards(function="digits", function_seconds_per_sample=1e-4),
     ),
     "70B on 8": job_of("llama-2-70b", 8),
+    "episodes of 0.5B on 4": episodes_on(4),
     "a batch that nothing divides": job_of(prompts=14),
 }
 
@@ -86,7 +102,7 @@ def test_every_system_answers_with_a_sound_plan_or_a_reason(name, kind):
     assert found.about
     if found.plan is None:
         assert found.forecast is None
-        assert "fit" in found.reason or "divide" in found.reason
+        assert any(word in found.reason for word in ("fit", "divide", "environments"))
         return
     assert found.reason is None
     assert found.plan.made_by == name
@@ -106,7 +122,7 @@ def test_a_model_that_is_too_large_is_refused_with_how_much_is_missing(name):
     found = found_plan(name, "70B on 8")
     assert found.plan is None or name in {"openrlhf", "verl"}
     if found.plan is None:
-        assert "GiB" in found.reason or "divide" in found.reason
+        assert any(word in found.reason for word in ("GiB", "divide", "environments"))
 
 
 def layouts(name):
@@ -188,3 +204,24 @@ def test_frameworks_that_overlap_are_run_as_their_authors_run_them(name, limit, 
     assert found.plan.job.framework == name
     assert found.forecast is not None
     assert found.forecast.iteration_seconds > 0
+
+
+def test_srl_has_whole_models_on_gpus_that_only_train_or_only_answer():
+    found = found_plan("srl", "episodes of 0.5B on 4")
+    plan = found.plan
+    assert (plan.mode, plan.in_flight, plan.sync_every) == ("async", "recompute", 1)
+    assert plan.staleness == 16, "its trainers take from a buffer of 16 batches"
+    assert all((each.tp, each.pp, each.cp) == (1, 1, 1) for each in plan.tasks.values())
+    assert plan.tasks["actor.update"].zero == 0
+    assert plan.tasks["actor.generate"].pool != plan.tasks["actor.update"].pool
+    (environment,) = plan.job.workload.environments
+    assert environment.inference == "remote", "one answer at a time is slower here"
+
+
+def test_srl_keeps_the_jobs_limit_of_staleness_and_says_what_it_cannot_do():
+    job = episodes_on(4)
+    fresher = best_plan("srl", replace(job, specs=Specs(staleness=2)))
+    assert fresher.plan.staleness == 2
+    assert "staleness is 0" in best_plan("srl", replace(job, specs=Specs(staleness=0))).reason
+    assert "environments has none" in found_plan("srl", "ppo 0.5B on 2").reason
+    assert "GiB" in best_plan("srl", episodes_on(4, "llama-2-13b")).reason
