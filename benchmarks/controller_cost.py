@@ -98,7 +98,7 @@ def measured_iterations(plan: Plan, iterations: int) -> list[tuple[float, float,
             cpu = time.process_time()
             running = controller.send(iteration)
             controller.finish(running)
-            cpu, end = time.process_time() - cpu, time.time()
+            cpu, end = time.process_time() - cpu, time.monotonic()
             reports = ray.get([ref for call in running.calls for ref in call.reports.values()])
             found.append(
                 (

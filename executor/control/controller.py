@@ -134,7 +134,7 @@ class Controller:
         Args:
             is_last: Whether none follows, so that nothing is generated for it.
         """
-        start = time.time()
+        start = time.monotonic()
         if self.origin_seconds is None:
             self.origin_seconds = start
         if self._plan.mode == "one-step-off":
@@ -163,7 +163,7 @@ class Controller:
             span=IterationSpan(
                 iteration=running.iteration,
                 start_seconds=running.start_seconds - origin,
-                end_seconds=time.time() - origin,
+                end_seconds=time.monotonic() - origin,
             ),
             spans=measured_spans(reported, running.iteration, origin),
             metrics=metrics,

@@ -116,7 +116,7 @@ class PassBench:
     def export_weights(self, model_pass: ModelPass) -> tuple[list[Any], float]:
         """Put the shard's weights into the object store; return the reference and when it began."""
         shard = self._shard(model_pass)
-        start = time.time()
+        start = time.monotonic()
         if shard is None:
             return [], start
         values = _flat(shard).values.detach().cpu().numpy()
@@ -132,7 +132,7 @@ class PassBench:
                 part = Part(held["entries"], shard.mesh.tp, flat)
                 write_shard(shard.flat.entries, _flat(shard).values, shard.mesh.tp, [part])
             self._finish()
-        return time.time()
+        return time.monotonic()
 
     def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> Timed:
         if model_pass.name in ("prefill", "decode"):

@@ -125,10 +125,10 @@ def run_task(
         The task's outputs in their order (None on ranks whose results do not count), then the
         report; a task without outputs returns the report alone.
     """
-    start = time.time()
+    start = time.monotonic()
     outputs, metrics = compute(joined_columns(call.inputs, call.rows, pieces))
     columns = [outputs[key] if leads else None for key in call.outputs]
-    report = CallReport(start_seconds=start, end_seconds=time.time(), metrics=metrics)
+    report = CallReport(start_seconds=start, end_seconds=time.monotonic(), metrics=metrics)
     return (*columns, report) if columns else report
 
 

@@ -19,7 +19,6 @@ import psutil
 import ray
 from ray import _raylet
 from ray._private import ray_constants, services, utils, worker
-from ray.exceptions import RayError
 
 from executor.workers.reaper import Reaper
 from rlplan.errors import RlplanError, UserError, WorkerLostError
@@ -198,7 +197,8 @@ def watched(
         threading.Thread(target=watch, name="rlplan-watch", daemon=True).start()
     try:
         yield
-    except (KeyboardInterrupt, RlplanError, RayError) as error:
+    # Of any kind: a library that the signal found in its import may lack what it defines afterwards.
+    except (KeyboardInterrupt, Exception) as error:
         done.set()
         ended = _ended(servers)
         if not ended or isinstance(error, UserError):
@@ -329,6 +329,12 @@ def termination_as_interrupt() -> Iterator[_Handler]:
             yield interrupt
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(*came[:1] or error.args) from None
+        except RlplanError:
+            raise
+        except Exception as error:  # of a library that dropped the interruption and went on without
+            if came:
+                raise KeyboardInterrupt(*came[:1]) from error
+            raise
 
 
 @contextmanager

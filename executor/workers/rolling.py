@@ -41,7 +41,7 @@ class Roller:
             The task's outputs and `versions` (None where nothing has ended, or another rank gives them), then
             a `Rolled`.
         """
-        start, before = time.time(), self._waited_seconds
+        start, before = time.monotonic(), self._waited_seconds
         if call.has_new_weights:
             self._session.take_weights()
         if call.withdraw:
@@ -70,7 +70,7 @@ class Roller:
             running=self._session.running,
             report=CallReport(
                 start_seconds=start,
-                end_seconds=time.time(),
+                end_seconds=time.monotonic(),
                 metrics={"environment_seconds": self._waited_seconds - before},
             ),
         )

@@ -118,9 +118,9 @@ class Worker:
         self, values: np.ndarray[Any, Any]
     ) -> tuple[np.ndarray[Any, Any], CallReport]:
         """Work a while on what the call before made, and hand as many bytes on, as tasks do."""
-        start = time.time()
+        start = time.monotonic()
         work_a_while()
-        return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=time.time())
+        return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=time.monotonic())
 
     @registered("rank-zero")
     def put_payload(self, num_bytes: int) -> list[Any]:
@@ -165,7 +165,7 @@ class Worker:
     def reshard(self, _: None) -> CallReport:
         """Gather the generate shard from the training weights of this pool."""
         assert self._models.transition is not None
-        start = time.time()
+        start = time.monotonic()
         self._models.transition.run()
         self._finish()
         moved = {
@@ -173,7 +173,7 @@ class Worker:
             "redundant_bytes_max": float(self._models.transition.redundant_bytes),
             "buffer_bytes_max": float(self._models.transition.buffer_bytes),
         }
-        return CallReport(start_seconds=start, end_seconds=time.time(), metrics=moved)
+        return CallReport(start_seconds=start, end_seconds=time.monotonic(), metrics=moved)
 
     @registered("one-to-all")
     def shard_layout(self, _: None) -> ShardLayout:

@@ -92,6 +92,35 @@ def wait_without(server):
             time.sleep(0.1)
 
 
+def imported_half(wait):
+    """Drop an interruption, as an import that catches what it meets does, and fail for want of what is missing."""
+    with suppress(KeyboardInterrupt):
+        wait()
+    raise AttributeError("partially initialized module")
+
+
+def test_a_server_that_ended_is_named_where_a_library_dropped_the_signal():
+    with Popen(["sleep", "600"]) as server, pytest.raises(WorkerLostError, match="sleep ended"):
+        import_without(server)
+
+
+def import_without(server):
+    with termination_as_interrupt(), watched([server]):
+        server.kill()
+        imported_half(lambda: time.sleep(60))
+
+
+def test_a_signal_that_a_library_dropped_interrupts_when_it_fails():
+    with pytest.raises(KeyboardInterrupt) as interruption:
+        import_after_a_signal()
+    assert interruption.value.args == (signal.SIGTERM,)
+
+
+def import_after_a_signal():
+    with termination_as_interrupt():
+        imported_half(lambda: signal.raise_signal(signal.SIGTERM))
+
+
 class SignalsAsItGoes:
     def __del__(self):
         signal.raise_signal(signal.SIGTERM)

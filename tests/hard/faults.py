@@ -7,7 +7,9 @@ Every run's driver is a process of its own, as a user's is.
 import hashlib
 import os
 import random
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,10 @@ SETTLING_SECONDS = 20
 MARK = "RLPLAN_HARD_RUN"
 POOLS = {"p0": (1, ("actor", "reference")), "generator": (1, ("actor",))}
 MODES = ("sync", "one-step-off", "streaming", "async")
+# What is struck where it is no process by its name: a node of a device beside the first, or the clock of the day.
+OTHER_NODE, CLOCK = "another node", "clock"
+CLOCK_SOURCE = Path(__file__).with_name("shifted_clock.c")
+JUMPS_SECONDS = (-86_400, -3_600, -60, 60, 3_600, 86_400)
 # Modes in which weights are the same to the last bit, whatever order processes answer in. A streamed run learns
 # from a prompt's samples as soon as they are there, in an order of its own.
 DETERMINISTIC = ("sync", "one-step-off")
@@ -95,6 +101,8 @@ FAULTS = (
     # Ray itself ends a process that writes to the store of a node that is gone, at once.
     Fault("Ray node killed", "raylet", ends=(1,)),
     Fault("Ray's control server killed", "gcs_server"),
+    Fault("one of several Ray nodes killed", OTHER_NODE),
+    Fault("the clock jumps", CLOCK),
     *(Fault(f"reward {name}", deed=deed) for name, deed in DEEDS.items()),
 )
 
@@ -132,9 +140,10 @@ def _played(folder):
     return folder / "plan.yaml"
 
 
-def start(plan, out, *options):
+def start(plan, out, *options, struck=""):
     """Start a run, in a group of its own, marked by the folder of its plan, where it keeps temporary files."""
-    program = "from rlplan_cli.main import main; main()"
+    several = struck == OTHER_NODE
+    program = f"from {'tests.hard.several_nodes import run as main' if several else 'rlplan_cli.main import main'}; main()"
     arguments = [
         "execute",
         plan,
@@ -149,10 +158,29 @@ def start(plan, out, *options):
     ]
     folder = str(plan.parent)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": folder, MARK: folder}
+    if struck == CLOCK:
+        environment |= shifted_clock(plan.parent)
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, (*arguments, *options))], cwd=plan.parent, env=environment,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
+
+
+def shifted_clock(folder):
+    """Return the environment in which the clock of the day is ahead by what a file says, which is 0 so far."""
+    library, shift = folder / "shifted_clock.so", folder / "shift"
+    command = ["cc", "-shared", "-fPIC", "-O2", "-o", library, CLOCK_SOURCE, "-ldl"]
+    subprocess.run(command, check=True)
+    shift.write_bytes(struct.pack("q", 0))
+    return {"LD_PRELOAD": str(library), "SHIFTED_CLOCK": str(shift)}
+
+
+def left_out():
+    """Return the faults that cannot be injected here, and why."""
+    here = shutil.which("cc") and sys.platform == "linux"
+    return (
+        {} if here else {fault.name: "no C compiler" for fault in FAULTS if fault.process == CLOCK}
+    )
 
 
 def strike(run, out, fault, dice):
@@ -163,6 +191,13 @@ def strike(run, out, fault, dice):
         if _done(out) >= after and (found := _processes(run, fault.process)):
             time.sleep(dice.random() * 0.2)
             chosen = dice.choice(found)
+            if fault.process == CLOCK:
+                jump = dice.choice(JUMPS_SECONDS)
+                with (out.parent / "shift").open(
+                    "r+b"
+                ) as stream:  # in place: processes have the file mapped
+                    stream.write(struct.pack("q", jump))
+                return f"{jump:+} s"
             with suppress(psutil.NoSuchProcess):
                 name = chosen.name() or fault.process
                 chosen.send_signal(fault.number)
@@ -177,8 +212,11 @@ def _done(out):
 
 
 def _processes(run, name):
-    if name == "driver":
+    if name in {"driver", CLOCK}:
         return [psutil.Process(run.pid)]
+    if name == OTHER_NODE:
+        workers = [process.parent() for process in _processes(run, "ray::Worker")]
+        return [node for node in workers if node and "--head" not in node.cmdline()]
     found = []
     with suppress(psutil.NoSuchProcess):
         for process in psutil.Process(run.pid).children(recursive=True):
@@ -234,7 +272,7 @@ def broken(mode, fault, dice):
         at = dice.randrange(1, 16 * (ITERATIONS - 1)) if fault.deed != "pass" else 0
         plan = plan_of(mode, folder, fault.deed, at)
         limit = ("--iteration-limit", HUNG_SECONDS) if fault.number == signal.SIGSTOP else ()
-        run = start(plan, out, *limit)
+        run = start(plan, out, *limit, struck=fault.process)
         hit = strike(run, out, fault, dice) if fault.process else fault.deed
         found = list(_ending(run, fault, plan, out, hit, limit))
         expected = {ENDS.get(fault.name, 0), *fault.ends}
@@ -309,7 +347,7 @@ def injected(runs, seed=0, only=None, say=lambda line: print(line, flush=True)):
     """
     failures, counts, missed = [], {}, 0
     for fault in FAULTS:
-        if only and only not in fault.name:
+        if fault.name in left_out() or (only and only not in fault.name):
             continue
         for mode in fault.modes:
             for number in range(runs):
@@ -340,5 +378,6 @@ def injected(runs, seed=0, only=None, say=lambda line: print(line, flush=True)):
         "seed": seed,
         "missed": missed,
         "counts": counts,
+        "left_out": left_out(),
         "failures": failures,
     }

@@ -80,7 +80,7 @@ class Endpoint:
         given: dict[tuple[int, int], Any] = {}
         shard = self._models.shards["actor"]
         if request.number == 0:
-            self._start_seconds = time.time()
+            self._start_seconds = time.monotonic()
             self._values = shard.flat.whole_values()
         assert self._values is not None, "buckets come in their order"
         if shard.mesh.copies.position == 0:
@@ -97,7 +97,7 @@ class Endpoint:
                     given[target.pp, target.tp] = ray.put((slices, as_array(message)))
         if request.is_last:
             self._values = None
-        return given, CallReport(start_seconds=self._start_seconds, end_seconds=time.time())
+        return given, CallReport(start_seconds=self._start_seconds, end_seconds=time.monotonic())
 
     def receive(self, request: BucketImport) -> CallReport:
         """Write a bucket of the generate shard from what another pool's ranks gave for it.
@@ -110,7 +110,7 @@ class Endpoint:
         assert isinstance(flat, FlatParameters), "a copy on another pool is a whole one"
         wait_for(request.holders)
         if request.number == 0:
-            self._start_seconds, self._bytes, self._most_bytes = time.time(), 0, 0
+            self._start_seconds, self._bytes, self._most_bytes = time.monotonic(), 0, 0
         given = ray.get([each[place] for each in ray.get(list(request.holders))])
         came = sum(message.nbytes for _, message in given)
         self._bytes, self._most_bytes = self._bytes + came, max(self._most_bytes, came)
@@ -124,7 +124,7 @@ class Endpoint:
             torch.cuda.synchronize()
         return CallReport(
             start_seconds=self._start_seconds,
-            end_seconds=time.time(),
+            end_seconds=time.monotonic(),
             metrics={
                 "received_bytes_max": float(self._bytes),
                 "buffer_bytes_max": float(self._most_bytes),
