@@ -121,8 +121,11 @@ def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
     if plan.mode in STREAMED_MODES:
         yield from _lacks_for_streams(plan)
     begun = plan.job.workload.over_provisioning
-    if begun > 1 and (plan.mode != "async" or plan.job.environments):
-        instead = "it drops responses in mode async, without environments; else it waits for all: 1"
+    if begun > 1 and (plan.mode not in STREAMED_MODES or plan.job.environments):
+        modes = " and ".join(STREAMED_MODES)
+        instead = (
+            f"it drops responses in modes {modes}, without environments; else it waits for all: 1"
+        )
         yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_provisioning", begun, instead)
     begun = plan.job.workload.over_sampling
     if begun > 1:

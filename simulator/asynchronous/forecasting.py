@@ -21,6 +21,7 @@ from simulator.asynchronous.setting import (
     StreamSetting,
     prepared_share,
     setting_of,
+    takes_what_ends_first,
 )
 from simulator.costs.calibrated import step_spread, times_of
 from simulator.costs.taskcost import TaskCost
@@ -149,12 +150,12 @@ def _is_own_waves(plan: Plan, limits: ReplicaLimits) -> bool:
 
 
 def _calls_of(plan: Plan, limits: ReplicaLimits, generate: TaskCost) -> Calls | None:
-    """Return the calls of this project's executor, whose static waves new responses join in mode `async`.
+    """Return the calls of this project's executor, whose static waves new responses join as others end.
 
     Turns of episodes join at any look, and end none; in mode `streaming` their batch goes on in calls too.
     """
     work = plan.job.workload
-    if not _is_own_waves(plan, limits) or not (plan.mode == "async" or work.environments):
+    if not _is_own_waves(plan, limits) or not (takes_what_ends_first(plan) or work.environments):
         return None
     looks = LOOKS_OF_CALL
     if plan.mode == "streaming":

@@ -116,6 +116,28 @@ def test_what_is_begun_beyond_what_is_learnt_from_is_dropped_when_it_is_too_old(
     assert metrics["dropped_samples"] == dropped[-1]
 
 
+def test_a_streamed_iteration_learns_from_what_ends_first_and_drops_the_rest(worker_pool):
+    job = grpo_job()
+    job = replace(job, workload=replace(job.workload, over_provisioning=1.5))
+    plan = make_plan(job, APART, transition="two-copies", micro_batch=4, max_running=24)
+    plan = with_mode(plan, "streaming")
+    tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
+    prompts = PromptBatches(plan.job, Path())
+    prepare_groups(plan, tasks, prompts, 1, groups)
+    controller = ContinuousController(plan, tasks, groups, prompts.columns)
+    found, tokens = [], []
+    for iteration in range(3):
+        running = controller.send(iteration, is_last=iteration == 2)
+        found.append(controller.finish(running))
+        tokens.append(collected(running, "sequences", "tokens"))
+    following, left = controller.position(2)
+    controller.stop()
+    assert all(record.ages == [0] * 16 for record in found)
+    assert [record.dropped for record in found] == [8, 8, 8], "of 12 prompts, 4 with 2 samples each"
+    assert (following, left) == (36, ())
+    assert all(len(each) == 16 for each in tokens)
+
+
 @pytest.mark.full
 def test_every_row_of_a_pass_alone_makes_streaming_ppo_equal_to_the_last_bit(worker_pool):
     pools = {"p0": (1, ("actor", "critic", "reference", "reward")), "generator": (2, ("actor",))}

@@ -13,7 +13,7 @@ from executor.control.continuous.learning import Learning
 from executor.control.continuous.preparing import Preparing
 from executor.control.continuous.rollouts import Replica, Rollouts, RollResult
 from executor.control.continuous.samples import BatchPrompts, Samples
-from executor.control.continuous.sharing import flow_of, handed_over_parts
+from executor.control.continuous.sharing import flow_of, handed_over_parts, learns_in_order
 from executor.control.continuous.timeline import Log, stretch_of
 from executor.control.controller import Controller, Finished, Running
 from executor.control.prompt_batches import Batch
@@ -68,7 +68,7 @@ class ContinuousController(Controller):
         Args:
             is_last: Whether none follows, so that nothing is begun for it.
         """
-        start = time.time()
+        start = time.monotonic()
         if self.origin_seconds is None:
             self.origin_seconds = start
         if self._synced < 0:
@@ -102,7 +102,7 @@ class ContinuousController(Controller):
             span=IterationSpan(
                 iteration=iteration,
                 start_seconds=running.start_seconds - origin,
-                end_seconds=time.time() - origin,
+                end_seconds=time.monotonic() - origin,
             ),
             spans=spans,
             metrics=metrics,
@@ -165,10 +165,10 @@ class ContinuousController(Controller):
         most = None
         if self._is_last:
             most = (self._learning.iteration + 1) * self.samples.bound.prompts
-        streams = self._plan.mode == "streaming"
+        in_order = learns_in_order(self._plan)
         while self.samples.may_begin(self._synced, most):
-            replica = None if streams else self._free_replica()
-            if replica is None and not streams:
+            replica = None if in_order else self._free_replica()
+            if replica is None and not in_order:
                 return
             samples = self.samples.begin_prompt(self._synced)
             if not samples:

@@ -6,7 +6,7 @@ from typing import Any
 from executor.control.continuous.events import Events
 from executor.control.continuous.preparing import SendBatch, give_back
 from executor.control.continuous.samples import BatchPrompts, Samples, row_widths
-from executor.control.continuous.sharing import Flow
+from executor.control.continuous.sharing import Flow, learns_in_order
 from executor.control.prompt_batches import Batch
 from executor.data.batches import Piece
 from executor.queue.ledger import Lease
@@ -17,8 +17,8 @@ from rlplan.plan import Plan
 class Learning:
     """Carry out the updates of one iteration after another.
 
-    In mode streaming an iteration learns from its own batch, in the order of its prompts; else each update
-    learns from what is ready, the oldest first, as the staleness bound has it.
+    In mode streaming an iteration learns from its own batch, in the order of its prompts; else, and where more is
+    begun than is learnt from, each update learns from what is ready, the oldest first, as the staleness bound has it.
 
     Args:
         texts_of: Returns a reference to the texts that are mixed into an iteration's updates.
@@ -71,8 +71,8 @@ class Learning:
         samples = self._next_samples()
         if samples is None:
             return
-        streams, size = self._plan.mode == "streaming", len(samples)
-        if streams:
+        size = len(samples)
+        if learns_in_order(self._plan):
             widths = self._prompts.widths(self.iteration)
         else:
             widths = row_widths(self._samples.queue, samples)
@@ -93,7 +93,7 @@ class Learning:
     def _next_samples(self) -> list[int] | None:
         """Return what the next update learns from; None where it is not there yet."""
         work, updates = self._plan.job.workload, self._flow.updates
-        if self._plan.mode != "streaming":
+        if not learns_in_order(self._plan):
             return self._samples.chosen(work.prompts // updates)
         count, size = work.sequences, work.sequences // updates
         first = self.iteration * count + self._sent * size

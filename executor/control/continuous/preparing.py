@@ -9,6 +9,7 @@ from executor.control.continuous.sharing import (
     Flow,
     comes_in_fixed_shares,
     fixed_shares,
+    learns_in_order,
     share_rows,
 )
 from executor.control.prompt_batches import Batch
@@ -85,7 +86,7 @@ class Preparing:
         number = share[0] // self._plan.job.workload.sequences
         widths = (
             self._prompts.widths(number)
-            if self._plan.mode == "streaming"
+            if learns_in_order(self._plan)
             else row_widths(self._samples.queue, share)
         )
         rows = [s % self._plan.job.workload.sequences for s in share] if numbered else None

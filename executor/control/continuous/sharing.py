@@ -1,7 +1,7 @@
 """How tasks take samples from the queue: in fixed shares of a batch, or as they come.
 
 Fixed shares make a run repeat itself to the last bit, whatever ends when. In mode streaming what is inferred
-and learnt from is shared out like that, since the rows of a pass round each other's sums; a rule judges
+and learnt from is shared out like that where nothing is dropped, since the rows of a pass round each other's sums; a rule judges
 row by row.
 """
 
@@ -48,14 +48,22 @@ def flow_of(plan: Plan, tasks: Sequence[Task]) -> Flow:
     return Flow(ahead=ahead, at_start=own, trains=trains, updates=updates)
 
 
+def learns_in_order(plan: Plan) -> bool:
+    """Tell whether an iteration learns from its own batch, in the order of its prompts, and from all of it.
+
+    Where more is begun than is learnt from, it learns from what ends first.
+    """
+    return plan.mode == "streaming" and not plan.job.workload.drops_responses
+
+
 def share_rows(plan: Plan, task: Task) -> int:
     """Return the rows of a fixed share of a task."""
     return plan.tasks[task.name].share_rows(plan.job.workload.samples_per_prompt)
 
 
 def handed_over_parts(plan: Plan, flow: Flow) -> int:
-    """Return in how many parts a batch is handed over: in mode streaming none is finer than a share that is taken."""
-    if plan.mode != "streaming":
+    """Return in how many parts a batch is handed over: none is finer than a share, where these are fixed."""
+    if not learns_in_order(plan):
         return MOST_PARTS
     sequences = plan.job.workload.sequences
     shares = [share_rows(plan, task) for task in flow.ahead if task.has_model]
@@ -68,7 +76,7 @@ def comes_in_fixed_shares(plan: Plan, task: Task) -> bool:
     Ranks that gather weights or exchange experts in every pass need a share each.
     """
     meets = plan.tasks[task.name].meets_in_passes
-    return task.has_model and (plan.mode == "streaming" or meets)
+    return task.has_model and (learns_in_order(plan) or meets)
 
 
 def fixed_shares(
