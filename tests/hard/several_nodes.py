@@ -4,8 +4,10 @@ The first node has the control server, a slot of a device and what judges; each 
 in all than the plans of `tests.hard.faults` take: what a lost node had can go on elsewhere.
 """
 
+import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
@@ -21,7 +23,11 @@ def run():
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    each = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+    each: dict[str, Any] = {
+        "num_cpus": 1,
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
     folder = os.environ["TMPDIR"]
     Path(folder, "ray").mkdir(exist_ok=True)  # where a node writes down how it is reached
     cluster = Cluster(
@@ -31,7 +37,7 @@ def run():
     try:
         for _ in range(SPARE_NODES):
             cluster.add_node(**each, resources={DEVICE: 1})
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         main()
     finally:
         ray.shutdown()
