@@ -46,7 +46,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gpu test test-all test-hard test-vllm test-verl bench-trl audit lint format clean
+.PHONY: help setup demo gpu test test-all test-hard pythons test-vllm test-verl bench-trl audit lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -81,6 +81,9 @@ test-all: lint  ## Run every check on every case: full matrices, seeds and examp
 test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes, other surroundings (half an hour)
 	$(say) 'python -m tests.hard'
 	@$(BIN)/python -m tests.hard $(ARGS)
+
+pythons: $(STAMP)  ## Set up the other Pythons of this machine, on which test-hard compares forecasts too
+	@$(BIN)/python -m tests.hard.numbers_alike
 
 test-vllm: $(VLLM_STAMP)  ## Check the vLLM engine and the simulator's batching against a real vLLM (no GPU)
 	$(say) 'tests: pytest tests/vllm --full'

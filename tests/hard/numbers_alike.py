@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from tests.house.tree import ROOT
@@ -17,7 +18,7 @@ COMMANDS = (
     "search examples/grpo-qwen2.5-7b-8xh100.yaml --json",
     "search examples/turns/job.yaml --json",
 )
-# Only where the machine has them installed, with what planning needs.
+# Those of them that the machine has; what planning needs is installed beside the checkout (`set_up`).
 PYTHONS = ("python3.11", "python3.12", "python3.13")
 # What differs from one call to the next by itself.
 ELAPSED = re.compile(r'"(search_seconds|elapsed_seconds|seconds_searched)": [\d.e+-]+')
@@ -54,29 +55,51 @@ def digest_of(command, python=sys.executable, variables=None, cores=None):
         )  # fmt: skip
     if answer.returncode:
         return f"ended with {answer.returncode}: {answer.stderr[-300:]}"
-    return hashlib.sha256(ELAPSED.sub("", answer.stdout).encode()).hexdigest()
+    told = answer.stdout.replace(str(Path(folder).resolve()), "")
+    return hashlib.sha256(ELAPSED.sub("", told).encode()).hexdigest()
 
 
 def pythons():
-    """Return the installed Pythons that can plan, by name, and why others are left out."""
+    """Return the other Pythons that can plan, by name, and why some are left out."""
     found, left_out = {}, {}
     for name in PYTHONS:
         if name == f"python{sys.version_info[0]}.{sys.version_info[1]}":
             continue
-        path = shutil.which(name)
-        if path is None:
-            left_out[name] = "is not installed"
-            continue
-        tried = subprocess.run(
-            [path, "-c", "import numpy, pydantic, scipy, simpy, typer, yaml"],
-            capture_output=True,
-            check=False,
-        )
-        if tried.returncode:
-            left_out[name] = "lacks what planning needs"
+        own = environment_of(name) / "bin" / "python"
+        if own.exists():
+            found[name] = str(own)
         else:
-            found[name] = path
+            left_out[name] = "has no environment: `make pythons`"
     return found, left_out
+
+
+def environment_of(name):
+    """Return the folder of a Python's environment."""
+    return ROOT / f".venv-{name}"
+
+
+def set_up():
+    """Make an environment with what planning needs, in the versions of our pins, for each Python that is here."""
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for name in PYTHONS[1:]:
+        folder, interpreter = environment_of(name), interpreter_of(name)
+        if interpreter is None:
+            print(f"{name}: is not installed")
+            continue
+        subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
+        pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install"]
+        subprocess.run([*pip, "-q", "-c", ROOT / "requirements" / "dev.txt", *needs], check=True)
+        print(f"{name}: {folder}")
+
+
+def interpreter_of(name):
+    """Return a Python that runs: the one of that name, or the newest that pyenv holds."""
+    kept = Path.home() / ".pyenv" / "versions"
+    held = sorted(kept.glob(f"{name.removeprefix('python')}.*/bin/python"))
+    for path in filter(None, (shutil.which(name), *map(str, reversed(held)))):
+        if not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode:
+            return path
+    return None
 
 
 def alike(commands=COMMANDS, surroundings=None):
@@ -98,3 +121,7 @@ def alike(commands=COMMANDS, surroundings=None):
                 failures.append({"command": command, "surroundings": name, "found": got})
     names = [name for name, *_ in tried]
     return {"cases": cases, "surroundings": names, "left_out": left_out, "failures": failures}
+
+
+if __name__ == "__main__":
+    set_up()
