@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,20 @@ settings.register_profile(
 )
 
 
+class FailuresAtOnce:
+    """Show a failure when it happens: a suite that is stopped before its end says why as well."""
+
+    def __init__(self, config):
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.write_sep("_", f"{report.nodeid} ({report.when})")
+            reporter.write_line(report.longreprtext)
+
+
 def pytest_addoption(parser):
     """Offer the whole suite, and to renew the kept forecasts after a meant change of costs."""
     parser.addoption(
@@ -37,6 +52,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Choose how many examples of each property are tried; collect no garbage among what stays."""
     gc.disable()
+    # Who is started in a shell's background ignores it, and so would all commands that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
     profile = "full" if config.getoption("full") else "few"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
 

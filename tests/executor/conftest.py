@@ -9,6 +9,15 @@ import pytest
 ATTEMPTS = 5
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Take new shared workers after a failure: one that is lost or waits for a lost one fails what follows."""
+    report = yield
+    if report.failed and "worker_pool" in getattr(item, "funcargs", {}):
+        item.funcargs["worker_pool"].renew()
+    return report
+
+
 @pytest.fixture(scope="session")
 def ray_slots():
     """Start the suite's one Ray, with slots for the shared workers and for runs of their own."""

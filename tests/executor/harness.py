@@ -71,10 +71,18 @@ class WorkerPool:
     """Keep workers between plans, who take up a new plan in a second and not in ten."""
 
     def __init__(self, worker=ReusedWorker):
-        self._worker = worker
-        self.devices = [start_group(worker, DEVICES, DEVICE)]
+        self._worker, self._records = worker, {}
+        self._start()
+
+    def _start(self):
+        self.devices = [start_group(self._worker, DEVICES, DEVICE)]
         self.host = start_group(HostWorker, 1, HOST)
-        self._records, self._free = {}, None
+        self._free = None
+
+    def renew(self):
+        """End all workers, whatever they wait for, and begin with new ones."""
+        self.stop()
+        self._start()
 
     def lend(self, worker, ranks, slot, *, cuda=False):
         """Return workers for a pool that would start its own, as `start_group` does."""

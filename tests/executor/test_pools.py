@@ -24,6 +24,7 @@ from executor.workers.ray_session import (
     watched,
 )
 from rlplan.errors import RlplanError, WorkerLostError
+from tests.executor.harness import WorkerPool
 from tests.house.tree import ROOT
 
 pytestmark = pytest.mark.ray
@@ -62,6 +63,22 @@ def test_calls_carry_a_token_that_only_this_runs_processes_know(ray_slots, worke
     tokens = worker_pool.on_ranks(2, lambda *_: os.environ["RAY_AUTH_TOKEN"])
     assert set(tokens) == {os.environ["RAY_AUTH_TOKEN"]}
     assert len(tokens[0]) == 64
+
+
+@pytest.mark.full
+def test_shared_workers_of_which_one_is_lost_and_one_waits_for_it_are_renewed(ray_slots):
+    pool = WorkerPool()
+    with pytest.raises(RlplanError, match="a worker died"):
+        pool.on_ranks(2, lost_or_waiting)
+    pool.renew()
+    assert pool.on_ranks(2, lambda rank, ranks: (rank, ranks)) == [(0, 2), (1, 2)]
+    pool.stop()
+
+
+def lost_or_waiting(rank, _):
+    if rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(3600)
 
 
 def test_all_processes_of_a_run_listen_on_the_loopback_interface_only(ray_slots, worker_pool):
