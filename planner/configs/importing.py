@@ -1,7 +1,7 @@
 """Import a framework's configuration: a job, and a plan with all its layouts."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -242,7 +242,11 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
 
 def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
     missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
-    notes = [*run.notes, *(f"{gap.source} {gap.reason}" for gap in missing)]
+    notes = [
+        *run.notes,
+        *_older_names(settings),
+        *(f"{gap.source} {gap.reason}" for gap in missing),
+    ]
     if run.work.turns != 1:
         notes.append(TURNS_NOTE)
     if options.mean_prompt is None:
@@ -250,3 +254,13 @@ def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
         mean = usual_prompt_tokens(most)
         notes.append(f"prompts of {mean} tokens on average, as in mathematics; say --mean-prompt")
     return notes
+
+
+def _older_names(settings: Settings) -> Iterator[str]:
+    """Yield a note where keys have names of an earlier version, whose steps are taken to be today's."""
+    older = [(given.older, key) for key, given in settings.flat.items() if given.older]
+    if older:
+        first, *others = (f"{name} is now {key}" for name, key in older)
+        rest = f", and {len(others)} more are renamed" if others else ""
+        sheet = settings.sheet
+        yield f"written for an older {sheet.title}, forecast as {sheet.version} runs it: {first}{rest}"

@@ -147,15 +147,24 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
 
 def _work(settings: Settings) -> Work:
     prompts, samples = settings.whole("prompts"), settings.whole("samples")
+    max_prompt, max_response = _longest(settings)
     return Work(
         prompts=prompts,
         samples=samples,
         updates=max(1, round(prompts * samples / settings.whole("update_sequences"))),
         epochs=settings.whole("epochs"),
-        max_response=settings.optional_whole("max_response"),
-        max_total=settings.whole("max_total"),
+        max_prompt=max_prompt,
+        max_response=max_response,
+        max_total=None if max_prompt is not None else settings.whole("max_total"),
         turns=None if settings.is_given("agent") else 1,
     )
+
+
+def _longest(settings: Settings) -> tuple[int | None, int | None]:
+    """Return the longest prompt and response: before 0.10 each had a limit, since then both together have one."""
+    if settings.is_given("max_prompt") or settings.is_given("max_response_apart"):
+        return settings.whole("max_prompt"), settings.whole("max_response_apart")
+    return None, settings.optional_whole("max_response")
 
 
 def _engine(settings: Settings) -> str:

@@ -29,10 +29,14 @@ CUTS_EXPERTS: Final = "tensorrt"
 # ZeRO's stage of FSDP that keeps whole parameters between a layer's forward and backward pass.
 GRADIENTS: Final = 2
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
+# What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
+ASYNC_KEYS: Final = "async_training.*"
 
 
 def run_of(settings: Settings, start: str) -> Run:
     """Return what a configuration trains, and how."""
+    if _has_async_keys(settings) and ONE_STEP_OFF not in start:
+        start = FULLY_ASYNC
     mode = _mode(settings, start)
     trainer = trainer_of(settings)
     sheet = settings.sheet.trainers[trainer]
@@ -84,6 +88,12 @@ def trainer_of(settings: Settings) -> str:
     if named in {None, "fsdp"} and strategy is not None:
         return str(strategy)
     return str(named or "fsdp")
+
+
+def _has_async_keys(settings: Settings) -> bool:
+    """Return whether a configuration is of fully asynchronous training, whatever starts it."""
+    keys = next(settings.has(ASYNC_KEYS), None)
+    return keys is not None and settings.whole("rollout_nodes") > 0
 
 
 def _mode(settings: Settings, start: str) -> Mode:

@@ -109,7 +109,7 @@ def _of_script(
     environment: Mapping[str, str | Text],
     evaluated: Evaluated | None,
 ) -> Configuration:
-    found = evaluated or evaluate(script_text(path), arguments, environment, sheet.probes)
+    found = evaluated or _evaluated(sheet, path, arguments, environment)
     configuration = _of_commands(sheet, path, found, environment, 1)
     if configuration is not None:
         return configuration
@@ -140,11 +140,25 @@ def _of_commands(
         if other is None:
             continue
         given = {**environment, **found.exported, **dict(command.variables)}
-        inner = evaluate(script_text(other), arguments, given, sheet.probes)
+        inner = _evaluated(sheet, other, arguments, given)
         configuration = _of_commands(sheet, other, inner, given, scripts + 1)
         if configuration is not None:
             return configuration
     return None
+
+
+def _evaluated(
+    sheet: ConfigSheet,
+    path: Path,
+    arguments: Sequence[str | Text],
+    environment: Mapping[str, str | Text],
+) -> Evaluated:
+    """Return what a script would do, for its start of training."""
+
+    def starts(command: Command) -> bool:
+        return any(fits_any(word.value, sheet.starts) for word in _spread(command.words))
+
+    return evaluate(script_text(path), arguments, environment, sheet.probes, starts)
 
 
 def _started_script(command: Command, folder: Path) -> tuple[Path | None, list[Text]]:
@@ -171,7 +185,7 @@ def _of_command(
             if fnmatchcase(word.value, pattern):
                 raise FileError(
                     f"{file}:{command.line}" if command.line else file,
-                    f"{what}; rlplan plans training with RL",
+                    f"{what}; rlplan reads {sheet.title}'s training with RL",
                     value=word.value,
                     allowed=", ".join(sheet.starts),
                 )
@@ -219,7 +233,11 @@ def _option(words: list[Text], name: str) -> Text | None:
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
-    return _flags(words, file) if sheet.arguments == "flags" else _overrides(words, file)
+    given = _flags(words, file) if sheet.arguments == "flags" else _overrides(words, file)
+    return {
+        sheet.older.get(key, key): replace(each, older=key if key in sheet.older else "")
+        for key, each in given.items()
+    }
 
 
 def _overrides(words: list[Text], file: str) -> Flat:

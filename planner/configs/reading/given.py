@@ -16,11 +16,13 @@ class Given:
         value: A scalar, or a list of them.
         where: The file and line, or the argument.
         gaps: What of it could not be evaluated.
+        older: The name by which an older version of the framework knows the key; empty where it is the key.
     """
 
     value: object
     where: str
     gaps: tuple[Gap, ...] = ()
+    older: str = ""
 
 
 Flat = dict[str, Given]

@@ -159,7 +159,8 @@ class Settings:
         given = self.flat.get(key)
         file = given.where if given is not None else self.file
         value = None if given is None or given.value is None else given.value
-        return FileError(file, problem, field=key, value=value, allowed=allowed, nearest=nearest)
+        field = key if given is None else given.older or key
+        return FileError(file, problem, field=field, value=value, allowed=allowed, nearest=nearest)
 
     def _given(self, setting: Setting, prefix: str) -> bool:
         return any(key.replace(ROLE, prefix) in self.flat for key in setting.keys)
@@ -175,7 +176,7 @@ class Settings:
                 raise FileError(
                     given.where,
                     problem,
-                    field=key,
+                    field=given.older or key,
                     allowed="a value; set the variable, give the key after the file, or use --run",
                 )
             return self._meant(setting, key, given)
@@ -193,7 +194,7 @@ class Settings:
             raise FileError(
                 given.where,
                 "is not known",
-                field=key,
+                field=given.older or key,
                 value=given.value,
                 allowed=", ".join(known),
                 nearest=nearest_name(word, known),

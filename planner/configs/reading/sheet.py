@@ -83,6 +83,7 @@ class ConfigSheet:
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
         refused_starts: Those that train otherwise, and what they do.
         refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
+        older: Keys by the names that they had in earlier versions.
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
         role_follows: Roles that take another's size where they give none of their own.
@@ -110,6 +111,7 @@ class ConfigSheet:
     starts: tuple[str, ...]
     refused_starts: FrozenDict[str, str] = FrozenDict()
     refused_keys: FrozenDict[str, str] = FrozenDict()
+    older: FrozenDict[str, str] = FrozenDict()
     models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()

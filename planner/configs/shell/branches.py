@@ -1,14 +1,22 @@
 """What decides which of a script's statements are played, and how often: conditions, cases and loops."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.commands import Commands, RoundError, short
-from planner.configs.shell.conditions import Truth, inverse
-from planner.configs.shell.text import Text
-from planner.configs.shell.words import source
+from planner.configs.shell.commands import (
+    Command,
+    Commands,
+    ExitError,
+    ReturnError,
+    RoundError,
+    short,
+)
+from planner.configs.shell.conditions import Truth, inverse, truth_of
+from planner.configs.shell.text import Gap, Text
+from planner.configs.shell.words import RefusedError, Value, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -17,6 +25,28 @@ if TYPE_CHECKING:
 MOST_ROUNDS: Final = 1000
 # Rounds of a loop that no list counts, such as one over arguments; one that waits for something has no end here.
 MOST_UNCOUNTED: Final = 100
+
+
+# Statements of a condition (of `else` none), and those that are played where it is true.
+Clause = tuple[list["Node"] | None, list["Node"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Hold what comes of a branch.
+
+    Attributes:
+        left: How it leaves the script, a function or a loop; None where it goes on behind it.
+        starts: Whether it starts what is looked for.
+    """
+
+    truth: Truth
+    left: Exception | None
+    starts: bool
+    commands: list[Command]
+    gaps: list[Gap]
+    variables: dict[str, Value]
+    arguments: tuple[Text, ...]
 
 
 class Branches(Commands, ABC):
@@ -31,54 +61,92 @@ class Branches(Commands, ABC):
 
     def _if(self, node: "Node") -> Truth:
         """Play the first branch whose condition is true."""
-        condition: Truth = None
-        tests: list[Node] = []
-        branch: list[Node] = []
-        in_test = False
-        for part in node.children:
-            if part.type == "if":
-                in_test = True
-            elif part.type == "then":
-                condition, in_test = self.block(tests), False
-            elif part.type in {"elif_clause", "else_clause", "fi"}:
-                if condition is not False:
-                    break
-                if part.type == "elif_clause":
-                    return self._elif(part, node)
-                return self._inside(part)
-            elif part.is_named:
-                (tests if in_test else branch).append(part)
-        return self._branch(condition, tests, branch, node)
-
-    def _elif(self, clause: "Node", node: "Node") -> Truth:
-        """Play an `elif`, and what follows it where it is false."""
-        at_then = next(at for at, part in enumerate(clause.children) if part.type == "then")
-        tests = [part for part in clause.children[:at_then] if part.is_named]
-        condition = self.block(tests)
-        if condition is not False:
-            branch = [part for part in clause.children[at_then:] if part.is_named]
-            return self._branch(condition, tests, branch, node)
-        later = [part for part in node.children if part.start_byte >= clause.end_byte]
-        following = next(
-            (part for part in later if part.type in {"elif_clause", "else_clause"}), None
+        later = [part for part in node.children if part.type in {"elif_clause", "else_clause"}]
+        first = [part for part in node.children if part not in later]
+        return self._first_true(
+            [_clause(part) for part in (first, *(c.children for c in later))], node
         )
-        if following is None:
+
+    def _first_true(self, clauses: Sequence["Clause"], node: "Node") -> Truth:
+        """Play the first of some branches whose condition is true."""
+        if not clauses:
             return True
-        return (
-            self._elif(following, node)
-            if following.type == "elif_clause"
-            else self._inside(following)
-        )
-
-    def _branch(
-        self, condition: Truth, tests: list["Node"], branch: list["Node"], node: "Node"
-    ) -> Truth:
-        if condition:
-            return self.block(branch)
+        (tests, branch), *others = clauses
+        condition = self.block(tests) if tests is not None else True
         if condition is None:
-            text = "; ".join(map(short, tests))
-            self._leave_out(node, f"it is not known whether `{text}`", [node])
-        return condition
+            assert tests is not None
+            return self._undecided(tests, branch, others, node)
+        return self.block(branch) if condition else self._first_true(others, node)
+
+    def _undecided(
+        self,
+        tests: list["Node"],
+        branch: list["Node"],
+        others: Sequence["Clause"],
+        node: "Node",
+    ) -> Truth:
+        """Play a branch though its condition is not known, or what is played where it is false.
+
+        That is the one which starts what is looked for; else the one that a shell takes which sets nothing more,
+        unless the script ends there; else none.
+        """
+        ends = (
+            self._tried(lambda: self.block(branch)),
+            self._tried(lambda: self._first_true(others, node)),
+        )
+        starting = [end for end in ends if end.starts]
+        usual = self._if_unset(tests)
+        if len(starting) == 1:
+            return self._kept(starting[0])
+        if usual is not None and ends[not usual].left is None:
+            return self._kept(ends[not usual])
+        text = "; ".join(map(short, tests))
+        self._leave_out(node, f"it is not known whether `{text}`", [node])
+        return None
+
+    def _if_unset(self, tests: list["Node"]) -> Truth:
+        """Return what a test says where variables are empty that nothing sets."""
+        if len(tests) != 1 or tests[0].type != "test_command":
+            return None
+        return truth_of(tests[0], self.words, if_unset=True)
+
+    def _tried(self, play: Callable[[], Truth]) -> "Ending":
+        """Play something, take back what it does, and return it."""
+        found, words = self.found, self.words
+        commands, gaps = len(found.commands), len(found.gaps)
+        variables, arguments = dict(words.variables), words.arguments
+        truth: Truth = None
+        left: Exception | None = None
+        try:
+            truth = play()
+        except (ExitError, ReturnError, RoundError, RefusedError) as error:
+            left = error
+        ending = Ending(
+            truth=truth,
+            left=left,
+            starts=any(map(self._wanted, found.commands[commands:])),
+            commands=found.commands[commands:],
+            gaps=found.gaps[gaps:],
+            variables=dict(words.variables),
+            arguments=words.arguments,
+        )
+        del found.commands[commands:], found.gaps[gaps:]
+        self._put(variables, arguments)
+        return ending
+
+    def _kept(self, ending: "Ending") -> Truth:
+        """Do what was tried."""
+        self.found.commands += ending.commands
+        self.found.gaps += ending.gaps
+        self._put(ending.variables, ending.arguments)
+        if ending.left is not None:
+            raise ending.left
+        return ending.truth
+
+    def _put(self, variables: dict[str, Value], arguments: tuple[Text, ...]) -> None:
+        self.words.variables.clear()
+        self.words.variables.update(variables)
+        self.words.arguments = arguments
 
     def _case(self, node: "Node") -> Truth:
         value_node = node.child_by_field_name("value")
@@ -157,6 +225,13 @@ class Branches(Commands, ABC):
         gap = self.found.gaps[-1]
         for name in {name for part in parts for name in _assigned(part)}:
             self.words.variables[name] = Text(f"${name}", gap.line, (gap,))
+
+
+def _clause(parts: Sequence["Node"]) -> "Clause":
+    """Return a clause of an `if`: its condition, and what is played where that is true."""
+    at = next((at for at, part in enumerate(parts) if part.type == "then"), None)
+    tests = None if at is None else [part for part in parts[:at] if part.is_named]
+    return tests, [part for part in parts[at or 0 :] if part.is_named]
 
 
 def _assigned(node: "Node") -> set[str]:

@@ -83,9 +83,9 @@ class Commands:
 
     words: Words
 
-    def __init__(self, probes: dict[str, bool]) -> None:
+    def __init__(self, probes: dict[str, bool], wanted: Callable[[Command], bool]) -> None:
         self.found = Evaluated()
-        self._probes = probes
+        self._probes, self._wanted = probes, wanted
         self._printed: list[Text] | None = None
         self._said = ""
         self._loops = 0
@@ -112,7 +112,7 @@ class Commands:
         return known
 
     def _start(self, name: str, words: list[Text], node: "Node") -> None:
-        if name in {"source", ".", "eval"}:
+        if name in {"source", "."}:
             self.note(node, "is not followed")
             return
         given = [part for part in node.children if part.type == "variable_assignment"]

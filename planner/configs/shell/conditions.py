@@ -46,18 +46,23 @@ def either(left: Truth, right: Truth) -> Truth:
     return inverse(both(inverse(left), inverse(right)))
 
 
-def truth_of(node: "Node", words: Words) -> Truth:
-    """Return whether an expression of a test is true; None where that cannot be said."""
+def truth_of(node: "Node", words: Words, *, if_unset: bool = False) -> Truth:
+    """Return whether an expression of a test is true; None where that cannot be said.
+
+    Args:
+        if_unset: Take variables that nothing sets for empty, where it is asked whether they are.
+    """
     parts = [part for part in node.children if part.type not in {"(", ")", "[", "]", "[[", "]]"}]
     if node.type in {"test_command", "parenthesized_expression"}:
-        return truth_of(parts[0], words) if len(parts) == 1 else None
+        return truth_of(parts[0], words, if_unset=if_unset) if len(parts) == 1 else None
     if node.type == "negated_command":
         return None
     if node.type == "unary_expression" and len(parts) == 2:  # noqa: PLR2004 -- sign, value
-        return _of_one(parts[0], parts[1], words)
+        return _of_one(parts[0], parts[1], words, if_unset=if_unset)
     if node.type == "binary_expression" and len(parts) == 3:  # noqa: PLR2004 -- left, sign, right
-        return _of_two(parts[0], parts[1], parts[2], words)
-    return _is_text(words.text(node))
+        return _of_two(parts[0], parts[1], parts[2], words, if_unset=if_unset)
+    text = words.text(node)
+    return _is_text(text.if_unset() if if_unset else _as_it_is(text))
 
 
 def number_is_true(node: "Node", words: Words) -> Truth:
@@ -70,29 +75,38 @@ def number_is_true(node: "Node", words: Words) -> Truth:
     return None if gaps else value != 0
 
 
+def _as_it_is(text: Text) -> Text:
+    """Return a text without gaps that are arguments of the script: all of them are known."""
+    arguments = all(gap.source.strip("${}").isdecimal() for gap in text.gaps)
+    return text.if_unset() if arguments else text
+
+
 def _is_text(text: Text) -> Truth:
     return None if text.gaps else bool(text.value)
 
 
-def _of_one(sign: "Node", operand: "Node", words: Words) -> Truth:
+def _of_one(sign: "Node", operand: "Node", words: Words, *, if_unset: bool) -> Truth:
     kind = (sign.text or b"").decode()
     if kind == "!":
-        return inverse(truth_of(operand, words))
+        return inverse(truth_of(operand, words, if_unset=if_unset))
     if kind == "-v":
         return words.variables.get((operand.text or b"").decode()) is not None
     if kind not in {"-n", "-z"}:
         return None  # about files: of the machine on which it will run
-    truth = _is_text(words.text(operand))
+    text = words.text(operand)
+    truth = _is_text(text.if_unset() if if_unset else _as_it_is(text))
     return truth if kind == "-n" else inverse(truth)
 
 
-def _of_two(left: "Node", sign: "Node", right: "Node", words: Words) -> Truth:
+def _of_two(left: "Node", sign: "Node", right: "Node", words: Words, *, if_unset: bool) -> Truth:
     kind = (sign.text or b"").decode()
     if kind in {"&&", "-a"}:
-        return both(truth_of(left, words), truth_of(right, words))
+        sides = (truth_of(each, words, if_unset=if_unset) for each in (left, right))
+        return both(*sides)
     if kind in {"||", "-o"}:
-        return either(truth_of(left, words), truth_of(right, words))
-    first, second = words.text(left), words.text(right)
+        sides = (truth_of(each, words, if_unset=if_unset) for each in (left, right))
+        return either(*sides)
+    first, second = _as_it_is(words.text(left)), _as_it_is(words.text(right))
     if first.gaps or second.gaps:
         return None
     return compared(first.value, kind, second.value, literal=right.type == "string")

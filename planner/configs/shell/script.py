@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.branches import Branches
-from planner.configs.shell.commands import Evaluated, ExitError, ReturnError, short
+from planner.configs.shell.commands import Command, Evaluated, ExitError, ReturnError, short
 from planner.configs.shell.conditions import (
     Truth,
     both,
@@ -35,6 +36,7 @@ def evaluate(
     arguments: Iterable[str | Text] = (),
     environment: Mapping[str, str | Text] | None = None,
     probes: Mapping[str, bool] | None = None,
+    wanted: Callable[[Command], bool] = lambda _: False,
 ) -> Evaluated:
     """Return what a script would do.
 
@@ -43,6 +45,8 @@ def evaluate(
         arguments: Its `$1`, `$2`, ...
         environment: Variables that are set before it starts.
         probes: Whether a command succeeds that has such words in it; others are not known.
+        wanted: Whether a command is what the script is read for: of two branches between which only a run would
+            decide, the one that starts such a command is taken.
     """
     import tree_sitter_bash  # noqa: PLC0415 -- only where a script is read
     from tree_sitter import Language, Parser  # noqa: PLC0415
@@ -53,7 +57,7 @@ def evaluate(
         return parser.parse(text.encode()).root_node
 
     variables: dict[str, Value] = {name: _text(each) for name, each in (environment or {}).items()}
-    script = _Script(variables, tuple(map(_text, arguments)), dict(probes or {}), parse)
+    script = _Script(variables, tuple(map(_text, arguments)), dict(probes or {}), wanted, parse)
     try:
         script.block(parse(_BLANKS.sub(r"\1'\2'", text)).children)
     except RefusedError as error:
@@ -67,6 +71,12 @@ def evaluate(
         if isinstance(value, Text):
             script.found.exported[name] = value
     return script.found
+
+
+def _at_line(command: Command, line: int) -> Command:
+    """Return a command as one that is written on that line."""
+    words = tuple(replace(word, line=line) for word in command.words)
+    return replace(command, line=line, words=words)
 
 
 def _text(given: str | Text) -> Text:
@@ -85,10 +95,12 @@ class _Script(Branches):
         variables: dict[str, Value],
         arguments: tuple[Text, ...],
         probes: dict[str, bool],
+        wanted: Callable[[Command], bool],
         parse: Callable[[str], "Node"],
     ) -> None:
-        super().__init__(probes)
+        super().__init__(probes, wanted)
         self.words = Words(variables, arguments, self._substituted, parse)
+        self._parse = parse
         self._functions: dict[str, Node] = {}
         self._statements = self._calls = 0
         self.exports: set[str] = set()
@@ -253,7 +265,25 @@ class _Script(Branches):
         name = words[0].value
         if name in self._functions:
             return self._call(self._functions[name], words[1:])
+        if name == "eval":
+            return self._eval(joined(words[1:], " ", line_of(node)), node)
         return self.named(name, words, node)
+
+    def _eval(self, text: Text, node: "Node") -> Truth:
+        """Play a text as statements."""
+        if any(gap.source in text.value for gap in text.gaps):
+            self._leave_out(node, "is not followed", [node])
+            return None
+        self._calls += 1
+        if self._calls > MOST_CALLS:
+            raise RefusedError(line_of(node), f"evaluates texts {MOST_CALLS} deep")
+        before = len(self.found.commands)
+        try:
+            return self.block(self._parse(text.value).children)
+        finally:
+            self._calls -= 1
+            started = self.found.commands[before:]
+            self.found.commands[before:] = [_at_line(each, line_of(node)) for each in started]
 
     def _call(self, body: "Node", arguments: list[Text]) -> Truth:
         kept, self.words.arguments = self.words.arguments, tuple(arguments)

@@ -12,11 +12,13 @@ class Gap:
         line: Where it is written, from 1.
         source: As it is written.
         reason: Why, as a clause.
+        unset: Whether it is a variable or argument that is not set, which to a shell is empty.
     """
 
     line: int
     source: str
     reason: str
+    unset: bool = False
 
     def __str__(self) -> str:
         """Return the gap in words."""
@@ -40,6 +42,13 @@ class Text:
     def __add__(self, other: "Text") -> "Text":
         """Return both, one after the other."""
         return Text(self.value + other.value, self.line or other.line, self.gaps + other.gaps)
+
+    def if_unset(self) -> "Text":
+        """Return it as a shell has it that sets nothing more: what is not set is empty."""
+        value, known = self.value, all(gap.unset for gap in self.gaps)
+        for gap in self.gaps if known else ():
+            value = value.replace("".join(gap.source.split()), "")
+        return Text(value, self.line) if known else self
 
     def with_value(self, value: str) -> "Text":
         """Return another text of the same origin."""

@@ -113,7 +113,7 @@ class Words:
         return [first] if quoted else _split(first)
 
     def _unset(self, name: str, node: "Node") -> Text:
-        gap = Gap(line=line_of(node), source=source(node), reason=f"{name} is not set")
+        gap = Gap(line=line_of(node), source=source(node), reason=f"{name} is not set", unset=True)
         return Text("".join(source(node).split()), line_of(node), (gap,))
 
     def _value(self, name: str) -> Value | None:

@@ -36,6 +36,9 @@ SCRIPTS = {
     "arguments": ('launch "$@" $1 $#', "p q|r|p|q|2"),
     "heredoc": ("cat > /dev/null <<EOF\nlaunch wrong\nEOF\nlaunch right", "right"),
     "unset": ("A=1; unset A; launch ${A:-gone}", "gone"),
+    "eval": ("C='launch a='; V='b c'; eval \"$C$V\"", "a=b c"),
+    "an argument that is not given": ('if [[ ${3} != x ]] && [ -z "$3" ]; then launch yes; fi', "yes"),
+    "a variable that nothing sets": ('while [ $# -gt 0 ]; do case $1 in m) M=$2; shift 2 ;; *) break ;; esac; done; if [ -z "$M" ]; then M=usual; fi; launch $M', "usual"),
     "appended text": ("A=x; A+=y; export B=${A}z; launch $B", "xyz"),
 }  # fmt: skip
 ARGUMENTS = ("p q", "r")
@@ -92,6 +95,57 @@ def test_a_branch_on_something_unknown_is_left_out_and_what_it_assigns_is_unknow
     found = evaluate("A=1\nif [ -f /some/file ]; then A=2; fi\nlaunch $A\n", (), {})
     assert [gap.line for gap in found.gaps] == [2]
     assert found.commands[-1].words[1].gaps
+
+
+def launches(command):
+    return command.words[0].value == "launch"
+
+
+@pytest.mark.parametrize(
+    ("text", "started"),
+    [
+        ('if [ "$RANK" -eq 0 ]; then ray start; A=1; launch $A; else ray join; fi', ["launch 1"]),
+        ('if [ "$RANK" != 0 ]; then sleep 9; else A=2; launch $A; fi', ["launch 2"]),
+        ("if [ -f x ]; then A=1; elif ping h; then A=2; launch $A; else A=3; fi", ["launch 2"]),
+        ("if [ -f x ]; then launch 1; else launch 2; fi", []),
+        ("if [ -f x ]; then other 1; fi; launch 3", ["launch 3"]),
+        ("if ping host; then if ping other; then launch 4; fi; exit 1; fi; launch 5", ["launch 4"]),
+    ],
+)
+def test_of_branches_between_which_only_a_run_decides_the_one_that_launches_is_taken(text, started):
+    found = evaluate(text, (), {}, {}, launches)
+    words = [" ".join(word.value for word in each.words) for each in found.commands]
+    assert [each for each in words if each.startswith("launch")] == started
+    assert not [gap for each in found.commands if launches(each) for gap in each.words[1].gaps]
+
+
+def test_what_an_untaken_branch_does_is_taken_back():
+    text = 'A=1; if ping h; then A=2; shift; B=3; other; exit 1; else launch $A ${B:-no} "$1"; fi'
+    found = evaluate(text, ("p",), {}, {}, launches)
+    assert [word.value for word in found.commands[-1].words] == ["launch", "1", "no", "p"]
+    assert len(found.commands) == 2
+
+
+def test_a_script_that_would_end_for_an_unset_variable_is_read_on():
+    """It is set where the script runs, or it would say so there."""
+    text = 'if [ -z "$M" ]; then echo set M >&2; exit 1; fi; launch model=$M n=1'
+    found = evaluate(text, (), {})
+    assert found.refusal is None
+    assert "M is not set" in str(found.commands[-1].words[1].gaps[0])
+    assert not found.commands[-1].words[2].gaps
+
+
+def test_what_a_text_starts_has_the_line_of_its_eval():
+    found = evaluate("C='launch \\\n a=1'\n\neval $C x=${GONE}\n")
+    assert found.commands == []
+    assert [gap.line for gap in found.gaps] == [4]
+    (command,) = evaluate("C='launch \\\n a=1'\n\neval $C\n").commands
+    assert [word.line for word in command.words] == [4, 4]
+
+
+def test_texts_that_evaluate_themselves_are_refused():
+    found = evaluate("C='eval $C'; eval $C")
+    assert found.refusal == (1, "evaluates texts 20 deep")
 
 
 def test_a_script_that_refuses_says_where_and_why():
