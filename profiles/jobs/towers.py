@@ -6,16 +6,16 @@ from profiles.jobs.config_keys import ConfigKeys
 
 # Keys of one size in different families' files.
 _DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
-_WIDTH = ("hidden_size", "vt_hidden_size")
+_WIDTH = ("embed_dim", "hidden_size", "vt_hidden_size")
 _INNER = ("intermediate_size", "vt_intermediate_size")
 _CHANNELS = 3
 # Convolutions of Qwen3-Omni's encoder of sound, each of which halves time and frequency.
 _HALVINGS = 3
 # Families whose MLP of the tower is gated.
-_GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4_vision", "glm4v")
+_GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4_vision", "glm4v", "glm4v_moe")
 # Families whose MLP of the tower is as wide as what it hands on, and whose patches are joined by one as wide as
 # the file's own inner size.
-_JOINED_BY_AN_MLP = ("glm4v",)
+_JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
 
 
 def vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
@@ -34,6 +34,8 @@ def vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
         FileError: A size is none.
     """
     depth, width, inner = (_first(vision, keys) for keys in (_DEPTH, _WIDTH, _INNER))
+    if inner is None and width is not None and vision.get("mlp_ratio") is not None:
+        inner = width * vision.integer("mlp_ratio")  # Qwen2-VL
     if depth is None or width is None or inner is None:
         return None
     matrices = 3 if vision.data.get("model_type") in _GATED else 2

@@ -1,0 +1,44 @@
+"""Names of models lead to the sheet of their sizes, also where many sheets have like names."""
+
+import pytest
+
+from planner.configs.models import model_of
+
+
+@pytest.mark.parametrize(
+    ("named", "sheet"),
+    [
+        ("Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b"),
+        ("google/gemma-2-2b-it", "gemma-2-2b"),
+        ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
+        ("zai-org/GLM-4.5-Air", "glm-4.5-air"),
+        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+    ],
+)
+def test_a_model_keeps_its_sheet_beside_those_of_like_names(named, sheet):
+    assert model_of(named) == sheet
+
+
+@pytest.mark.parametrize(
+    ("named", "sheet"),
+    [
+        ("Qwen/QwQ-32B", "qwq-32b"),
+        ("Qwen/QwQ-32B-Preview", "qwen2.5-32b"),
+        ("Qwen/Qwen2-Math-7B-Instruct", "qwen2-math-7b"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-coder-30b-a3b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("google/gemma-2b-it", "gemma-2b"),
+        ("meta-llama/Meta-Llama-3-70B-Instruct", "llama-3-70b"),
+        ("Qwen/Qwen2-57B-A14B", "qwen2-57b-a14b"),
+        ("Qwen/Qwen2-57B-A14B-Instruct", "qwen2-57b-a14b-instruct"),
+        ("zai-org/GLM-4.7", "glm-4.6"),
+        ("zai-org/GLM-4.7-Flash", "glm-4.7-flash"),
+        ("agentica-org/DeepScaleR-1.5B-Preview", "deepseek-r1-distill-qwen-1.5b"),
+        ("PRIME-RL/Eurus-2-7B-SFT", "qwen2.5-math-7b"),
+    ],
+)
+def test_fine_tunes_and_later_versions_have_the_sheet_of_their_sizes(named, sheet):
+    assert model_of(named) == sheet
