@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from awake import NOTE, cores_awake
+
 from executor.control.metrics import read_metrics
 from executor.execute import execute
 from executor.workers.ray_session import running_ray
@@ -69,7 +71,14 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", default=list(RUNS))
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
+    parser.add_argument("--awake", action="store_true", help="keep cores from being clocked down")
     options = parser.parse_args()
+    with cores_awake(awake=options.awake):
+        measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run what is asked for, and publish after each run."""
     path = options.out / "asynchronous.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in options.runs:
@@ -86,7 +95,10 @@ def main() -> None:
                 }
                 found.setdefault(name, []).append(figured)
                 write_json(path, found)
-                write_text(options.out / "asynchronous.md", page(found, options.iterations))
+                write_text(
+                    options.out / "asynchronous.md",
+                    page(found, options.iterations, NOTE if options.awake else ""),
+                )
                 rate, expected = figured["tokens_per_second"], expected_rate(figured)
                 error = f"{expected / rate - 1:+.1%}"
                 print(f"{name:32} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}, {error}")
@@ -196,8 +208,8 @@ def figures(rows: Rows) -> dict[str, Any]:
     }
 
 
-def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
-    """Return the page of all runs."""
+def page(found: dict[str, list[dict[str, Any]]], iterations: int, note: str) -> str:
+    """Return the page of all runs, with what is to be said of the machine meanwhile."""
     lines = [
         "# Modes on two pools of one machine",
         "",
@@ -215,6 +227,7 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int) -> str:
             " forecasts corrected by that."
         ),
         "",
+        *([note, ""] if note else []),
         (
             "| run | tokens/s | against sync | forecast | error | at the machine's rate | iteration (s) | staleness mean, most | reward"
             f" | iterations to {LEARNT:g} |"

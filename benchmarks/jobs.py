@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from awake import NOTE, cores_awake
 from placements import unlearning
 from trl_setting import DATA_BATCHES, MODEL, write_prompts, write_tokenizer
 
@@ -216,8 +217,13 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--note", default="", help="what the page says of the machine meanwhile")
+    parser.add_argument("--awake", action="store_true", help="keep cores from being clocked down")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rlplan-jobs-") as name:
+    note = " ".join(filter(None, (options.note, NOTE if options.awake else "")))
+    with (
+        cores_awake(awake=options.awake),
+        tempfile.TemporaryDirectory(prefix="rlplan-jobs-") as name,
+    ):
         chosen = [case for case in CASES if case.name in options.jobs]
         found = {case.name: planned(case, Path(name) / case.name) for case in chosen}
         after: dict[str, Forecast] = {}
@@ -238,7 +244,7 @@ def main() -> None:
                 else:
                     outcome.calibrated.append(compare(after[outcome.case.name], run))
                 print("\n".join(rows_of(outcome)), flush=True)
-    publish([outcome for outcome, _ in found.values()], options.out, options.note)
+    publish([outcome for outcome, _ in found.values()], options.out, note)
 
 
 def planned(case: Case, folder: Path) -> tuple[Outcome, Candidate]:
