@@ -35,8 +35,6 @@ ASYNC_KEYS: Final = "async_training.*"
 
 def run_of(settings: Settings, start: str) -> Run:
     """Return what a configuration trains, and how."""
-    if _has_async_keys(settings) and ONE_STEP_OFF not in start:
-        start = FULLY_ASYNC
     mode = _mode(settings, start)
     trainer = trainer_of(settings)
     sheet = settings.sheet.trainers[trainer]
@@ -90,16 +88,17 @@ def trainer_of(settings: Settings) -> str:
     return str(named or "fsdp")
 
 
-def _has_async_keys(settings: Settings) -> bool:
-    """Return whether a configuration is of fully asynchronous training, whatever starts it."""
-    keys = next(settings.has(ASYNC_KEYS), None)
-    return keys is not None and settings.whole("rollout_nodes") > 0
+def _is_fully_async(settings: Settings, start: str) -> bool:
+    """Return whether training is fully asynchronous: by what starts it, or by its keys whatever does."""
+    if FULLY_ASYNC in start:
+        return True
+    return any(settings.has(ASYNC_KEYS)) and settings.whole("rollout_nodes") > 0
 
 
 def _mode(settings: Settings, start: str) -> Mode:
     if ONE_STEP_OFF in start:
         return "one-step-off"
-    if FULLY_ASYNC in start or settings.value("trainer_mode") == "separate_async":
+    if _is_fully_async(settings, start) or settings.value("trainer_mode") == "separate_async":
         return "async"
     return "sync"
 
@@ -111,7 +110,7 @@ def _async(settings: Settings, start: str, mode: Mode) -> dict[str, Any]:
     """
     if mode != "async":
         return {}
-    if FULLY_ASYNC in start:
+    if _is_fully_async(settings, start):
         every = settings.whole("trigger")
         staleness = settings.number("staleness") * every + every - 1
         kept: InFlight = "recompute" if settings.on("partial_rollout") else "drain"

@@ -189,7 +189,7 @@ def _of_command(
                     value=word.value,
                     allowed=", ".join(sheet.starts),
                 )
-        if any(fnmatchcase(word.value, pattern) for pattern in sheet.starts):
+        if fits_any(word.value, sheet.starts):
             rest = list(_spread(command.words))[place + 1 :]
             flat = _files(rest, folder) | _arguments(sheet, rest, file)
             return Configuration(file=file, start=word.value, flat=flat, gaps=gaps)
@@ -235,7 +235,7 @@ def _option(words: list[Text], name: str) -> Text | None:
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
     given = _flags(words, file) if sheet.arguments == "flags" else _overrides(words, file)
     return {
-        sheet.older.get(key, key): replace(each, older=key if key in sheet.older else "")
+        sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
         for key, each in given.items()
     }
 

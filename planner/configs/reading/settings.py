@@ -191,14 +191,8 @@ class Settings:
         word = str(given.value)
         if word not in setting.values:
             known = setting.values.keys()
-            raise FileError(
-                given.where,
-                "is not known",
-                field=given.older or key,
-                value=given.value,
-                allowed=", ".join(known),
-                nearest=nearest_name(word, known),
-            )
+            nearest = nearest_name(word, known)
+            raise self.refused_key(key, "is not known", ", ".join(known), nearest)
         return setting.values[word]
 
     def _whole(self, setting: Setting, prefix: str, value: object) -> int:

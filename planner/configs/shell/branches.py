@@ -7,16 +7,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.commands import (
-    Command,
     Commands,
     ExitError,
     ReturnError,
     RoundError,
+    State,
     short,
 )
 from planner.configs.shell.conditions import Truth, inverse, truth_of
-from planner.configs.shell.text import Gap, Text
-from planner.configs.shell.words import RefusedError, Value, source
+from planner.configs.shell.text import Text
+from planner.configs.shell.words import RefusedError, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -38,15 +38,13 @@ class Ending:
     Attributes:
         left: How it leaves the script, a function or a loop; None where it goes on behind it.
         starts: Whether it starts what is looked for.
+        state: What the script has come to by then.
     """
 
     truth: Truth
     left: Exception | None
     starts: bool
-    commands: list[Command]
-    gaps: list[Gap]
-    variables: dict[str, Value]
-    arguments: tuple[Text, ...]
+    state: State
 
 
 class Branches(Commands, ABC):
@@ -90,16 +88,14 @@ class Branches(Commands, ABC):
         That is the one which starts what is looked for; else the one that a shell takes which sets nothing more,
         unless the script ends there; else none.
         """
-        ends = (
-            self._tried(lambda: self.block(branch)),
-            self._tried(lambda: self._first_true(others, node)),
-        )
-        starting = [end for end in ends if end.starts]
+        taken = self._tried(lambda: self.block(branch))
+        passed = self._tried(lambda: self._first_true(others, node))
+        if taken.starts != passed.starts:
+            return self._kept(taken if taken.starts else passed)
         usual = self._if_unset(tests)
-        if len(starting) == 1:
-            return self._kept(starting[0])
-        if usual is not None and ends[not usual].left is None:
-            return self._kept(ends[not usual])
+        ending = taken if usual else passed
+        if usual is not None and ending.left is None:
+            return self._kept(ending)
         text = "; ".join(map(short, tests))
         self._leave_out(node, f"it is not known whether `{text}`", [node])
         return None
@@ -112,41 +108,24 @@ class Branches(Commands, ABC):
 
     def _tried(self, play: Callable[[], Truth]) -> "Ending":
         """Play something, take back what it does, and return it."""
-        found, words = self.found, self.words
-        commands, gaps = len(found.commands), len(found.gaps)
-        variables, arguments = dict(words.variables), words.arguments
+        before = self._state()
         truth: Truth = None
         left: Exception | None = None
         try:
             truth = play()
         except (ExitError, ReturnError, RoundError, RefusedError) as error:
             left = error
-        ending = Ending(
-            truth=truth,
-            left=left,
-            starts=any(map(self._wanted, found.commands[commands:])),
-            commands=found.commands[commands:],
-            gaps=found.gaps[gaps:],
-            variables=dict(words.variables),
-            arguments=words.arguments,
-        )
-        del found.commands[commands:], found.gaps[gaps:]
-        self._put(variables, arguments)
-        return ending
+        after = self._state()
+        self._put(before)
+        starts = any(map(self._wanted, after.commands[len(before.commands) :]))
+        return Ending(truth=truth, left=left, starts=starts, state=after)
 
     def _kept(self, ending: "Ending") -> Truth:
         """Do what was tried."""
-        self.found.commands += ending.commands
-        self.found.gaps += ending.gaps
-        self._put(ending.variables, ending.arguments)
+        self._put(ending.state)
         if ending.left is not None:
             raise ending.left
         return ending.truth
-
-    def _put(self, variables: dict[str, Value], arguments: tuple[Text, ...]) -> None:
-        self.words.variables.clear()
-        self.words.variables.update(variables)
-        self.words.arguments = arguments
 
     def _case(self, node: "Node") -> Truth:
         value_node = node.child_by_field_name("value")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.conditions import Truth
 from planner.configs.shell.text import Gap, Text, joined
-from planner.configs.shell.words import RefusedError, Words, line_of, source
+from planner.configs.shell.words import RefusedError, Value, Words, line_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -53,6 +53,20 @@ class Evaluated:
     exported: dict[str, Text] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Hold what a script has come to: all that playing on from there depends on or adds to."""
+
+    commands: tuple[Command, ...]
+    gaps: tuple[Gap, ...]
+    variables: dict[str, Value]
+    arguments: tuple[Text, ...]
+    functions: dict[str, "Node"]
+    exports: frozenset[str]
+    printed: tuple[Text, ...] | None
+    said: str
+
+
 class ExitError(Exception):
     """Leave the script."""
 
@@ -79,6 +93,7 @@ class Commands:
     Attributes:
         found: What the script does.
         words: Its variables.
+        exports: Names of variables that other scripts get which it starts.
     """
 
     words: Words
@@ -89,6 +104,33 @@ class Commands:
         self._printed: list[Text] | None = None
         self._said = ""
         self._loops = 0
+        self._functions: dict[str, Node] = {}
+        self.exports: set[str] = set()
+
+    def _state(self) -> State:
+        """Return what the script has come to."""
+        return State(
+            commands=tuple(self.found.commands),
+            gaps=tuple(self.found.gaps),
+            variables=dict(self.words.variables),
+            arguments=self.words.arguments,
+            functions=dict(self._functions),
+            exports=frozenset(self.exports),
+            printed=None if self._printed is None else tuple(self._printed),
+            said=self._said,
+        )
+
+    def _put(self, state: State) -> None:
+        """Go on from another state."""
+        self.found.commands[:] = state.commands
+        self.found.gaps[:] = state.gaps
+        self.words.variables.clear()
+        self.words.variables.update(state.variables)
+        self.words.arguments = state.arguments
+        self._functions = dict(state.functions)
+        self.exports = set(state.exports)
+        self._printed = None if state.printed is None else list(state.printed)
+        self._said = state.said
 
     def named(self, name: str, words: list[Text], node: "Node") -> Truth:
         """Play a command by its name; what no rule is for is kept as one that would be started."""

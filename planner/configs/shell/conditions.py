@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.arithmetic import UnknownNumberError, number_of
-from planner.configs.shell.text import Gap, Text
+from planner.configs.shell.text import Gap
 from planner.configs.shell.words import Words
 
 if TYPE_CHECKING:
@@ -52,17 +52,7 @@ def truth_of(node: "Node", words: Words, *, if_unset: bool = False) -> Truth:
     Args:
         if_unset: Take variables that nothing sets for empty, where it is asked whether they are.
     """
-    parts = [part for part in node.children if part.type not in {"(", ")", "[", "]", "[[", "]]"}]
-    if node.type in {"test_command", "parenthesized_expression"}:
-        return truth_of(parts[0], words, if_unset=if_unset) if len(parts) == 1 else None
-    if node.type == "negated_command":
-        return None
-    if node.type == "unary_expression" and len(parts) == 2:  # noqa: PLR2004 -- sign, value
-        return _of_one(parts[0], parts[1], words, if_unset=if_unset)
-    if node.type == "binary_expression" and len(parts) == 3:  # noqa: PLR2004 -- left, sign, right
-        return _of_two(parts[0], parts[1], parts[2], words, if_unset=if_unset)
-    text = words.text(node)
-    return _is_text(text.if_unset() if if_unset else _as_it_is(text))
+    return _Test(words, if_unset=if_unset).truth(node)
 
 
 def number_is_true(node: "Node", words: Words) -> Truth:
@@ -75,41 +65,60 @@ def number_is_true(node: "Node", words: Words) -> Truth:
     return None if gaps else value != 0
 
 
-def _as_it_is(text: Text) -> Text:
-    """Return a text without gaps that are arguments of the script: all of them are known."""
-    arguments = all(gap.source.strip("${}").isdecimal() for gap in text.gaps)
-    return text.if_unset() if arguments else text
+class _Test:
+    """Answer a test.
 
+    Args:
+        words: The script's variables; arguments that it is not given are known to be empty.
+        if_unset: Whether variables that nothing sets are taken for empty, where it is asked whether they are.
+    """
 
-def _is_text(text: Text) -> Truth:
-    return None if text.gaps else bool(text.value)
+    def __init__(self, words: Words, *, if_unset: bool) -> None:
+        self._words = words
+        self._empty = Gap.is_unset if if_unset else Gap.is_argument
 
+    def truth(self, node: "Node") -> Truth:
+        """Return whether an expression is true; None where that cannot be said."""
+        parts = [
+            part for part in node.children if part.type not in {"(", ")", "[", "]", "[[", "]]"}
+        ]
+        if node.type in {"test_command", "parenthesized_expression"}:
+            return self.truth(parts[0]) if len(parts) == 1 else None
+        if node.type == "negated_command":
+            return None
+        if node.type == "unary_expression" and len(parts) == 2:  # noqa: PLR2004 -- sign, value
+            return self._of_one(parts[0], parts[1])
+        if node.type == "binary_expression" and len(parts) == 3:  # noqa: PLR2004 -- left, sign, right
+            return self._of_two(parts[0], parts[1], parts[2])
+        return self._is_text(node)
 
-def _of_one(sign: "Node", operand: "Node", words: Words, *, if_unset: bool) -> Truth:
-    kind = (sign.text or b"").decode()
-    if kind == "!":
-        return inverse(truth_of(operand, words, if_unset=if_unset))
-    if kind == "-v":
-        return words.variables.get((operand.text or b"").decode()) is not None
-    if kind not in {"-n", "-z"}:
-        return None  # about files: of the machine on which it will run
-    text = words.text(operand)
-    truth = _is_text(text.if_unset() if if_unset else _as_it_is(text))
-    return truth if kind == "-n" else inverse(truth)
+    def _is_text(self, node: "Node") -> Truth:
+        text = self._words.text(node).with_empty(self._empty)
+        return None if text.gaps else bool(text.value)
 
+    def _of_one(self, sign: "Node", operand: "Node") -> Truth:
+        kind = (sign.text or b"").decode()
+        if kind == "!":
+            return inverse(self.truth(operand))
+        if kind == "-v":
+            return self._words.variables.get((operand.text or b"").decode()) is not None
+        if kind not in {"-n", "-z"}:
+            return None  # about files: of the machine on which it will run
+        truth = self._is_text(operand)
+        return truth if kind == "-n" else inverse(truth)
 
-def _of_two(left: "Node", sign: "Node", right: "Node", words: Words, *, if_unset: bool) -> Truth:
-    kind = (sign.text or b"").decode()
-    if kind in {"&&", "-a"}:
-        sides = (truth_of(each, words, if_unset=if_unset) for each in (left, right))
-        return both(*sides)
-    if kind in {"||", "-o"}:
-        sides = (truth_of(each, words, if_unset=if_unset) for each in (left, right))
-        return either(*sides)
-    first, second = _as_it_is(words.text(left)), _as_it_is(words.text(right))
-    if first.gaps or second.gaps:
-        return None
-    return compared(first.value, kind, second.value, literal=right.type == "string")
+    def _of_two(self, left: "Node", sign: "Node", right: "Node") -> Truth:
+        kind = (sign.text or b"").decode()
+        if kind in {"&&", "-a"}:
+            return both(self.truth(left), self.truth(right))
+        if kind in {"||", "-o"}:
+            return either(self.truth(left), self.truth(right))
+        first, second = (
+            self._words.text(each).with_empty(Gap.is_argument) for each in (left, right)
+        )
+        if first.gaps or second.gaps:
+            return None
+        return compared(first.value, kind, second.value, literal=right.type == "string")
 
 
 def compared(first: str, kind: str, second: str, *, literal: bool = True) -> Truth:

@@ -101,9 +101,7 @@ class _Script(Branches):
         super().__init__(probes, wanted)
         self.words = Words(variables, arguments, self._substituted, parse)
         self._parse = parse
-        self._functions: dict[str, Node] = {}
         self._statements = self._calls = 0
-        self.exports: set[str] = set()
 
     def block(self, nodes: Iterable["Node"]) -> Truth:
         """Play statements; return whether the last one succeeds."""

@@ -1,6 +1,6 @@
 """A word of a script: what it expands to, where it is written, and what of it could not be evaluated."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -19,6 +19,14 @@ class Gap:
     source: str
     reason: str
     unset: bool = False
+
+    def is_unset(self) -> bool:
+        """Return whether it is a variable or argument that is not set."""
+        return self.unset
+
+    def is_argument(self) -> bool:
+        """Return whether it is an argument that the script is not given, which no environment sets."""
+        return self.unset and self.source.strip("${}").isdecimal()
 
     def __str__(self) -> str:
         """Return the gap in words."""
@@ -43,12 +51,14 @@ class Text:
         """Return both, one after the other."""
         return Text(self.value + other.value, self.line or other.line, self.gaps + other.gaps)
 
-    def if_unset(self) -> "Text":
-        """Return it as a shell has it that sets nothing more: what is not set is empty."""
-        value, known = self.value, all(gap.unset for gap in self.gaps)
-        for gap in self.gaps if known else ():
+    def with_empty(self, empty: Callable[[Gap], bool]) -> "Text":
+        """Return it without its gaps where all of them are empty; else as it is."""
+        if not all(map(empty, self.gaps)):
+            return self
+        value = self.value
+        for gap in self.gaps:
             value = value.replace("".join(gap.source.split()), "")
-        return Text(value, self.line) if known else self
+        return Text(value, self.line)
 
     def with_value(self, value: str) -> "Text":
         """Return another text of the same origin."""

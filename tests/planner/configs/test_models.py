@@ -8,6 +8,7 @@ from planner.configs.models import model_of
 @pytest.mark.parametrize(
     ("named", "sheet"),
     [
+        # Those of like names, or of the same sizes.
         ("Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"),
         ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"),
@@ -16,15 +17,7 @@ from planner.configs.models import model_of
         ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
         ("zai-org/GLM-4.5-Air", "glm-4.5-air"),
         ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
-    ],
-)
-def test_a_model_keeps_its_sheet_beside_those_of_like_names(named, sheet):
-    assert model_of(named) == sheet
-
-
-@pytest.mark.parametrize(
-    ("named", "sheet"),
-    [
+        # Models of their own beside those, and fine-tunes of others.
         ("Qwen/QwQ-32B", "qwq-32b"),
         ("Qwen/QwQ-32B-Preview", "qwen2.5-32b"),
         ("Qwen/Qwen2-Math-7B-Instruct", "qwen2-math-7b"),
@@ -40,5 +33,5 @@ def test_a_model_keeps_its_sheet_beside_those_of_like_names(named, sheet):
         ("PRIME-RL/Eurus-2-7B-SFT", "qwen2.5-math-7b"),
     ],
 )
-def test_fine_tunes_and_later_versions_have_the_sheet_of_their_sizes(named, sheet):
+def test_a_model_has_the_sheet_of_its_sizes(named, sheet):
     assert model_of(named) == sheet

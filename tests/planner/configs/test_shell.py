@@ -126,6 +126,22 @@ def test_what_an_untaken_branch_does_is_taken_back():
     assert len(found.commands) == 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'A=$(if [ -z "$X" ]; then echo one; else echo other; fi); launch $A',
+        'f() { echo one; }; if [ -n "$X" ]; then f() { echo other; }; fi; launch $(f)',
+    ],
+)
+def test_an_untaken_branch_prints_and_defines_nothing(text):
+    assert words_of(text) == ["one"]
+
+
+def test_an_untaken_branch_hands_nothing_on():
+    found = evaluate('A=1; if [ -n "$X" ]; then export A; fi; export B=2; bash other.sh')
+    assert {name: text.value for name, text in found.exported.items()} == {"B": "2"}
+
+
 def test_a_script_that_would_end_for_an_unset_variable_is_read_on():
     """It is set where the script runs, or it would say so there."""
     text = 'if [ -z "$M" ]; then echo set M >&2; exit 1; fi; launch model=$M n=1'
