@@ -25,7 +25,7 @@ from awake import NOTE, cores_awake
 
 from executor.control.metrics import read_metrics
 from executor.execute import execute
-from executor.workers.ray_session import running_ray
+from executor.workers.processes.ray_session import running_ray
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
@@ -33,9 +33,9 @@ from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
-from rlplan.lengths import Lognormal
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast
+from rlplan.workload.lengths import Lognormal
 from rlplan_cli.measuring import measure_machine
 from simulator.simulate import simulate
 from simulator.validation import machine_slowdown

@@ -31,7 +31,7 @@ from executor.control.controller import Controller
 from executor.control.start import started_groups
 from executor.data.workload import PromptBatches
 from executor.workers.calls import CallReport
-from executor.workers.ray_session import running_ray
+from executor.workers.processes.ray_session import running_ray
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts

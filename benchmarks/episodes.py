@@ -20,14 +20,14 @@ from waiting_tool import MAX_SECONDS, MEAN_SECONDS, OBSERVATION, STD_SECONDS
 
 from executor.control.metrics import read_metrics
 from executor.execute import execute
-from executor.workers.ray_session import running_ray
+from executor.workers.processes.ray_session import running_ray
 from profiles.facts import load_facts
-from rlplan.environment import Environment
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_text
-from rlplan.latencies import LognormalSeconds
-from rlplan.lengths import Lognormal
 from rlplan.plan import Plan
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
+from rlplan.workload.lengths import Lognormal
 from rlplan_cli.measuring import measure_machine
 from simulator.simulate import simulate
 

@@ -33,7 +33,7 @@ from profiles.catalog import load_device, load_model
 from profiles.kernels.constants import KERNELS_FOLDER, GroupedKernels, Kernels, load_kernels
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain, write_yaml
-from rlplan.operators import Batch, Elementwise, Gemm, Shard
+from rlplan.models.operators import Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
 from rlplan.units import seconds_from_ms
 

@@ -32,7 +32,7 @@ from planner.evaluation.tables.hybridflow_transition_generation_search import (
     generation_tp,
 )
 from profiles.catalog import load_engine
-from rlplan.hardware import EngineSheet
+from rlplan.sheets.hardware import EngineSheet
 from rlplan.units import seconds_from_ms
 
 Floats = npt.NDArray[np.float64]

@@ -29,7 +29,7 @@ from profiles.catalog import load_device
 from profiles.kernels.constants import KERNELS_FOLDER, Kernels, load_kernels
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain, write_yaml
-from rlplan.hardware import DeviceSheet
+from rlplan.sheets.hardware import DeviceSheet
 
 Floats = npt.NDArray[np.float64]
 

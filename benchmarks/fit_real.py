@@ -27,7 +27,7 @@ from planner.evaluation.tables.realhf_iteration import (
 )
 from profiles.catalog import load_engine
 from rlplan.files.writing import write_text
-from rlplan.hardware import EngineSheet
+from rlplan.sheets.hardware import EngineSheet
 from simulator.simulate import simulate
 
 FOLDER = Path(__file__).parent.parent / "profiles" / "engines"

@@ -27,7 +27,7 @@ from planner.evaluation.tables import (
     vtrain_training,
 )
 from profiles.catalog import load_engine
-from rlplan.hardware import EngineSheet, KernelRates
+from rlplan.sheets.hardware import EngineSheet, KernelRates
 
 ENGINES = Path(__file__).resolve().parents[1] / "profiles" / "engines"
 Floats = npt.NDArray[np.float64]

@@ -23,9 +23,9 @@ from profiles.sheets import load_transition
 from rlplan.errors import RlplanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml, write_text
-from rlplan.weight_sync import SyncMethod
-from simulator.costs.transition import sync_case
-from simulator.costs.weight_sync import METADATA, method_seconds
+from rlplan.sheets.weight_sync import SyncMethod
+from simulator.costs.syncs.transition import sync_case
+from simulator.costs.syncs.weight_sync import METADATA, method_seconds
 
 FOLDER = Path(__file__).parent.parent / "profiles" / "transitions"
 # The terms that are fitted of methods that share their software, each with what it is taken to be about:

@@ -32,7 +32,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job, NodeGroup, Rewards, Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, MeasuredRun
 from rlplan.results.searched import Candidate

@@ -19,7 +19,7 @@ from safe_task import least_cost, most_reward
 
 from executor.control.metrics import read_metrics
 from executor.execute import execute
-from executor.workers.ray_session import running_ray
+from executor.workers.processes.ray_session import running_ray
 from planner.search import search
 from profiles.catalog import load_job
 from profiles.facts import load_facts

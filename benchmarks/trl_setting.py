@@ -14,7 +14,7 @@ from profiles.catalog import resolve_job
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
 

@@ -13,10 +13,10 @@ from executor.control.start import check_machine, gpu_names
 from executor.data.workload import PromptBatches
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
-from rlplan.machine import read_fingerprint
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
+from rlplan.sheets.machine import read_fingerprint
 from rlplan.trace import Trace, sorted_spans
 
 

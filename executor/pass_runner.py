@@ -15,7 +15,7 @@ from executor.probing.passes import WORK_SECONDS
 from executor.queue.ledger import Reader
 from executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue
 from executor.workers.pools import fetched, start_group
-from executor.workers.ray_session import DEVICE, INLINE_BYTES, running_ray
+from executor.workers.processes.ray_session import DEVICE, INLINE_BYTES, running_ray
 from executor.workers.worker import Worker
 from rlplan.errors import PlanError
 from rlplan.job import Job

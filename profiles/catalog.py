@@ -1,6 +1,6 @@
 """The catalog: models, devices and engines by name, and jobs that name them."""
 
-from profiles.jobs.hf_config import read_hf_config
+from profiles.jobs.config.reading import read_hf_config
 from profiles.jobs.resolve import load_job, resolve_job, usual_engines
 from profiles.sheets import (
     ENGINES,

@@ -34,12 +34,12 @@ from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
-from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
-from rlplan.operators import CollectiveKind
+from rlplan.models.operators import CollectiveKind
+from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.plan import HOST_DEVICE
-from rlplan.precision import PRECISIONS, Precision
 from rlplan.probing import ModelPass
+from rlplan.sheets.hardware import DeviceSheet, EngineSheet, TransitionSheet
 
 # The label of facts without a profile.
 DATASHEET: Final = "datasheet"

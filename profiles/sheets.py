@@ -11,10 +11,10 @@ from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
-from rlplan.hardware import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.job import Job
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.results.step_log import LogSheet
+from rlplan.sheets.hardware import DeviceSheet, EngineSheet, TransitionSheet
 
 T = TypeVar("T")
 Folder = Literal["models", "devices", "engines", "transitions", "families", "frameworks", "logs"]

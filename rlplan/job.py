@@ -5,18 +5,18 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from rlplan.adapter import Adapter
-from rlplan.environment import Environment
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
 from rlplan.files.tags import NotBool
-from rlplan.hardware import DeviceSheet
-from rlplan.lengths import Lengths, longest
-from rlplan.model import ModelArchitecture
-from rlplan.precision import Precision, TrainingPrecision
+from rlplan.models.adapter import Adapter
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.precision import Precision, TrainingPrecision
+from rlplan.sheets.hardware import DeviceSheet
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from rlplan.units import bytes_per_second_from_gbps
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import Lengths, longest
 
 JOB_VERSION = 1
 

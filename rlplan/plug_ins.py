@@ -1,9 +1,9 @@
 """Folders of plug-ins: one file each, found and loaded by its name; nothing lists them by hand."""
 
-import importlib
 import pkgutil
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from rlplan.errors import UnknownNameError
@@ -14,7 +14,7 @@ _BETWEEN_FIGURES = re.compile(r"(?<=\d)_(?=\d)")
 
 
 class PlugIns(Generic[T]):
-    """Be the plain modules of one folder; packages inside the folder are no plug-ins.
+    """Be the plain modules of one folder; packages inside the folder are no plug-ins, but for a table of more.
 
     Args:
         package: The folder's import name.
@@ -23,6 +23,8 @@ class PlugIns(Generic[T]):
         attribute: What each file gives under that name; None gives the module itself.
         dashes: Whether the name that a user types has dashes for the file name's underscores, and
             dots for those between figures (`openrlhf_0_2.py` is `openrlhf-0.2`).
+        table: A package inside the folder whose `MEMBERS` gives more by their names: those that would be
+            files of one line.
     """
 
     def __init__(
@@ -33,15 +35,16 @@ class PlugIns(Generic[T]):
         kind: str,
         attribute: str | None = None,
         dashes: bool = True,
+        table: str | None = None,
     ) -> None:
         self.package, self.kind = package, kind
-        self._path, self._attribute, self._dashes = path, attribute, dashes
+        self._path, self._attribute, self._dashes, self._table = path, attribute, dashes, table
         self._loaded: dict[str, T] = {}
         self._listed: dict[tuple[str, ...], dict[str, str]] = {}
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all files, sorted; none is loaded."""
-        return tuple(sorted(self._modules()))
+        return tuple(sorted(self._modules().keys() | self._members().keys()))
 
     def load(self, name: str, *, hint: str = "") -> T:
         """Return what the file of that name gives; a file is loaded once.
@@ -52,17 +55,26 @@ class PlugIns(Generic[T]):
         Raises:
             UnknownNameError: No file of that name exists.
         """
+        if name not in self._loaded and name in self._members():
+            self._loaded[name] = self._members()[name]
         if name not in self._loaded:
             modules = self._modules()
             if name not in modules:
-                raise UnknownNameError(self.kind, name, modules, hint=hint)
-            module: Any = importlib.import_module(f"{self.package}.{modules[name]}")
+                raise UnknownNameError(self.kind, name, self.names(), hint=hint)
+            module: Any = import_module(f"{self.package}.{modules[name]}")
             self._loaded[name] = getattr(module, self._attribute) if self._attribute else module
         return self._loaded[name]
 
     def all(self) -> tuple[T, ...]:
         """Return what every file gives, in the order of their names."""
         return tuple(self.load(name) for name in self.names())
+
+    def _members(self) -> Mapping[str, T]:
+        """Return what the table holds by name."""
+        if self._table is None:
+            return {}
+        members: Mapping[str, T] = import_module(f"{self.package}.{self._table}").MEMBERS
+        return members
 
     def _modules(self) -> dict[str, str]:
         """Return the module of every name; a folder is listed once."""

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from rlplan.job import Workload
-from rlplan.model import Head, ModelArchitecture
-from rlplan.precision import Precision
+from rlplan.models.model import Head, ModelArchitecture
+from rlplan.models.precision import Precision
 
 PassName = Literal[
     "infer",

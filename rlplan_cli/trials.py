@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rlplan.hardware import DeviceSheet
     from rlplan.job import Job
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun
+    from rlplan.sheets.hardware import DeviceSheet
 
 JOB_FILE = "job.yaml"
 # Device memory of a 0.5B model: bf16 weights, fp32 gradients and Adam's states are 9 GB a trained model.

@@ -8,10 +8,10 @@ import numpy as np
 
 from rlplan.errors import PlanError
 from rlplan.estimate import Source
-from rlplan.lengths import mean_length
 from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import Span
+from rlplan.workload.lengths import mean_length
 
 Row = tuple[str, str]
 NOT_FORECAST = "not forecast"

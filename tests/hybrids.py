@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
-from rlplan.model import (
+from rlplan.models.model import (
     NO_PART,
     ExpertDetails,
     LatentAttention,

@@ -9,7 +9,7 @@ from executor.rollout.vllm_limits import lacks_of_vllm
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts

@@ -11,7 +11,7 @@ from executor.model.building import EMBEDDING, HEAD, causal_lm_class, family_con
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 

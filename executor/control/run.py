@@ -23,7 +23,7 @@ from executor.control.start import ITERATION, slowest_loop, started_groups, with
 from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
-from executor.workers.ray_session import running_ray
+from executor.workers.processes.ray_session import running_ray
 from rlplan.dataflow import Task
 from rlplan.errors import WorkerLostError
 from rlplan.files.frozen import FrozenDict

@@ -15,7 +15,7 @@ from executor.rollout.vllm_limits import check_vllm_is_here
 from executor.workers.calls import HostSetup, PoolSetup, RankInPool
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import WorkerGroup, fetched, start_group
-from executor.workers.ray_session import DEVICE, HOST, end_workers
+from executor.workers.processes.ray_session import DEVICE, HOST, end_workers
 from executor.workers.worker import Worker
 from rlplan.dataflow import Task
 from rlplan.errors import PlanError, RlplanError, UserError, WorkerLostError

@@ -12,7 +12,7 @@ from executor.data.prompt_files import ORIGIN, Row, read_rows
 from executor.data.tokenizer import Tokenizer
 from rlplan.errors import FileError, nearest_name
 from rlplan.job import PromptData
-from rlplan.lengths import Lengths, longest
+from rlplan.workload.lengths import Lengths, longest
 
 __all__ = ["ORIGIN", "PromptStream", "Prompts", "encode_prompts", "load_prompts"]
 

@@ -11,10 +11,10 @@ from executor.data.batches import Columns
 from executor.data.prompts import PromptStream, encode_prompts, load_prompts
 from executor.data.texts import TextBatches
 from executor.data.tokenizer import Tokenizer, load_tokenizer
-from rlplan.environment import Environment
 from rlplan.errors import PlanError
 from rlplan.job import Job
-from rlplan.lengths import longest, sample_lengths
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import longest, sample_lengths
 
 # Rows of made-up prompts of a job without a prompts file: enough that batches differ.
 MADE_UP_BATCHES = 4

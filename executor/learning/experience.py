@@ -15,7 +15,7 @@ from executor.learning.rewards import combined_costs, combined_rewards, overlong
 from executor.parallel.meshes import ReduceSum
 from rlplan.dataflow import Algorithm
 from rlplan.job import Hyperparameters, Job, Rewards
-from rlplan.lengths import longest
+from rlplan.workload.lengths import longest
 
 Batch = dict[str, Tensor]
 EMPTY: Mapping[str, float] = MappingProxyType({})

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from executor.data.packing import SequenceSlots
 from executor.model.attention import KEPT, RECOMPUTED, register_attention
 from executor.model.decoding import DecodeStep, decoded, decodes_plainly, is_plain
-from rlplan.model import Head, ModelArchitecture
+from rlplan.models.model import Head, ModelArchitecture
 from rlplan.plan import Recompute
 
 # Only the modules of a family's definition are imported: all of transformers takes seconds more.

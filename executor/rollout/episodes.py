@@ -10,8 +10,8 @@ from torch import Tensor
 from executor.data.batches import OBSERVATION, PADDING, PROMPT, RESPONSE, Array
 from executor.data.workload import most_observed_tokens
 from executor.rollout.sampling import Sequences
-from rlplan.environment import Environment
-from rlplan.lengths import sample_lengths
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import sample_lengths
 
 # Seeds of turns lie apart from those of response lengths, which count iterations.
 TURNS_SEED = 2**31

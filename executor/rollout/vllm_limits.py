@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from executor.parallel.positions import generation_positions
 from executor.rollout.engines import DEFAULT_ENGINE
 from rlplan.errors import CapabilityError, PlanError
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.rules.capability import Capability
 

@@ -19,9 +19,9 @@ from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedPa
 from executor.weights.offloading import HostOffload
 from executor.weights.optimizers import FlatOptimizer, ShardOptimizer
 from executor.weights.shared_parameters import SharedParameters
-from rlplan.model import Head, ModelArchitecture
+from rlplan.models.model import Head, ModelArchitecture
+from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
-from rlplan.precision import Precision
 
 Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters | SharedParameters
 Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]

@@ -4,7 +4,11 @@ from typing import Any
 
 from executor.data.batches import Columns
 from executor.workers.calls import HostSetup, StoreCall, TaskCall
-from executor.workers.process_state import peak_bytes, read_random_states, write_random_states
+from executor.workers.processes.process_state import (
+    peak_bytes,
+    read_random_states,
+    write_random_states,
+)
 from executor.workers.protocols import registered
 from executor.workers.stages import STAGES
 

@@ -12,8 +12,8 @@ from executor.rollout.engines import GenerationEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.rollout.sessions import Response, Session, padded_responses, start_session
 from executor.workers.calls import CallReport, RollCall, Rolled, RolledResponse
-from executor.workers.episode_sessions import Episode, EpisodeSession
-from executor.workers.episodes import EpisodePlayer
+from executor.workers.episodes.playing import EpisodePlayer
+from executor.workers.episodes.sessions import Episode, EpisodeSession
 from executor.workers.pool_models import PoolModels
 
 

@@ -29,7 +29,11 @@ from executor.workers.calls import (
     TaskCall,
 )
 from executor.workers.pool_models import PoolModels, as_array
-from executor.workers.process_state import peak_bytes, read_random_states, write_random_states
+from executor.workers.processes.process_state import (
+    peak_bytes,
+    read_random_states,
+    write_random_states,
+)
 from executor.workers.protocols import registered
 from executor.workers.stages import STAGES
 from executor.workers.transports import DEFAULT_TRANSPORT, TRANSPORTS

@@ -13,10 +13,10 @@ from profiles.catalog import load_device, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
-from rlplan.lengths import longest
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.specs import NO_SPECS, Specs
+from rlplan.workload.lengths import longest
 from simulator.simulate import simulate
 
 # Of each search, which only has to find some plan that fits.

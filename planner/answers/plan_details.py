@@ -9,9 +9,9 @@ from planner.requests.schedules import AskedSchedules
 from profiles.facts import Facts
 from rlplan.errors import UserError
 from rlplan.job import Job
-from rlplan.lengths import stretched
 from rlplan.plan import Plan
 from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
+from rlplan.workload.lengths import stretched
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.agenda import response_end_seconds

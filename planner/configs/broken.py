@@ -8,7 +8,7 @@ from planner.configs.models import model_of
 from planner.configs.reading.settings import Settings
 from profiles.catalog import load_model, model_names
 from rlplan.errors import FileError
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

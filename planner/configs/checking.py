@@ -16,9 +16,9 @@ from profiles.catalog import load_engine
 from profiles.facts import Facts, load_facts
 from rlplan.errors import FileError, UserError
 from rlplan.files.writing import plain
-from rlplan.lengths import sample_lengths
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.workload.lengths import sample_lengths
 from simulator.simulate import simulate
 
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]

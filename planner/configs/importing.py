@@ -19,7 +19,7 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
 from rlplan.job import Job, Role
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import PlanDraft
 
 JOB_FILE = "job.yaml"

@@ -11,7 +11,6 @@ from profiles.sheets import (
     load_engine,
     load_framework,
 )
-from rlplan.adapter import Adapter
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
@@ -26,10 +25,11 @@ from rlplan.job import (
     Role,
     Workload,
 )
-from rlplan.lengths import Lengths, Logged
+from rlplan.models.adapter import Adapter
+from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
-from rlplan.precision import Precision, TrainingPrecision
 from rlplan.specs import Specs
+from rlplan.workload.lengths import Lengths, Logged
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"

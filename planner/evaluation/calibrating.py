@@ -22,7 +22,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_log import LoggedSteps
 from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, is_run, read_forecast, read_run
-from simulator.costs.passes import DRIVER, STATES_AWAY, STATES_BACK
+from simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
 from simulator.observations import (
     Observation,
     observations_of,

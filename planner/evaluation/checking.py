@@ -21,7 +21,6 @@ from rlplan.calibration import STAGE_TASKS, STEP_STAGES
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import mean_length
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
@@ -29,6 +28,7 @@ from rlplan.results.step_check import StageCheck, StepCheck, Verdict
 from rlplan.results.step_log import LoggedSteps
 from rlplan.results.stored import PLAN_FILE, is_run, read_run
 from rlplan.units import show_seconds
+from rlplan.workload.lengths import mean_length
 from simulator.simulate import simulate
 from simulator.validation import compare
 

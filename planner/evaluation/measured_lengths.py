@@ -7,11 +7,11 @@ from profiles.facts import Facts
 from profiles.jobs.logged_lengths import with_logged_lengths
 from profiles.jobs.place import JobPlace
 from rlplan.errors import FileError
-from rlplan.lengths import Logged, mean_length, with_mean
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_log import LoggedSteps
+from rlplan.workload.lengths import Logged, mean_length, with_mean
 from simulator.simulate import simulate
 
 # The longest response is longer than the mean by more where lengths are uneven at all.

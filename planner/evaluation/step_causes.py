@@ -9,13 +9,13 @@ from profiles.catalog import load_engine
 from profiles.facts import Facts
 from rlplan.calibration import STAGE_TASKS
 from rlplan.errors import UserError
-from rlplan.lengths import longest, mean_length
 from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.results.step_check import StageCheck
 from rlplan.results.step_log import LoggedSteps
 from rlplan.units import show_seconds
-from simulator.costs.passes import STATES_AWAY, STATES_BACK
+from rlplan.workload.lengths import longest, mean_length
+from simulator.costs.passes.tasks import STATES_AWAY, STATES_BACK
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION
 from simulator.workload.sequences import statistics_of

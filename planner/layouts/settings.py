@@ -20,12 +20,12 @@ from planner.layouts.sizes import (
     powers_of_two,
     splits,
 )
-from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
 from rlplan.rules.batches import fills_rounds, rank_sequences
+from rlplan.sheets.hardware import EngineSheet
 from simulator.placed.columns import RECOMPUTES, LayoutColumns
 from simulator.workload.packing import packed_sequences
 

@@ -7,12 +7,11 @@ from typing import Final, NamedTuple
 
 from planner.placements.allocations import gpus_of
 from profiles.catalog import load_device
-from rlplan.hardware import EngineSheet
 from rlplan.job import Job
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskDraft
-from rlplan.precision import PRECISIONS
 from rlplan.rules.batches import batch_sequences, shares_batch
 from rlplan.rules.engines import engine_runs, largest_size
 from rlplan.rules.layouts import (
@@ -23,6 +22,7 @@ from rlplan.rules.layouts import (
     divides_mlp,
     divisors,
 )
+from rlplan.sheets.hardware import EngineSheet
 from simulator.placed.columns import Zero
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from rlplan.hardware import EngineSheet
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.sheets.hardware import EngineSheet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from planner.placements.partitions import placed_roles
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, NodeGroup
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.rules.batches import divides_prompts, divides_update

@@ -16,9 +16,9 @@ from profiles.kernels.gemm_time import GemmTime, GroupedShape
 from profiles.kernels.row_time import RowTime
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
-from rlplan.hardware import DeviceSheet
-from rlplan.operators import CollectiveKind
-from rlplan.precision import PRECISIONS, Precision
+from rlplan.models.operators import CollectiveKind
+from rlplan.models.precision import PRECISIONS, Precision
+from rlplan.sheets.hardware import DeviceSheet
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
 

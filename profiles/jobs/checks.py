@@ -2,16 +2,16 @@
 
 from math import isqrt
 
-from profiles.jobs.architecture_faults import architecture_fault
+from profiles.jobs.config.faults import architecture_fault
 from profiles.jobs.place import JobPlace
 from profiles.sheets import device_names, load_device
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
-from rlplan.hardware import DeviceSheet
 from rlplan.job import Job
-from rlplan.lengths import Empirical, Lengths, Uniform, longest
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
+from rlplan.sheets.hardware import DeviceSheet
+from rlplan.workload.lengths import Empirical, Lengths, Uniform, longest
 
 # More than any cluster or batch of today by a factor of ten; a slip of the keyboard is larger still.
 MOST_GPUS = 1_000_000

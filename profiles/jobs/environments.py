@@ -7,16 +7,16 @@ from pathlib import Path
 from profiles.jobs.place import JobPlace
 from profiles.jobs.trace_lengths import read_trace
 from rlplan.algorithms import load_algorithm
-from rlplan.environment import Environment
 from rlplan.job import Job
-from rlplan.latencies import (
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import (
     EmpiricalSeconds,
     LognormalSeconds,
     PercentileSeconds,
     Seconds,
     UniformSeconds,
 )
-from rlplan.lengths import Empirical, Lengths, Logged, TraceFile, Uniform, longest
+from rlplan.workload.lengths import Empirical, Lengths, Logged, TraceFile, Uniform, longest
 
 FIELD = "workload.environments"
 # Shares that people round to three digits still sum to 1.

@@ -21,7 +21,7 @@ from profiles.analytic.normal import normal_quantile, normal_share, zero_between
 from profiles.jobs.place import JobPlace
 from rlplan.files.decoding import read_yaml
 from rlplan.job import Workload
-from rlplan.lengths import Empirical, Lengths, Logged, Lognormal, mean_length
+from rlplan.workload.lengths import Empirical, Lengths, Logged, Lognormal, mean_length
 
 Field = Literal["prompt_tokens", "response_tokens"]
 

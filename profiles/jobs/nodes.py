@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from profiles.sheets import load_framework, sheet_of
-from rlplan.hardware import DeviceSheet
 from rlplan.job import Job, NodeGroup
+from rlplan.sheets.hardware import DeviceSheet
 
 
 def on_usual_nodes(

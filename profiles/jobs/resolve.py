@@ -14,8 +14,8 @@ from profiles.jobs.checks import (
     check_roles,
     check_workload,
 )
+from profiles.jobs.config.reading import CONFIG_NAME, read_hf_config
 from profiles.jobs.environments import FIELD, check_environments, check_host_cores, with_traces_read
-from profiles.jobs.hf_config import CONFIG_NAME, read_hf_config
 from profiles.jobs.logged_lengths import with_logged_lengths
 from profiles.jobs.nodes import on_usual_nodes
 from profiles.jobs.place import JobPlace
@@ -31,14 +31,14 @@ from profiles.sheets import (
     sheet_names,
     sheet_of,
 )
-from rlplan.environment import Environment
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.hardware import DeviceSheet
 from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync, Workload
-from rlplan.lengths import Lengths, TraceFile
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
+from rlplan.sheets.hardware import DeviceSheet
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import Lengths, TraceFile
 
 # The engines that a job gets when it names none: on CPU what this project itself runs, on GPU what
 # RL frameworks commonly run.

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlplan.errors import FileError, nearest_name, unreadable
 from rlplan.files.reading import check_regular
-from rlplan.lengths import Empirical, TraceFile
+from rlplan.workload.lengths import Empirical, TraceFile
 
 # The csv module files surplus fields of a row under None.
 Row = dict[str | None, Any]

@@ -24,9 +24,9 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict, freeze
 from rlplan.job import Job
-from rlplan.model import Head, ModelArchitecture
+from rlplan.models.model import Head, ModelArchitecture
+from rlplan.models.precision import PRECISIONS
 from rlplan.parts import cache_bytes_per_token, num_parameters
-from rlplan.precision import PRECISIONS
 from rlplan.probing import USUAL, ModelPass, is_uneven
 
 # Sequences beyond which a pass is only more of the same: the default of a plan's `max_running`.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
 from profiles.probes.bench.shapes import architectures, geometric, operator_tp_sizes
 from rlplan.job import Job
-from rlplan.model import Head
+from rlplan.models.model import Head
+from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
-from rlplan.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from profiles.probes.bench.clock import TorchBench

@@ -11,7 +11,7 @@ from profiles.tables.points import Key, Point
 from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile
 from rlplan.estimate import Estimate, Source
-from rlplan.precision import PRECISIONS, Precision
+from rlplan.models.precision import PRECISIONS, Precision
 
 
 class Measurements:

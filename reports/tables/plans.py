@@ -13,7 +13,7 @@ from reports.tables.wording import (
 )
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun

@@ -7,8 +7,8 @@ its architecture name the files. A part knows no price and no layout beyond its 
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from rlplan.model import NO_PART, Head, ModelArchitecture, layer_kinds
-from rlplan.operators import Batch, Operators, Shard
+from rlplan.models.model import NO_PART, Head, ModelArchitecture, layer_kinds
+from rlplan.models.operators import Batch, Operators, Shard
 from rlplan.plug_ins import PlugIns
 
 
@@ -80,7 +80,7 @@ PARTS: Final = PlugIns[LayerPart](__name__, __path__, kind="part of a model")
 
 
 def parts_of(model: ModelArchitecture) -> tuple[LayerPart, ...]:
-    """Return the parts of a model's layers, in their order; of one kind's (`rlplan.model.layer_kinds`)."""
+    """Return the parts of a model's layers, in their order; of one kind's (`rlplan.models.model.layer_kinds`)."""
     names = (model.attention, model.feed_forward_part)
     return tuple(PARTS.load(name) for name in names if name != NO_PART)
 

@@ -1,7 +1,7 @@
 """A dense feed-forward network, gated or plain: its first matrices split by columns, the last by rows."""
 
-from rlplan.model import ModelArchitecture
-from rlplan.operators import Batch, Elementwise, Gemm, Operators, Shard
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.operators import Batch, Elementwise, Gemm, Operators, Shard
 
 
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:

@@ -8,8 +8,8 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-from rlplan.model import ExpertDetails, ModelArchitecture
-from rlplan.operators import Batch, Collective, Elementwise, Gemm, Operators, Shard
+from rlplan.models.model import ExpertDetails, ModelArchitecture
+from rlplan.models.operators import Batch, Collective, Elementwise, Gemm, Operators, Shard
 from rlplan.parts.dense_mlp import feed_forward, inner_tensors, matrices
 
 NO_DETAILS = ExpertDetails()

@@ -5,8 +5,8 @@ the output matrix by rows. Context parallelism is one all-gather of keys and val
 Where a window bounds what a query sees, work and cache are bounded by it; chunks (Llama 4) count as windows.
 """
 
-from rlplan.model import AttentionDetails, ModelArchitecture
-from rlplan.operators import (
+from rlplan.models.model import AttentionDetails, ModelArchitecture
+from rlplan.models.operators import (
     FP32_BYTES,
     Attention,
     Batch,

@@ -7,8 +7,8 @@ queries and to the outputs and attends over the compressed vectors themselves (s
 
 from collections.abc import Callable
 
-from rlplan.model import LatentAttention, ModelArchitecture
-from rlplan.operators import (
+from rlplan.models.model import LatentAttention, ModelArchitecture
+from rlplan.models.operators import (
     Attention,
     Batch,
     Collective,

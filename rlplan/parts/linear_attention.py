@@ -5,8 +5,8 @@ short causal convolution of the first three, the scan, a norm, the output matrix
 ranks. A sequence leaves its states, however long it is, and nothing for its tokens.
 """
 
-from rlplan.model import LinearAttention, ModelArchitecture
-from rlplan.operators import FP32_BYTES, Batch, Elementwise, Gemm, Operators, Scan, Shard
+from rlplan.models.model import LinearAttention, ModelArchitecture
+from rlplan.models.operators import FP32_BYTES, Batch, Elementwise, Gemm, Operators, Scan, Shard
 
 GATES = 2  # numbers of a token and a value head: how much is forgotten, how much is written
 HEAD_PARAMETERS = 2  # of a value head: the decay's rate and its bias

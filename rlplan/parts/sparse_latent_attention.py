@@ -6,8 +6,8 @@ chosen attend as latent attention does; in longer ones every head reads the comp
 a decode step, for each query has tokens of its own.
 """
 
-from rlplan.model import LatentAttention, ModelArchitecture
-from rlplan.operators import Attention, Batch, Elementwise, Gemm, Operators, Shard
+from rlplan.models.model import LatentAttention, ModelArchitecture
+from rlplan.models.operators import Attention, Batch, Elementwise, Gemm, Operators, Shard
 from rlplan.parts import latent_attention
 from rlplan.parts.grouped_attention import windowed
 from rlplan.parts.latent_attention import sizes_of

@@ -5,8 +5,8 @@ and the output matrix follow. Heads and groups are split over tensor-parallel ra
 however long it is, and nothing for its tokens.
 """
 
-from rlplan.model import ModelArchitecture, StateSpace
-from rlplan.operators import FP32_BYTES, Batch, Elementwise, Gemm, Operators, Scan, Shard
+from rlplan.models.model import ModelArchitecture, StateSpace
+from rlplan.models.operators import FP32_BYTES, Batch, Elementwise, Gemm, Operators, Scan, Shard
 
 HEAD_PARAMETERS = 3  # of a head: A, D and the step's bias
 

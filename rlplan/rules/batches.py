@@ -8,10 +8,10 @@ import math
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm, Task
-from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
 from rlplan.rules.layouts import divisors
 from rlplan.rules.rule import Problem, listed, rule
+from rlplan.sheets.hardware import EngineSheet
 
 
 def learned_units(algorithm: Algorithm, work: Workload) -> int:

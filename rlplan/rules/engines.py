@@ -2,12 +2,12 @@
 
 from rlplan.dataflow import Task
 from rlplan.errors import nearest_name
-from rlplan.hardware import EngineSheet
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Recompute
 from rlplan.rules.layouts import FULLY_SHARDED, cut_heads, divides_heads
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.rules.situations import Engines, Layout
+from rlplan.sheets.hardware import EngineSheet
 
 
 def offered_stages(task: Task, zero_stages: tuple[int, ...]) -> set[int]:

@@ -5,12 +5,12 @@ from math import gcd, isqrt, prod
 from typing import Final
 
 from rlplan.dataflow import Task
-from rlplan.hardware import EngineSheet
 from rlplan.layout import layers_of_stages
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.rules.situations import SIZES, Layout, Pool
+from rlplan.sheets.hardware import EngineSheet
 
 # What a layout may leave open, which means something by itself.
 OPEN: Final = ("expert_tp", "first_stage_layers", "last_stage_layers")

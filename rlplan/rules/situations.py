@@ -10,10 +10,10 @@ from typing import Any
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.hardware import EngineSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, PoolDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules.rule import Scope
+from rlplan.sheets.hardware import EngineSheet
 
 Engines = Mapping[str, EngineSheet]
 Pool = ResourcePool | PoolDraft

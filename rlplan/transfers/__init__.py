@@ -1,12 +1,12 @@
 """Ways to bring the actor's weights from its train to its generate layout, one file each.
 
 The name that a plan uses is the file's name with dashes for underscores. Every file has a
-`TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2).
+`TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2). Frameworks' own ways stand
+together in `frameworks`.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 from rlplan.files.tags import OneOf
@@ -14,8 +14,6 @@ from rlplan.plug_ins import PlugIns
 
 # The usual way to a copy on another pool.
 TWO_COPIES = "two-copies"
-# Methods of frameworks come behind all others.
-METHOD_PLACE = 10
 # Tensor- and pipeline-parallel sizes.
 Cut = tuple[int, int]
 
@@ -86,7 +84,9 @@ class Transition:
     place: int
 
 
-TRANSFERS = PlugIns[Transition](__name__, __path__, kind="transition", attribute="TRANSITION")
+TRANSFERS = PlugIns[Transition](
+    __name__, __path__, kind="transition", attribute="TRANSITION", table="frameworks"
+)
 transfer_names = TRANSFERS.names
 TransitionName = Annotated[str, OneOf(transfer_names)]
 
@@ -94,19 +94,6 @@ TransitionName = Annotated[str, OneOf(transfer_names)]
 def divides(train: Cut, generate: Cut) -> bool:
     """Tell whether generation's sizes divide training's."""
     return train[0] % generate[0] == 0 and train[1] % generate[1] == 0
-
-
-def method(words: str, *, on_one_pool: bool = False, between_pools: bool = False) -> Transition:
-    """Return a framework's way to sync weights: it reaches every cut and is tried only where it is named."""
-    return Transition(
-        words=words,
-        volume=partial(own_copy, collective="stream", group_ranks=1),
-        on_one_pool=on_one_pool,
-        between_pools=between_pools,
-        method=True,
-        reaches=lambda *_: True,
-        place=METHOD_PLACE,
-    )
 
 
 def own_copy(

@@ -7,9 +7,9 @@ import simpy
 
 from rlplan.job import Workload
 from simulator.asynchronous.setting import StreamSetting
-from simulator.generation.episode_waves import EpisodeWaves
-from simulator.generation.episodes import Episode, EpisodeSet
-from simulator.generation.running import Jump
+from simulator.generation.batching.running import Jump
+from simulator.generation.episodes.playing import Episode, EpisodeSet
+from simulator.generation.episodes.waves import EpisodeWaves
 from simulator.generation.shares import episode_of
 from simulator.workload.episodes import Episodes, usual_episodes
 

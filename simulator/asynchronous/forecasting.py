@@ -7,10 +7,10 @@ from dataclasses import replace
 from profiles.tables.points import QUEUE_CALL
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import longest
 from rlplan.plan import Plan
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.trace import Trace
+from rlplan.workload.lengths import longest
 from simulator.asynchronous.long_run import LongRun, long_run
 from simulator.asynchronous.meter import GENERATION
 from simulator.asynchronous.playing import Stream, play_stream
@@ -27,8 +27,8 @@ from simulator.costs.calibrated import step_spread, times_of
 from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes
 from simulator.environments.host import host_share
+from simulator.generation.batching.joining import Calls
 from simulator.generation.generating import clock_of, replica_limits, replica_of
-from simulator.generation.joining import Calls
 from simulator.generation.over_provisioning import begun
 from simulator.generation.replica import ReplicaLimits
 from simulator.placed.plan import PlacedPlan

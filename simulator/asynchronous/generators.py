@@ -12,7 +12,7 @@ from simulator.asynchronous.episodes import EpisodeArrivals
 from simulator.asynchronous.meter import Meter
 from simulator.asynchronous.samples import Sample, SampleQueue
 from simulator.generation.arrivals import Arriving
-from simulator.generation.running import RunningSet
+from simulator.generation.batching.running import RunningSet
 
 Steps = Generator[simpy.Event, object, None]
 

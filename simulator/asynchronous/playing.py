@@ -19,8 +19,8 @@ from simulator.asynchronous.setting import StreamSetting
 from simulator.asynchronous.training import Training
 from simulator.environments.host import HostShare
 from simulator.generation.arrivals import Arriving, arriving
-from simulator.generation.episode_waves import arriving_episodes
-from simulator.generation.joining import Calls
+from simulator.generation.batching.joining import Calls
+from simulator.generation.episodes.waves import arriving_episodes
 from simulator.generation.replica import Replica
 from simulator.timeline.engine import Work
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import parts_of_updates
-from rlplan.lengths import mean_length
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
+from rlplan.workload.lengths import mean_length
 from simulator.placed.task import PlacedTask
 
 # Sequences, or turns of episodes, of one playing, about half a second of it: where iterations have more, fewer

@@ -10,7 +10,7 @@ from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.estimate import Estimate, Source
 from rlplan.framework import FrameworkSheet
 from rlplan.results.forecast import CALL
-from simulator.costs.passes import DRIVER
+from simulator.costs.passes.tasks import DRIVER
 from simulator.costs.taskcost import TaskCost
 from simulator.placed.task import PlacedTask
 

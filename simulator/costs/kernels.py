@@ -2,9 +2,9 @@
 
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
-from rlplan.hardware import KernelRates
-from rlplan.operators import FP32_BYTES, Attention, Operators, Scan
-from rlplan.precision import Precision
+from rlplan.models.operators import FP32_BYTES, Attention, Operators, Scan
+from rlplan.models.precision import Precision
+from rlplan.sheets.hardware import KernelRates
 from simulator.model.derived import kernels_of
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit

@@ -3,9 +3,9 @@
 import numpy as np
 
 from simulator.costs.calibrated import task_at_site, times_of
-from simulator.costs.measured import measured_cost
-from simulator.costs.passes import infer_parts, train_parts
-from simulator.costs.pipeline import Parts
+from simulator.costs.passes.measured import measured_cost
+from simulator.costs.passes.pipeline import Parts
+from simulator.costs.passes.tasks import infer_parts, train_parts
 from simulator.costs.taskcost import TaskCost, cost_of, with_spread
 from simulator.placed.columns import Floats
 from simulator.placed.task import PlacedTask, PlacedTasks

@@ -5,11 +5,10 @@ from functools import lru_cache
 from typing import Literal, TypeVar
 
 from profiles.facts import DeviceFacts
-from rlplan.adapter import Adapter
 from rlplan.estimate import ZERO, Estimate, Source, total
-from rlplan.hardware import USUAL_KERNELS, EngineSheet, KernelRates
-from rlplan.model import Head, ModelArchitecture
-from rlplan.operators import (
+from rlplan.models.adapter import Adapter
+from rlplan.models.model import Head, ModelArchitecture
+from rlplan.models.operators import (
     Attention,
     Batch,
     Collective,
@@ -21,8 +20,9 @@ from rlplan.operators import (
     Scan,
     Shard,
 )
+from rlplan.models.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
+from rlplan.sheets.hardware import USUAL_KERNELS, EngineSheet, KernelRates
 from simulator.costs.kernels import (
     fused_attention_seconds,
     launch_seconds,

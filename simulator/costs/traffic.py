@@ -7,9 +7,9 @@ from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.framework import HostTime
 from rlplan.job import Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.precision import Precision
 from rlplan.plan import HOST_DEVICE
-from rlplan.precision import Precision
 from rlplan.probing import ModelPass
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlplan.environment import Environment
 from rlplan.job import Job
+from rlplan.workload.environment import Environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from simulator.generation.joining import Calls, JoiningSet
-from simulator.generation.mixed_steps import mixed_set
+from simulator.generation.batching.joining import Calls, JoiningSet
+from simulator.generation.batching.mixed_steps import mixed_set
+from simulator.generation.batching.prefill_first import PrefillFirst
+from simulator.generation.batching.running import RunningSet
 from simulator.generation.playing import generate
-from simulator.generation.prefill_first import PrefillFirst
 from simulator.generation.replica import Replica
-from simulator.generation.running import RunningSet
 
 
 class WaveSet:

@@ -8,21 +8,26 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.estimate import Estimate
-from rlplan.hardware import EngineSheet
 from rlplan.results.forecast import CALL
+from rlplan.sheets.hardware import EngineSheet
 from simulator.costs.calibrated import ENVIRONMENT
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_of
 from simulator.environments.host import host_share
-from simulator.generation.decoding import ReplicaSteps, StepClock, measured_steps, operator_steps
-from simulator.generation.engine_clock import EngineClock
-from simulator.generation.episodes import EpisodeShare, generate_episodes
+from simulator.generation.episodes.playing import EpisodeShare, generate_episodes
 from simulator.generation.length_spread import OTHER_BATCHES, length_spread
 from simulator.generation.playing import generate
+from simulator.generation.prices.decoding import (
+    ReplicaSteps,
+    StepClock,
+    measured_steps,
+    operator_steps,
+)
+from simulator.generation.prices.engine_clock import EngineClock
+from simulator.generation.prices.setting import ReplicaSetting, replica_setting_of
+from simulator.generation.prices.stepping import EngineSteps, engine_steps
 from simulator.generation.replica import Chunks, Generated, Replica, ReplicaLimits, blocks_of
-from simulator.generation.setting import ReplicaSetting, replica_setting_of
 from simulator.generation.shares import Share, longest_episodes, longest_shares, waits
-from simulator.generation.stepping import EngineSteps, engine_steps
 from simulator.placed.task import PlacedTask
 from simulator.workload.episodes import longest_seconds_luck
 from simulator.workload.usual import Floats

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Workload
-from rlplan.lengths import Empirical
 from rlplan.results.forecast import CALL
+from rlplan.workload.lengths import Empirical
 from simulator.costs.taskcost import TaskCost
 from simulator.generation.generating import Steps, played, replica_limits
 from simulator.generation.replica import ReplicaLimits

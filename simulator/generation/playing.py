@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.generation.mixed_steps import mixed_set
-from simulator.generation.prefill_first import PrefillFirst
+from simulator.generation.batching.mixed_steps import mixed_set
+from simulator.generation.batching.prefill_first import PrefillFirst
+from simulator.generation.batching.waves import play_waves
 from simulator.generation.replica import (
     Batching,
     Chunks,
@@ -23,7 +24,6 @@ from simulator.generation.replica import (
     Replica,
     StepCost,
 )
-from simulator.generation.waves import play_waves
 
 __all__ = ["Batching", "Chunks", "Generated", "Replica", "StepCost", "generate"]
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from rlplan.job import Workload
 from simulator.environments.host import HostShare
-from simulator.generation.episodes import Episode, EpisodeShare, Turn
+from simulator.generation.episodes.playing import Episode, EpisodeShare, Turn
 from simulator.generation.replica import Batching
 from simulator.workload.episodes import Episodes, usual_episodes
 from simulator.workload.sequences import LengthStatistics

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlplan.model import layer_kinds
-from rlplan.precision import PRECISIONS
+from rlplan.models.model import layer_kinds
+from rlplan.models.precision import PRECISIONS
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.model.weights import (
     kinds_of_stages,

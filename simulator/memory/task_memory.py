@@ -10,10 +10,10 @@ from functools import reduce
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.model import layer_kinds
-from rlplan.precision import is_narrow
+from rlplan.models.model import layer_kinds
+from rlplan.models.precision import is_narrow
 from rlplan.rules.layouts import FULLY_SHARDED
-from simulator.generation.waves import most_prompts
+from simulator.generation.batching.waves import most_prompts
 from simulator.memory.states import (
     GATHERED_LAYERS,
     GRADIENTS_SHARDED,

@@ -2,9 +2,9 @@
 
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.sheets.weight_sync import SyncMethod
 from rlplan.transfers import TRANSFERS
-from rlplan.weight_sync import SyncMethod
-from simulator.costs.transition import volume_of
+from simulator.costs.syncs.transition import volume_of
 from simulator.memory.task_memory import (
     CONTEXT,
     Terms,

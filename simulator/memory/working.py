@@ -7,8 +7,8 @@ from typing import TypedDict
 
 import numpy as np
 
-from rlplan.model import layer_kinds
-from rlplan.operators import Batch, Shard
+from rlplan.models.model import layer_kinds
+from rlplan.models.operators import Batch, Shard
 from simulator.memory.states import StageStates
 from simulator.model.activations import (
     OFFLOADED,

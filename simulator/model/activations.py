@@ -9,11 +9,11 @@ less the 3 a s^2 b of dropout's mask and output.
 
 from functools import lru_cache
 
-from rlplan.hardware import USUAL_MEMORY, TrainerMemory
-from rlplan.model import ModelArchitecture
-from rlplan.operators import FP32_BYTES, Shard
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.operators import FP32_BYTES, Shard
 from rlplan.parts import parts_of
 from rlplan.plan import Recompute
+from rlplan.sheets.hardware import USUAL_MEMORY, TrainerMemory
 
 OFFLOADED = "full-offload"
 # What `alternate` keeps of every other layer, and of those between.

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from rlplan.adapter import Adapter
-from rlplan.operators import Elementwise, Gemm, Operators
+from rlplan.models.adapter import Adapter
+from rlplan.models.operators import Elementwise, Gemm, Operators
 
 # Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
 UNTOUCHED = ("router",)

@@ -1,6 +1,6 @@
 """What follows from a list of operators: its backward pass, what is computed again, its FLOPs."""
 
-from rlplan.operators import (
+from rlplan.models.operators import (
     Attention,
     Collective,
     CollectiveKind,

@@ -5,9 +5,17 @@ all-reduce after each part of a layer, or a reduce-scatter and an all-gather wit
 (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2). What parts compute stands in `rlplan.parts`.
 """
 
-from rlplan.adapter import Adapter
-from rlplan.model import Head, ModelArchitecture
-from rlplan.operators import FP32_BYTES, Batch, Collective, Elementwise, Gemm, Operators, Shard
+from rlplan.models.adapter import Adapter
+from rlplan.models.model import Head, ModelArchitecture
+from rlplan.models.operators import (
+    FP32_BYTES,
+    Batch,
+    Collective,
+    Elementwise,
+    Gemm,
+    Operators,
+    Shard,
+)
 from rlplan.parts import LayerPart, attention_of, parts_of
 from simulator.model.adapters import frozen, with_adapters
 

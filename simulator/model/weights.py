@@ -6,12 +6,12 @@ from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from rlplan import parts
-from rlplan.adapter import Adapter
 from rlplan.layout import layers_of_stages
-from rlplan.model import Head, ModelArchitecture, layer_kinds
-from rlplan.operators import Batch, Gemm, Shard
+from rlplan.models.adapter import Adapter
+from rlplan.models.model import Head, ModelArchitecture, layer_kinds
+from rlplan.models.operators import Batch, Gemm, Shard
+from rlplan.models.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision, is_narrow
 from rlplan.parts import CachedSequence
-from rlplan.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision, is_narrow
 from simulator.model.operators import layer_operators
 
 # Four projections and two norms; mixers of other kinds have about as many.
@@ -41,7 +41,7 @@ EVEN: Final = CutDetails()
 def kinds_of_stages(
     model: ModelArchitecture, stages: int, details: CutDetails = EVEN
 ) -> tuple[tuple[int, ...], ...]:
-    """Return how many layers of each kind (`rlplan.model.layer_kinds`) each pipeline stage has."""
+    """Return how many layers of each kind (`rlplan.models.model.layer_kinds`) each pipeline stage has."""
     kinds = layer_kinds(model)
     _, first, last = details
     layers = layers_of_stages(model.num_layers, stages, first, last)

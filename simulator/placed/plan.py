@@ -6,10 +6,10 @@ from functools import cached_property
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.hardware import TransitionSheet
+from rlplan.models.precision import WIDE
 from rlplan.plan import Plan, ResourcePool
-from rlplan.precision import WIDE
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.sheets.hardware import TransitionSheet
 from rlplan.transfers import TRANSFERS, TransitionName
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask

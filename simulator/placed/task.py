@@ -11,18 +11,18 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from profiles.facts import DeviceFacts, Facts
-from rlplan.adapter import Adapter
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.framework import FrameworkSheet
-from rlplan.hardware import EngineSheet
 from rlplan.job import Job, Workload
-from rlplan.model import ModelArchitecture
-from rlplan.operators import Shard
+from rlplan.models.adapter import Adapter
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.operators import Shard
+from rlplan.models.precision import PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.parts import CachedSequence
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.rules.batches import rank_sequences
+from rlplan.sheets.hardware import EngineSheet
 from simulator.model.weights import (
     CutDetails,
     adapter_shard,

@@ -7,9 +7,9 @@ import numpy as np
 from rlplan.dataflow import Task, parents_of
 from simulator.costs.calibrated import times_of
 from simulator.costs.rule import with_backlog
+from simulator.costs.syncs.transition import transition_cost
 from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
-from simulator.costs.transition import transition_cost
 from simulator.generation.generating import finish_seconds, with_length_spread
 from simulator.generation.over_provisioning import Enough, begun, cut_short, enough_of, learnt
 from simulator.placed.plan import PlacedPlan

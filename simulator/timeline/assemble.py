@@ -7,11 +7,11 @@ from profiles.facts import Facts
 from rlplan.estimate import Estimate, interval_seconds
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.lengths import mean_length
 from rlplan.plan import Plan, ResourcePool
 from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes
+from rlplan.workload.lengths import mean_length
 from simulator.costs.calibrated import step_spread
 from simulator.timeline.agenda import Entry
 from simulator.timeline.assumptions import assumptions_of

@@ -8,8 +8,8 @@ from profiles.facts import Facts
 from profiles.jobs.nodes import taken_from_sheet
 from rlplan.calibration import WORK_KINDS, Calibration, Factor
 from rlplan.job import Job, NodeGroup
-from rlplan.lengths import Lognormal
 from rlplan.units import show_seconds
+from rlplan.workload.lengths import Lognormal
 from simulator.costs.calibrated import uncalibrated_spread
 
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from profiles.catalog import load_device
 from profiles.facts import Facts
-from rlplan.hardware import DeviceSheet
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, Plan
+from rlplan.sheets.hardware import DeviceSheet
 from simulator.placed.site import pieces_at
 
 SECONDS_PER_HOUR = 3600

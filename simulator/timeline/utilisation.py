@@ -6,8 +6,8 @@ from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Job
-from rlplan.model import Head, ModelArchitecture, layer_kinds
-from rlplan.operators import Shard
+from rlplan.models.model import Head, ModelArchitecture, layer_kinds
+from rlplan.models.operators import Shard
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from simulator.model.derived import flops_of

@@ -15,8 +15,8 @@ import numpy as np
 
 from profiles.jobs.logged_lengths import other_spreads
 from rlplan.job import Workload
-from rlplan.lengths import longest
-from rlplan.operators import Batch
+from rlplan.models.operators import Batch
+from rlplan.workload.lengths import longest
 from simulator.workload.episodes import usual_episodes
 from simulator.workload.usual import Floats, evenly
 

@@ -9,10 +9,10 @@ of p + r.
 import math
 from dataclasses import replace
 
-from rlplan.hardware import EngineSheet
 from rlplan.job import Workload
-from rlplan.lengths import longest
-from rlplan.operators import Batch
+from rlplan.models.operators import Batch
+from rlplan.sheets.hardware import EngineSheet
+from rlplan.workload.lengths import longest
 from simulator.workload.sequences import (
     LengthStatistics,
     expected_largest,

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analytic.normal import normal_quantiles
-from rlplan.latencies import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
-from rlplan.lengths import Empirical, Lengths, Lognormal, Uniform
+from rlplan.workload.latencies import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
+from rlplan.workload.lengths import Empirical, Lengths, Lognormal, Uniform
 
 Floats = npt.NDArray[np.float64]
 

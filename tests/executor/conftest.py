@@ -21,7 +21,7 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session")
 def ray_slots():
     """Start the suite's one Ray, with slots for the shared workers and for runs of their own."""
-    from executor.workers.ray_session import running_ray
+    from executor.workers.processes.ray_session import running_ray
     from rlplan.errors import RlplanError
 
     with ExitStack() as stack:

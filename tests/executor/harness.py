@@ -18,8 +18,8 @@ from executor.control.summary import iteration_metrics
 from executor.data.workload import PromptBatches
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import WorkerGroup, start_group
+from executor.workers.processes.ray_session import DEVICE, HOST
 from executor.workers.protocols import registered
-from executor.workers.ray_session import DEVICE, HOST
 from executor.workers.worker import Worker
 
 # Workers to begin with; plans that need more get them when they come.

@@ -6,7 +6,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from tests.cases import covering
 

@@ -14,7 +14,7 @@ from executor.data.prompts import PromptStream, encode_prompts, load_prompts
 from executor.data.tokenizer import ByteTokenizer, load_tokenizer
 from rlplan.errors import FileError
 from rlplan.job import PromptData
-from rlplan.lengths import Uniform
+from rlplan.workload.lengths import Uniform
 from tests.executor.test_tokenizer import write_tokenizer
 
 ROOT = Path(__file__).parents[2]

@@ -24,11 +24,11 @@ from executor.environments import (
 from executor.environments.calculator import computed
 from executor.rollout.episodes import Episodes, kinds_of, turns_of
 from executor.rollout.sampling import Sequences
-from executor.workers.environment_hosts import BROKEN_OFF, Beginning, LocalHost
+from executor.workers.episodes.hosts import BROKEN_OFF, Beginning, LocalHost
 from profiles.catalog import load_job
-from rlplan.environment import Environment
 from rlplan.errors import FileError, UnknownNameError, UserError
-from rlplan.lengths import Uniform
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import Uniform
 
 HERE = Path()
 EXAMPLE = Path(__file__).parents[2] / "examples" / "turns" / "job.yaml"

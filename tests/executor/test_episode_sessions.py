@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from executor.data.batches import OBSERVATION, RESPONSE
 from executor.environments import Step
-from executor.workers.episode_sessions import Episode, EpisodeSession
-from rlplan.environment import Environment
+from executor.workers.episodes.sessions import Episode, EpisodeSession
+from rlplan.workload.environment import Environment
 from tests.cases import draws
 
 EOS = 0

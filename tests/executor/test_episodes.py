@@ -6,10 +6,10 @@ import pytest
 import ray
 
 from executor.control.capabilities import check_runnable
-from executor.workers.environment_hosts import Beginning, RemoteHosts
-from rlplan.environment import Environment
+from executor.workers.episodes.hosts import Beginning, RemoteHosts
 from rlplan.errors import CapabilityError, UserError
 from rlplan.files.frozen import FrozenDict
+from rlplan.workload.environment import Environment
 from tests.executor.plans import make_job, make_plan
 
 GUESS = Environment(

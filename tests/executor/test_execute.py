@@ -15,11 +15,11 @@ import pytest
 from executor.control.capabilities import check_runnable
 from executor.control.metrics import read_metrics
 from executor.execute import execute
-from rlplan.adapter import Adapter
 from rlplan.errors import PlanError, UserError
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
+from rlplan.models.adapter import Adapter
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
 from tests.executor.plans import ALL_ROLES, make_job, make_plan

@@ -22,7 +22,7 @@ from executor.weights.flat import FlatParameters
 from executor.weights.shard import build_shard
 from executor.weights.transition import PoolTransition
 from profiles.facts import load_facts
-from simulator.costs.transition import lacking_expert_bytes
+from simulator.costs.syncs.transition import lacking_expert_bytes
 from simulator.placed.plan import PlacedPlan
 from tests.cases import only
 from tests.executor.plans import TINY, chosen_by_default, make_job, make_plan

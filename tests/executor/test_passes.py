@@ -16,8 +16,8 @@ from executor.probing.inputs import usual_batch
 from executor.probing.passes import STEPS_TOGETHER, PassBench
 from executor.rollout.engines import torch_static
 from executor.rollout.engines.torch_static import Wave
-from rlplan.lengths import Lognormal, Uniform
 from rlplan.probing import ModelPass
+from rlplan.workload.lengths import Lognormal, Uniform
 from tests.executor.plans import TINY, make_job
 
 JOB = make_job(prompt_tokens=6, response_tokens=40)

@@ -16,7 +16,7 @@ from ray._private.authentication.authentication_utils import is_token_auth_enabl
 
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import fetched, start_group
-from executor.workers.ray_session import (
+from executor.workers.processes.ray_session import (
     HOST,
     _init_ray,
     _processes_of,
@@ -168,7 +168,7 @@ ROTATING = """
 import time
 from pathlib import Path
 from tempfile import gettempdir
-from executor.workers.ray_session import running_ray
+from executor.workers.processes.ray_session import running_ray
 
 with running_ray(devices=1):
     (logs,) = Path(gettempdir()).glob("rlplan-ray-*/session_[0-9]*/logs")

@@ -12,7 +12,7 @@ import pytest
 
 from executor.learning.rules import load_rule
 from executor.learning.rules.python_tests import passes
-from executor.workers.sandbox import Limits, Sandbox
+from executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.errors import FileError, UserError
 from rlplan.units import GIB, MIB
 from tests.executor.plans import make_job, make_plan

@@ -9,11 +9,11 @@ import ray
 
 from executor.control.metrics import read_metrics
 from executor.environments import Step
-from executor.workers.environment_hosts import Beginning, RemoteHosts
-from rlplan.environment import Environment
+from executor.workers.episodes.hosts import Beginning, RemoteHosts
 from rlplan.files.decoding import read_json
-from rlplan.lengths import Uniform
 from rlplan.results.measurement import MeasuredRun
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import Uniform
 from rlplan_cli.main import run as run_cli
 from tests.cases import first
 from tests.executor.plans import make_job, make_plan

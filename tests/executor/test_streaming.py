@@ -18,7 +18,7 @@ from executor.control.summary import iteration_metrics
 from executor.data.workload import PromptBatches
 from executor.execute import execute
 from rlplan.job import Rewards
-from rlplan.lengths import Lognormal
+from rlplan.workload.lengths import Lognormal
 from tests.cases import first
 from tests.executor.harness import collected
 from tests.executor.plans import make_job, make_plan

@@ -11,8 +11,8 @@ from profiles.facts import Facts, load_facts
 from rlplan.errors import RlplanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
-from rlplan.lengths import Lognormal, Uniform
 from rlplan.rules import check_plan
+from rlplan.workload.lengths import Lognormal, Uniform
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PPO = ("actor", "critic", "reference", "reward")

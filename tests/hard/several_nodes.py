@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from executor.workers.ray_session import DEVICE, ENVIRONMENT, HOST, OBJECT_STORE_BYTES
+from executor.workers.processes.ray_session import DEVICE, ENVIRONMENT, HOST, OBJECT_STORE_BYTES
 from rlplan_cli.main import main
 
 SPARE_NODES = 2

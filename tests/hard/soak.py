@@ -14,7 +14,7 @@ from statistics import median
 import psutil
 
 from executor.control.metrics import read_metrics
-from executor.workers.ray_session import LOG_BYTES
+from executor.workers.processes.ray_session import LOG_BYTES
 from rlplan.units import MIB
 from tests.hard import faults
 

@@ -20,7 +20,7 @@ from planner.evaluation.logs import read_log
 from planner.evaluation.reading import held_tables, read_table
 from planner.exact.placement_bounds import PlacementBounds
 from profiles.catalog import resolve_job
-from profiles.jobs.hf_config import read_hf_config
+from profiles.jobs.config.reading import read_hf_config
 from rlplan.errors import FileError, InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.job import Job

@@ -12,16 +12,18 @@ from executor.parallel.positions import train_positions
 from executor.workers.protocols import PROTOCOLS
 from executor.workers.stages import STAGES
 from profiles.catalog import load_engine
+from profiles.sheets import load_transition
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Algorithm
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
-from rlplan.hardware import DeviceSheet, EngineSheet
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.plug_ins import PlugIns
+from rlplan.sheets.hardware import DeviceSheet, EngineSheet
 from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TransitionShape, transfer_names, transition_volume
+from rlplan.transfers.frameworks import MEMBERS
 from tests.house.tree import ROOT, room_modules
 
 
@@ -74,11 +76,19 @@ def test_the_folders_that_a_user_or_a_developer_adds_to_are_under_this_contract(
 def test_plug_ins_are_the_files_of_their_folder_and_load_once(package):
     plug_ins = PLUG_INS[package]
     files = {path.stem for path in modules_in(package.replace(".", "/"))}
+    own = set(plug_ins.names()) - set(plug_ins._members())
     assert plug_ins.package == package
-    assert len(plug_ins.names()) == len(files) > 0
-    assert {name.replace("-", "_").replace(".", "_") for name in plug_ins.names()} == files
+    assert len(own) == len(files) > 0
+    assert {name.replace("-", "_").replace(".", "_") for name in own} == files
     for name in set(plug_ins.names()) - {"vllm"}:  # it is not installed everywhere
         assert plug_ins.load(name) is plug_ins.load(name)
+
+
+def test_every_framework_s_way_to_sync_weights_has_its_sheet_and_every_sheet_its_pools():
+    methods = {path.stem for path in (ROOT / "profiles/transitions").glob("*.yaml")}
+    described = {name for name in methods if load_transition(name).method is not None}
+    assert described == set(MEMBERS)
+    assert all(each.between_pools or each.on_one_pool for each in MEMBERS.values())
 
 
 @pytest.mark.parametrize("package", PLUG_INS)

@@ -12,12 +12,12 @@ from planner.systems.comparing import compare_systems
 from planner.systems.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
 from profiles.catalog import ENGINES, load_model, resolve_job
 from profiles.facts import load_facts
-from rlplan.environment import Environment
 from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
+from rlplan.workload.environment import Environment
 from tests.cases import only
 
 PPO = ("actor", "critic", "reference", "reward")

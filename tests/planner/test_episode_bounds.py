@@ -10,9 +10,9 @@ import pytest
 from planner.exact.generation.bounds import Asked, least_seconds
 from planner.exact.generation.episode_loads import episode_loads
 from profiles.facts import load_facts
-from rlplan.environment import Environment
-from rlplan.latencies import LognormalSeconds
-from rlplan.lengths import Uniform
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
+from rlplan.workload.lengths import Uniform
 from simulator.generation.generating import steps_of
 from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from simulator.stages import task_cost

@@ -15,13 +15,13 @@ from planner.search import search
 from profiles.catalog import ENGINES, load_job
 from profiles.facts import load_facts
 from profiles.sheets import load_framework
-from rlplan.adapter import Adapter
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Workload
-from rlplan.lengths import Uniform
+from rlplan.models.adapter import Adapter
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
+from rlplan.workload.lengths import Uniform
 from simulator.simulate import simulate
 from tests.cases import draws, first
 from tests.hybrids import HYBRIDS

@@ -4,7 +4,7 @@ import pytest
 
 from planner.answers import plan_details as details
 from planner.answers.completion import load_plan
-from rlplan.lengths import Empirical, Lognormal, Uniform, longest, stretched
+from rlplan.workload.lengths import Empirical, Lognormal, Uniform, longest, stretched
 from simulator.simulate import simulate
 from tests.house.tree import ROOT
 

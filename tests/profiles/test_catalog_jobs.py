@@ -14,7 +14,7 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.files.writing import plain
 from rlplan.job import Engines, Job
-from rlplan.lengths import Empirical, Lognormal
+from rlplan.workload.lengths import Empirical, Lognormal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

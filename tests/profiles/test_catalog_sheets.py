@@ -16,14 +16,14 @@ from profiles.catalog import (
     model_names,
     usual_engines,
 )
-from profiles.jobs.architecture_faults import architecture_fault
+from profiles.jobs.config.faults import architecture_fault
 from profiles.sheets import aliases_of, canonical_name
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
-from rlplan.hardware import EngineSheet
-from rlplan.model import ModelArchitecture, layer_kinds
+from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.parts import num_parameters, parts_of
 from rlplan.parts.experts import expert_parameters
+from rlplan.sheets.hardware import EngineSheet
 from rlplan.units import GIB, bytes_from_gib
 from tests.profiles.published import CARDS, FAMILY_PARAMETERS
 

@@ -22,7 +22,7 @@ from rlplan.errors import FileError, MissingFactError, UnknownNameError
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.probing import ModelPass
 from tests.effort import calls_of
 

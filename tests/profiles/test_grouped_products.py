@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device, load_model
-from rlplan.operators import Batch, Elementwise, Gemm, Shard
+from rlplan.models.operators import Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
 
 DEVICES = ("a100-80gb-sxm", "h100-80gb-sxm", "h200", "b200", "gb200")

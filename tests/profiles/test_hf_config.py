@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiles.catalog import load_model, read_hf_config
-from profiles.jobs.family_traits import family_names
+from profiles.jobs.config.family_traits import family_names
 from rlplan.errors import FileError
 from rlplan.parts import num_parameters
 

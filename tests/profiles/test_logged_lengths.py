@@ -16,7 +16,7 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
-from rlplan.lengths import Lengths, Logged, Lognormal, longest, mean_length, sample_lengths
+from rlplan.workload.lengths import Lengths, Logged, Lognormal, longest, mean_length, sample_lengths
 from simulator.timeline.assumptions import assumptions_of
 from simulator.workload.sequences import LengthStatistics
 from simulator.workload.usual import evenly

@@ -11,7 +11,7 @@ from profiles.tables.lookup import Line, Scatter, piecewise
 from profiles.tables.passes import PassTable
 from profiles.tables.points import Point, key_of, model_pass_keys
 from rlplan.estimate import Source
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.probing import ModelPass
 
 SECONDS = st.floats(1e-6, 1e3, allow_nan=False)

@@ -22,7 +22,7 @@ from profiles.sheets import load_model
 from profiles.tables.points import model_pass_keys
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
-from rlplan.lengths import Empirical, Lognormal, Uniform
+from rlplan.workload.lengths import Empirical, Lognormal, Uniform
 
 TINY = load_model("tiny")
 

@@ -18,7 +18,7 @@ from profiles.tables.table import TABLES, read_profile
 from rlplan.errors import FileError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
-from rlplan.machine import (
+from rlplan.sheets.machine import (
     fingerprint_digest,
     matches,
     read_fingerprint,

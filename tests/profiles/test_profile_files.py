@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiles.tables.table import TABLES, Profile, architecture_digest, new_profile, read_profile
 from rlplan.errors import FileError
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 
 GEMM: dict[str, str | int] = {"precision": "fp32", "m": 64, "k": 128, "n": 256}
 

@@ -5,7 +5,7 @@ import pytest
 
 from profiles.jobs.trace_lengths import MAX_VALUES, read_trace
 from rlplan.errors import FileError
-from rlplan.lengths import TraceFile, longest, mean_length
+from rlplan.workload.lengths import TraceFile, longest, mean_length
 
 
 def trace(name, column="tokens", **more):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Role, Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
 from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf

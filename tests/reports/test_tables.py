@@ -8,9 +8,9 @@ from reports.tables import plans as tables
 from reports.tables import searches as search_tables
 from reports.tables import wording
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import Empirical, Lognormal, Uniform
 from rlplan.plan import TaskPlan
 from rlplan.results.measurement import Comparison, ComparisonRow
+from rlplan.workload.lengths import Empirical, Lognormal, Uniform
 from tests.reports.run_samples import cpu_forecast, cpu_plan, cpu_run
 from tests.reports.samples import gpu_forecast, gpu_plan, gpu_search
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from profiles.jobs.resolve import resolve_job
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.environment import Environment
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, Rewards
-from rlplan.latencies import (
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import (
     EmpiricalSeconds,
     LognormalSeconds,
     PercentileSeconds,

@@ -15,7 +15,7 @@ from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan.layout import layers_of_stages
-from rlplan.operators import Attention, Batch, Collective, Shard
+from rlplan.models.operators import Attention, Batch, Collective, Shard
 from rlplan.parts import expert_parameters, layer_parameters, num_parameters
 from rlplan.plan import PlanDraft, PoolDraft, TaskDraft
 from rlplan.rules import check_plan, refusals

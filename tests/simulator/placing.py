@@ -6,7 +6,7 @@ from planner.evaluation.settings.serving import device_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.plan import TaskPlan
 from simulator.costs.pricing import setting_on
-from simulator.generation.setting import ReplicaSetting
+from simulator.generation.prices.setting import ReplicaSetting
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask

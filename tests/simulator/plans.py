@@ -5,7 +5,7 @@ from typing import Any
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 
 TINY = ModelArchitecture(

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role, Workload
-from rlplan.lengths import Lognormal
+from rlplan.models.precision import Precision
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from rlplan.precision import Precision
+from rlplan.workload.lengths import Lognormal
 
 TABLE = Path(__file__).parent / "nemo_rl_recipes.csv"
 PROMPT_TOKENS = 256

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlplan.estimate import Estimate
 from rlplan.job import Workload
-from rlplan.lengths import Empirical
+from rlplan.workload.lengths import Empirical
 from simulator.asynchronous.long_run import long_run
 from simulator.asynchronous.playing import Stream, play_stream
 from simulator.asynchronous.pools import piece_work

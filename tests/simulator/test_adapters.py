@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from profiles.catalog import load_model
-from rlplan.adapter import Adapter
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.operators import Batch, Gemm, Shard
+from rlplan.models.adapter import Adapter
+from rlplan.models.operators import Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
 from simulator.costs.layouts import passes_cost
-from simulator.costs.transition import moved_bytes, transition_cost
+from simulator.costs.syncs.transition import moved_bytes, transition_cost
 from simulator.memory.transition_memory import extra_weight_bytes
 from simulator.model.derived import backward_operators, flops_of
 from simulator.model.operators import layer_operators

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.estimate import Estimate
-from rlplan.lengths import Lognormal
 from rlplan.results.forecast import CALL
+from rlplan.workload.lengths import Lognormal
 from simulator.asynchronous.long_run import long_run
 from simulator.asynchronous.playing import play_stream
 from simulator.asynchronous.pools import piece_work
 from simulator.asynchronous.samples import batch_tokens, endless_lengths
 from simulator.asynchronous.training import QUEUE_CALLS
 from simulator.costs.taskcost import cost_of
-from simulator.generation.joining import Calls
+from simulator.generation.batching.joining import Calls
 from simulator.workload.sequences import longest_of
 from simulator.workload.usual import evenly
 from tests.simulator.reference_streaming import System

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.facts import load_facts
-from rlplan.environment import Environment
-from rlplan.latencies import LognormalSeconds
-from rlplan.lengths import Uniform
 from rlplan.plan import ResourcePool
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
+from rlplan.workload.lengths import Uniform
 from simulator.asynchronous.playing import play_stream
 from simulator.environments.host import HostShare, Seats
-from simulator.generation.episode_waves import EpisodeWaves
-from simulator.generation.episodes import Episode, Turn
-from simulator.generation.joining import Calls, JoiningSet
+from simulator.generation.batching.joining import Calls, JoiningSet
+from simulator.generation.episodes.playing import Episode, Turn
+from simulator.generation.episodes.waves import EpisodeWaves
 from simulator.simulate import simulate
 from tests.cases import draws
 from tests.simulator.plans import priced_plan

@@ -12,10 +12,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
-from rlplan.lengths import Uniform
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
-from simulator.costs.transition import transition_cost
+from rlplan.workload.lengths import Uniform
+from simulator.costs.syncs.transition import transition_cost
 from simulator.memory.task_memory import CONTEXT
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
@@ -158,7 +158,7 @@ def test_a_layout_that_was_not_measured_is_priced_by_its_operators(facts, change
 
 
 def test_padding_follows_the_engine(facts):
-    from rlplan.lengths import Empirical
+    from rlplan.workload.lengths import Empirical
 
     longer = Workload(
         prompts=16,

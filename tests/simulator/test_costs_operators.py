@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.catalog import load_model
-from rlplan.model import ModelArchitecture
-from rlplan.operators import Attention, Batch, Collective, Elementwise, Gemm, Shard
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.operators import Attention, Batch, Collective, Elementwise, Gemm, Shard
 from rlplan.parts import layer_parameters, num_parameters
 from simulator.model.derived import (
     backward_operators,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.job import Workload
-from rlplan.lengths import Empirical, Uniform, mean_length
 from rlplan.rules.batches import rank_sequences
+from rlplan.workload.lengths import Empirical, Uniform, mean_length
 from simulator.workload.sequences import (
     LengthStatistics,
     micro_batch_of,

@@ -9,16 +9,16 @@ import pytest
 from planner.evaluation.settings.serving import Service, cache_bytes, device_facts, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.estimate import Estimate, Source
-from rlplan.hardware import StepCosts
-from rlplan.lengths import Lognormal, sample_lengths
-from rlplan.operators import Batch
+from rlplan.models.operators import Batch
 from rlplan.plan import TaskPlan
+from rlplan.sheets.hardware import StepCosts
+from rlplan.workload.lengths import Lognormal, sample_lengths
 from simulator.costs.pricing import pass_seconds, setting_on
-from simulator.generation.engine_clock import EngineClock
 from simulator.generation.generating import generated, limits_of, steps_in
-from simulator.generation.grids import Grid, Note, nodes, worst_of
+from simulator.generation.prices.engine_clock import EngineClock
+from simulator.generation.prices.grids import Grid, Note, nodes, worst_of
+from simulator.generation.prices.stepping import engine_steps
 from simulator.generation.replica import Chunks
-from simulator.generation.stepping import engine_steps
 from simulator.placed.site import Site
 from tests.effort import calls_of
 from tests.simulator.placing import replica_setting

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from rlplan.estimate import Source
 from rlplan.job import Rewards, Workload
 from rlplan.layout import layers_of_stages
-from rlplan.lengths import Empirical, Lognormal
 from rlplan.plan import TaskPlan
-from simulator.generation.decoding import operator_steps
-from simulator.generation.setting import replica_setting_of
+from rlplan.workload.lengths import Empirical, Lognormal
+from simulator.generation.prices.decoding import operator_steps
+from simulator.generation.prices.setting import replica_setting_of
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost

@@ -10,9 +10,9 @@ from profiles.sheets import ENGINES
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
-from rlplan.lengths import Lognormal
 from rlplan.parts import experts
 from rlplan.plan import TaskPlan
+from rlplan.workload.lengths import Lognormal
 from simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from simulator.generation.playing import generate
 from simulator.placed.site import site_at

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from profiles.facts import load_facts
-from rlplan.environment import Environment
 from rlplan.job import NodeGroup, Workload
-from rlplan.latencies import LognormalSeconds
-from rlplan.lengths import Uniform
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
+from rlplan.workload.lengths import Uniform
 from simulator.simulate import simulate
 from simulator.workload.sequences import LengthStatistics
 from tests.simulator.plans import priced_plan

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.environments.host import HostQueue, HostShare, Seats
-from simulator.generation.episodes import Episode, EpisodeShare, Turn, generate_episodes
+from simulator.generation.episodes.playing import Episode, EpisodeShare, Turn, generate_episodes
 from simulator.generation.playing import Replica, generate
 from tests.cases import draws
 

@@ -12,9 +12,9 @@ from profiles.facts import load_facts
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
-from rlplan.lengths import Lognormal, mean_length
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from simulator.costs.passes import DRIVER, STATES_AWAY
+from rlplan.workload.lengths import Lognormal, mean_length
+from simulator.costs.passes.tasks import DRIVER, STATES_AWAY
 from simulator.simulate import simulate
 from simulator.workload.packing import packed_sequences, packed_waiting
 from simulator.workload.sequences import statistics_of

@@ -12,7 +12,7 @@ from executor.control.continuous.sharing import MOST_PARTS
 from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.forecasting import LOOK_TOKENS, LOOKS_OF_CALL
 from simulator.asynchronous.setting import MOST_PIECES
-from simulator.generation.joining import Calls, JoiningSet
+from simulator.generation.batching.joining import Calls, JoiningSet
 from tests.simulator.streams import decode_seconds, prefill_seconds, replica
 
 

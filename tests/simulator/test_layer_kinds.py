@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.catalog import load_model
-from profiles.jobs.architecture_faults import architecture_fault
+from profiles.jobs.config.faults import architecture_fault
 from rlplan.files.frozen import FrozenDict
-from rlplan.model import NO_PART, LayerKind, layer_kinds
+from rlplan.models.model import NO_PART, LayerKind, layer_kinds
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
 from simulator.costs.layouts import layout_seconds

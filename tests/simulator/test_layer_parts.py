@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.catalog import load_model
-from rlplan.model import layer_kinds
-from rlplan.operators import Attention, Batch, Scan, Shard
+from rlplan.models.model import layer_kinds
+from rlplan.models.operators import Attention, Batch, Scan, Shard
 from rlplan.parts import (
     attention_core,
     attention_of,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
-from rlplan.operators import Shard
+from rlplan.models.operators import Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.memory.task_memory import least_kv_bytes

@@ -10,7 +10,7 @@ from rlplan.files.decoding import decode
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import TaskPlan
 from simulator.costs.layouts import passes_cost
-from simulator.costs.transition import moved_bytes, transition_cost
+from simulator.costs.syncs.transition import moved_bytes, transition_cost
 from simulator.memory.task_memory import QUANTISED
 from simulator.memory.transition_memory import extra_weight_bytes
 from simulator.model.weights import largest_shard_bytes

@@ -8,7 +8,7 @@ from planner.evaluation.settings.serving import device_facts
 from profiles.catalog import load_device, load_engine
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
-from rlplan.operators import Collective
+from rlplan.models.operators import Collective
 from rlplan.plan import TaskPlan
 from simulator.costs.pricing import price, setting_on
 from simulator.placed.site import Site

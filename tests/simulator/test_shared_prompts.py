@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from profiles.catalog import engine_names, load_engine, load_model
 from rlplan.job import Workload
-from rlplan.lengths import Empirical, Uniform
-from rlplan.operators import FP32_BYTES, Shard
+from rlplan.models.operators import FP32_BYTES, Shard
+from rlplan.workload.lengths import Empirical, Uniform
+from simulator.generation.batching.waves import most_prompts, prompts_between
 from simulator.generation.generating import limits_of
 from simulator.generation.playing import Replica, generate
-from simulator.generation.waves import most_prompts, prompts_between
 from simulator.model.activations import layer_activation_bytes
 from simulator.workload.sequences import LengthStatistics, straggler_fraction
 from simulator.workload.shared_prompts import computed_batch, least_shared_tokens, waiting_fraction

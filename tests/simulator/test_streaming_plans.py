@@ -9,8 +9,8 @@ from profiles.facts import load_facts
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
-from rlplan.lengths import Lognormal
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.workload.lengths import Lognormal
 from simulator.asynchronous.forecasting import stream_of
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate

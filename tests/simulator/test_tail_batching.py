@@ -9,7 +9,7 @@ from executor.control.capabilities import check_runnable
 from planner.search import search
 from profiles.facts import load_facts
 from rlplan.errors import CapabilityError, FileError
-from rlplan.lengths import Empirical, mean_length
+from rlplan.workload.lengths import Empirical, mean_length
 from simulator.generation.over_provisioning import begun, put_off
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from profiles.sheets import load_transition, sheet_names
 from rlplan.plan import TaskPlan
+from rlplan.sheets.weight_sync import SyncMethod
 from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
-from rlplan.weight_sync import SyncMethod
-from simulator.costs.transition import (
+from simulator.costs.syncs.transition import (
     least_sync_seconds,
     sync_case,
     sync_seconds,
     transition_cost,
 )
-from simulator.costs.weight_sync import CARRYING, GATHER, LOADING, SyncCase, method_seconds
+from simulator.costs.syncs.weight_sync import CARRYING, GATHER, LOADING, SyncCase, method_seconds
 from simulator.memory.transition_memory import (
     WEIGHT_BUCKETS,
     bucket_terms,

@@ -11,8 +11,8 @@ from executor.queue.transfer_queue import ranges_of
 from executor.workers.calls import RollCall, Rolled
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
-from rlplan.lengths import longest
 from rlplan.plan import Plan
+from rlplan.workload.lengths import longest
 
 # Tokens of each response that are sampled before it is looked what has ended; twice as many at most in a call,
 # since new weights and new responses wait for its end.

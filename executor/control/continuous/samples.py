@@ -14,9 +14,9 @@ from executor.queue.transfer_queue import TransferQueue
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, DATASET_KEYS, Task
 from rlplan.errors import PlanError
 from rlplan.job import Job, Workload
-from rlplan.lengths import longest
 from rlplan.plan import Plan
 from rlplan.units import show_bytes
+from rlplan.workload.lengths import longest
 
 # Storage actors on this machine: with two of them one goes on answering while the other one writes.
 STORAGE_UNITS = 2

@@ -23,9 +23,9 @@ from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.model.building import causal_lm_class, family_config
-from rlplan.machine import memory_bytes
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.parts import cache_bytes_per_token
+from rlplan.sheets.machine import memory_bytes
 
 # Read by vLLM when it is imported: it stays in this process, asks no network and binds no cores.
 os.environ |= {

@@ -11,7 +11,7 @@ from executor.parallel.positions import RankPositions, generation_positions
 from executor.rollout.engines import EngineSetup, start_engine
 from executor.rollout.sampling import GenerateSettings, Sequences
 from executor.workers.calls import Outcome, RollCall, TaskCall, run_task
-from executor.workers.episodes import EpisodePlayer
+from executor.workers.episodes.playing import EpisodePlayer
 from executor.workers.pool_models import PoolModels, as_array
 from executor.workers.rolling import Roller, generated_outputs
 from rlplan.dataflow import Task

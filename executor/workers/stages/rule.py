@@ -12,12 +12,12 @@ from executor.data.workload import prompt_stream
 from executor.learning.rules import Rule, load_rule
 from executor.parallel.positions import RankPositions, train_positions
 from executor.workers.calls import HostSetup, Outcome, TaskCall, run_task
-from executor.workers.sandbox import Limits, Sandbox
+from executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, Workload
-from rlplan.lengths import mean_length
 from rlplan.plan import Plan
+from rlplan.workload.lengths import mean_length
 
 PROTOCOL = "dp"
 # Responses that are judged to see how long one takes, at most.

@@ -16,10 +16,10 @@ from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import divided, eager_engine, role_sizes
 from planner.configs.teachers import nodes_of_policy
 from planner.plans.trained import TrainerSizes
-from rlplan.adapter import Adapter
 from rlplan.job import Engines, Hyperparameters, KlPlace, Role
+from rlplan.models.adapter import Adapter
+from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import Mode, TaskPlan
-from rlplan.precision import Precision, TrainingPrecision
 
 # The engine sheet of each back end; Megatron's own has none, and is taken for vLLM.
 ENGINE_SHEETS: Final = {

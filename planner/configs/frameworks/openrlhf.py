@@ -9,10 +9,10 @@ from planner.configs.reading.settings import Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import eager_engine, role_sizes
 from planner.plans.trained import TrainerSizes
-from rlplan.adapter import Adapter
 from rlplan.job import Engines, Hyperparameters, Role
+from rlplan.models.adapter import Adapter
+from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
-from rlplan.precision import Precision
 
 TRAINER: Final = "deepspeed"
 ENGINE: Final = "vllm-0.11"

@@ -14,10 +14,10 @@ from planner.configs.reading.settings import OFF, Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import divided, eager_engine, role_sizes
 from planner.plans.trained import TrainerSizes
-from rlplan.adapter import Adapter
 from rlplan.job import Engines, Hyperparameters, KlPlace, Role
+from rlplan.models.adapter import Adapter
+from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
-from rlplan.precision import Precision, TrainingPrecision
 from rlplan.units import MIB
 
 # Configurations of before `model_engine`, and the modules of asynchronous training.

@@ -14,8 +14,8 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.job import Job, KlPlace, Role
-from rlplan.lengths import longest
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.workload.lengths import longest
 
 GENERATE, UPDATE = "actor.generate", "actor.update"
 EAGER: Final = "-eager"

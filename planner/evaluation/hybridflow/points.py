@@ -21,9 +21,9 @@ from planner.evaluation.tables.hybridflow_transition_generation_search import (
     transition_seconds,
 )
 from profiles.catalog import load_model
+from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
-from rlplan.precision import PRECISIONS
 from rlplan.results.reproduced import Point
 from rlplan.results.systems import SystemForecast
 from rlplan.transfers import TransitionShape, transition_volume

@@ -15,8 +15,8 @@ from planner.evaluation.settings.published_points import (
     step_seconds,
 )
 from rlplan.job import Engines
-from rlplan.lengths import Logged
 from rlplan.results.reproduced import Claim, Reproduction
+from rlplan.workload.lengths import Logged
 
 WITHIN_FRACTION = 0.20
 # A bound that no sample reaches: generation is ahead by this many updates only after as many steps.

@@ -15,8 +15,8 @@ from planner.evaluation.settings.published_points import (
     step_seconds,
 )
 from rlplan.job import Engines
-from rlplan.lengths import Logged
 from rlplan.results.reproduced import Claim, Point, Reproduction
+from rlplan.workload.lengths import Logged
 
 WITHIN_FRACTION = 0.25
 ABLATION_DEVICES = 512

@@ -14,11 +14,11 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
-from rlplan.hardware import EngineSheet
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
-from rlplan.lengths import Lengths
+from rlplan.models.precision import Precision
 from rlplan.plan import InFlight, Mode, Plan, ResourcePool, TaskPlan
-from rlplan.precision import Precision
+from rlplan.sheets.hardware import EngineSheet
+from rlplan.workload.lengths import Lengths
 
 TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
 NODE_GPUS = 8

@@ -15,13 +15,13 @@ from profiles.facts import Facts, load_facts
 from rlplan.dataflow import Task
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.hardware import EngineSheet
 from rlplan.job import Job, NodeGroup, Workload
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.precision import TrainingPrecision
 from rlplan.plan import Recompute, TaskPlan
-from rlplan.precision import TrainingPrecision
 from rlplan.results.accuracy import Row
-from simulator.costs.passes import update_parts
+from rlplan.sheets.hardware import EngineSheet
+from simulator.costs.passes.tasks import update_parts
 from simulator.costs.taskcost import cost_of
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask, PlacedTasks

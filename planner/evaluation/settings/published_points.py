@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from planner.evaluation.settings.framework_runs import PublishedRun, job_of, plan_of
 from profiles.facts import load_facts
-from rlplan.lengths import mean_length
 from rlplan.results.reproduced import Claim, Point, Quantity
+from rlplan.workload.lengths import mean_length
 from simulator.simulate import simulate
 
 Progress = Callable[[int, int, str], None]

@@ -7,15 +7,15 @@ from profiles.catalog import load_device
 from profiles.facts import DeviceFacts
 from profiles.jobs.checks import MOST_SEQUENCES
 from rlplan.estimate import Estimate
-from rlplan.hardware import EngineSheet
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.precision import PRECISIONS, WIDE, Precision
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS, WIDE, Precision
+from rlplan.sheets.hardware import EngineSheet
 from simulator.costs.pricing import setting_on
 from simulator.generation.generating import generated, limits_of
+from simulator.generation.prices.setting import ReplicaSetting
+from simulator.generation.prices.stepping import engine_steps
 from simulator.generation.replica import ReplicaLimits
-from simulator.generation.setting import ReplicaSetting
-from simulator.generation.stepping import engine_steps
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import cached_sequence, largest_shard
 from simulator.placed.site import Site

@@ -24,13 +24,13 @@ from profiles.catalog import load_model
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Estimate
-from rlplan.hardware import EngineSheet
+from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
-from rlplan.precision import PRECISIONS
 from rlplan.results.accuracy import Row
+from rlplan.sheets.hardware import EngineSheet
 from rlplan.transfers import TransitionName
-from simulator.costs.transition import transition_cost, volume_of
+from simulator.costs.syncs.transition import transition_cost, volume_of
 from simulator.placed.plan import PlacedPlan, PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask

@@ -12,7 +12,7 @@ from planner.evaluation.rows import (
 )
 from planner.evaluation.settings.serving import Service, serve
 from profiles.catalog import load_engine, load_model
-from rlplan.precision import Precision
+from rlplan.models.precision import Precision
 from rlplan.results.accuracy import Row
 
 ENGINE = "lmdeploy-turbomind"

@@ -18,11 +18,11 @@ from profiles.facts import load_facts
 from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
-from rlplan.lengths import Lengths
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
 from rlplan.transfers import TransitionName
+from rlplan.workload.lengths import Lengths
 from simulator.simulate import simulate
 
 DEVICE, GPUS = "a800-80gb", 8

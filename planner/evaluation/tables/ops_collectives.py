@@ -13,7 +13,7 @@ from planner.evaluation.rows import (
     skipped_row,
 )
 from planner.evaluation.settings.serving import device_facts
-from rlplan.operators import CollectiveKind
+from rlplan.models.operators import CollectiveKind
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
 

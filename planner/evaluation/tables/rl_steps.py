@@ -26,12 +26,12 @@ from rlplan.errors import UserError
 from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
-from rlplan.lengths import Lengths, Logged
+from rlplan.models.precision import Precision
 from rlplan.plan import Plan
-from rlplan.precision import Precision
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from simulator.costs.passes import DRIVER, STATES_AWAY, STATES_BACK
+from rlplan.workload.lengths import Lengths, Logged
+from simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
 from simulator.observations import path_seconds_of
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION

@@ -26,11 +26,11 @@ from rlplan.errors import FileError
 from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.lengths import Logged
 from rlplan.plan import Plan
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from simulator.costs.passes import DRIVER
+from rlplan.workload.lengths import Logged
+from simulator.costs.passes.tasks import DRIVER
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION
 

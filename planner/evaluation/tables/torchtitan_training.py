@@ -2,7 +2,7 @@
 
 from planner.evaluation.rows import Record, TableReader
 from planner.evaluation.settings.pretraining import Iteration, Pretraining, is_fitted, training_row
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Recompute
 from rlplan.units import bytes_per_second_from_gbps
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from planner.evaluation.rows import Record, TableReader, skipped_row
 from profiles.facts import Facts, load_facts
 from profiles.jobs.resolve import resolve_job
-from rlplan.adapter import Adapter
 from rlplan.dataflow import Task
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.models.adapter import Adapter
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.units import GIB

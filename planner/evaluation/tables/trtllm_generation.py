@@ -13,8 +13,8 @@ from planner.evaluation.rows import (
 )
 from planner.evaluation.settings.serving import Service, serve
 from profiles.catalog import load_device, load_engine, load_model
+from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.parts import num_parameters
-from rlplan.precision import PRECISIONS, Precision
 from rlplan.results.accuracy import Row
 from simulator.placed.task import cache_value_bytes
 

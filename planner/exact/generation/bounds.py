@@ -24,10 +24,10 @@ import numpy as np
 from planner.exact.generation.concave_bounds import ConcaveBound, Floors, floors_under
 from planner.exact.generation.loads import Load, least_steps
 from rlplan.estimate import Estimate
-from rlplan.model import layer_kinds
-from simulator.generation.grids import NODES, Known
+from rlplan.models.model import layer_kinds
+from simulator.generation.prices.grids import NODES, Known
+from simulator.generation.prices.stepping import EngineSteps
 from simulator.generation.replica import blocks_of
-from simulator.generation.stepping import EngineSteps
 from simulator.placed.columns import Floats
 
 Line = tuple[float, float]  # seconds at no tokens, seconds for each

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from planner.exact.generation.bounds import Asked
 from planner.exact.generation.loads import Load, load_of
-from rlplan.hardware import EngineSheet
 from rlplan.job import Job
+from rlplan.sheets.hardware import EngineSheet
 from simulator.environments.host import host_share
-from simulator.generation.episodes import Episode, EpisodeShare
+from simulator.generation.episodes.playing import Episode, EpisodeShare
 from simulator.generation.shares import longest_episodes
 from simulator.workload.sequences import statistics_of
 

@@ -26,8 +26,8 @@ from rlplan.transfers import TransitionName
 from simulator.costs.calibrated import times_of
 from simulator.costs.traffic import call_of
 from simulator.generation.generating import steps_of
+from simulator.generation.prices.stepping import EngineSteps
 from simulator.generation.shares import longest_shares, waits
-from simulator.generation.stepping import EngineSteps
 from simulator.memory.task_memory import (
     generation_terms,
     generation_weight_bytes,

@@ -6,7 +6,7 @@ from planner.layouts.pool_rows import PoolRows
 from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionName
-from simulator.costs.transition import transition_cost
+from simulator.costs.syncs.transition import transition_cost
 from simulator.memory.transition_memory import extra_weight_bytes, transition_terms
 from simulator.placed.columns import Floats, Ints
 from simulator.placed.plan import PlacedTransition

@@ -17,11 +17,11 @@ from planner.exact.generation.loads import Load, load_of
 from planner.exact.generation.options import Replicas, cut_of
 from planner.layouts.option_table import OptionTable
 from rlplan.algorithms import load_algorithm
-from rlplan.lengths import longest
 from rlplan.transfers import TransitionName
+from rlplan.workload.lengths import longest
 from simulator.costs.calibrated import times_of
+from simulator.generation.prices.stepping import EngineSteps
 from simulator.generation.shares import longest_shares
-from simulator.generation.stepping import EngineSteps
 from simulator.placed.columns import Floats
 from simulator.workload.sequences import statistics_of
 

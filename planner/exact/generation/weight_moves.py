@@ -10,7 +10,7 @@ from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
 from rlplan.rules.transition import transitions
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
-from simulator.costs.transition import least_sync_seconds, transition_cost
+from simulator.costs.syncs.transition import least_sync_seconds, transition_cost
 from simulator.memory.transition_memory import bucket_terms, train_shard_bytes
 from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site

@@ -16,11 +16,11 @@ from planner.systems.searched import best_searched
 from planner.systems.system_plans import job_tasks
 from profiles.facts import Facts
 from rlplan.dataflow import Task
-from rlplan.environment import Inference
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import TaskDraft
 from rlplan.results.systems import SystemForecast
+from rlplan.workload.environment import Inference
 
 ABOUT = (
     "environments, policy workers and trainers apart and asynchronous, a whole model on every GPU; the policy answers "

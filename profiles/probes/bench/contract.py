@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from profiles.probes.bench.clock import TorchBench
     from rlplan.job import Job
-    from rlplan.precision import Precision
+    from rlplan.models.precision import Precision
     from rlplan.probing import PassRunner
 
 Keys = Mapping[str, "str | int"]

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from profiles.probes.bench.contract import Settings
 from profiles.tables.points import architecture_digest
 from rlplan.job import Job
-from rlplan.lengths import Empirical, Lengths, Uniform, longest, mean_length, sample_lengths
-from rlplan.model import ModelArchitecture
+from rlplan.models.model import ModelArchitecture
+from rlplan.workload.lengths import (
+    Empirical,
+    Lengths,
+    Uniform,
+    longest,
+    mean_length,
+    sample_lengths,
+)
 
 # Draws among which the shortest of a distribution is looked for: about what an iteration sees.
 _DRAWS = 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
 from rlplan.errors import FileError, UserError
-from rlplan.machine import fingerprint_digest, matches, read_fingerprint
+from rlplan.sheets.machine import fingerprint_digest, matches, read_fingerprint
 
 
 def open_profile(out: Path, name: str, device: str, devices: int) -> Profile:

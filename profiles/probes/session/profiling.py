@@ -27,7 +27,7 @@ from profiles.sheets import sheet_of
 from profiles.tables.table import Profile
 from rlplan.errors import UserError
 from rlplan.job import Job
-from rlplan.precision import WIDE
+from rlplan.models.precision import WIDE
 from rlplan.probing import PassRunner
 
 # Called with the points that are done, all points, and what is measured now.

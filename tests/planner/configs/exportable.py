@@ -13,15 +13,15 @@ from profiles.catalog import ENGINES, load_engine, resolve_job
 from profiles.sheets import load_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.environment import Environment
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards, Workload
 from rlplan.layout import layers_of_stages
-from rlplan.lengths import Logged
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.rules import refusals
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import Logged
 
 MODELS = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b", "qwen3-30b-a3b")
 POOL_GPUS = (2, 4, 8, 16, 32)

@@ -14,7 +14,7 @@ from profiles.facts import load_facts
 from profiles.sheets import load_engine, load_framework, sheet_names
 from rlplan.errors import FileError, UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import Logged
+from rlplan.workload.lengths import Logged
 from simulator.simulate import simulate
 from tests.house.tree import ROOT
 

@@ -17,8 +17,8 @@ from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, STEP_STAGES, WorkKin
 from rlplan.errors import FileError
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import Empirical, Lognormal, Uniform, mean_length, with_mean
 from rlplan.results.accuracy import StageSeconds
+from rlplan.workload.lengths import Empirical, Lognormal, Uniform, mean_length, with_mean
 from simulator.calibration import calibrate
 from simulator.observations import observations_of
 from simulator.simulate import simulate

@@ -25,7 +25,7 @@ from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.plan import PlanDraft
 from rlplan.results.step_log import LoggedSteps
-from simulator.costs.passes import DRIVER
+from simulator.costs.passes.tasks import DRIVER
 from simulator.simulate import simulate
 
 STEPS = 5

@@ -6,9 +6,9 @@ import pytest
 
 from planner.evaluation.measured_lengths import at_run_lengths
 from rlplan.files.frozen import FrozenDict
-from rlplan.lengths import Lognormal, longest, mean_length
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.trace import Trace
+from rlplan.workload.lengths import Lognormal, longest, mean_length
 from tests.simulator.plans import split_plan
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from planner.evaluation.reading import HELD, read_table
 from planner.evaluation.tables import rollout_tail
-from rlplan.lengths import longest, mean_length
+from rlplan.workload.lengths import longest, mean_length
 
 TABLE = HELD / "rollout_tail.csv"
 RECORDS = list(csv.DictReader(TABLE.open()))

@@ -10,8 +10,8 @@ from planner.evaluation.settings.pretraining import Pretraining, gpt, iteration_
 from planner.evaluation.tables import megatron_training, mosaicml_training, torchtitan_training
 from planner.evaluation.tables import vtrain_training as vtrain
 from profiles.catalog import load_engine
-from rlplan.hardware import KernelRates
-from simulator.costs.pipeline import send_counts
+from rlplan.sheets.hardware import KernelRates
+from simulator.costs.passes.pipeline import send_counts
 
 VTRAIN = {
     "# GPUs": "8",

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
-from rlplan.lengths import Lognormal, Uniform
 from rlplan.plan import Plan
+from rlplan.workload.lengths import Lognormal, Uniform
 from tests.planner.sound_plans import A100, plan_on, split_ppo
 
 H100 = "h100-80gb-sxm"

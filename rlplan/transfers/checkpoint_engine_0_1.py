@@ -1,9 +1,0 @@
-"""Moonshot's checkpoint-engine before 0.2, `broadcast`: from pinned host memory, broadcast, copied."""
-
-from rlplan.transfers import method
-
-TRANSITION = method(
-    "copied from the host, broadcast in buckets among all ranks and copied by the engine",
-    on_one_pool=True,
-    between_pools=True,
-)

@@ -1,0 +1,337 @@
+"""Micro-batches in the pipeline: who is slowest, and what filling, draining and sending cost."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial, reduce
+
+import numpy as np
+
+from rlplan.estimate import ZERO, Estimate
+from rlplan.models.model import Head, ModelArchitecture, layer_kinds
+from rlplan.models.operators import Batch
+from rlplan.plan import Recompute
+from rlplan.workload.lengths import longest
+from simulator.costs.passes.estimates import (
+    NUMBERS,
+    Estimates,
+    either,
+    estimates_by,
+    pack,
+)
+from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of, stages_apart
+from simulator.model.weights import kinds_of_stages
+from simulator.placed.columns import Flags, Floats, Ints
+from simulator.placed.task import PlacedTask, PlacedTasks
+from simulator.workload.packing import packed_waiting
+from simulator.workload.shared_prompts import computed_batch, waiting_fraction
+
+Parts = dict[str, Estimates]
+
+# Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
+PASS_SHAPE = (3, 2)
+# Columns that decide how long ranks wait for the one with the most tokens.
+WAITING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "pp", "micro_batch", "token_budget")
+MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slots:
+    """Hold what one micro-batch costs in each layout's pipeline.
+
+    Attributes:
+        passes: On the slowest stage, by direction (forward, backward, repeated) and by what it computes
+            and what it exchanges with its group. Shape (3, 2, layouts).
+        others: All other stages' work on the micro-batch: what filling and draining waits for.
+        send: Handing activations to the next stage, one way.
+    """
+
+    passes: Estimates
+    others: Estimates
+    send: Estimates
+
+    @property
+    def compute(self) -> Estimates:
+        """Return what is computed in each direction. Shape (3, layouts)."""
+        return Estimates(self.passes.packed[:, :, 0])
+
+    @property
+    def collectives(self) -> Estimates:
+        """Return what is exchanged in each direction. Shape (3, layouts)."""
+        return Estimates(self.passes.packed[:, :, 1])
+
+    def where(self, chosen: Flags) -> "Slots":
+        """Return the slots of the chosen layouts, and nothing for all others."""
+        return Slots(self.passes.where(chosen), self.others.where(chosen), self.send.where(chosen))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MicroBatches:
+    """Hold the micro-batches that a rank passes through the pipeline: full ones, and a smaller rest.
+
+    Attributes:
+        full: The cost of a full one, or of the only one where there are fewer sequences than that.
+        count: How many are full.
+        rest: The cost of the smaller last one; nothing where there is none.
+        has_rest: Whether there is one.
+    """
+
+    full: Slots
+    count: Ints
+    rest: Slots
+    has_rest: Ints
+
+    @property
+    def total_count(self) -> Ints:
+        """Return how many micro-batches there are."""
+        return np.asarray(self.count + self.has_rest)
+
+    def summed(self, amount: Callable[[Slots], Estimates]) -> Estimates:
+        """Return an amount of all micro-batches together."""
+        return amount(self.full) * self.count + amount(self.rest)
+
+    @property
+    def last(self) -> Slots:
+        """Return the cost of the last micro-batch."""
+        rest = self.has_rest > 0
+        return Slots(
+            either(rest, self.rest.passes, self.full.passes),
+            either(rest, self.rest.others, self.full.others),
+            either(rest, self.rest.send, self.full.send),
+        )
+
+
+def micro_batches_of(table: PlacedTasks) -> MicroBatches:
+    """Return what the micro-batches of all layouts cost."""
+    size, local = table.columns.micro_batch, table.local
+    full_size = np.minimum(size, local)
+    rest_size = local % full_size
+    has_rest = rest_size > 0
+    full = _slots(_sized(table, full_size))
+    rest = full.where(has_rest)
+    if np.any(has_rest):
+        rest = _slots(_sized(table, np.where(has_rest, rest_size, full_size))).where(has_rest)
+    return MicroBatches(full, local // full_size, rest, has_rest.astype(np.int64))
+
+
+def _sized(table: PlacedTasks, size: Ints) -> PlacedTasks:
+    return table.with_columns(replace(table.columns, micro_batch=size))
+
+
+def _slots(table: PlacedTasks) -> Slots:
+    columns, model = table.columns, table.any.model
+    layers, first, last = _passes(table)
+    cut = ("pp", "first_stage_layers", "last_stage_layers")
+    counts = table.by(cut, partial(_stage_layers, _middles(table)))
+    counts = counts.reshape(-1, len(layers), len(table))
+    alone = columns.pp == 1
+    # Stages that differ: the first, the last, and those between them.
+    stages = np.stack(
+        [
+            (_of_layers(layers, counts[0]) + first + last.where(alone)).packed,
+            (_of_layers(layers, counts[1]) + last).packed,
+            *(_of_layers(layers, middle).packed for middle in counts[2:]),
+        ],
+        axis=1,
+    )
+    whole = stages[0].sum(axis=(1, 2))
+    whole[1, alone] = -np.inf
+    whole[2:, columns.pp <= MIDDLE_STAGES] = -np.inf
+    slowest = np.argmax(whole, axis=0)
+    chosen = Estimates(np.take_along_axis(stages, slowest[None, None, None, None], axis=1)[:, 0])
+    kinds = layer_kinds(model).counts(0, model.num_layers)
+    everything = (_of_layers(layers, kinds) + first + last).summed().summed()
+    least = np.divide(whole.max(axis=0), everything.seconds)
+    others = everything * np.where(alone, 0.0, np.maximum(0.0, 1 - least))
+    return Slots(chosen, others, _sends(table))
+
+
+def _of_layers(layers: Sequence[Estimates], counts: Sequence[int] | Floats) -> Estimates:
+    """Return the passes of so many layers of each kind."""
+    each = (layer * count for layer, count in zip(layers, counts, strict=True))
+    passes: Estimates = reduce(Estimates.__add__, each)
+    return passes
+
+
+def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
+    """Return the passes of a layer of each kind, the embedding's and the head's, of shape (3, 2, layouts)."""
+    # Where a stage stands matters to groups beyond a tensor-parallel one only, as far as they share nodes.
+    columns, per_node = table.columns, table.any.site.gpus_per_node
+    apart = stages_apart(columns.tp, per_node)
+    beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
+    stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
+    placed = table.with_columns(replace(columns, pp=stages))
+    names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
+    packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
+        NUMBERS, -1, *PASS_SHAPE, len(table)
+    )
+    *layers, first, last = (Estimates(packed[:, place]) for place in range(packed.shape[1]))
+    return layers, first, last
+
+
+def _packed_passes(placed: PlacedTask) -> Floats:
+    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    recompute = placed.layout.recompute if placed.trains else None
+    setting, padded = setting_of(placed), _padded_bytes(placed, batch)
+    return _packed(setting, placed.model, batch, placed.task.head, recompute, padded)
+
+
+def _padded_bytes(placed: PlacedTask, batch: Batch) -> tuple[float, float]:
+    """Return the bytes that padded logits of a micro-batch move forwards and backwards."""
+    each = placed.engine.padded_logits
+    if each is None or placed.task.head != "lm":
+        return 0.0, 0.0
+    rows = batch.sequences * longest(placed.workload.response_tokens) / placed.layout.cp
+    logits = rows * -(-placed.model.vocab_size // placed.layout.tp)
+    if not placed.trains:
+        return logits * each.infer_bytes, 0.0
+    return logits * each.forward_bytes, logits * each.backward_bytes
+
+
+@lru_cache(maxsize=65536)
+def _packed(
+    setting: Setting,
+    model: ModelArchitecture,
+    batch: Batch,
+    head: Head,
+    recompute: Recompute | None,
+    padded: tuple[float, float],
+) -> Floats:
+    """Return (layers by kind, embedding, head) x (forward, backward, repeated) x (compute, collectives)."""
+    directions: tuple[Direction, ...] = ("forward",)
+    if recompute is not None:
+        directions = ("forward", "backward", recompute)
+    found: list[Estimate] = []
+    for kind in layer_kinds(model).models:
+        for direction in directions:
+            each = pass_seconds(setting, kind, "layer", batch, direction)
+            if recompute == "alternate" and direction == recompute:
+                each = each * 0.5
+            found += [each.compute, each.collectives]
+        found += [ZERO] * (-len(found) % 6)
+    # Embedding and head are outside the layers, and no mode computes them again.
+    for direction in directions[:2]:
+        end = pass_seconds(setting, model, "embedding", batch, direction)
+        found += [end.compute, end.collectives]
+    found += [ZERO] * (-len(found) % 6)
+    for direction, num_bytes in zip(directions[:2], padded, strict=False):
+        end = pass_seconds(setting, model, "head", batch, direction, head)
+        moved = setting.device.memory_bound(num_bytes) if num_bytes else ZERO
+        found += [end.compute + moved, end.collectives]
+    found += [ZERO] * (-len(found) % 6)
+    return pack(found)
+
+
+def _middles(table: PlacedTasks) -> int:
+    """Return how many unlike stages lie between the first and the last, at most."""
+    model = table.any.model
+    if len(layer_kinds(model).models) == 1:
+        return 1  # the fullest of them is the second
+    numbers, details = np.unique(table.columns.pp).tolist(), table.any.details
+    return max(
+        [1, *(len(set(kinds_of_stages(model, stages, details)[1:-1])) for stages in numbers)]
+    )
+
+
+def _stage_layers(middles: int, placed: PlacedTask) -> Floats:
+    """Return the layers of each kind on the first, on the last, and on so many stages between them.
+
+    Returns:
+        Shape ((2 + middles) * kinds,); stages are repeated where fewer are unlike.
+    """
+    stages = kinds_of_stages(placed.model, placed.layout.pp, placed.details)
+    second = stages[min(1, len(stages) - 1)]
+    between = list(dict.fromkeys(stages[1:-1])) if middles > 1 else []
+    between += [second] * (middles - len(between))
+    return np.array([stages[0], stages[-1], *between], dtype=np.float64).ravel()
+
+
+def _sends(table: PlacedTasks) -> Estimates:
+    """Return the seconds of a send, which depends on pp by whether a boundary crosses nodes."""
+    columns, per_node = table.columns, table.any.site.gpus_per_node
+    crossing = np.where(columns.tp * columns.pp > per_node, per_node + 1, 2)
+    placed = table.with_columns(replace(columns, pp=np.where(columns.pp == 1, 1, crossing)))
+    return estimates_by(placed, ("tp", "cp", "pp", "micro_batch"), _send)
+
+
+def _send(placed: PlacedTask) -> Estimate:
+    """Return seconds of handing one micro-batch's activations to the next stage, tp ranks away.
+
+    Ranks that each send a share gather the whole there (Narayanan et al. 2021, section 4.1), unless
+    they need but their part of the sequence.
+    """
+    setting = setting_of(placed)
+    if setting.pp == 1:
+        return ZERO
+    shard = setting.shard
+    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    num_bytes = -(-batch.tokens // shard.cp) * placed.model.hidden_size * shard.value_bytes
+    if shard.splits_sequence:
+        return setting.send(num_bytes // shard.tp)
+    if setting.splits_sends:
+        gathered = setting.collective("all_gather", num_bytes, shard.tp, 1)
+        return setting.send(num_bytes // shard.tp) + gathered
+    return setting.send(num_bytes)
+
+
+def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
+    """Return seconds by cause of passing all micro-batches through the pipeline once.
+
+    With m micro-batches, 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2) lasts as the
+    slowest stage's m slots, and one slot of every other stage to fill and drain: with equal stages
+    (m + p - 1) slots, a bubble of (p - 1) / m. Stages of several chunks of layers fill and drain
+    by chunks, and hand activations on once per chunk (section 2.2.2).
+    """
+    columns = table.columns
+    chunks = columns.chunks if table.any.trains else np.ones_like(columns.chunks)
+    compute = batches.summed(lambda slots: slots.compute)
+    collectives = batches.summed(lambda slots: slots.collectives.summed())
+    each, once = send_counts(columns.pp, chunks, 2 if table.any.trains else 1)
+    parts = {
+        "forward": compute[0],
+        "backward": compute[1],
+        "recompute": compute[2],
+        "tensor-parallel collectives": collectives,
+        "pipeline bubble": batches.full.others * (1 / chunks),
+        "pipeline sends": batches.full.send * once
+        + batches.summed(lambda slots: slots.send) * each,
+    }
+    uneven = table.by(WAITING_COLUMNS, _waiting)[0]
+    work = compute.summed() + collectives
+    return parts | {"uneven lengths": work * uneven}
+
+
+def send_counts(stages: Ints, chunks: Ints, ways: int) -> tuple[Ints, Ints]:
+    """Return how often a stage sends per micro-batch, and what filling and draining adds.
+
+    A stage between others sends in every way (activations on, gradients back), one of two stages
+    in one way only, unless several chunks of layers make it both the first and a later one.
+
+    Args:
+        ways: 2 where a backward pass follows, else 1.
+    """
+    several = stages > 1
+    each = np.where((chunks > 1) | (stages > MIDDLE_STAGES), ways, 1)
+    once = ways * (stages - 1) - each
+    return np.where(several, each * chunks, 0), np.where(several, once, 0)
+
+
+def _waiting(placed: PlacedTask) -> tuple[float]:
+    """Return how much longer than the mean the rank with the longest sequences works.
+
+    Balancing ranks leaves micro-batches as uneven as they are, and ranks that exchange in every layer
+    wait in each of them.
+    """
+    layout, engine, statistics = placed.layout, placed.engine, placed.statistics
+    ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches
+    if layout.token_budget is not None:
+        if placed.framework.pads_packs and layout.pp > 1:
+            # Each is padded to the fullest of the batch: as if it waited for all of them.
+            ranks *= -(-placed.local // layout.micro_batch)
+        each = packed_waiting(statistics, layout.token_budget, ranks)
+    else:
+        sequences = min(layout.micro_batch, placed.local)
+        each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)
+    if engine.waits_each_micro_batch or placed.framework.balances_tokens:
+        return (each,)
+    sizes = (placed.local, layout.micro_batch, layout.dp)
+    return (max(each, waiting_fraction(engine, statistics, *sizes)),)

@@ -1,0 +1,328 @@
+"""The transition: bringing the actor's weights from its train to its generate layout."""
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import expected_rounds
+from rlplan.estimate import ZERO, Estimate, Source, total
+from rlplan.files.limits import LARGEST_COUNT
+from rlplan.layout import GenerateLayout, TrainLayout
+from rlplan.models.precision import PRECISIONS, is_narrow
+from rlplan.parts import num_parameters
+from rlplan.probing import ModelPass
+from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
+from simulator.costs.calibrated import transition_at_site
+from simulator.costs.syncs.weight_sync import SyncCase, sync_parts
+from simulator.costs.taskcost import TaskCost, cost_of, times
+from simulator.costs.traffic import host_seconds
+from simulator.model.weights import (
+    adapter_shard,
+    expert_parameters,
+    largest_shard,
+    largest_shard_bytes,
+    num_tensors,
+)
+from simulator.placed.plan import PlacedTransition
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask
+
+# Both factors of the adapters of a layer's seven matrices.
+ADAPTER_TENSORS = 14
+
+
+def volume_of(transition: PlacedTransition) -> TransitionVolume:
+    """Return what a transition moves and keeps, in bytes per GPU."""
+    train, generate = transition.train.layout, transition.generate.layout
+    shape = TransitionShape(
+        tp=train.tp,
+        pp=train.pp,
+        dp=train.dp,
+        tp_gen=generate.tp,
+        pp_gen=generate.pp,
+        sharded=train.zero == FULLY_SHARDED,
+    )
+    return _volume(transition.name, moved_bytes(transition), shape)
+
+
+@lru_cache(maxsize=65536)
+def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVolume:
+    return transition_volume(name, model_bytes, shape)
+
+
+def moved_bytes(transition: PlacedTransition) -> int:
+    """Return the bytes of what a transition brings: a whole model, or its adapters."""
+    placed, generate = transition.train, transition.generate
+    if generate.adapter is not None:
+        return adapter_shard(placed.model, generate.adapter, tp=1) * placed.formats.weight_bytes
+    if placed.job.quantised_at == "sender":
+        return largest_shard_bytes(placed.model, 1, 1, 1, generate.precision)
+    return num_parameters(placed.model) * placed.formats.weight_bytes
+
+
+def transition_cost(transition: PlacedTransition) -> TaskCost:
+    """Return what it costs to bring new weights to the generation engine.
+
+    Measured whole where the profile has it. Otherwise: a gather of fully sharded weights first, or of
+    experts that training shares out over more ranks than generation does, the
+    collective of the transition's formula, writing the received bytes, what the software needs beyond
+    that (`profiles/transitions/`), and the engine's fixed time.
+    Nothing at all when both layouts are equal, on the same GPUs, and share one copy. Where groups are
+    sampled again, a pool that also trains comes back to the generate layout in each round.
+    """
+    job = transition.train.job
+    train = transition.train
+    once = transition_at_site(_once(transition), train.facts, train.framework)
+    rounds = expected_rounds(load_algorithm(job.algorithm), job) if transition.same_pool else 1.0
+    return once if rounds == 1 else times(once, rounds)
+
+
+def _once(transition: PlacedTransition) -> TaskCost:
+    """Return what one transition costs."""
+    train, generate = transition.train, transition.generate
+    if transition.shares_weights:
+        return cost_of({})
+    switch = Estimate(generate.engine.transition_seconds, 0.0, Source.DATASHEET)
+    if transition.same_pool and not train.framework.runs:
+        switch = switch + host_seconds(train.framework.call("transition"), generate)
+    if transition.sheet.method is not None:
+        synced = sync_parts(transition.sheet, sync_case(transition))
+        return cost_of({**_own_weights(transition), **synced, "engine switch": switch})
+    measured = _measured(transition)
+    if measured is not None:
+        return cost_of({"weight sync": measured})
+    model_bytes, volume = moved_bytes(transition), volume_of(transition)
+    received = max(0.0, volume.received_bytes)
+    parts: dict[str, Estimate] = _own_weights(transition)
+    if train.layout.zero < FULLY_SHARDED:  # else they come with all other weights
+        parts["expert gather"] = _gather_experts(transition)
+    if not TRANSFERS.load(transition.name).gathers_shards:
+        parts["sharded weight gather"] = _unshard(train, model_bytes)
+    if volume.collective == "broadcast" or not transition.same_pool:
+        shard_bytes = model_bytes / (generate.layout.tp * generate.layout.pp)
+        parts["weight broadcast"] = _broadcast(shard_bytes, train, generate)
+        received = shard_bytes
+    elif volume.collective == "all_gather" and received > 0:
+        parts["weight gather"] = _gather(volume, transition)
+    parts["weight writes"] = generate.device.memory_bound(2 * received) if received else ZERO
+    if received:
+        nodes = _nodes(train.site, generate.site, transition.same_pool)
+        wire = total(parts.values())
+        parts["software"] = _software(transition, model_bytes, received, nodes, wire)
+    parts["engine switch"] = switch
+    return cost_of(parts)
+
+
+def sync_seconds(transition: PlacedTransition, bucket_bytes: int | None = None) -> Estimate:
+    """Return the seconds of a framework's weight sync alone, without the engine's switch.
+
+    Args:
+        bucket_bytes: Weights that are sent at a time; None takes the method's.
+    """
+    return total(sync_parts(transition.sheet, sync_case(transition, bucket_bytes)).values())
+
+
+def least_sync_seconds(transition: PlacedTransition) -> Estimate:
+    """Return seconds that a framework's sync into a layout takes at least, wherever training cuts the model."""
+    case = sync_case(transition)
+    whole = replace(case, cuts=1, stages=transition.train.model.num_layers, senders=LARGEST_COUNT)
+    return total(sync_parts(transition.sheet, whole).values())
+
+
+def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> SyncCase:
+    """Return what the seconds of a framework's weight sync follow from.
+
+    Args:
+        bucket_bytes: Weights that are sent at a time; None takes the method's.
+    """
+    train, generate = transition.train, transition.generate
+    source, target, layout = train.site, generate.site, generate.layout
+    model, sheet = train.model, generate.device.sheet
+    kept = largest_shard(model, "lm", layout.tp, layout.pp, layout.ep, generate.details)
+    apart = 0 if transition.same_pool else source.gpus
+    num_bytes, tensors = moved_bytes(transition), num_tensors(model)
+    experts = expert_parameters(model, 1, 1, 1)
+    idle = experts * (1 - model.experts_per_token / model.num_experts) if experts else 0
+    cut = train.layout.tp > 1 or train.layout.ep > 1
+    whole = num_parameters(model) * train.stored.weight_bytes
+    if transition.moves_adapter:
+        tensors = ADAPTER_TENSORS * model.num_layers
+    elif is_narrow(generate.precision) and train.job.quantised_at == "sender":
+        tensors *= 2  # scales are tensors of their own
+    return SyncCase(
+        num_bytes=num_bytes,
+        trained_bytes=max(num_bytes, whole if not transition.moves_adapter else 0),
+        tensors=tensors,
+        active_fraction=1 - idle / num_parameters(model),
+        shard_fraction=min(1.0, kept / num_parameters(model)),
+        cuts=max(1, int(train.layout.zero == FULLY_SHARDED) + int(cut)),
+        stages=train.layout.pp,
+        senders=source.gpus,
+        receivers=target.gpus,
+        receiver_nodes=-(-target.gpus // target.gpus_per_node),
+        across=apart + target.gpus > target.gpus_per_node,
+        node_gpus=min(source.gpus, source.gpus_per_node),
+        network_bytes_per_second=min(
+            source.inter_node_bytes_per_second, target.inter_node_bytes_per_second
+        ),
+        node_bytes_per_second=sheet.intra_node_bytes_per_second,
+        host_bytes_per_second=sheet.host_bytes_per_second,
+        bucket_bytes=bucket_bytes,
+    )
+
+
+def _nodes(train: Site, generate: Site, same_pool: bool) -> int:
+    """Return the nodes that take part in a transition."""
+    gpus = train.gpus if same_pool else train.gpus + generate.gpus
+    return max(1, -(-gpus // max(train.gpus_per_node, generate.gpus_per_node)))
+
+
+def _software(
+    transition: PlacedTransition, model_bytes: float, received: float, nodes: int, wire: Estimate
+) -> Estimate:
+    """Return the seconds that software needs beyond the wire's: bytes move while it works."""
+    sheet, layout = transition.sheet, transition.generate.layout
+    written = model_bytes / (layout.tp * layout.pp)
+    if layout.expert_ranks > layout.tp:  # of experts, a rank generates with its own
+        generate = transition.generate
+        shard = largest_shard(
+            generate.model, "lm", layout.tp, layout.pp, layout.ep, generate.details
+        )
+        written = min(written, shard * transition.train.formats.weight_bytes)
+    groups = max(1, transition.train.site.gpus // volume_of(transition).group_ranks)
+    seconds = sheet.software_seconds(model_bytes, received, written, nodes, groups)
+    return Estimate(
+        max(0.0, seconds - wire.seconds), seconds * sheet.spread_fraction, Source.FITTED
+    )
+
+
+def _own_weights(transition: PlacedTransition) -> dict[str, Estimate]:
+    """Return seconds of what makes weights that are the engine's own, or brings them back."""
+    train, generate = transition.train, transition.generate
+    if transition.moves_adapter:
+        away = generate.weight_bytes if transition.same_pool else 0
+        return {"weights from host": generate.device.copy(away, "host_to_device") if away else ZERO}
+    parts: dict[str, Estimate] = {}
+    if train.adapter is not None:
+        # Each frozen weight is read, and the sum with its adapter's product written.
+        parts["adapter merge"] = train.device.memory_bound(2 * train.weight_bytes)
+    if is_narrow(generate.precision):
+        # A block's weights are read for its largest value and for the quotients, which are written.
+        at_work = train if train.job.quantised_at == "sender" else generate
+        num_bytes = 2 * train.formats.weight_bytes + PRECISIONS[generate.precision].weight_bytes
+        parts["quantisation"] = at_work.device.memory_bound(at_work.parameters * num_bytes)
+    return parts
+
+
+def _measured(transition: PlacedTransition) -> Estimate | None:
+    """Return the measured seconds of a sync into another process, from tp to tp ranks."""
+    train, generate = transition.train.layout, transition.generate.layout
+    if transition.same_pool or train.pp * generate.pp > 1 or transition.expert_shares > 1:
+        return None
+    if transition.keeps_own_weights:
+        return None  # no probe has adapters or quantises
+    placed = transition.generate
+    return placed.device.model_pass(
+        ModelPass(
+            name="weight_sync",
+            model=placed.model,
+            head="lm",
+            precision=placed.precision,
+            tp=train.tp,
+        )
+    )
+
+
+def _gathered(placed: PlacedTask, num_bytes: float, ranks: int, per_node: int) -> Estimate:
+    """Return seconds of gathering `num_bytes` in full on each of a group of a pool's ranks."""
+    return placed.device.collective(
+        "all_gather",
+        num_bytes,
+        ranks,
+        ranks_per_node=per_node,
+        inter_node_bytes_per_second=placed.site.inter_node_bytes_per_second,
+    )
+
+
+def _unshard(train: PlacedTask, model_bytes: int) -> Estimate:
+    """Return seconds of gathering fully sharded weights over the data-parallel ranks."""
+    layout = train.layout
+    ranks = min(layout.dp, layout.shard_ranks or layout.dp)
+    if layout.zero < FULLY_SHARDED or ranks == 1:
+        return ZERO
+    block = layout.tp * layout.pp
+    per_node = train.site.ranks_per_node(ranks, block)
+    return _gathered(train, model_bytes / block, ranks, per_node)
+
+
+def lacking_expert_bytes(transition: PlacedTransition) -> int:
+    """Return the bytes of experts that each rank receives from the others of its expert group.
+
+    A rank of e trains one in e of the experts, and generates with one in e_g of them: of every e / e_g
+    shares it has one.
+    """
+    placed = transition.train
+    train = placed.layout
+    if transition.moves_adapter:
+        return 0
+    lacking = max(0, transition.expert_shares - 1)
+    held = expert_parameters(placed.model, train.tp, train.pp, train.ep, placed.details)
+    return lacking * held * placed.formats.weight_bytes
+
+
+def _gather_experts(transition: PlacedTransition) -> Estimate:
+    """Return seconds of gathering experts over the ranks that share them out, a model block apart."""
+    received = lacking_expert_bytes(transition)
+    if not received:
+        return ZERO
+    placed = transition.train
+    train = placed.layout
+    ranks, stride = transition.expert_shares, train.tp * train.pp * train.cp
+    per_node = placed.site.ranks_per_node(ranks, stride)
+    return _gathered(placed, received * ranks / (ranks - 1), ranks, per_node)
+
+
+def _gather(volume: TransitionVolume, transition: PlacedTransition) -> Estimate:
+    """Return seconds of the all-gathers, one in each group, all groups at once.
+
+    A group of n that each receive r bytes gathers a tensor of r n / (n - 1).
+    """
+    ranks, site = volume.group_ranks, transition.train.site
+    train, generate = transition.train.layout, transition.generate.layout
+    if TRANSFERS.load(transition.name).nests:
+        per_node = _micro_dp_ranks_per_node(
+            (train.pp, train.tp), (generate.pp, generate.tp), site.gpus_per_node
+        )
+    else:
+        per_node = site.ranks_per_node(ranks)
+    return _gathered(transition.train, volume.received_bytes * ranks / (ranks - 1), ranks, per_node)
+
+
+@lru_cache(maxsize=4096)
+def _micro_dp_ranks_per_node(
+    train: tuple[int, int], generate: tuple[int, int], gpus_per_node: int
+) -> int:
+    """Return how many ranks of the most scattered micro-DP group share a node."""
+    block = TrainLayout(pp=train[0], tp=train[1], dp=1)
+    groups = GenerateLayout(train=block, pp=generate[0], tp=generate[1]).micro_dp_groups()
+    return min(
+        math.ceil(len(group) / len({rank // gpus_per_node for rank in group})) for group in groups
+    )
+
+
+def _broadcast(shard_bytes: float, train: PlacedTask, generate: PlacedTask) -> Estimate:
+    """Return seconds of sending each generate rank's shard to all replicas, all shards at once."""
+    source, target = train.site, generate.site
+    spread_out = source.gpus + target.gpus > target.gpus_per_node
+    ranks = 1 + generate.layout.dp
+    return generate.device.collective(
+        "broadcast",
+        shard_bytes,
+        ranks,
+        ranks_per_node=1 if spread_out else ranks,
+        inter_node_bytes_per_second=min(
+            source.inter_node_bytes_per_second, target.inter_node_bytes_per_second
+        ),
+    )

@@ -1,0 +1,373 @@
+"""Generation of episodes: turns of the model between steps of an environment, on one replica.
+
+A turn is a request of its own, whose prompt is all that came before. While its environment steps, an
+episode takes no slot. Its blocks stay in a prefix cache until others need them, the longest unused first,
+so that only what the environment added is prefilled; without a prefix cache the whole context is
+prefilled again.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from simulator.environments.host import HostQueue, HostShare
+from simulator.generation.batching.mixed_steps import Growing, Reserving, Taken
+from simulator.generation.batching.prefill_first import PrefillFirst
+from simulator.generation.batching.running import Jump, RunningSet
+from simulator.generation.playing import generate
+from simulator.generation.replica import Generated, Replica
+
+# The clock adds up its parts, and may stop short of an event's time by the last digits.
+ROUNDING_UP = 1 + 1e-12
+
+# Over so few steps a step takes hardly longer for the tokens that the cache gains.
+FEW_STEPS = 64
+
+
+class Turn(NamedTuple):
+    """Hold one turn of an episode.
+
+    Attributes:
+        response_tokens: That the model generates.
+        step_seconds: Of the environment's step behind it.
+        observation_tokens: That the step adds to the context; none behind the last turn.
+    """
+
+    response_tokens: int
+    step_seconds: float
+    observation_tokens: int
+
+
+class Episode(NamedTuple):
+    """Hold one episode: a response that waits for its environment between turns.
+
+    Attributes:
+        prompt: Number of its prompt; samples of one prompt share its blocks.
+        prompt_tokens: Of it.
+        environment: Index of the environment.
+        reset_seconds: Before its first turn.
+        turns: In order.
+    """
+
+    prompt: int
+    prompt_tokens: int
+    environment: int
+    reset_seconds: float
+    turns: tuple[Turn, ...]
+
+    @property
+    def contexts(self) -> tuple[int, ...]:
+        """Return the tokens that are there before each turn."""
+        found = [self.prompt_tokens]
+        for turn in self.turns[:-1]:
+            found.append(found[-1] + turn.response_tokens + turn.observation_tokens)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeShare:
+    """Hold a replica's episodes in the order in which they begin, and its share of the host.
+
+    Attributes:
+        inline: Whether each is played alone, in the process that generates.
+    """
+
+    episodes: tuple[Episode, ...]
+    host: HostShare
+    inline: bool = False
+
+
+def generate_episodes(replica: Replica, share: EpisodeShare) -> Generated:
+    """Play a replica's episodes, in seconds; `finish_seconds` are when they end."""
+    if share.inline:
+        return _one_by_one(replica, share)
+    if replica.batching not in ("continuous", "mixed"):
+        return _in_lockstep(replica, share)
+    longest = max(each.contexts[-1] + each.turns[-1].response_tokens - 1 for each in share.episodes)
+    return _play(episode_set(replica, share.host, longest), share.episodes)
+
+
+def episode_set(
+    replica: Replica, host: HostShare, longest_tokens: int, *, slower: float = 1.0
+) -> "EpisodeSet":
+    """Return a replica's episodes before the first of them has begun.
+
+    Args:
+        longest_tokens: Longest context that will ever be.
+        slower: How many times as long as what they cost the replica's steps take.
+    """
+    kind: type[EpisodeSet] = PrefillFirstEpisodes
+    if replica.batching == "mixed":
+        kind = ReservingEpisodes if replica.reserves_whole else MixedEpisodes
+    return kind(replica, host, longest_tokens, slower=slower)
+
+
+def _play(state: "EpisodeSet", episodes: tuple[Episode, ...]) -> Generated:
+    """Play episodes to their end; each begins as soon as its environment has an instance for it."""
+    ends = [0.0] * len(episodes)
+    lines: list[deque[int]] = [deque() for _ in state.host.share.seats]
+    for number, episode in enumerate(episodes):
+        lines[episode.environment].append(number)
+    original: list[int] = []  # of each episode that has begun, its place in the share
+
+    def begin(environment: int, now: float) -> None:
+        if lines[environment]:
+            original.append(lines[environment].popleft())
+            state.begin(episodes[original[-1]], now)
+
+    for environment, seats in enumerate(state.host.share.seats):
+        for _ in range(int(min(len(lines[environment]), seats.instances))):
+            begin(environment, 0.0)
+    while True:
+        state.catch_up(state.now)
+        for number, end in state.over:
+            ends[original[number]] = end
+            begin(state.episodes[number].environment, end)
+        state.over.clear()
+        if state.busy:
+            state.advance(state.steps_until_return(state.now))
+            state.follow_up(state.now)
+        elif state.next_return < math.inf:
+            state.idle += max(0.0, state.next_return - state.now)
+        else:
+            return replace(state.outcome(), finish_seconds=tuple(ends))
+
+
+class EpisodeSet(RunningSet):
+    """Keep the turns of episodes that run or wait, those that are in their environments, and what is kept of them.
+
+    Whoever plays it calls `catch_up` and `follow_up` when its clock has moved on.
+
+    Attributes:
+        episodes: All that have begun.
+        over: Episodes that have ended, with when; for the caller to empty.
+    """
+
+    def __init__(
+        self, replica: Replica, host: HostShare, longest_tokens: int, *, slower: float = 1.0
+    ) -> None:
+        super().__init__(replica, [], [], longest_tokens)
+        self.host, self.slower = HostQueue(host), slower
+        self.episodes: list[Episode] = []
+        self.begun: list[float] = []
+        self.owner: list[tuple[int, int]] = []  # episode and turn of each sequence
+        self.running_turn: dict[
+            int, int
+        ] = {}  # sequence of an episode that is not in its environment
+        self.gone: set[int] = set()
+        self.over: list[tuple[int, float]] = []
+        # By episode, tokens that the prefix cache keeps while it waits, the longest unused first.
+        self.kept: dict[int, int] = {}
+        self.kept_blocks = 0
+        self.known_prompts: set[int] = set()
+
+    def begin(self, episode: Episode, now: float) -> int:
+        """Reset an episode; return its number."""
+        number = len(self.episodes)
+        self.episodes.append(episode)
+        self.begun.append(now)
+        self.host.ask(now, episode.environment, episode.reset_seconds, number, 0)
+        return number
+
+    @property
+    def next_return(self) -> float:
+        """Return when the next environment has stepped; infinite where none steps."""
+        return self.host.next_end
+
+    def catch_up(self, now: float) -> None:
+        """Let turns behind steps and resets that have ended wait for slots, or end their episodes."""
+        while self.host.next_end <= now * ROUNDING_UP:
+            end, call = self.host.end_next()
+            number, turn = call.episode, call.turn
+            limit = self.host.share.seats[call.environment].limit_seconds
+            late = turn > 0 and end - self.begun[number] > limit
+            if number in self.gone:
+                continue
+            if late or turn == len(self.episodes[number].turns):
+                self._drop(number)
+                self.over.append((number, end))
+                continue
+            episode = self.episodes[number]
+            sequence = self.arrive(episode.contexts[turn], episode.turns[turn].response_tokens)
+            self.owner.append((number, turn))
+            self.running_turn[number] = sequence
+
+    def follow_up(self, now: float) -> None:
+        """Let environments step on turns that have ended."""
+        self._make_room_for_running()
+        for sequence in self.ended:
+            number, turn = self.owner[sequence]
+            del self.running_turn[number]
+            episode = self.episodes[number]
+            seconds = episode.turns[turn].step_seconds
+            self.host.ask(now, episode.environment, seconds, number, turn + 1)
+        self.ended.clear()
+
+    def abandon(self, number: int) -> int:
+        """Take an episode out before its end; return the tokens of its turn that were made."""
+        self._drop(number)
+        self.gone.add(number)
+        sequence = self.running_turn.pop(number, None)
+        return 0 if sequence is None else self.withdraw(sequence)
+
+    def restart(self) -> int:
+        """Throw all running turns out, and what the prefix cache keeps; return the tokens that they had."""
+        self.kept.clear()
+        self.known_prompts.clear()
+        self.kept_blocks = 0
+        return super().restart()
+
+    def complete(self) -> None:
+        """Take out the turns that have ended, once waiting episodes gave up what these had taken."""
+        self._make_room_for_running()
+        super().complete()
+
+    def note_end(self, sequence: int) -> None:
+        """Keep what a turn has computed for the next one."""
+        super().note_end(sequence)
+        number, turn = self.owner[sequence]
+        episode = self.episodes[number]
+        if self.replica.keeps_prefixes and turn + 1 < len(episode.turns):
+            # The last token is not in the cache yet.
+            self.kept[number] = self.prompts[sequence] + self.responses[sequence] - 1
+            self.kept_blocks += self._blocks_of(number)
+
+    def cached_tokens(self, sequence: int) -> int:
+        """Return the tokens of a turn's context that the prefix cache has: whole blocks, never the last token."""
+        number, turn = self.owner[sequence]
+        if self.done_tokens[sequence] or not self.replica.keeps_prefixes:
+            return 0
+        known = self.kept.get(number, 0)
+        if turn == 0 and self.episodes[number].prompt in self.known_prompts:
+            known = self.prompts[sequence] - 1
+        return known // self.block * self.block
+
+    def _blocks_of(self, number: int) -> int:
+        return self.kept[number] // self.block + self.held
+
+    def _drop(self, number: int) -> None:
+        """Forget what the prefix cache keeps of an episode."""
+        if number in self.kept:
+            self.kept_blocks -= self._blocks_of(number)
+            del self.kept[number]
+
+    def _make_room_for_running(self) -> None:
+        """Give blocks of waiting episodes to those that run, the longest unused first."""
+        while self.kept and self.used + self.kept_blocks > self.capacity:
+            self._drop(next(iter(self.kept)))
+
+    def note_admission(self, sequence: int) -> None:
+        """Take over what the prefix cache kept of a turn's context."""
+        number, _ = self.owner[sequence]
+        self._drop(number)
+        self.known_prompts.add(self.episodes[number].prompt)
+
+    def turn_at(self, now: float) -> Jump | None:
+        """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
+        return self.turn(self.steps_until_return(now))
+
+    def steps_until_return(self, now: float) -> int | None:
+        """Return the decode steps until an environment has stepped; None where none does or nothing decodes."""
+        running = len(self.running)
+        if self.next_return == math.inf or not running:
+            return None
+        left = max(0.0, self.next_return - now) / self.slower
+        cached = self.step + self.offset_sum / running
+        first = self.run_seconds(running, cached, 1)
+        steps = max(1, math.ceil(left / first))
+        if steps <= FEW_STEPS:
+            return steps
+        mean = (first + self.run_seconds(running, cached + steps, 1)) / 2
+        return max(1, math.ceil(left / mean))
+
+
+class MixedEpisodes(EpisodeSet, Growing):
+    """Mix the decoding of turns with the prefill of what environments added."""
+
+    def take(self, taken: Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
+        """Compute a chunk of a turn's context in a step."""
+        self.note_admission(sequence)
+        super().take(taken, sequence, computed, tokens, total)
+
+
+class ReservingEpisodes(MixedEpisodes, Reserving):
+    """Take all blocks that a turn can need when it is admitted."""
+
+
+class PrefillFirstEpisodes(EpisodeSet, PrefillFirst):
+    """Prefill what environments added before the others go on."""
+
+    def enter(self, sequence: int, tokens: int) -> None:
+        """Let a turn run whose context is cached."""
+        self.note_admission(sequence)
+        super().enter(sequence, tokens)
+
+
+def _one_by_one(replica: Replica, share: EpisodeShare) -> Generated:
+    """Play episodes one after another; nothing of two episodes is batched."""
+    total, ends = Generated.nothing(), []
+    for episode in share.episodes:
+        begun = total.seconds
+        total = total.after_waiting(episode.reset_seconds)
+        limit = share.host.seats[episode.environment].limit_seconds
+        for turn, context in zip(episode.turns, episode.contexts, strict=True):
+            if context > episode.prompt_tokens and total.seconds - begun > limit:
+                break
+            total = total.then(generate(replica, [context], [turn.response_tokens]))
+            total = total.after_waiting(turn.step_seconds)
+        ends.append(total.seconds)
+    return replace(total, finish_seconds=tuple(ends))
+
+
+def _in_lockstep(replica: Replica, share: EpisodeShare) -> Generated:
+    """Play engines that wait for a whole batch: all episodes answer, then all environments step."""
+    host, total = HostQueue(share.host), Generated.nothing()
+    most = sum(seats.instances for seats in share.host.seats)
+    size = len(share.episodes) if most == math.inf else int(most)
+    for first in range(0, len(share.episodes), size):
+        total = _batch_in_lockstep(replica, share.episodes[first : first + size], host, total)
+    return total
+
+
+def _batch_in_lockstep(
+    replica: Replica, episodes: tuple[Episode, ...], host: HostQueue, total: Generated
+) -> Generated:
+    """Return what was generated before and a batch of episodes behind it."""
+    begun = total.seconds
+    for number, each in enumerate(episodes):
+        host.ask(begun, each.environment, each.reset_seconds, number, 0)
+    ended = [0.0] * len(episodes)
+    ready = _all_ended(host, episodes, ended, begun)
+    total = total.after_waiting(max(ready.values(), default=begun) - begun)
+    while True:
+        alive = [(call, episodes[call[0]]) for call in sorted(ready)]
+        alive = [(call, each) for call, each in alive if call[1] < len(each.turns)]
+        if not alive:
+            return replace(total, finish_seconds=(*total.finish_seconds, *ended))
+        one_prompt = all(turn == 0 for (_, turn), _ in alive)
+        done = generate(
+            replica if one_prompt else replace(replica, prompt_samples=1),
+            [each.contexts[turn] for (_, turn), each in alive],
+            [each.turns[turn].response_tokens for (_, turn), each in alive],
+        )
+        total = replace(total.then(done), finish_seconds=total.finish_seconds)
+        for (number, turn), each in alive:
+            seconds = each.turns[turn].step_seconds
+            host.ask(total.seconds, each.environment, seconds, number, turn + 1)
+        ready = _all_ended(host, episodes, ended, begun)
+        total = total.after_waiting(max(ready.values()) - total.seconds)
+
+
+def _all_ended(
+    host: HostQueue, episodes: tuple[Episode, ...], ended: list[float], begun: float
+) -> dict[tuple[int, int], float]:
+    """Return when steps ended, by (episode, turn that they make ready); those of late episodes end them."""
+    found: dict[tuple[int, int], float] = {}
+    while host.running:
+        end, call = host.end_next()
+        late = end - begun > host.share.seats[call.environment].limit_seconds
+        turn = len(episodes[call.episode].turns) if late and call.turn else call.turn
+        ended[call.episode] = end
+        found[call.episode, turn] = end
+    return found
