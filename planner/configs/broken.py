@@ -1,8 +1,7 @@
 """What breaks a rule of a framework: the key, why, and what would do."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 from planner.configs.models import model_of
 from planner.configs.reading.settings import Settings
@@ -16,7 +15,7 @@ class Broken:
     """Say what breaks a rule.
 
     Attributes:
-        key: The key whose value does.
+        key: The key whose value does; a rule may give the setting's name in its place.
         problem: Why, as a clause that follows the value.
         allowed: What would do.
     """
@@ -26,61 +25,54 @@ class Broken:
     allowed: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """Hold what rules look at.
-
-    Attributes:
-        settings: The configuration.
-        start: The module or script that it starts.
-        model: Takes the place of the actor's model.
-    """
-
-    settings: Settings
-    start: str = ""
-    model: str | None = None
-
-    @cached_property
-    def actor(self) -> ModelArchitecture | None:
-        """Return the actor's architecture; None where its sheet is not known by name."""
-        try:
-            named = self.model or self.settings.path("model")
-        except FileError:
-            return None
-        sheet = model_of(self.settings.sheet.models.get(named, named))
-        return load_model(sheet) if sheet in model_names() else None
+Check = Callable[[Settings], Iterable[Broken]]
 
 
-Check = Callable[[Subject], Iterable[Broken]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """Hold a rule.
 
     Attributes:
-        name: What it asks for, in words with dashes.
         source: Where the framework asks for it.
         stops: Whether a run stops; else it loses something, and goes on.
     """
 
-    name: str
-    source: str
     check: Check
+    source: str
     stops: bool = True
 
-    def broken(self, subject: Subject) -> tuple[Broken, ...]:
+    @property
+    def name(self) -> str:
+        """Return what it asks for, in words with dashes."""
+        return self.check.__name__.replace("_", "-")
+
+    def broken(self, settings: Settings) -> tuple[Broken, ...]:
         """Return what breaks it; nothing where a value that it needs is not known."""
+        known = settings.sheet.settings
         try:
-            return tuple(self.check(subject))
+            found = tuple(self.check(settings))
         except FileError:
             return ()
+        return tuple(
+            replace(each, key=settings.key_of(each.key)) if each.key in known else each
+            for each in found
+        )
 
 
 def unless(holds: bool, key: str, problem: str, allowed: str) -> Iterator[Broken]:
     """Yield what breaks a rule where its condition does not hold."""
     if not holds:
         yield Broken(key=key, problem=problem, allowed=allowed)
+
+
+def actor_of(settings: Settings) -> ModelArchitecture | None:
+    """Return the actor's architecture; None where its sheet is not known by name."""
+    try:
+        named = settings.model or settings.path("model")
+    except FileError:
+        return None
+    sheet = model_of(settings.sheet.models.get(named, named))
+    return load_model(sheet) if sheet in model_names() else None
 
 
 def divides(part: int, whole: int) -> bool:

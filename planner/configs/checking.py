@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
 from planner.answers.completion import complete
-from planner.configs.broken import Subject
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.importing import Imported, ImportOptions, imported_run, settings_of
 from planner.configs.improving import Improvement, improvements
@@ -121,65 +120,57 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
         UnknownNameError: No such framework is known.
         FileError: It cannot be read or imported, starts no training, or an option is missing.
     """
-    configuration, settings = settings_of(framework, words, options)
-    broken = list(_findings(settings, configuration.start, options))
+    settings = settings_of(framework, words, options)
+    broken = list(_findings(settings))
     try:
-        run = FRAMEWORKS.load(framework).run_of(settings, configuration.start)
-        found = imported_run(configuration, settings, run, options)
+        found = imported_run(settings, FRAMEWORKS.load(framework).run_of(settings), options)
         facts = load_facts(found.resolved)
-        plan = complete(found.draft, found.resolved, facts, configuration.file)
+        plan = complete(found.draft, found.resolved, facts, settings.file)
     except FileError as error:
         if error.file.startswith("--"):
             raise
         if not any(each.stops for each in broken):
             raise
         broken += [] if _is_told(error, broken) else [_of_error(error)]
-        return Checked(file=configuration.file, imported=None, findings=tuple(broken))
-    forecast = simulate(plan, facts)
-    verdict, remarks = _verdict(plan, facts, forecast)
-    checked = Checked(
-        file=configuration.file,
-        imported=found,
-        findings=tuple(broken),
-        plan=plan,
-        forecast=forecast,
-        facts=facts,
-        verdict=verdict,
-    )
+        return Checked(file=settings.file, imported=None, findings=tuple(broken))
+    checked = check_plan(plan, facts, settings.file, found)
     spared = _spared(settings, checked)
     steps, epoch_steps = _steps(settings, found)
     return replace(
         checked,
+        findings=tuple(broken),
         verdict=spared[0],
-        remarks=(*remarks, *spared[1]),
-        better=improvements(plan, facts, forecast, found),
+        remarks=(*checked.remarks, *spared[1]),
         steps=steps,
         epoch_steps=epoch_steps,
     )
 
 
-def check_plan(plan: Plan, facts: Facts, file: str) -> Checked:
-    """Return what is to be said of a plan: whether it fits, and what a step takes."""
+def check_plan(plan: Plan, facts: Facts, file: str, found: Imported | None = None) -> Checked:
+    """Return what is to be said of a plan: whether it fits, and what a step takes.
+
+    Args:
+        found: The configuration that it is of.
+    """
     forecast = simulate(plan, facts)
     verdict, remarks = _verdict(plan, facts, forecast)
     return Checked(
         file=file,
-        imported=None,
+        imported=found,
         findings=(),
         plan=plan,
         forecast=forecast,
         facts=facts,
         verdict=verdict,
         remarks=remarks,
-        better=improvements(plan, facts, forecast, None),
+        better=improvements(plan, facts, forecast, found),
     )
 
 
-def _findings(settings: Settings, start: str, options: ImportOptions) -> Iterator[Finding]:
-    subject = Subject(settings=settings, start=start, model=options.model)
+def _findings(settings: Settings) -> Iterator[Finding]:
     partial = any(settings.has("defaults: *"))
     for rule in RULES.load(settings.sheet.name):
-        for broken in rule.broken(subject):
+        for broken in rule.broken(settings):
             given = settings.flat.get(broken.key)
             yield Finding(
                 rule=rule.name,

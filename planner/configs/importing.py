@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.models import model_of
-from planner.configs.reading.configuration import Configuration, read_configuration
+from planner.configs.reading.configuration import read_configuration
 from planner.configs.reading.given import Given
 from planner.configs.reading.settings import Keys, Settings, keys_of
 from planner.configs.reading.sheet import load_config_sheet
@@ -62,31 +62,24 @@ class Imported:
         keys: What became of each key.
         notes: What was assumed.
         settings: The configuration's values by what they mean.
-        start: The module or script that it starts.
         run: What a framework's plug-in made of it.
-        gaps: Parts of a script that could not be evaluated, in words.
     """
 
-    framework: str
-    version: str
-    file: str
     job: Job
     resolved: Job
     draft: PlanDraft
     keys: Keys
     settings: Settings
-    start: str
     run: Run
     notes: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = field(default=())
 
     def document(self) -> dict[str, Any]:
         """Return all of it as plain values, for JSON."""
-        flat = self.settings.flat
+        settings, flat = self.settings, self.settings.flat
         return {
-            "framework": self.framework,
-            "version": self.version,
-            "file": self.file,
+            "framework": settings.sheet.name,
+            "version": settings.sheet.version,
+            "file": settings.file,
             "job": plain(self.job, drop_defaults=True),
             "plan": plain(self.draft, drop_defaults=True),
             "keys": {
@@ -96,7 +89,7 @@ class Imported:
                 "not_understood": {key: flat[key].where for key in self.keys.unknown},
                 "not_evaluated": self.keys.unevaluated,
             },
-            "not_evaluated": list(self.gaps),
+            "not_evaluated": list(map(str, settings.gaps)),
             "assumptions": list(self.notes),
         }
 
@@ -112,15 +105,12 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
         UnknownNameError: No such framework is known.
         FileError: The configuration cannot be read, or a key that matters cannot be imported; it is named.
     """
-    configuration, settings = settings_of(framework, words, options)
-    run = FRAMEWORKS.load(framework).run_of(settings, configuration.start)
-    return imported_run(configuration, settings, run, options)
+    settings = settings_of(framework, words, options)
+    return imported_run(settings, FRAMEWORKS.load(framework).run_of(settings), options)
 
 
-def settings_of(
-    framework: str, words: Iterable[str], options: ImportOptions
-) -> tuple[Configuration, Settings]:
-    """Return a configuration as it was read, and its settings.
+def settings_of(framework: str, words: Iterable[str], options: ImportOptions) -> Settings:
+    """Return a configuration's settings.
 
     Raises:
         UnknownNameError: No such framework is known.
@@ -128,10 +118,10 @@ def settings_of(
     """
     sheet = load_config_sheet(framework)
     environment = os.environ if options.environment is None else options.environment
-    configuration = read_configuration(sheet, words, environment, evaluated=options.evaluated)
-    settings = Settings(sheet, configuration.flat, configuration.file)
+    settings = read_configuration(sheet, words, environment, evaluated=options.evaluated)
+    settings.model = options.model
     _replace_models(settings, options)
-    return configuration, settings
+    return settings
 
 
 def _replace_models(settings: Settings, options: ImportOptions) -> None:
@@ -157,15 +147,12 @@ def _replace_models(settings: Settings, options: ImportOptions) -> None:
         flat[settings.key_of(setting)] = Given(value=name, where="--model")
 
 
-def imported_run(
-    configuration: Configuration, settings: Settings, run: Run, options: ImportOptions
-) -> Imported:
+def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Imported:
     """Return a configured run as a job and a plan.
 
     Raises:
         FileError: A model or device is not known, or the mean response is missing.
     """
-    sheet = settings.sheet
     models = _models(run, settings, options)
     most = run.work.max_response or run.work.max_total or 0
     if options.mean_response is None:
@@ -176,31 +163,22 @@ def imported_run(
         )
     if not 0 < options.mean_response <= most:
         problem = "is not the mean of responses that the configuration allows"
-        raise FileError(
-            "--mean-response",
-            problem,
-            value=options.mean_response,
-            allowed=f"above 0, at most {most:,}",
-        )
+        allowed = f"above 0, at most {most:,}"
+        raise FileError("--mean-response", problem, value=options.mean_response, allowed=allowed)
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
-    name = Path(configuration.file).stem if Path(configuration.file).suffix else sheet.name
-    longer = _positions(models, settings)
+    file = Path(settings.file)
+    name = file.stem if file.suffix else settings.sheet.name
     job = job_of(replace(run, models=models), name, options.gpu, means)
-    job = replace(job, models=FrozenDict({**job.models, **longer}))
-    resolved = resolve_job(job, Path(), file=configuration.file)
+    job = replace(job, models=FrozenDict({**job.models, **_positions(models, settings)}))
+    resolved = resolve_job(job, Path(), file=settings.file)
     return Imported(
-        framework=sheet.name,
-        version=sheet.version,
-        file=configuration.file,
         job=job,
         resolved=resolved,
         draft=draft_of(run, resolved, options.job_path),
         keys=keys_of(settings),
         settings=settings,
-        start=configuration.start,
         run=run,
         notes=tuple(_notes(run, settings, options)),
-        gaps=tuple(map(str, configuration.gaps)),
     )
 
 

@@ -51,13 +51,12 @@ Changes = dict[str, dict[str, Any]]
 
 
 def improvements(
-    plan: Plan, facts: Facts, forecast: Forecast | None, found: Imported | None
+    plan: Plan, facts: Facts, forecast: Forecast, found: Imported | None
 ) -> tuple[Improvement, ...]:
     """Return the three changes of one setting that gain most, among those that fit and the framework has keys for.
 
     Where the plan itself does not fit, every change that fits is a gain: the fastest are named.
     """
-    assert forecast is not None
     tried: list[Improvement] = []
     candidates = [
         (_least_seconds(changed, facts), changes, changed)
@@ -76,9 +75,7 @@ def improvements(
     return tuple(sorted(tried, key=lambda each: each.seconds)[:SHOWN])
 
 
-def _fitting(
-    plan: Plan, facts: Facts, found: Imported | None = None
-) -> Iterator[tuple[Changes, Plan]]:
+def _fitting(plan: Plan, facts: Facts, found: Imported | None) -> Iterator[tuple[Changes, Plan]]:
     """Yield the changes that keep all rules of plans and fit, with the plan changed."""
     for changes in (*_of_generation(plan), *_of_training(plan)):
         if not _words(changes, found):
@@ -245,5 +242,4 @@ def _of_recomputation(value: object, found: Imported) -> tuple[str, ...]:
 
 
 def _keyed(size: str, value: object, found: Imported) -> str:
-    key = found.settings.key_of_size(found.run.trainer, "actor", size)
-    return f"{key}={_shown(value)}"
+    return f"{found.settings.of(found.run.trainer, 'actor').key_of(size)}={_shown(value)}"

@@ -1,11 +1,13 @@
 """Sizes that frameworks have in common: copies of a model, micro-batches, off-loading, engines without graphs."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from planner.configs.reading.settings import Settings
+from planner.configs.reading.settings import RoleSettings, Settings
 from planner.plans.trained import TrainerSizes
 from profiles.sheets import engine_names
 from rlplan.job import Role
+from rlplan.models.adapter import Adapter
 
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
@@ -18,37 +20,25 @@ def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
         FileError: The sizes do not divide the pool.
     """
     if model_gpus < 1 or gpus % model_gpus:
-        problem = (
-            f"the sizes take {model_gpus} GPUs together, which do not divide the pool's {gpus}"
-        )
-        allowed = "sizes whose product divides it"
-        raise settings.refused_key(key, problem, allowed)
+        taken = f"the sizes take {model_gpus} GPUs together"
+        problem = f"{taken}, which do not divide the pool's {gpus}"
+        raise settings.refused_key(key, problem, "sizes whose product divides it")
     return gpus // model_gpus
 
 
-def role_sizes(settings: Settings, trainer: str, role: Role, gpus: int, pool: str) -> TrainerSizes:
+def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
     """Return the sizes of a role's model as a sheet's trainer has them, without recomputation."""
-
-    def size(name: str, usual: int = 1) -> int:
-        return settings.whole_size(trainer, role, name, usual) or usual
-
-    tp, pp, cp, ep = (size(name) for name in ("tp", "pp", "cp", "ep"))
-    parts = [name for name in ("tp", "cp", "pp") if name in settings.sheet.trainers[trainer].sizes]
-    named = next((name for name in parts if size(name) > 1), parts[0])
-    key = settings.key_of_size(trainer, role, named)
-    dp = divided(settings, key, gpus, tp * pp * cp)
-    shard_ranks = settings.whole_size(trainer, role, "shard_ranks", -1) or -1
-    dynamic = settings.size_is_on(trainer, role, "dynamic")
-    ranks = 1 if settings.sheet.trainers[trainer].tokens_of_all_ranks else cp
-    budget = size("token_budget", 0) * ranks or None if dynamic else None
-    micro_batch = size("micro_batch", 0) or max(1, size("global_micro_batch", 0) // gpus)
-    away = any(
-        settings.size_is_on(trainer, role, name)
-        for name in ("param_offload", "optimizer_offload", "cpu_offload", "cpu_optimizer")
-    )
-    held = settings.size_is_on(trainer, role, "param_offload") or settings.size_is_on(
-        trainer, role, "cpu_offload"
-    )
+    settings, is_read = own.settings, own.role == "reference"
+    tp, pp, cp, ep = (own.whole(name) for name in ("tp", "pp", "cp", "ep"))
+    parts = [name for name in ("tp", "cp", "pp") if name in own.names]
+    named = next((name for name in parts if own.whole(name) > 1), parts[0])
+    dp = divided(settings, own.key_of(named), gpus, tp * pp * cp)
+    shard_ranks = own.whole("shard_ranks", -1)
+    ranks = 1 if settings.sheet.trainers[own.trainer].tokens_of_all_ranks else cp
+    budget = own.whole("token_budget", 0) * ranks or None if own.on("dynamic") else None
+    micro_batch = own.whole("micro_batch", 0) or max(1, own.whole("global_micro_batch", 0) // gpus)
+    held = own.on("param_offload") or own.on("cpu_offload")
+    away = held or own.on("optimizer_offload") or own.on("cpu_optimizer")
     return TrainerSizes(
         pool=pool,
         tp=tp,
@@ -56,18 +46,44 @@ def role_sizes(settings: Settings, trainer: str, role: Role, gpus: int, pool: st
         cp=cp,
         dp=dp,
         ep=ep,
-        expert_tp=settings.whole_size(trainer, role, "expert_tp") if ep > 1 else None,
-        first_stage_layers=settings.whole_size(trainer, role, "first_stage_layers"),
-        last_stage_layers=settings.whole_size(trainer, role, "last_stage_layers"),
-        chunks=size("chunks"),
+        expert_tp=own.optional_whole("expert_tp") if ep > 1 else None,
+        first_stage_layers=own.optional_whole("first_stage_layers"),
+        last_stage_layers=own.optional_whole("last_stage_layers"),
+        chunks=own.whole("chunks"),
         shard_ranks=shard_ranks if 0 < shard_ranks < dp * cp else None,
         micro_batch=micro_batch,
         token_budget=budget,
         infer_micro_batch=micro_batch,
         infer_token_budget=budget,
-        offload=held if role == "reference" else away,
-        infer_offload=held if role == "reference" else None,
+        offload=held if is_read else away,
+        infer_offload=held if is_read else None,
     )
+
+
+def models_of(
+    settings: Settings, names: Mapping[Role, str]
+) -> tuple[dict[Role, str], dict[Role, str]]:
+    """Return the models by role, and the keys that name them.
+
+    Args:
+        names: By role, the setting that names its model.
+    """
+    models = {role: settings.path(name) for role, name in names.items()}
+    return models, {role: settings.key_of(name) for role, name in names.items()}
+
+
+def adapter_of(settings: Settings) -> Adapter | None:
+    """Return the adapter whose weights are merged for generation; None where its rank is below 1."""
+    rank = settings.whole("lora_rank")
+    if rank < 1:
+        return None
+    return Adapter(rank=rank, alpha=settings.number("lora_alpha"), sync="merged")
+
+
+def most_turns(settings: Settings) -> int | None:
+    """Return the most turns of an episode; None where they have no limit."""
+    most = settings.unmapped("turns")
+    return most if isinstance(most, int) and most > 0 else None
 
 
 def eager_engine(name: str, *, eager: bool) -> str:

@@ -96,7 +96,8 @@ def _print(found: Imported) -> None:
     from reports.tables.plans import Table, columns
 
     keys = found.keys
-    say(f"{found.file}: {found.framework} {found.version}")
+    sheet = found.settings.sheet
+    say(f"{found.settings.file}: {sheet.name} {sheet.version}")
     rows = (
         ("mapped", str(len(keys.mapped))),
         ("without influence", str(len(keys.without_influence))),
@@ -108,7 +109,7 @@ def _print(found: Imported) -> None:
         say(f"not counted: {key}: {what}")
     for key in keys.unknown:
         say(f"not understood: {key} ({found.settings.flat[key].where})")
-    for gap in found.gaps:
+    for gap in found.settings.gaps:
         say(f"not evaluated: {gap}")
     for note in found.notes:
         say(f"assumed: {note}")

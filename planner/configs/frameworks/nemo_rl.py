@@ -13,13 +13,12 @@ from planner.configs.losses import (
 )
 from planner.configs.reading.settings import Settings
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import divided, eager_engine, role_sizes
-from planner.configs.teachers import nodes_of_policy
+from planner.configs.sizes import divided, eager_engine, models_of, most_turns, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.job import Engines, Hyperparameters, KlPlace, Role
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
-from rlplan.plan import Mode, TaskPlan
+from rlplan.plan import Mode, Recompute, TaskPlan
 
 # The engine sheet of each back end; Megatron's own has none, and is taken for vLLM.
 ENGINE_SHEETS: Final = {
@@ -32,13 +31,14 @@ ENGINE_SHEETS: Final = {
 UNFUSED: Final = "megatron-core-2025-unfused"
 # What a file with keys of `ppo` learns by, whatever its estimator.
 PPO: Final = "ppo"
+OVERRIDES: Final = "on_policy_distillation.non_colocated_teachers.teacher_overrides"
+TEACHERS: Final = "on_policy_distillation.teacher_model_by_agent_name"
 MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
 REFERENCE_NOTE: Final = "samples are dropped and drawn again, and the pass of a reference whose penalty is 0 is not counted"
 
 
-def run_of(settings: Settings, start: str) -> Run:
+def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
-    del start
     trainer = _trainer(settings)
     train_gpus, rollout_gpus = _gpus(settings)
     models, keys = _models(settings)
@@ -87,6 +87,26 @@ def run_of(settings: Settings, start: str) -> Run:
     )
 
 
+def nodes_of_policy(settings: Settings) -> int:
+    """Return the nodes that train and generate: the cluster's without those of teachers (algorithms/grpo.py)."""
+    return settings.whole("nodes") - _teacher_nodes(settings)
+
+
+def _teacher_nodes(settings: Settings) -> int:
+    """Return the nodes of teachers: agents that share a checkpoint share its teacher, unless that is switched off."""
+    if not settings.on("teaches") or not settings.on("teachers_apart"):
+        return 0
+    usual, nodes, seen = settings.whole("teacher_nodes"), 0, set()
+    for key in settings.has(f"{TEACHERS}.*"):
+        checkpoint = str(settings.flat[key].value)
+        if settings.on("teachers_shared") and checkpoint in seen:
+            continue
+        seen.add(checkpoint)
+        own = settings.flat.get(f"{OVERRIDES}.{key.removeprefix(f'{TEACHERS}.')}.num_nodes")
+        nodes += own.value if own is not None and isinstance(own.value, int) else usual
+    return nodes
+
+
 def _trainer(settings: Settings) -> str:
     chosen = settings.value("megatron")
     if chosen or (chosen is None and settings.value("megatron_tensor_ranks") is not None):
@@ -106,15 +126,12 @@ def _gpus(settings: Settings) -> tuple[int, int]:
     nodes, per_node = nodes_of_policy(settings), settings.whole("gpus_per_node")
     if settings.on("colocated"):
         return nodes * per_node, 0
-    own_nodes, own = (
-        settings.optional_whole("rollout_nodes"),
-        settings.optional_whole("rollout_gpus_per_node"),
-    )
+    names = ("rollout_nodes", "rollout_gpus_per_node")
+    own_nodes, own = map(settings.optional_whole, names)
     apart = (own or 1) if nodes == 1 else (own_nodes or 1) * (own or per_node)
     if apart >= nodes * per_node:
-        key = "rollout_gpus_per_node" if nodes == 1 else "rollout_nodes"
         problem = f"leaves no GPU of the cluster's {nodes * per_node} to training"
-        raise settings.refused(key, problem, "fewer")
+        raise settings.refused(names[nodes == 1], problem, "fewer")
     return nodes * per_node - apart, apart
 
 
@@ -126,16 +143,12 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
             )
     if settings.value("prompts") is None and not any(settings.has("defaults: *")):
         raise settings.refused("prompts", "is missing", "a whole number")
-    models: dict[Role, str] = {"actor": settings.path("model")}
-    keys: dict[Role, str] = {"actor": settings.key_of("model")}
-    if _compares(settings):
-        models["reference"], keys["reference"] = models["actor"], keys["actor"]
+    names: dict[Role, str] = {"actor": "model"}
+    if _penalises(settings) and not (settings.on("lora") or settings.on("peft")):
+        names["reference"] = "model"
     if _algorithm(settings) == PPO:
-        models["critic"], keys["critic"] = (
-            settings.path("critic_model"),
-            settings.key_of("critic_model"),
-        )
-    return models, keys
+        names["critic"] = "critic_model"
+    return models_of(settings, names)
 
 
 def _algorithm(settings: Settings) -> str:
@@ -146,10 +159,6 @@ def _algorithm(settings: Settings) -> str:
 
 def _resamples(settings: Settings) -> bool:
     return settings.on("filters") and not settings.number("kl_weight")
-
-
-def _compares(settings: Settings) -> bool:
-    return _penalises(settings) and not (settings.on("lora") or settings.on("peft"))
 
 
 def _penalises(settings: Settings) -> bool:
@@ -165,26 +174,21 @@ def _trained(
     Args:
         away: Whether its states leave the GPUs while others use them, as colocated ones do.
     """
-    sizes = role_sizes(settings, trainer, role, gpus, TRAIN_POOL)
-    names = ("packed_tokens", "infer_packed_tokens")
-    if settings.size_is_on(trainer, role, "dynamic"):
-        names = ("token_budget", "infer_token_budget")
-    packs = settings.size_is_on(trainer, role, "packs") or names[0] == "token_budget"
+    own = settings.of(trainer, role)
+    sizes = role_sizes(own, gpus, TRAIN_POOL)
+    packed = "token_budget" if own.on("dynamic") else "packed_tokens"
+    packs = own.on("packs") or packed == "token_budget"
     budget, infer_budget = (
-        settings.whole_size(trainer, role, name) if packs else None for name in names
+        own.optional_whole(name) if packs else None for name in (packed, f"infer_{packed}")
     )
-    infer_micro_batch = settings.whole_size(trainer, role, "infer_micro_batch", sizes.micro_batch)
-    granularity = str(settings.size(trainer, role, "granularity") or "full")
-    checkpoints = settings.size_is_on(trainer, role, "checkpoints")
+    recompute: Recompute = "selective" if own.value("granularity") == "selective" else "full"
     return replace(
         sizes,
         token_budget=budget,
         infer_token_budget=infer_budget or budget,
-        infer_micro_batch=infer_micro_batch or 1,
-        recompute=("selective" if granularity == "selective" else "full")
-        if checkpoints
-        else "none",
-        zero=0 if settings.size(trainer, role, "distributed") is False else None,
+        infer_micro_batch=own.whole("infer_micro_batch", sizes.micro_batch),
+        recompute=recompute if own.on("checkpoints") else "none",
+        zero=0 if own.value("distributed") is False else None,
         offload=away or sizes.offload or role == "reference",
         infer_offload=None,
     )
@@ -202,13 +206,8 @@ def _work(settings: Settings) -> Work:
         max_prompt=settings.optional_whole("max_prompt"),
         max_response=settings.optional_whole("max_response"),
         max_total=settings.whole("max_total"),
-        turns=_turns(settings),
+        turns=most_turns(settings),
     )
-
-
-def _turns(settings: Settings) -> int | None:
-    most = settings.unmapped("turns")
-    return most if isinstance(most, int) and most > 0 else None
 
 
 def _engine(settings: Settings) -> str:
@@ -239,7 +238,7 @@ def _loss(settings: Settings) -> Hyperparameters:
     rates: dict[str, Any] = {
         name: rate
         for role, name in (("actor", "learning_rate"), ("critic", "critic_learning_rate"))
-        if isinstance(rate := settings.size(trainer, role, "learning_rate"), float) and rate > 0
+        if isinstance(rate := settings.of(trainer, role).value("learning_rate"), float) and rate > 0
     }
     return Hyperparameters(
         **given_losses(settings, _algorithm(settings)),
@@ -253,9 +252,8 @@ def _adapter(settings: Settings, trainer: str) -> Adapter | None:
     name = "peft" if trainer == "megatron" else "lora"
     if not settings.on(name):
         return None
-    return Adapter(
-        rank=settings.whole(f"{name}_rank"), alpha=settings.number(f"{name}_alpha"), sync="merged"
-    )
+    rank, alpha = settings.whole(f"{name}_rank"), settings.number(f"{name}_alpha")
+    return Adapter(rank=rank, alpha=alpha, sync="merged")
 
 
 def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:

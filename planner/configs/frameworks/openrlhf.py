@@ -7,10 +7,9 @@ from typing import Any, Final, cast
 from planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from planner.configs.reading.settings import Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import eager_engine, role_sizes
+from planner.configs.sizes import adapter_of, eager_engine, models_of, role_sizes
 from planner.plans.trained import TrainerSizes
 from rlplan.job import Engines, Hyperparameters, Role
-from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
 
@@ -22,9 +21,8 @@ MAX_RUNNING: Final = 1024
 NODE_SIZES: Final = (8, 4, 2, 1)
 
 
-def run_of(settings: Settings, start: str) -> Run:
+def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
-    del start
     models, keys = _models(settings)
     pools = _pools(settings, tuple(models))
     pool_of = {role: pool for pool in pools for role in pool.roles if pool.name != ROLLOUT_POOL}
@@ -50,7 +48,7 @@ def run_of(settings: Settings, start: str) -> Run:
         trainers=sizes,
         loss=_loss(settings),
         precision=cast(Precision, settings.word("precision")),
-        adapter=_adapter(settings),
+        adapter=adapter_of(settings),
         notes=algorithm_notes(settings, _algorithm(settings)),
         **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
     )
@@ -61,22 +59,17 @@ def _needs_more(sizes: Mapping[Role, TrainerSizes]) -> bool:
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
-    models: dict[Role, str] = {"actor": settings.path("model")}
-    keys: dict[Role, str] = {"actor": settings.key_of("model")}
+    names: dict[Role, str] = {"actor": "model"}
     if _compares(settings) and settings.whole("lora_rank") < 1:
-        models["reference"], keys["reference"] = models["actor"], keys["actor"]
+        names["reference"] = "model"
     named = settings.is_given("reward_model")
     ruled = settings.is_given("reward_address") or settings.is_given("agent")
     if _algorithm(settings) == "ppo":
         source = "critic_model" if settings.is_given("critic_model") else "model"
-        source = "reward_model" if source == "model" and named and not ruled else source
-        models["critic"], keys["critic"] = settings.path(source), settings.key_of(source)
+        names["critic"] = "reward_model" if source == "model" and named and not ruled else source
     if named and not ruled:
-        models["reward"], keys["reward"] = (
-            settings.path("reward_model"),
-            settings.key_of("reward_model"),
-        )
-    return models, keys
+        names["reward"] = "reward_model"
+    return models_of(settings, names)
 
 
 def _algorithm(settings: Settings) -> str:
@@ -125,22 +118,20 @@ def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
 
 
 def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
-    sizes = role_sizes(settings, TRAINER, role, pool.gpus, pool.name)
+    own = settings.of(TRAINER, role)
+    sizes = role_sizes(own, pool.gpus, pool.name)
     budget = sizes.token_budget and settings.whole("infer_token_budget") * sizes.cp * sizes.tp
-    infer_micro_batch = settings.whole_size(TRAINER, role, "infer_micro_batch", 1)
-    zero = settings.whole_size(TRAINER, role, "zero", 3)
-    sleeps = settings.on("trainer_sleeps")
+    zero, is_read = own.optional_whole("zero"), role in {"reference", "reward"}
+    away = settings.on("trainer_sleeps") or sizes.offload
     return replace(
         sizes,
         token_budget=sizes.token_budget and sizes.token_budget * sizes.tp,
         infer_token_budget=budget,
-        infer_micro_batch=infer_micro_batch or 1,
+        infer_micro_batch=own.whole("infer_micro_batch"),
         shard_ranks=None,
-        zero=zero,
+        zero=3 if zero is None else zero,
         recompute="full" if settings.on("checkpoints") else "none",
-        offload=settings.on(f"{role}_offload")
-        if role in {"reference", "reward"}
-        else sleeps or sizes.offload,
+        offload=settings.on(f"{role}_offload") if is_read else away,
         infer_offload=None,
     )
 
@@ -199,13 +190,6 @@ def _loss(settings: Settings) -> Hyperparameters:
         temperature=settings.number("temperature") or 1.0,
         **kl_place(cast(Any, kind), weight),
     )
-
-
-def _adapter(settings: Settings) -> Adapter | None:
-    rank = settings.whole("lora_rank")
-    if rank < 1:
-        return None
-    return Adapter(rank=rank, alpha=settings.number("lora_alpha"), sync="merged")
 
 
 def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:

@@ -10,9 +10,16 @@ from planner.configs.losses import (
     kl_place,
     sampling_of,
 )
-from planner.configs.reading.settings import OFF, Settings
+from planner.configs.reading.settings import OFF, RoleSettings, Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import divided, eager_engine, role_sizes
+from planner.configs.sizes import (
+    adapter_of,
+    divided,
+    eager_engine,
+    models_of,
+    most_turns,
+    role_sizes,
+)
 from planner.plans.trained import TrainerSizes
 from rlplan.job import Engines, Hyperparameters, KlPlace, Role
 from rlplan.models.adapter import Adapter
@@ -33,20 +40,20 @@ ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 ASYNC_KEYS: Final = "async_training.*"
 
 
-def run_of(settings: Settings, start: str) -> Run:
+def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
-    mode = _mode(settings, start)
+    mode = _mode(settings)
     trainer = trainer_of(settings)
     sheet = settings.sheet.trainers[trainer]
-    roles, models, keys = _models(settings)
+    models, keys = _models(settings)
     gpus = settings.whole("nodes") * settings.whole("gpus_per_node")
-    pools, groups = _pools(settings, roles, mode, gpus)
-    trains: dict[Role, TrainerSizes] = {}
-    for role in roles:
-        if role == "reward":
-            trains[role] = _scored(settings, pools)
-        else:
-            trains[role] = _trained(settings, trainer, role, gpus)
+    pools, groups = _pools(settings, tuple(models), mode, gpus)
+    trains = {
+        role: _scored(settings, pools)
+        if role == "reward"
+        else _trained(settings, trainer, role, gpus)
+        for role in models
+    }
     work = _work(settings, mode)
     engine = sheet.engine
     if engine is not None and all(each.ep == 1 for each in trains.values()):
@@ -73,7 +80,7 @@ def run_of(settings: Settings, start: str) -> Run:
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
         notes=algorithm_notes(settings, _algorithm(settings)),
         mode=mode,
-        **_async(settings, start, mode),
+        **_async(settings, mode),
     )
 
 
@@ -88,29 +95,29 @@ def trainer_of(settings: Settings) -> str:
     return str(named or "fsdp")
 
 
-def _is_fully_async(settings: Settings, start: str) -> bool:
+def _is_fully_async(settings: Settings) -> bool:
     """Return whether training is fully asynchronous: by what starts it, or by its keys whatever does."""
-    if FULLY_ASYNC in start:
+    if FULLY_ASYNC in settings.start:
         return True
     return any(settings.has(ASYNC_KEYS)) and settings.whole("rollout_nodes") > 0
 
 
-def _mode(settings: Settings, start: str) -> Mode:
-    if ONE_STEP_OFF in start:
+def _mode(settings: Settings) -> Mode:
+    if ONE_STEP_OFF in settings.start:
         return "one-step-off"
-    if _is_fully_async(settings, start) or settings.value("trainer_mode") == "separate_async":
+    if _is_fully_async(settings) or settings.value("trainer_mode") == "separate_async":
         return "async"
     return "sync"
 
 
-def _async(settings: Settings, start: str, mode: Mode) -> dict[str, Any]:
+def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
     """Return how old weights may grow, how often they are synced, and what becomes of what is under way.
 
     An iteration is an update. verl counts staleness as a share of the samples between two syncs.
     """
     if mode != "async":
         return {}
-    if _is_fully_async(settings, start):
+    if _is_fully_async(settings):
         every = settings.whole("trigger")
         staleness = settings.number("staleness") * every + every - 1
         kept: InFlight = "recompute" if settings.on("partial_rollout") else "drain"
@@ -119,27 +126,16 @@ def _async(settings: Settings, start: str, mode: Mode) -> dict[str, Any]:
     return {"staleness": float(max(settings.whole("off_policy_steps"), every)), "sync_every": every}
 
 
-def _models(settings: Settings) -> tuple[list[Role], dict[Role, str], dict[Role, str]]:
-    models: dict[Role, str] = {"actor": settings.path("model")}
-    keys: dict[Role, str] = {"actor": settings.key_of("model")}
-    if _compares(settings) and settings.whole("lora_rank") < 1:
-        models["reference"], keys["reference"] = models["actor"], keys["actor"]
-    if _has_critic(settings):
-        models["critic"], keys["critic"] = (
-            settings.path("critic_model"),
-            settings.key_of("critic_model"),
-        )
-    if settings.on("reward_on"):
-        models["reward"], keys["reward"] = (
-            settings.path("reward_model"),
-            settings.key_of("reward_model"),
-        )
-    return list(models), models, keys
-
-
-def _has_critic(settings: Settings) -> bool:
+def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
+    names: dict[Role, str] = {"actor": "model"}
     enabled = settings.value("critic_on")
-    return _algorithm(settings) == "ppo" and enabled is not False
+    if _compares(settings) and settings.whole("lora_rank") < 1:
+        names["reference"] = "model"
+    if _algorithm(settings) == "ppo" and enabled is not False:
+        names["critic"] = "critic_model"
+    if settings.on("reward_on"):
+        names["reward"] = "reward_model"
+    return models_of(settings, names)
 
 
 def _compares(settings: Settings) -> bool:
@@ -151,7 +147,7 @@ def _algorithm(settings: Settings) -> str:
 
 
 def _pools(
-    settings: Settings, roles: list[Role], mode: Mode, gpus: int
+    settings: Settings, roles: tuple[Role, ...], mode: Mode, gpus: int
 ) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
     """Return the pools, and the cluster's groups of nodes."""
     apart = settings.on("reward_on") and settings.on("reward_pool")
@@ -174,13 +170,14 @@ def _pools(
 
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
-    sizes = role_sizes(settings, trainer, role, gpus, TRAIN_POOL)
-    if settings.size(trainer, role, "reshards") is False:
+    own = settings.of(trainer, role)
+    sizes = role_sizes(own, gpus, TRAIN_POOL)
+    if own.value("reshards") is False:
         sizes = replace(sizes, zero=GRADIENTS)
     if role == "reference":
         return sizes
     if role == "critic":
-        sizes = _valued(settings, trainer, sizes)
+        sizes = _valued(own, sizes)
     if role == "actor":
         budget = settings.whole("infer_token_budget") * sizes.cp
         dynamic = settings.on("infer_dynamic")
@@ -192,19 +189,19 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
             infer_micro_batch=micro_batch or sizes.micro_batch,
         )
     if trainer in {"megatron", "mlite"}:
-        granularity = settings.size(trainer, role, "granularity")
+        granularity = own.value("granularity")
         full = "full" in granularity if isinstance(granularity, list | str) else False
-        sharded = settings.size_is_on(trainer, role, "distributed")
+        sharded = own.on("distributed")
         recompute: Recompute = "full" if full else "selective" if granularity else "none"
         return replace(sizes, recompute=recompute, zero=None if sharded else 0)
     checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
     return replace(sizes, recompute="full" if checkpoints else "none")
 
 
-def _valued(settings: Settings, trainer: str, sizes: TrainerSizes) -> TrainerSizes:
+def _valued(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:
     """Return a critic's sizes with those of the pass that only computes values."""
-    budget = settings.whole_size(trainer, "critic", "infer_token_budget")
-    micro_batch = settings.whole_size(trainer, "critic", "infer_micro_batch")
+    budget = own.optional_whole("infer_token_budget")
+    micro_batch = own.optional_whole("infer_micro_batch")
     if sizes.token_budget is not None and budget is not None:
         return replace(sizes, infer_token_budget=budget * sizes.cp)
     return replace(sizes, infer_micro_batch=micro_batch or sizes.micro_batch)
@@ -243,10 +240,7 @@ def _work(settings: Settings, mode: Mode) -> Work:
 
 def _turns(settings: Settings) -> int | None:
     """Return the most turns of an episode; None where they have no limit."""
-    if settings.unmapped("multi_turn") in OFF:
-        return 1
-    most = settings.unmapped("turns")
-    return most if isinstance(most, int) and most > 0 else None
+    return 1 if settings.unmapped("multi_turn") in OFF else most_turns(settings)
 
 
 def _engine(settings: Settings) -> str:
@@ -286,7 +280,7 @@ def _loss(settings: Settings) -> Hyperparameters:
         "loss" if settings.on("kl_loss") else "reward" if settings.on("kl_reward") else "none"
     )
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
-    norm = settings.size(trainer_of(settings), "actor", "max_gradient_norm")
+    norm = settings.of(trainer_of(settings), "actor").value("max_gradient_norm")
     usual = Hyperparameters()
     losses = given_losses(settings, _algorithm(settings))
     if (losses.get("clip_ratio_dual") or 0.0) >= NO_DUAL_CLIP:
@@ -308,12 +302,7 @@ def _precision(settings: Settings, trainer: str) -> Precision | None:
 
 
 def _adapter(settings: Settings) -> Adapter | None:
-    rank = settings.whole("lora_rank")
-    if rank < 1:
-        return None
-    merges = settings.on("lora_merges")
-    return Adapter(
-        rank=rank,
-        alpha=settings.number("lora_alpha"),
-        sync="merged" if merges else "adapter",
-    )
+    adapter = adapter_of(settings)
+    if adapter is None or settings.on("lora_merges"):
+        return adapter
+    return replace(adapter, sync="adapter")

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from planner.configs.reading.given import Flat, Given, place_of, scalar
 from planner.configs.reading.inherited import read_inherited
-from planner.configs.reading.settings import fits_any
+from planner.configs.reading.settings import Settings, fits_any
 from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from planner.configs.shell.commands import Command, Evaluated
 from planner.configs.shell.script import evaluate
@@ -24,31 +24,14 @@ STARTERS = ("exec", "bash", "/bin/bash", "sh", "/bin/sh")
 MOST_SCRIPTS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
-    """Hold what was read.
-
-    Attributes:
-        file: Its name, for messages.
-        start: The module or script that would be started; empty for a bare configuration.
-        flat: Values by key.
-        gaps: Parts of a script that could not be evaluated.
-    """
-
-    file: str
-    start: str
-    flat: Flat
-    gaps: tuple[Gap, ...] = ()
-
-
 def read_configuration(
     sheet: ConfigSheet,
     words: Iterable[str],
     environment: Mapping[str, str],
     *,
     evaluated: Evaluated | None = None,
-) -> Configuration:
-    """Return the configuration that a file and what follows it, or a command line, amount to.
+) -> Settings:
+    """Return the settings that a file and what follows it, or a command line, amount to.
 
     Args:
         words: A script or YAML file and its arguments, or the arguments alone.
@@ -69,17 +52,15 @@ def read_configuration(
             raise FileError(str(path), "no such file")
         flat = read_inherited(path)
         flat |= _arguments(sheet, [Text(word) for word in given[1:]], str(path))
-        return Configuration(file=str(path), start="", flat=flat)
+        return Settings(sheet, flat, str(path))
     if path.is_file():
         return _of_script(sheet, path, given[1:], environment, evaluated)
     if path.suffix == ".sh":
         raise FileError(str(path), "no such file")
     command = Command(line=0, words=tuple(Text(word) for word in given))
-    return _of_command(sheet, command, "the command line", Path(), ()) or Configuration(
-        file="the command line",
-        start="",
-        flat=_arguments(sheet, list(command.words), "the command line"),
-    )
+    file = "the command line"
+    bare = Settings(sheet, _arguments(sheet, list(command.words), file), file)
+    return _of_command(sheet, command, file, Path(), ()) or bare
 
 
 def starts_of(framework: str, words: Iterable[str]) -> bool:
@@ -108,11 +89,11 @@ def _of_script(
     arguments: Sequence[str | Text],
     environment: Mapping[str, str | Text],
     evaluated: Evaluated | None,
-) -> Configuration:
+) -> Settings:
     found = evaluated or _evaluated(sheet, path, arguments, environment)
-    configuration = _of_commands(sheet, path, found, environment, 1)
-    if configuration is not None:
-        return configuration
+    settings = _of_commands(sheet, path, found, environment, 1)
+    if settings is not None:
+        return settings
     problem = f"starts no RL training of {sheet.title}"
     if found.gaps:
         problem += f"; not evaluated: {found.gaps[0]}"
@@ -125,13 +106,13 @@ def _of_commands(
     found: Evaluated,
     environment: Mapping[str, str | Text],
     scripts: int,
-) -> Configuration | None:
+) -> Settings | None:
     """Return what a script starts training with, by itself or by another script; None where it starts none."""
     gaps = tuple(found.gaps)
     for command in reversed(found.commands):
-        configuration = _of_command(sheet, command, str(path), path.parent, gaps)
-        if configuration is not None:
-            return configuration
+        settings = _of_command(sheet, command, str(path), path.parent, gaps)
+        if settings is not None:
+            return settings
     if found.refusal is not None:
         line, message = found.refusal
         raise FileError(f"{path}:{line}", f"the script stops here: {message}")
@@ -141,9 +122,9 @@ def _of_commands(
             continue
         given = {**environment, **found.exported, **dict(command.variables)}
         inner = _evaluated(sheet, other, arguments, given)
-        configuration = _of_commands(sheet, other, inner, given, scripts + 1)
-        if configuration is not None:
-            return configuration
+        settings = _of_commands(sheet, other, inner, given, scripts + 1)
+        if settings is not None:
+            return settings
     return None
 
 
@@ -178,7 +159,7 @@ def _started_script(command: Command, folder: Path) -> tuple[Path | None, list[T
 
 def _of_command(
     sheet: ConfigSheet, command: Command, file: str, folder: Path, gaps: tuple[Gap, ...]
-) -> Configuration | None:
+) -> Settings | None:
     """Return what a command starts with; None where it starts no training."""
     for place, word in enumerate(_spread(command.words)):
         for pattern, what in sheet.refused_starts.items():
@@ -192,7 +173,7 @@ def _of_command(
         if fits_any(word.value, sheet.starts):
             rest = list(_spread(command.words))[place + 1 :]
             flat = _files(rest, folder) | _arguments(sheet, rest, file)
-            return Configuration(file=file, start=word.value, flat=flat, gaps=gaps)
+            return Settings(sheet, flat, file, word.value, gaps)
     return None
 
 

@@ -1,12 +1,13 @@
 """Settings: a configuration's values by what they mean, as a framework's sheet says."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from planner.configs.reading.given import Flat, Given
-from planner.configs.reading.sheet import ROLE, ConfigSheet, Setting
+from planner.configs.reading.sheet import ConfigSheet, Setting
+from planner.configs.shell.text import Gap
 from rlplan.errors import FileError, nearest_name
 
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
@@ -20,17 +21,23 @@ class Settings:
         sheet: What its keys mean.
         flat: Its values by key.
         file: Its name, for messages.
+        start: The module or script that it starts; empty for a bare configuration.
+        gaps: Parts of a script that could not be evaluated.
+        model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
     """
 
     sheet: ConfigSheet
     flat: Flat
     file: str
+    start: str = ""
+    gaps: tuple[Gap, ...] = ()
+    model: str | None = None
     used: set[str] = field(default_factory=set)
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
-        return self._value(self.sheet.settings[name], "")
+        return self.value_of(self.sheet.settings[name])
 
     def unmapped(self, name: str) -> object:
         """Return a setting's value that goes into no job or plan: its key stays among those that do not."""
@@ -41,7 +48,7 @@ class Settings:
 
     def loss(self, name: str) -> object:
         """Return what the losses or optimizers need; None where it is not given."""
-        return self._value(self.sheet.losses[name], "")
+        return self.value_of(self.sheet.losses[name])
 
     def is_given(self, name: str) -> bool:
         """Return whether a configuration gives a setting, whatever its value."""
@@ -50,9 +57,14 @@ class Settings:
             self.used.add(self.key_of(name))
         return given is not None and (bool(given.gaps) or given.value is not None)
 
+    def given(self, key: str) -> object:
+        """Return the value that a configuration gives a key, whether it means anything or not; else None."""
+        found = self.flat.get(key)
+        return None if found is None else found.value
+
     def whole(self, name: str) -> int:
         """Return a setting that is a whole number."""
-        return self._whole(self.sheet.settings[name], "", self.value(name))
+        return self.as_whole(self.sheet.settings[name], self.value(name))
 
     def optional_whole(self, name: str) -> int | None:
         """Return a setting that is a whole number, or None."""
@@ -108,43 +120,17 @@ class Settings:
         """Yield the given keys that fit a pattern."""
         return (key for key in self.flat if fnmatchcase(key, pattern))
 
-    def size(self, trainer: str, role: str, name: str) -> object:
-        """Return a size of a role's model, as its trainer has it."""
-        setting = self.sheet.trainers[trainer].sizes.get(name)
-        if setting is None:
-            return None
-        prefix = self.sheet.roles[role]
-        followed = self.sheet.role_follows.get(role)
-        if followed is not None and not self._given(setting, prefix):
-            return self.size(trainer, followed, name)
-        return self._value(setting, prefix)
-
-    def whole_size(
-        self, trainer: str, role: str, name: str, usual: int | None = None
-    ) -> int | None:
-        """Return a size that is a whole number; `usual` where none is given."""
-        value = self.size(trainer, role, name)
-        if value is None:
-            return usual
-        return self._whole(self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role], value)
-
-    def size_is_given(self, trainer: str, role: str, name: str) -> bool:
-        """Return whether a configuration gives a size of a role's model, other than none, by a key of its own."""
-        setting, prefix = self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role]
-        keys = (key.replace(ROLE, prefix) for key in setting.keys)
-        return any(key in self.flat and self.flat[key].value is not None for key in keys)
-
-    def size_is_on(self, trainer: str, role: str, name: str) -> bool:
-        """Return whether a switch of a role's model is on."""
-        return _is_on(self.size(trainer, role, name))
+    def of(self, trainer: str, role: str) -> "RoleSettings":
+        """Return what is set of a role's model, as its trainer has it."""
+        return RoleSettings(self, trainer, role)
 
     def key_of(self, name: str) -> str:
         """Return the key that gives a setting, or would give it."""
-        return _key(self.sheet.settings[name], "", self.flat)
+        return self.key_giving(self.sheet.settings[name])
 
-    def key_of_size(self, trainer: str, role: str, name: str) -> str:
-        """Return the key that gives a size of a role's model, or would give it."""
-        return _key(self.sheet.trainers[trainer].sizes[name], self.sheet.roles[role], self.flat)
+    def key_giving(self, setting: Setting) -> str:
+        """Return the key that gives what a sheet's setting stands for, or would give it."""
+        return next((key for key in setting.keys if key in self.flat), setting.keys[0])
 
     def refused(
         self, name: str, problem: str, allowed: str, nearest: str | None = None
@@ -162,11 +148,9 @@ class Settings:
         field = key if given is None else given.older or key
         return FileError(file, problem, field=field, value=value, allowed=allowed, nearest=nearest)
 
-    def _given(self, setting: Setting, prefix: str) -> bool:
-        return any(key.replace(ROLE, prefix) in self.flat for key in setting.keys)
-
-    def _value(self, setting: Setting, prefix: str) -> object:
-        for key in (each.replace(ROLE, prefix) for each in setting.keys):
+    def value_of(self, setting: Setting) -> object:
+        """Return the value of what a sheet's setting stands for."""
+        for key in setting.keys:
             given = self.flat.get(key)
             if given is None:
                 continue
@@ -195,22 +179,68 @@ class Settings:
             raise self.refused_key(key, "is not known", ", ".join(known), nearest)
         return setting.values[word]
 
-    def _whole(self, setting: Setting, prefix: str, value: object) -> int:
+    def as_whole(self, setting: Setting, value: object) -> int:
+        """Return the value of what a sheet's setting stands for, a whole number."""
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            key = _key(setting, prefix, self.flat)
+            key = self.key_giving(setting)
             raise self.refused_key(key, "is no whole number", "a whole number")
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class RoleSettings:
+    """Answer what a configuration sets of one role's model, by the names of its trainer's sizes."""
+
+    settings: Settings
+    trainer: str
+    role: str
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the sizes that the trainer has keys for."""
+        return self.settings.sheet.trainers[self.trainer].sizes
+
+    def value(self, name: str) -> object:
+        """Return a size; that of the role which this one follows where it has none of its own."""
+        if name not in self.names:
+            return None
+        setting, settings = self._setting(name), self.settings
+        followed = settings.sheet.role_follows.get(self.role)
+        if followed is not None and not any(key in settings.flat for key in setting.keys):
+            return replace(self, role=followed).value(name)
+        return settings.value_of(setting)
+
+    def optional_whole(self, name: str) -> int | None:
+        """Return a size that is a whole number, or None."""
+        value = self.value(name)
+        return None if value is None else self.settings.as_whole(self._setting(name), value)
+
+    def whole(self, name: str, usual: int = 1) -> int:
+        """Return a size that is a whole number; `usual` where none, or 0, is given."""
+        return self.optional_whole(name) or usual
+
+    def on(self, name: str) -> bool:
+        """Return whether a switch is on."""
+        return _is_on(self.value(name))
+
+    def is_given(self, name: str) -> bool:
+        """Return whether a configuration gives a size, other than none, by a key of the role's own."""
+        given = (self.settings.flat.get(key) for key in self._setting(name).keys)
+        return any(each is not None and each.value is not None for each in given)
+
+    def key_of(self, name: str) -> str:
+        """Return the key that gives a size, or would give it."""
+        return self.settings.key_giving(self._setting(name))
+
+    def _setting(self, name: str) -> Setting:
+        sheet = self.settings.sheet
+        return sheet.trainers[self.trainer].sizes[name].of(sheet.roles[self.role])
+
+
 def _is_on(value: object) -> bool:
     return value.lower() in {"true", "yes", "on", "1"} if isinstance(value, str) else bool(value)
-
-
-def _key(setting: Setting, prefix: str, flat: Flat) -> str:
-    keys = [key.replace(ROLE, prefix) for key in setting.keys]
-    return next((key for key in keys if key in flat), keys[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,5 +308,5 @@ def _known(sheet: ConfigSheet) -> Iterator[str]:
         yield from setting.keys
     for trainer in sheet.trainers.values():
         for setting in trainer.sizes.values():
-            for key in setting.keys:
-                yield from (key.replace(ROLE, prefix) for prefix in sheet.roles.values())
+            for prefix in sheet.roles.values():
+                yield from setting.of(prefix).keys

@@ -1,6 +1,6 @@
 """Sheets of configurations: which key of a framework means what of a job and plan. `frameworks/<name>.yaml`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -33,6 +33,12 @@ class Setting:
     follows: str | None = None
     values: FrozenDict[str, Scalar] = FrozenDict()
     written: FrozenDict[str, str] = FrozenDict()
+
+    def of(self, prefix: str) -> "Setting":
+        """Return it with a role's prefix in its keys."""
+        written = {role: key.replace(ROLE, prefix) for role, key in self.written.items()}
+        keys = tuple(key.replace(ROLE, prefix) for key in self.keys)
+        return replace(self, keys=keys, written=FrozenDict(written))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

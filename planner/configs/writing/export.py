@@ -181,7 +181,7 @@ class Export:
 
     def put(self, name: str, value: Scalar) -> None:
         """Write a setting."""
-        self._write(self.sheet.settings[name], "", ANY, value)
+        self._write(self.sheet.settings[name], ANY, value)
 
     def put_algorithm(self) -> None:
         """Write the words that name the algorithm.
@@ -201,7 +201,7 @@ class Export:
         """Write a size of a role's model, where its trainer has a key for it."""
         setting = self.sheet.trainers[self.trainer].sizes.get(name)
         if setting is not None:
-            self._write(setting, self.sheet.roles[role], role, value)
+            self._write(setting.of(self.sheet.roles[role]), role, value)
 
     def put_cut(self, role: Role) -> None:
         """Write how a role's model is cut."""
@@ -226,7 +226,7 @@ class Export:
         for name, value in self.losses.items():
             used = name not in OF_CRITICS or "critic" in self.roles
             if name in self.sheet.losses and value is not None and used:
-                self._write(self.sheet.losses[name], "", ANY, value)
+                self._write(self.sheet.losses[name], ANY, value)
 
     def put_fixed(self, role: Role) -> None:
         """Write what a role's trainer is always given."""
@@ -326,9 +326,8 @@ class Export:
         where, allowed = f"tasks.{UPDATE}.engine", ", ".join(dict.fromkeys(map(str, known)))
         raise self.refused(where, "trains by another engine", allowed, engine)
 
-    def _write(self, setting: Setting, prefix: str, role: str, value: Scalar) -> None:
-        usual = setting.written.get(ANY, setting.keys[0])
-        key = setting.written.get(role, usual).replace(ROLE, prefix)
+    def _write(self, setting: Setting, role: str, value: Scalar) -> None:
+        key = setting.written.get(role, setting.written.get(ANY, setting.keys[0]))
         if setting.values:
             words = (word for word, meant in setting.values.items() if meant == value)
             word = next(words, None)

@@ -6,7 +6,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
-from planner.configs.broken import Subject
 from planner.configs.exports import EXPORTS
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.reading.settings import Settings
@@ -121,11 +120,10 @@ def _check(export: Export, start: str) -> None:
     Raises:
         FileError: A rule is broken, or the plan is not what the keys amount to.
     """
-    settings = Settings(export.sheet, export.flat(), export.file)
     model = export.plan.job.architecture("actor").name
-    subject = Subject(settings=settings, start=start, model=model)
+    settings = Settings(export.sheet, export.flat(), export.file, start, model=model)
     for rule in RULES.load(export.sheet.name):
-        for broken in rule.broken(subject) if rule.stops else ():
+        for broken in rule.broken(settings) if rule.stops else ():
             value = settings.flat.get(broken.key)
             raise FileError(
                 export.file,
@@ -134,7 +132,7 @@ def _check(export: Export, start: str) -> None:
                 value=None if value is None else value.value,
                 allowed=broken.allowed,
             )
-    run = FRAMEWORKS.load(export.sheet.name).run_of(settings, start)
+    run = FRAMEWORKS.load(export.sheet.name).run_of(settings)
     differing = list(_differences(export.plan, *_imported(export.plan, run)))
     if differing:
         field, wanted, found = differing[0]

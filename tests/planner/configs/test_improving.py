@@ -26,7 +26,7 @@ def checked():
 
 
 def test_no_streamed_iteration_is_shorter_than_it_is_said_to_be_at_least(checked):
-    changes = list(improving._fitting(checked.plan, checked.facts))[:3]
+    changes = list(improving._fitting(checked.plan, checked.facts, None))[:3]
     assert checked.plan.mode == "async"
     for _, changed in changes:
         least_seconds = improving._least_seconds(changed, checked.facts)

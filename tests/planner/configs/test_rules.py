@@ -2,7 +2,6 @@
 
 import pytest
 
-from planner.configs.broken import Subject
 from planner.configs.checking import check_config
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.importing import ImportOptions, settings_of
@@ -126,10 +125,9 @@ BREAKS_OPENRLHF = {
 
 
 def broken(framework, words):
-    configuration, settings = settings_of(framework, words, OPTIONS)
-    subject = Subject(settings=settings, start=configuration.start)
+    settings = settings_of(framework, words, OPTIONS)
     return {
-        rule.name: rule.broken(subject) for rule in RULES.load(framework) if rule.broken(subject)
+        rule.name: rule.broken(settings) for rule in RULES.load(framework) if rule.broken(settings)
     }
 
 
@@ -233,5 +231,5 @@ def test_published_configurations_break_no_rule(framework):
             continue
         except UserError as error:
             raise AssertionError(path.name) from error
-        _, settings = settings_of(framework, [str(path)], OPTIONS)
+        settings = settings_of(framework, [str(path)], OPTIONS)
         assert not found or any(settings.has("defaults: *")), (path.name, found)

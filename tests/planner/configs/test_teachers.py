@@ -2,8 +2,8 @@
 
 import pytest
 
+from planner.configs.frameworks.nemo_rl import nodes_of_policy
 from planner.configs.importing import ImportOptions, settings_of
-from planner.configs.teachers import nodes_of_policy
 from tests.planner.configs.test_importing import NEMO
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={})
@@ -27,5 +27,5 @@ APART = (f"{D}.enabled=true", f"{C}.enabled=true", "cluster.num_nodes=16")
 def test_teachers_take_their_nodes_off_the_cluster(tmp_path, words, nodes):
     path = tmp_path / "recipe.yaml"
     path.write_text(NEMO)
-    _, settings = settings_of("nemo-rl", [str(path), *APART, *words], OPTIONS)
+    settings = settings_of("nemo-rl", [str(path), *APART, *words], OPTIONS)
     assert nodes_of_policy(settings) == nodes
