@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from planner.configs.importing import ImportOptions
-    from rlplan.files.frozen import FrozenDict
-    from rlplan.job import Role
 
 GpuOption = Annotated[
-    str | None,
-    typer.Option(
-        "--gpu", help="Type of the GPUs: a device sheet's name or file.", show_default=False
-    ),
+    str | None, typer.Option(help="Type of the GPUs: a device sheet's name or file.")
 ]
-ResponseOption = Annotated[
-    float | None,
-    typer.Option("--mean-response", help="Mean response in tokens.", show_default=False),
-]
+ResponseOption = Annotated[float | None, typer.Option(help="Mean response in tokens.")]
 PromptOption = Annotated[
-    float | None,
-    typer.Option(
-        "--mean-prompt",
-        help="Mean prompt in tokens, 256 unless they are limited to less.",
-        show_default=False,
-    ),
+    float | None, typer.Option(help="Mean prompt in tokens, 256 unless they are limited to less.")
 ]
 ModelOption = Annotated[
     list[str] | None,
@@ -39,7 +24,6 @@ ModelOption = Annotated[
         metavar="[ROLE=]MODEL",
         help="Take this model for the actor's, or for another role's (reward=llama-3-8b): a known name or Hugging "
         "Face id, or a folder with config.json. May be given several times.",
-        show_default=False,
     ),
 ]
 RunOption = Annotated[
@@ -101,16 +85,18 @@ def _of_yaml(path: Path) -> str | None:
     return None
 
 
+class Given(NamedTuple):
+    """Hold what is said beside a configuration, by the options above."""
+
+    gpu: str | None = None
+    mean_response: float | None = None
+    mean_prompt: float | None = None
+    model: list[str] | None = None
+    run: bool = False
+
+
 def import_options(
-    framework: str,
-    words: list[str],
-    *,
-    gpu: str | None,
-    mean_response: float | None,
-    mean_prompt: float | None,
-    model: list[str] | None,
-    run: bool,
-    job_path: str = "job.yaml",
+    framework: str, words: list[str], given: Given, job_path: str = "job.yaml"
 ) -> ImportOptions:
     """Return the options of an import; with `run`, the script is run.
 
@@ -122,32 +108,25 @@ def import_options(
     from planner.configs.shell.recorder import run_recorded
     from profiles.catalog import device_names
     from rlplan.errors import FileError
+    from rlplan.files.frozen import FrozenDict
 
     load_config_sheet(framework)
-    if gpu is None:
-        names = ", ".join(device_names())
-        raise FileError(
-            "--gpu", "is missing: no configuration says the type of its GPUs", allowed=names
-        )
+    if given.gpu is None:
+        problem = "is missing: no configuration says the type of its GPUs"
+        raise FileError("--gpu", problem, allowed=", ".join(device_names()))
     evaluated = None
-    if run:
+    if given.run:
         if not words or not Path(words[0]).is_file():
             raise FileError("--run", "runs a script's file", value=words[0] if words else None)
         evaluated = run_recorded(Path(words[0]), words[1:])
+    models = given.model or ()
+    pairs = (each.partition("=") for each in models if "=" in each)
     return ImportOptions(
-        gpu=gpu,
-        mean_response=mean_response,
-        mean_prompt=mean_prompt,
-        model=next((each for each in model or () if "=" not in each), None),
-        models=_models_of_roles(model or ()),
+        gpu=given.gpu,
+        mean_response=given.mean_response,
+        mean_prompt=given.mean_prompt,
+        model=next((each for each in models if "=" not in each), None),
+        models=FrozenDict({role: name for role, _, name in pairs}),
         job_path=job_path,
         evaluated=evaluated,
     )
-
-
-def _models_of_roles(given: Iterable[str]) -> FrozenDict[Role, str]:
-    """Return the models of roles that `--model ROLE=MODEL` names."""
-    from rlplan.files.frozen import FrozenDict
-
-    pairs = (each.partition("=") for each in given if "=" in each)
-    return FrozenDict({role: name for role, _, name in pairs})

@@ -17,7 +17,7 @@ from planner.answers.completion import load_plan as load_plan_and_facts
 from planner.answers.explain import with_nearest_fit
 from planner.configs.checking import Checked, check_config, check_plan
 from planner.objectives import load_objective
-from planner.requests.drafts import load_request
+from planner.requests.drafts import load_request, read_draft
 from planner.requests.pinned import NOTHING_PINNED
 from profiles.catalog import load_job as load_job_file
 from profiles.catalog import resolve_job
@@ -29,7 +29,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
-from rlplan_cli.config_options import import_options
+from rlplan_cli.config_options import Given, import_options
 from simulator.simulate import simulate as simulate_plan
 
 File = str | PathLike[str]
@@ -88,11 +88,7 @@ def search(
 
 
 def simulate(
-    plan: Plan | File,
-    *,
-    profile: File | None = None,
-    site: File | None = None,
-    iterations: int = 1,
+    plan: Plan | File, *, profile: File | None = None, site: File | None = None, iterations: int = 1
 ) -> Forecast:
     """Return the forecast of a plan; one that does not fit says why and what nearest to it does.
 
@@ -141,35 +137,27 @@ def check(
     if isinstance(source, Plan):
         return check_plan(source, load_facts(source.job), "plan")
     if framework is None:
-        path = Path(source)
-        data = load_yaml(path)
-        if isinstance(data, dict) and "job" in data:
-            plan, facts = load_plan_and_facts(path, misfits=True)
-        else:
-            job = load_job(path)
-            facts = load_facts(job)
-            plan = complete(PlanDraft(job=job), job, facts, str(path), misfits=True)
-        return check_plan(plan, facts, str(path))
+        return check_file(Path(source))
     words = [str(source), *arguments]
-    options = import_options(
-        framework,
-        words,
-        gpu=gpu,
-        mean_response=mean_response,
-        mean_prompt=mean_prompt,
-        model=None if model is None else [model],
-        run=False,
-    )
+    models = None if model is None else [model]
+    options = import_options(framework, words, Given(gpu, mean_response, mean_prompt, models))
     return check_config(framework, words, options)
 
 
+def check_file(path: Path) -> Checked:
+    """Return what is to be said of a job's or plan's file; what it leaves open is chosen."""
+    data = load_yaml(path)
+    if isinstance(data, dict) and "job" in data:
+        draft, job = read_draft(data, path)
+    else:
+        job, _ = load_request(path)
+        draft = PlanDraft(job=job)
+    facts = load_facts(job)
+    return check_plan(complete(draft, job, facts, str(path), misfits=True), facts, str(path))
+
+
 def execute(
-    plan: Plan | File,
-    out: File,
-    *,
-    iterations: int,
-    warmup: int = 1,
-    seed: int | None = None,
+    plan: Plan | File, out: File, *, iterations: int, warmup: int = 1, seed: int | None = None
 ) -> MeasuredRun:
     """Run a plan on Ray for some iterations, into the folder `out`, and return what was measured.
 

@@ -36,29 +36,20 @@ LEAST_STALENESS = {
 }
 
 ObjectiveOption = Annotated[
-    str | None,
-    typer.Option(
-        "--objective",
-        help=f"What to minimise: {objectives_words()}.  [default: the job's]",
-        show_default=False,
-    ),
+    str | None, typer.Option(help=f"What to minimise: {objectives_words()}.  [default: the job's]")
 ]
 ParetoOption = Annotated[
     str | None,
     typer.Option(
-        "--pareto",
         metavar="A,B[,C]",
         help="Find the plans that no other beats in two or three objectives, such as throughput,cost.",
-        show_default=False,
     ),
 ]
 SecondsOption = Annotated[
     float | None,
     typer.Option(
-        "--seconds",
         min=0.0,
         help="Stop (each search of --pareto) after so long, with the best plan so far and its gap.",
-        show_default=False,
     ),
 ]
 ForOption = Annotated[
@@ -67,61 +58,36 @@ ForOption = Annotated[
         "--for",
         metavar="FRAMEWORK",
         help="Search only what verl, nemo-rl or openrlhf can run; `rlplan export` then writes its configuration.",
-        show_default=False,
     ),
 ]
 ModeOption = Annotated[
     ModeName | None,
     typer.Option(
-        "--mode",
         help="The mode in which plans may run where that is better than sync: streaming, one-step-off (weights "
         "one update old), or async (as old as --spec staleness=N allows, 1 if nothing is said). Episodes in environments "
-        "run in all of them.",
-        show_default=False,
+        "run in all of them."
     ),
 ]
 SpecOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--spec",
         metavar="NAME=VALUE",
         help="A limit that every plan keeps: iteration_seconds, gpus, cost_usd (of an iteration), "
         "usd_per_hour, energy_joules (of an iteration), memory_headroom_fraction (at least), "
         "staleness. Comes before the job's own; may be given several times.",
-        show_default=False,
         rich_help_panel=LIMITS,
     ),
 ]
-MaxGpusOption = Annotated[
-    int | None,
-    typer.Option("--max-gpus", help="Most GPUs.", show_default=False, rich_help_panel=LIMITS),
-]
+MaxGpusOption = Annotated[int | None, typer.Option(help="Most GPUs.", rich_help_panel=LIMITS)]
 MaxSecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-iteration-seconds",
-        help="Longest iteration.",
-        show_default=False,
-        rich_help_panel=LIMITS,
-    ),
+    float | None, typer.Option(help="Longest iteration.", rich_help_panel=LIMITS)
 ]
 MaxCostOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-cost-usd",
-        help="Most money for an iteration.",
-        show_default=False,
-        rich_help_panel=LIMITS,
-    ),
+    float | None, typer.Option(help="Most money for an iteration.", rich_help_panel=LIMITS)
 ]
 MaxHourOption = Annotated[
     float | None,
-    typer.Option(
-        "--max-usd-per-hour",
-        help="Most money for an hour of all the plan's GPUs.",
-        show_default=False,
-        rich_help_panel=LIMITS,
-    ),
+    typer.Option(help="Most money for an hour of all the plan's GPUs.", rich_help_panel=LIMITS),
 ]
 
 

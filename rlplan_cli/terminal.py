@@ -22,28 +22,20 @@ Progress = Callable[[int, int, str], None]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ReportOption = Annotated[
     Path | None,
-    typer.Option(
-        "--report",
-        help="Write a page (HTML without any network, Markdown, SVG) into this folder.",
-        show_default=False,
-    ),
+    typer.Option(help="Write a page (HTML without any network, Markdown, SVG) into this folder."),
 ]
 ProfileOption = Annotated[
     Path | None,
     typer.Option(
-        "--profile",
         help="Measured costs of the cluster's device (a folder made by `rlplan profile`); "
-        "without it, costs come from the device's data sheet.",
-        show_default=False,
+        "without it, costs come from the device's data sheet."
     ),
 ]
 
 SiteOption = Annotated[
     Path | None,
     typer.Option(
-        "--site",
-        help="Factors of your site (a file made by `rlplan calibrate`) on what sheets or profile say.",
-        show_default=False,
+        help="Factors of your site (a file made by `rlplan calibrate`) on what sheets or profile say."
     ),
 ]
 
@@ -65,6 +57,13 @@ def say(message: str) -> None:
     """Print a line for people on stderr."""
     sys.stderr.write(printable(message) + "\n")
     sys.stderr.flush()
+
+
+def say_written(*paths: Path | None) -> None:
+    """Say on stderr which files were written; None is one that was not asked for."""
+    for path in paths:
+        if path is not None:
+            say(f"written: {path}")
 
 
 def print_table(title: str, table: Table, *, spare: Sequence[str] = ()) -> None:

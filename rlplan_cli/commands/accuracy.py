@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, print_table, progress_bar, say
+from rlplan_cli.terminal import JsonOption, print_table, progress_bar, say, say_written
 
 EXAMPLE = "Example: rlplan accuracy measured/vtrain_training_a100_one_node.csv --rows errors.csv"
 
@@ -19,23 +19,19 @@ def command(
     tables: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Tables (CSV) of a known schema; none: the measurements that rlplan holds.",
-            show_default=False,
+            help="Tables (CSV) of a known schema; none: the measurements that rlplan holds."
         ),
     ] = None,
     rows: Annotated[
-        Path | None,
-        typer.Option(help="Write every row with its forecast here (CSV).", show_default=False),
+        Path | None, typer.Option(help="Write every row with its forecast here (CSV).")
     ] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(help="Write a page with plots into this folder.", show_default=False),
+        Path | None, typer.Option(help="Write a page with plots into this folder.")
     ] = None,
     device: Annotated[
         str,
         typer.Option(
-            help="Device of tables that do not name theirs; else it is taken from their path.",
-            show_default=False,
+            help="Device of tables that do not name theirs; else it is taken from their path."
         ),
     ] = "",
     as_json: JsonOption = False,
@@ -77,6 +73,5 @@ def command(
             str(report),
         ]
         findings = [findings_of(name, each, about(each)) for name, each in found.items()]
-        say(f"written: {write_accuracy_page(report, findings, shlex.join(command_line))}")
-    if rows is not None:
-        say(f"written: {rows}")
+        say_written(write_accuracy_page(report, findings, shlex.join(command_line)))
+    say_written(rows)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say, say_written
 
 EXAMPLE = "Example: rlplan calibrate runs/first --out site.yaml; then: rlplan search job.yaml --site site.yaml"
 
@@ -17,8 +17,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         list[Path],
         typer.Argument(
             help="Folders of runs (`rlplan execute`), tables (CSV) of steps as `rlplan accuracy` reads "
-            "them, and logs of verl, NeMo-RL or OpenRLHF (docs/calibration.md), all of one site.",
-            show_default=False,
+            "them, and logs of verl, NeMo-RL or OpenRLHF (docs/calibration.md), all of one site."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Write the site's factors to this file.")] = Path(
@@ -26,31 +25,25 @@ def command(  # noqa: PLR0917 -- one parameter an option
     ),
     profile: ProfileOption = None,
     plan: Annotated[
-        Path | None,
-        typer.Option(help="The plan of what ran, with its job; for logs.", show_default=False),
+        Path | None, typer.Option(help="The plan of what ran, with its job; for logs.")
     ] = None,
     group: Annotated[
         str,
         typer.Option(
-            help="Framework and GPU whose rows of tables are taken; needed where there are several.",
-            show_default=False,
+            help="Framework and GPU whose rows of tables are taken; needed where there are several."
         ),
     ] = "",
     factor: Annotated[
         list[str] | None,
         typer.Option(
             help="Refuse unless this factor is told apart from all others (`generation`, `training`, "
-            "...); may be given several times.",
-            show_default=False,
+            "...); may be given several times."
         ),
     ] = None,
     name: Annotated[
         str, typer.Option(help="Name of the site, for reports; the file's by default.")
     ] = "",
-    device: Annotated[
-        str,
-        typer.Option(help="Device of tables that do not name theirs.", show_default=False),
-    ] = "",
+    device: Annotated[str, typer.Option(help="Device of tables that do not name theirs.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Fit the factors of a site on its own steps, drawn to what its sheets say.
@@ -81,4 +74,4 @@ def command(  # noqa: PLR0917 -- one parameter an option
         print_table("Factors of the site", factors_table(fitted.calibration))
         for note in fitted.notes:
             say(note)
-    say(f"written: {out}")
+    say_written(out)

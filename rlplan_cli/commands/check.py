@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan_cli.config_options import (
+    Given,
     GpuOption,
     ModelOption,
     PromptOption,
@@ -17,7 +18,7 @@ from rlplan_cli.config_options import (
     framework_of,
     import_options,
 )
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
     from planner.configs.checking import Checked
@@ -34,7 +35,6 @@ def command(
             metavar="[FRAMEWORK] FILE|ARGS...",
             help="verl, nemo-rl or openrlhf and a script, YAML file or command line (after --); or a job's or "
             "plan's file.",
-            show_default=False,
         ),
     ],
     gpu: GpuOption = None,
@@ -42,10 +42,7 @@ def command(
     mean_prompt: PromptOption = None,
     model: ModelOption = None,
     run: RunOption = False,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write the job here, for rlplan search.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a configuration, job or plan before it is started: rules, memory, time, cost, better settings.
@@ -57,7 +54,7 @@ def command(
 
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with
-        checked = _checked(words, gpu, mean_response, mean_prompt, model, run=run)
+        checked = _checked(words, Given(gpu, mean_response, mean_prompt, model, run))
         if as_json:
             echo_json(checked.document())
         else:
@@ -76,52 +73,17 @@ def _write_job(checked: Checked, out: Path) -> None:
         say(f"not written: {out}: {checked.file} is no framework's configuration that is a job")
         return
     write_yaml(out, plain(checked.imported.job, drop_defaults=True))
-    say(f"written: {out}")
+    say_written(out)
 
 
-def _checked(
-    words: list[str],
-    gpu: str | None,
-    mean_response: float | None,
-    mean_prompt: float | None,
-    model: list[str] | None,
-    *,
-    run: bool,
-) -> Checked:
+def _checked(words: list[str], given: Given) -> Checked:
     from planner.configs.checking import check_config
+    from rlplan_cli.interface import check_file
 
     framework, rest = framework_of(words)
     if framework is None:
-        return _check_file(Path(rest[0]))
-    options = import_options(
-        framework,
-        rest,
-        gpu=gpu,
-        mean_response=mean_response,
-        mean_prompt=mean_prompt,
-        model=model,
-        run=run,
-    )
-    return check_config(framework, rest, options)
-
-
-def _check_file(path: Path) -> Checked:
-    """Return what is to be said of a job's or plan's file; what it leaves open is chosen."""
-    from planner.answers.completion import complete
-    from planner.configs.checking import check_plan
-    from planner.requests.drafts import load_request, read_draft
-    from profiles.facts import load_facts
-    from rlplan.files.decoding import load_yaml
-    from rlplan.plan import PlanDraft
-
-    data = load_yaml(path)
-    if isinstance(data, dict) and "job" in data:
-        draft, job = read_draft(data, path)
-    else:
-        job, _ = load_request(path)
-        draft = PlanDraft(job=job)
-    facts = load_facts(job)
-    return check_plan(complete(draft, job, facts, str(path), misfits=True), facts, str(path))
+        return check_file(Path(rest[0]))
+    return check_config(framework, rest, import_options(framework, rest, given))
 
 
 def _print(checked: Checked) -> None:

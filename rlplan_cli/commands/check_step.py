@@ -16,6 +16,7 @@ from rlplan_cli.terminal import (
     echo_json,
     print_table,
     say,
+    say_written,
 )
 
 EXAMPLE = "Example: rlplan check-step train.log --job job.yaml --plan plan.yaml"
@@ -26,17 +27,13 @@ def command(
         Path,
         typer.Argument(
             help="A log of verl, NeMo-RL or OpenRLHF (console, JSON lines, CSV export, TensorBoard), or the "
-            "folder of an own run.",
-            show_default=False,
+            "folder of an own run."
         ),
     ],
-    job: Annotated[Path | None, typer.Option(help="The job that ran.", show_default=False)] = None,
+    job: Annotated[Path | None, typer.Option(help="The job that ran.")] = None,
     plan: Annotated[
         Path | None,
-        typer.Option(
-            help="The plan that ran; without it the job's best plan is compared with.",
-            show_default=False,
-        ),
+        typer.Option(help="The plan that ran; without it the job's best plan is compared with."),
     ] = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
@@ -59,8 +56,8 @@ def command(
     ran = what_ran(log, job, plan, profile=profile, site=site)
     found = check_steps(log, ran, warmup=warmup)
     if report is not None:
-        page = write_step_check_page(report, found, ran.plan, simulate(ran.plan, ran.facts))
-        say(f"written: {page}")
+        forecast = simulate(ran.plan, ran.facts)
+        say_written(write_step_check_page(report, found, ran.plan, forecast))
     if as_json:
         echo_json({"verdict": found.verdict, **plain(found)})
         return

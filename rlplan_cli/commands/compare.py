@@ -15,6 +15,7 @@ from rlplan_cli.terminal import (
     print_table,
     progress_bar,
     say,
+    say_written,
 )
 
 if TYPE_CHECKING:
@@ -26,23 +27,20 @@ EXAMPLE = (
 
 
 def command(
-    job: Annotated[Path, typer.Argument(help="The job's file (YAML).", show_default=False)],
+    job: Annotated[Path, typer.Argument(help="The job's file (YAML).")],
     systems: Annotated[
         str,
         typer.Option(
             help="Systems, with commas between them: deepspeed-chat, openrlhf-0.2, "
             "nemo-aligner-0.2, verl, openrlhf, megatron-heuristic (all of them by default), or frameworks "
-            "whose steps are forecast: verl-fsdp, verl-megatron, nemo-rl-megatron, skyrl-fsdp, slime, ...",
-            show_default=False,
+            "whose steps are forecast: verl-fsdp, verl-megatron, nemo-rl-megatron, skyrl-fsdp, slime, ..."
         ),
     ] = "",
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a page with a plot, and every plan, into this folder.", show_default=False
-        ),
+        typer.Option(help="Write a page with a plot, and every plan, into this folder."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,8 +64,7 @@ def command(
         echo_json(comparison_document(found))
     else:
         _print(found)
-    if page is not None:
-        say(f"written: {page}")
+    say_written(page)
 
 
 def _print(found: SystemsComparison) -> None:

@@ -21,7 +21,7 @@ JOB_FILE = "job.yaml"
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="Folder for everything that it makes.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for everything that it makes.")] = Path(
         "demo-out"
     ),
     iterations: Annotated[int, typer.Option(min=4, help="Iterations to run.")] = 30,

@@ -14,12 +14,11 @@ EXAMPLE = (
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
-    plan: Annotated[Path, typer.Argument(help="The plan's file.", show_default=False)],
+    plan: Annotated[Path, typer.Argument(help="The plan's file.")],
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
-        Path,
-        typer.Option("--out", help="Folder of the run; must not hold another one than --resume."),
+        Path, typer.Option(help="Folder of the run; must not hold another one than --resume.")
     ] = Path("runs/latest"),
     iterations: Annotated[
         int, typer.Option(min=1, help="Iterations to run, those before --resume counted.")
@@ -27,16 +26,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     warmup: Annotated[
         int, typer.Option(min=0, help="First iterations that the comparison leaves out.")
     ] = 2,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Seed; without it the job's.", show_default=False),
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed; without it the job's.")] = None,
     checkpoint_every: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Iterations between checkpoints; with them a run survives killed workers.",
-            show_default=False,
+            min=1, help="Iterations between checkpoints; with them a run survives killed workers."
         ),
     ] = None,
     iteration_limit: Annotated[
@@ -44,7 +38,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
         typer.Option(
             min=0.001,
             help="Seconds after which an iteration's workers are taken for hung, and lost; none without it.",
-            show_default=False,
         ),
     ] = None,
     start_limit: Annotated[
@@ -52,22 +45,15 @@ def command(  # noqa: PLR0917 -- one parameter an option
         typer.Option(
             min=0.001,
             help="Seconds after which workers that have not started, with their models, are taken for hung.",
-            show_default=False,
         ),
     ] = None,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep, the last ones.")] = 2,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            help="Go on from a checkpoint, or from a run's last one; any layout.",
-            show_default=False,
-        ),
+        typer.Option(help="Go on from a checkpoint, or from a run's last one; any layout."),
     ] = None,
     export: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the trained actor here as a Hugging Face folder.", show_default=False
-        ),
+        Path | None, typer.Option(help="Write the trained actor here as a Hugging Face folder.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,38 +7,28 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, echo_json, say
+from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
 
 EXAMPLE = "Example: rlplan export plan.yaml --to verl --out run.sh"
 
 
 def command(
-    plan: Annotated[
-        Path,
-        typer.Argument(help="The plan's file (YAML), complete or in part.", show_default=False),
-    ],
-    to: Annotated[str, typer.Option("--to", help="verl, nemo-rl or openrlhf.", show_default=False)],
+    plan: Annotated[Path, typer.Argument(help="The plan's file (YAML), complete or in part.")],
+    to: Annotated[str, typer.Option(help="verl, nemo-rl or openrlhf.")],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="Write it to this file, instead of the terminal.", show_default=False
-        ),
+        Path | None, typer.Option(help="Write it to this file, instead of the terminal.")
     ] = None,
     version: Annotated[
         str | None,
         typer.Option(
-            "--version",
-            help="Refuse any other version of the framework than this.  [default: the one whose keys are known]",
-            show_default=False,
+            help="Refuse any other version of the framework than this.  [default: the one whose keys are known]"
         ),
     ] = None,
     defaults: Annotated[
         str | None,
         typer.Option(
-            "--defaults",
             help="NeMo-RL: the file whose values count for all keys that no plan decides, such as "
-            "examples/configs/grpo_math_1B.yaml; as the exported file is to name it.",
-            show_default=False,
+            "examples/configs/grpo_math_1B.yaml; as the exported file is to name it."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -63,5 +53,4 @@ def command(
     for name, default in found.variables.items():
         if default is None:
             say(f"to be set: {name}")
-    if out is not None:
-        say(f"written: {out}")
+    say_written(out)

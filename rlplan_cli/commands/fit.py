@@ -17,27 +17,18 @@ EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grp
 
 
 def command(
-    model: Annotated[
-        str, typer.Option(help="Preset, or path of a Hugging Face config.", show_default=False)
-    ],
-    gpus: Annotated[
-        str, typer.Option(help="How many of which, such as 8xh100.", show_default=False)
-    ],
+    model: Annotated[str, typer.Option(help="Preset, or path of a Hugging Face config.")],
+    gpus: Annotated[str, typer.Option(help="How many of which, such as 8xh100.")],
     algorithm: Annotated[str, typer.Option(help="RL algorithm, such as grpo or ppo.")] = "grpo",
     framework: Annotated[
         str | None,
-        typer.Option(
-            help="Whose step, such as verl-fsdp; this project's executor without it.",
-            show_default=False,
-        ),
+        typer.Option(help="Whose step, such as verl-fsdp; this project's executor without it."),
     ] = None,
     prompt: Annotated[
-        int | None,
-        typer.Option(min=1, help="Longest prompt.  [default: 1,024]", show_default=False),
+        int | None, typer.Option(min=1, help="Longest prompt.  [default: 1,024]")
     ] = None,
     response: Annotated[
-        int | None,
-        typer.Option(min=1, help="Longest response.  [default: 1,024]", show_default=False),
+        int | None, typer.Option(min=1, help="Longest response.  [default: 1,024]")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

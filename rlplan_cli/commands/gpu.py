@@ -22,7 +22,7 @@ RESULT_FILE = "table.json"
 
 def command(
     out: Annotated[
-        Path, typer.Option("--out", help="Folder of everything that it makes, and goes on with.")
+        Path, typer.Option(help="Folder of everything that it makes, and goes on with.")
     ] = Path("gpu-out"),
     seconds: Annotated[
         float, typer.Option(min=1, help="Stop after so long; the same command goes on.")
@@ -32,10 +32,7 @@ def command(
         int, typer.Option(min=0, help="First iterations that comparisons leave out.")
     ] = 3,
     device: Annotated[
-        str | None,
-        typer.Option(
-            help="Device sheet of this machine; its GPU's by default.", show_default=False
-        ),
+        str | None, typer.Option(help="Device sheet of this machine; its GPU's by default.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

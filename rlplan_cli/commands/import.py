@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan_cli.config_options import (
+    Given,
     GpuOption,
     ModelOption,
     PromptOption,
@@ -16,7 +17,7 @@ from rlplan_cli.config_options import (
     RunOption,
     import_options,
 )
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
     from planner.configs.importing import Imported
@@ -28,15 +29,12 @@ EXAMPLE = (
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
-    framework: Annotated[
-        str, typer.Argument(help="verl, nemo-rl or openrlhf.", show_default=False)
-    ],
+    framework: Annotated[str, typer.Argument(help="verl, nemo-rl or openrlhf.")],
     words: Annotated[
         list[str],
         typer.Argument(
             metavar="FILE|ARGS...",
             help="A launch script or YAML file and its arguments, or a command line (after --).",
-            show_default=False,
         ),
     ],
     gpu: GpuOption = None,
@@ -44,12 +42,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     mean_prompt: PromptOption = None,
     model: ModelOption = None,
     run: RunOption = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the job here.", show_default=False)
-    ] = None,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", help="Write the plan here.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the job here.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="Write the plan here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read a framework's configuration into a job and a plan; every key is mapped, or listed."""
@@ -58,16 +52,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.outputs import check_files
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
-    options = import_options(
-        framework,
-        words,
-        gpu=gpu,
-        mean_response=mean_response,
-        mean_prompt=mean_prompt,
-        model=model,
-        run=run,
-        job_path=_job_path(out, plan),
-    )
+    given = Given(gpu, mean_response, mean_prompt, model, run)
+    options = import_options(framework, words, given, _job_path(out, plan))
     found = imported(framework, words, options)
     if out is not None:
         write_yaml(out, plain(found.job, drop_defaults=True))
@@ -80,9 +66,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         echo_json(found.document())
     else:
         _print(found)
-    for path in (out, plan):
-        if path is not None:
-            say(f"written: {path}")
+    say_written(out, plan)
 
 
 def _job_path(out: Path | None, plan: Path | None) -> str:

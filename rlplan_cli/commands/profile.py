@@ -12,6 +12,7 @@ from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
     from profiles.tables.summary import TableSummary
+    from profiles.tables.table import Profile
     from reports.tables.plans import Table
 
 EXAMPLE = "Example: rlplan profile --job job.yaml --out profiles/mine --quick"
@@ -30,24 +31,17 @@ def measure(
     job: Annotated[
         Path | None,
         typer.Option(
-            help="Measure what plans of this job can ask for; without it, operators alone.",
-            show_default=False,
+            help="Measure what plans of this job can ask for; without it, operators alone."
         ),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder of the profile; an interrupted one is resumed.")
     ] = Path("profile"),
     device: Annotated[
-        str | None,
-        typer.Option(
-            help="Device sheet that this machine has; the job's by default.", show_default=False
-        ),
+        str | None, typer.Option(help="Device sheet that this machine has; the job's by default.")
     ] = None,
     devices: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Devices to keep busy at once; the job's by default.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Devices to keep busy at once; the job's by default.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer shapes and repeats.")] = False,
     as_json: JsonOption = False,
@@ -56,7 +50,6 @@ def measure(
     if context.invoked_subcommand is not None:
         return
     from profiles.catalog import load_job
-    from profiles.tables.summary import summarize
     from rlplan_cli.measuring import measure_machine
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.running import require_execution
@@ -73,20 +66,13 @@ def measure(
         devices=devices or (group.gpus if group else 1),
         quick=quick,
     )
-    if as_json:
-        echo_json({"header": profile.header, "tables": summarize(profile)})
-        return
-    say(
-        f"profile written to {out}: {len(profile)} points; look at it with: rlplan profile show {out}"
-    )
+    _tell(profile, out, as_json=as_json)
 
 
 @app.command(epilog="Example: rlplan profile show profiles/mine --plots plots")
 def show(
-    profile: Annotated[Path, typer.Argument(help="A profile's folder.", show_default=False)],
-    plots: Annotated[
-        Path | None, typer.Option(help="Draw every table into this folder.", show_default=False)
-    ] = None,
+    profile: Annotated[Path, typer.Argument(help="A profile's folder.")],
+    plots: Annotated[Path | None, typer.Option(help="Draw every table into this folder.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what a profile holds, table by table, and plot it."""
@@ -122,40 +108,37 @@ def show(
 def import_(
     path: Annotated[
         Path | None,
-        typer.Argument(
-            help="Table or folder of tables; none: what the installed package holds.",
-            show_default=False,
-        ),
+        typer.Argument(help="Table or folder of tables; none: what the installed package holds."),
     ] = None,
     *,
-    format_name: Annotated[
-        str, typer.Option("--format", help="vidur, aiconfigurator or csv.", show_default=False)
-    ],
-    device: Annotated[
-        str, typer.Option(help="Device sheet that the measurements are of.", show_default=False)
-    ],
+    format_name: Annotated[str, typer.Option("--format", help="vidur, aiconfigurator or csv.")],
+    device: Annotated[str, typer.Option(help="Device sheet that the measurements are of.")],
     out: Annotated[Path, typer.Option(help="Folder of the profile.")] = Path("profile"),
     column_map: Annotated[
-        Path | None,
-        typer.Option("--map", help="For csv: which column is what (YAML).", show_default=False),
+        Path | None, typer.Option("--map", help="For csv: which column is what (YAML).")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Turn tables that others measured into a profile."""
     from profiles.imports import Source, import_profile
-    from profiles.tables.summary import summarize
 
     source = Source(path=path, device=device, column_map=column_map)
     profile, found = import_profile(format_name, source)
     profile.write(out)
     for reason, rows in sorted(found.left_out.items()):
         say(f"left out {rows} rows: {reason}")
+    _tell(profile, out, as_json=as_json)
+
+
+def _tell(profile: Profile, out: Path, *, as_json: bool) -> None:
+    """Say where a profile was written and how to look at it, or print its summary as JSON."""
+    from profiles.tables.summary import summarize
+
     if as_json:
         echo_json({"header": profile.header, "tables": summarize(profile)})
         return
-    say(
-        f"profile written to {out}: {len(profile)} points; look at it with: rlplan profile show {out}"
-    )
+    points = f"{len(profile)} points; look at it with: rlplan profile show {out}"
+    say(f"profile written to {out}: {points}")
 
 
 def _table(rows: Iterable[TableSummary]) -> Table:

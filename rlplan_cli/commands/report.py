@@ -19,23 +19,17 @@ EXAMPLE = "Example: rlplan report runs/first --search search.json --out report"
 
 
 def command(
-    source: Annotated[
-        Path, typer.Argument(help="A run's folder, or a plan's file.", show_default=False)
-    ],
+    source: Annotated[Path, typer.Argument(help="A run's folder, or a plan's file.")],
     profile: ProfileOption = None,
     site: SiteOption = None,
     search: Annotated[
         Path | None,
         typer.Option(
-            help="A search's result (`rlplan search --result`), to say why this plan won.",
-            show_default=False,
+            help="A search's result (`rlplan search --result`), to say why this plan won."
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the report; beside the source by default.", show_default=False
-        ),
+        Path | None, typer.Option(help="Folder of the report; beside the source by default.")
     ] = None,
     what_if: Annotated[
         bool,

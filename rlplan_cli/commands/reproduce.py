@@ -7,18 +7,15 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, progress_bar, say
+from rlplan_cli.terminal import JsonOption, echo_json, print_table, progress_bar, say_written
 
 EXAMPLE = "Example: rlplan reproduce hybridflow --out reports/published"
 
 
 def command(
-    name: Annotated[
-        str, typer.Argument(help="The evaluation, such as hybridflow or srl.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(help="The evaluation, such as hybridflow or srl.")],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Write the page with plots into this folder.", show_default=False),
+        Path | None, typer.Option(help="Write the page with plots into this folder.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,5 +35,5 @@ def command(
         print_table("Claims of the paper", claims_table(found.claims))
         print_table("Errors against published values", series_table(found.points))
     if out is not None:
-        page = write_reproduction_page(out, found, f"rlplan reproduce {name} --out {out}")
-        say(f"written: {page}")
+        command_line = f"rlplan reproduce {name} --out {out}"
+        say_written(write_reproduction_page(out, found, command_line))

@@ -33,6 +33,7 @@ from rlplan_cli.terminal import (
     print_table,
     progress_bar,
     say,
+    say_written,
 )
 
 if TYPE_CHECKING:
@@ -61,29 +62,19 @@ def command(  # noqa: PLR0917 -- one parameter an option
     job: Annotated[
         Path,
         typer.Argument(
-            help="The file (YAML) of a job, or of a partial plan, whose pinned parts stay as they are.",
-            show_default=False,
+            help="The file (YAML) of a job, or of a partial plan, whose pinned parts stay as they are."
         ),
     ],
     profile: ProfileOption = None,
     site: SiteOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write the best plan to this file.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the best plan to this file.")] = None,
     result: Annotated[
-        Path | None,
-        typer.Option(
-            "--result", help="Write the whole result (JSON) to this file.", show_default=False
-        ),
+        Path | None, typer.Option(help="Write the whole result (JSON) to this file.")
     ] = None,
     objective: ObjectiveOption = None,
     pareto: ParetoOption = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot", help="Draw the front of --pareto into this file (SVG).", show_default=False
-        ),
+        Path | None, typer.Option(help="Draw the front of --pareto into this file (SVG).")
     ] = None,
     seconds: SecondsOption = None,
     mode: ModeOption = None,
@@ -101,6 +92,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
     from executor.learning.rules import check_rule_names
+    from planner.answers.best_plans import best_plans
     from planner.requests.drafts import load_request
     from profiles.facts import load_facts
     from rlplan.results.stored import search_document
@@ -121,17 +113,19 @@ def command(  # noqa: PLR0917 -- one parameter an option
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)
-    _check_report(report, names)
-    _check_plot(plot, names)
-    facts = load_facts(resolved, profile, site)
-    if names is None or target is not None:
-        if target is None:
-            found, own = _search(resolved, facts, pinned, seconds, files), resolved
+    _check_pages(report, plot, names)
+    facts_of = partial(load_facts, profile=profile, site=site)
+    facts = facts_of(resolved)
+    if names is not None and target is None:
+        _search_front(resolved, facts, pinned, names, seconds, files, as_json=as_json)
+    else:
+        if target is not None:
+            found, own, facts = _search_for(target, resolved, facts_of, pinned, seconds, pareto)
         else:
-            facts_of = partial(load_facts, profile=profile, site=site)
-            found = _search_for(target, resolved, facts_of, pinned, seconds, files, pareto)
-            own = found.plans[0].plan.job
-            facts = facts_of(own)
+            own, find = resolved, partial(best_plans, pinned=pinned, seconds=seconds)
+            with progress_bar("search") as progress:
+                found = find(resolved, facts, progress=progress)
+        _write(found, files)
         if as_json:
             echo_json(search_document(found))
         else:
@@ -139,50 +133,25 @@ def command(  # noqa: PLR0917 -- one parameter an option
         if report is not None:
             best = found.plans[0]
             files["--report"] = report_run(report, best.plan, best.forecast, None, found, facts)
-    else:
-        _search_front(resolved, facts, pinned, names, seconds, files, as_json=as_json)
-    for path in files.values():
-        if path is not None:
-            say(f"written: {path}")
+    say_written(*files.values())
 
 
-def _check_report(report: Path | None, names: tuple[str, ...] | None) -> None:
+def _check_pages(report: Path | None, plot: Path | None, names: tuple[str, ...] | None) -> None:
+    """Refuse a report of a front, and a plot of one plan.
+
+    Raises:
+        FileError: Names the option.
+    """
     from rlplan.errors import FileError
 
     if report is not None and names is not None:
-        problem, allowed = (
-            "is the page of one plan",
-            "without --pareto, or with --plot in its place",
-        )
-        raise FileError("--report", problem, value=str(report), allowed=allowed)
-
-
-def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
-    from rlplan.errors import FileError
-
-    if plot is None:
-        return
-    if names is None:
+        allowed = "without --pareto, or with --plot in its place"
+        raise FileError("--report", "is the page of one plan", value=str(report), allowed=allowed)
+    if plot is not None and names is None:
         raise FileError("--plot", "draws a front", value=str(plot), allowed="with --pareto only")
-    if plot.suffix != ".svg":
-        raise FileError(
-            "--plot", "is no SVG file", value=str(plot), allowed="a name ending in .svg"
-        )
-
-
-def _search(
-    job: Job,
-    facts: Facts,
-    pinned: Pinned,
-    seconds: float | None,
-    files: dict[str, Path | None],
-) -> SearchResult:
-    from planner.answers.best_plans import best_plans
-
-    with progress_bar("search") as progress:
-        found = best_plans(job, facts, pinned=pinned, seconds=seconds, progress=progress)
-    _write(found, files)
-    return found
+    if plot is not None and plot.suffix != ".svg":
+        allowed = "a name ending in .svg"
+        raise FileError("--plot", "is no SVG file", value=str(plot), allowed=allowed)
 
 
 def _search_for(
@@ -191,9 +160,9 @@ def _search_for(
     facts_of: Callable[[Job], Facts],
     pinned: Pinned,
     seconds: float | None,
-    files: dict[str, Path | None],
     pareto: str | None,
-) -> SearchResult:
+) -> tuple[SearchResult, Job, Facts]:
+    """Return what a framework can run, with the job as it stands there and that job's facts."""
     from planner.configs.searching import best_plans_for
     from rlplan.errors import FileError
 
@@ -203,8 +172,8 @@ def _search_for(
         found = best_plans_for(
             target, job, facts_of, pinned=pinned, seconds=seconds, progress=progress
         )
-    _write(found, files)
-    return found
+    own = found.plans[0].plan.job
+    return found, own, facts_of(own)
 
 
 def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
@@ -267,11 +236,7 @@ def _shown_as(found: Frontier) -> dict[str, ShownAs]:
 
 
 def _print(found: SearchResult, job: Job, facts: Facts, *, all_placements: bool) -> None:
-    from reports.tables.searches import (
-        best_of_placements,
-        infeasible_table,
-        short_runners_up_table,
-    )
+    from reports.tables.searches import best_of_placements, infeasible_table, short_runners_up_table
     from rlplan_cli.answering import print_answer, print_remarks
 
     best = found.plans[0]
@@ -345,9 +310,8 @@ def _certificate(found: SearchResult, job: Job) -> str:
     best, objective = found.plans[0], load_objective(job.objective)
     value = objective.value(best.forecast, batch_tokens(job))
     shown = objective.shown_as
-    worth = f"{shown.words(value)} {shown.heading}, "
-    if objective.limit == "iteration_seconds":
-        worth = ""
+    is_time = objective.limit == "iteration_seconds"
+    worth = "" if is_time else f"{shown.words(value)} {shown.heading}, "
     proof = "proven best" if found.gap <= 0 else f"at most {found.gap:.2%} from the best"
     return (
         f"best: {best.plan.placement}, {_schedule(best.plan)}{worth}"

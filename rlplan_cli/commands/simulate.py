@@ -14,34 +14,24 @@ from rlplan_cli.terminal import (
     SiteOption,
     echo_json,
     print_table,
-    say,
+    say_written,
 )
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
-    plan: Annotated[
-        Path, typer.Argument(help="A plan's file, or a run's folder.", show_default=False)
-    ],
+    plan: Annotated[Path, typer.Argument(help="A plan's file, or a run's folder.")],
     profile: ProfileOption = None,
     site: SiteOption = None,
     iterations: Annotated[int, typer.Option(min=1, max=1000, help="Iterations to play.")] = 1,
     trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the timeline here, for Perfetto or chrome://tracing.", show_default=False
-        ),
+        Path | None, typer.Option(help="Write the timeline here, for Perfetto or chrome://tracing.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the forecast (JSON) here.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the forecast (JSON) here.")] = None,
     out_plan: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the plan here, with all that its file leaves open chosen.",
-            show_default=False,
-        ),
+        typer.Option(help="Write the plan here, with all that its file leaves open chosen."),
     ] = None,
     report: ReportOption = None,
     as_json: JsonOption = False,
@@ -85,8 +75,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
         print_table("Memory of the fullest GPU", memory_terms_table(forecast))
         print_remarks(forecast)
     page = report and report_run(report, complete, forecast, None, None, facts)
-    for path in (trace, out, out_plan, page):
-        if path is not None:
-            say(f"written: {path}")
+    say_written(trace, out, out_plan, page)
     if not forecast.feasible:
         raise typer.Exit(InfeasibleError.exit_code)

@@ -11,7 +11,7 @@ EXAMPLE = "Example: rlplan validate runs/first --profile profiles/mine"
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
     profile: ProfileOption = None,
     site: SiteOption = None,
     as_json: JsonOption = False,
