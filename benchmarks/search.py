@@ -28,9 +28,8 @@ from reports.pictures.picture import write_figure
 from reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
-    canvas_axes,
     drawing,
-    new_figure,
+    new_canvas,
     panel_axes,
 )
 from rlplan.files.frozen import FrozenDict
@@ -131,8 +130,7 @@ def growth_figure(rows: list[dict[str, str]]) -> Figure:
     """Draw seconds against GPUs, both on scales of powers."""
     height = 260.0
     with drawing():
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
+        figure, canvas = new_canvas(height)
         canvas.text(0, height - 14, "Seconds of a search against the cluster's GPUs", weight="bold")
         axes = panel_axes(figure, 52, 36, PAGE_WIDTH - 60, height - 70, "growth")
         for colour, model in zip(SERIES_COLOURS, ("llama-2-7b", "llama-2-70b"), strict=False):

@@ -6,12 +6,7 @@ from pathlib import Path
 from reports.pages.accuracy_content import accuracy_content
 from reports.pages.report import html
 from reports.pictures.accuracy import accuracy_picture
-from reports.tables.accuracy import (
-    error_summary_table,
-    errors_table,
-    miss_table,
-    skipped_table,
-)
+from reports.tables.accuracy import error_summary_table, errors_table, miss_table, skipped_table
 from reports.tables.plans import markdown_lines
 from rlplan.files.writing import write_text
 from rlplan.results.accuracy import Summary, TableFindings
@@ -37,6 +32,7 @@ def write_accuracy_page(folder: Path, findings: Sequence[TableFindings], command
 
 def _head(findings: Sequence[TableFindings], command: str) -> list[str]:
     held = [found.held for found in findings if found.held.rows]
+    unseen = [found.unseen for found in findings if found.unseen.rows]
     rows = sum(each.rows for each in held)
     inside = sum((each.coverage or 0.0) * each.rows for each in held)
     coverage = f"{inside / rows:.0%} of {rows} rows" if rows else "no row"
@@ -53,25 +49,15 @@ def _head(findings: Sequence[TableFindings], command: str) -> list[str]:
         f"Of the rows held back, {coverage} lie between the p10 and the p90 of their forecast",
         "(80 % would be perfect calibration).",
         "",
-        "## Rows held back",
-        "",
-        *markdown_lines(error_summary_table([found.held for found in findings])),
-        "",
-        *_unseen([found.unseen for found in findings if found.unseen.rows]),
+        *_errors("Rows held back", [found.held for found in findings]),
+        *(_errors("Rows unseen", unseen) if unseen else []),
         *_calibrated([found.whole for found in findings]),
-        "## Rows fitted on",
-        "",
-        *markdown_lines(
-            error_summary_table([found.fitted for found in findings if found.fitted.rows])
-        ),
-        "",
+        *_errors("Rows fitted on", [found.fitted for found in findings if found.fitted.rows]),
     ]
 
 
-def _unseen(summaries: Sequence[Summary]) -> list[str]:
-    if not summaries:
-        return []
-    return ["## Rows unseen", "", *markdown_lines(error_summary_table(summaries)), ""]
+def _errors(title: str, summaries: Sequence[Summary]) -> list[str]:
+    return [f"## {title}", "", *markdown_lines(error_summary_table(summaries)), ""]
 
 
 def _calibrated(summaries: Sequence[Summary]) -> list[str]:

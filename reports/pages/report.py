@@ -46,13 +46,7 @@ def write_content(out: Path, content: Content, name: str) -> Path:
 
 def html(content: Content) -> str:
     """Return the page; all text of the user's is escaped, and no other script runs in it than its own."""
-    environment = Environment(
-        loader=PackageLoader("reports"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+    environment = _environment()
     # The pictures are our own SVG, whose texts matplotlib escaped.
     environment.filters["inline"] = lambda picture: Markup(themed(picture.svg))  # noqa: S704
     script = files("reports").joinpath("templates", SCRIPT_FILE).read_text(encoding="utf-8")
@@ -62,6 +56,17 @@ def html(content: Content) -> str:
         script=Markup(script),  # noqa: S704  our own
         script_hash=f"sha256-{digest}",
         scripted=any(section.widgets for section in content.sections),
+    )
+
+
+def _environment(**settings: Any) -> Environment:  # noqa: ANN401 -- as jinja2 has them
+    return Environment(
+        loader=PackageLoader("reports"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        **settings,
     )
 
 
@@ -85,15 +90,7 @@ def themed(svg: str) -> str:
 
 def markdown(content: Content) -> str:
     """Return the Markdown version; all text is escaped so that it shows as it is."""
-    environment = Environment(
-        loader=PackageLoader("reports"),
-        autoescape=True,
-        finalize=as_markdown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
+    environment = _environment(finalize=as_markdown, keep_trailing_newline=True)
     return environment.get_template("report.md.j2").render(content=content, pictures=PICTURE_FOLDER)
 
 

@@ -1,14 +1,13 @@
 """The page of a reproduced evaluation: claims, figures with published values beside them, every point."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from reports.pages.report import as_markdown
 from reports.pictures.reproduction import figure_picture
-from reports.tables.plans import Table
+from reports.tables.plans import Table, markdown_lines
 from reports.tables.reproduction import claims_table, points_table, series_table
 from rlplan.files.writing import write_text
-from rlplan.results.reproduced import Point, Reproduction
+from rlplan.results.reproduced import Reproduction
 
 
 def write_reproduction_page(folder: Path, found: Reproduction, command: str) -> Path:
@@ -21,18 +20,15 @@ def write_reproduction_page(folder: Path, found: Reproduction, command: str) -> 
     for figure in dict.fromkeys(point.figure for point in found.points):
         points = [point for point in found.points if point.figure == figure]
         lines += [f"## {figure}", ""]
-        if any(point.forecast is not None for point in points) and _is_drawn(points):
+        if points[0].quantity != "bytes" and any(point.forecast is not None for point in points):
             drawn = figure_picture(figure, points)
             write_text(folder / found.name / drawn.file_name, drawn.file_text)
             lines += [f"![{drawn.title}]({found.name}/{drawn.file_name})", ""]
-        lines += [*_folded(f"All points of {figure}", points_table(points)), ""]
+        lines += ["<details>", f"<summary>All points of {figure}</summary>", ""]
+        lines += [*_markdown(points_table(points)), "", "</details>", ""]
     path = folder / f"{found.name}.md"
     write_text(path, "\n".join(lines).rstrip() + "\n")
     return path
-
-
-def _is_drawn(points: Sequence[Point]) -> bool:
-    return points[0].quantity != "bytes"
 
 
 def _head(found: Reproduction, command: str) -> list[str]:
@@ -59,17 +55,8 @@ def _head(found: Reproduction, command: str) -> list[str]:
     ]
 
 
-def _folded(title: str, table: Table) -> list[str]:
-    return ["<details>", f"<summary>{title}</summary>", "", *_markdown(table), "", "</details>"]
-
-
 def _markdown(table: Table) -> list[str]:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
-
-    rules = ["---:" if column.is_figure else "---" for column in table.columns]
-    titles = [column.title for column in table.columns]
-    return [line(titles), "| " + " | ".join(rules) + " |", *map(line, table.rows)]
+    return markdown_lines(table, _cell)
 
 
 def _cell(text: str) -> str:

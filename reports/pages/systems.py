@@ -6,7 +6,7 @@ from reports.pages.content import Content, Fact, answer_tiles
 from reports.pages.report import write_content
 from reports.panels import Part, Section
 from reports.pictures.picture import Picture, picture
-from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
+from reports.pictures.stacked_bars import Bar, seconds_figure
 from reports.tables import wording
 from reports.tables.systems import (
     about_table,
@@ -24,7 +24,7 @@ from rlplan.job import Job
 from rlplan.results.plan_details import MemoryMoment
 from rlplan.results.stored import write_plan
 from rlplan.results.systems import SystemForecast, SystemsComparison
-from rlplan.units import seconds_scale, show_seconds
+from rlplan.units import show_seconds
 
 PAGE_NAME = "compare"
 DOCUMENT_FILE = "compare.json"
@@ -186,11 +186,9 @@ def stages_picture(comparison: SystemsComparison) -> Picture | None:
     if not systems:
         return None
     bars = [_bar(comparison, system) for system in systems]
-    end = max(bar.length for bar in bars) * 1.02
-    word, each_seconds = seconds_scale(end)
     told = "; ".join(f"{bar.name}: {bar.remark}" for bar in bars)
     return picture(
-        stacked_figure(bars, Scale(end=end, unit=each_seconds, word=word)),
+        seconds_figure(bars),
         name="systems",
         title="Iteration seconds of every system by stage",
         description=f"{told}.",

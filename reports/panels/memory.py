@@ -10,16 +10,13 @@ from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
 from reports.pictures.style import MUTED, WARNING, LegendEntry, Look
 from reports.tables.plans import memory_table, memory_terms_table
 from reports.tables.wording import percent
-from reports.widgets.memory import memory_bars
+from reports.widgets.memory import MOST_PEAKS_SHOWN, memory_bars
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.plan_details import MemoryMoment
 from rlplan.units import bytes_scale, show_bytes
 
 ORDER = 40
-
-# A capacity farther out than this many peaks would press the bars into a sliver.
-_MOST_PEAKS_SHOWN = 4.0
 
 
 def section(subject: Subject) -> Section | None:
@@ -71,7 +68,7 @@ def memory_figure(forecast: Forecast, run: MeasuredRun | None = None) -> Figure:
     bars = [_bar(memory, measured.get(memory.pool)) for memory in forecast.memory]
     filled = max(max(bar.length, bar.second or 0.0) for bar in bars) or 1.0
     capacity = max(memory.capacity_bytes for memory in forecast.memory)
-    shows_capacity = capacity <= filled * _MOST_PEAKS_SHOWN
+    shows_capacity = capacity <= filled * MOST_PEAKS_SHOWN
     end = max(capacity, filled) * 1.03 if shows_capacity else filled * 1.25
     word, each_bytes = bytes_scale(end)
     extra = []

@@ -4,10 +4,10 @@ from matplotlib.figure import Figure
 
 from reports.panels import Part, Section, Subject
 from reports.pictures.picture import Picture, picture
-from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
+from reports.pictures.stacked_bars import Bar, seconds_figure
 from reports.tables.plans import parts_table, stage_table
 from rlplan.results.forecast import Forecast
-from rlplan.units import seconds_scale, show_seconds
+from rlplan.units import show_seconds
 
 ORDER = 60
 
@@ -36,9 +36,7 @@ def parts_figure(forecast: Forecast) -> Figure:
         Bar(name=task.name, pieces=task.parts, remark=show_seconds(task.seconds))
         for task in forecast.costs
     ]
-    end = max(bar.length for bar in bars) * 1.02 or 1.0
-    word, each_seconds = seconds_scale(end)
-    return stacked_figure(bars, Scale(end=end, unit=each_seconds, word=word))
+    return seconds_figure(bars)
 
 
 def parts_picture(forecast: Forecast) -> Picture:

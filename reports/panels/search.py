@@ -31,11 +31,7 @@ def section(subject: Subject) -> Section | None:
     best, others = split(runners_up_table(search), TOP_PLACEMENTS)
     parts = [
         Part(table=best, heading="The best placements, each by its best plan"),
-        Part(
-            table=others,
-            heading=counted(len(others.rows), "more placement"),
-            is_folded=True,
-        ),
+        Part(table=others, heading=counted(len(others.rows), "more placement"), is_folded=True),
         Part(table=why_table(search), heading="What the others lose, and to what", is_folded=True),
         Part(table=infeasible_table(search), heading="Placements that do not fit", is_folded=True),
         Part(table=search_counts_table(search), heading="What was considered", is_folded=True),

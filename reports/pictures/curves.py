@@ -14,15 +14,14 @@ from reports.pictures.style import (
     INK,
     PAGE_WIDTH,
     SERIES_COLOURS,
-    SMALL_SIZE,
-    TITLE_SIZE,
     LegendEntry,
-    canvas_axes,
     draw_legend,
+    draw_title,
     drawing,
+    dress_axes,
     legend_height,
     looks,
-    new_figure,
+    new_canvas,
     panel_axes,
 )
 
@@ -54,7 +53,7 @@ def curves_by_topic(metrics: Metrics) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
     for name in names:
         topic = topic_of(name)
-        values = [_number(row.get(name)) for row in metrics]
+        values = [float(row.get(name, math.nan)) for row in metrics]
         if topic and any(math.isfinite(value) for value in values):
             found.setdefault(topic, {})[name] = values
     return {topic: found[topic] for topic in _READING_ORDER if topic in found}
@@ -87,11 +86,10 @@ def curves_figure(metrics: Metrics) -> Figure | None:
         legend = max(legend_height(entries, width) for entries in legends.values())
         panel = _HEAD + legend + _PLOT_HEIGHT + _FOOT
         height = -(-len(topics) // 2) * panel
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
+        figure, canvas = new_canvas(height)
         for number, (topic, series) in enumerate(topics.items()):
             left, top = (number % 2) * column, height - (number // 2) * panel
-            canvas.text(left, top - _HEAD / 2, topic, size=TITLE_SIZE, va="center")
+            draw_title(canvas, topic, top - _HEAD / 2, left)
             draw_legend(canvas, legends[topic], left + _GUTTER, top - _HEAD, width)
             bottom = top - panel + _FOOT
             axes = panel_axes(figure, left + _GUTTER, bottom, width, _PLOT_HEIGHT, topic)
@@ -134,18 +132,13 @@ def _draw_curves(axes: Axes, steps: Sequence[float], series: Mapping[str, Sequen
             steps, values, color=look.colour, linewidth=1.6, marker="o", markersize=2.6,
             linestyle=styles[number % len(styles)],
         )  # fmt: skip
-    axes.grid(axis="y")
-    axes.tick_params(axis="both", length=0, labelsize=SMALL_SIZE)
     axes.margins(x=0.02, y=0.08)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _shown(value)))
-    axes.set_xlabel("iteration", size=SMALL_SIZE, labelpad=2, color=INK)
+    dress_axes(axes, "iteration", grid="y")
+    axes.xaxis.label.set_color(INK)
 
 
 def _shown(value: float) -> str:
     return f"{value:.3g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "none"
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)

@@ -11,21 +11,18 @@ from reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
     SMALL_SIZE,
-    TITLE_SIZE,
     LegendEntry,
     Look,
-    canvas_axes,
-    draw_legend,
     drawing,
-    legend_height,
-    new_figure,
+    dress_axes,
     panel_axes,
+    titled_canvas,
 )
 from reports.tables.frontier import pools_words
 from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.units import ShownAs
 
-_SIDE, _HEAD, _FOOT, _LEFT, _RIGHT = 300.0, 26.0, 36.0, 60.0, 14.0
+_SIDE, _LEFT, _RIGHT = 300.0, 60.0, 14.0
 _MARGIN_FRACTION = 0.08
 
 
@@ -35,37 +32,26 @@ def frontier_picture(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Pic
     Args:
         shown_as: By objective, how its values are shown.
     """
-    return picture(
-        _figure(frontier, shown_as),
-        name="frontier",
-        title=f"Plans that no other beats in {' and '.join(frontier.objectives)}",
-    )
+    title = f"Plans that no other beats in {' and '.join(frontier.objectives)}"
+    return picture(_figure(frontier, shown_as, title), name="frontier", title=title)
 
 
-def _figure(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Figure:
+def _figure(frontier: Frontier, shown_as: Mapping[str, ShownAs], title: str) -> Figure:
     first, *others = frontier.objectives
     entries = [_entry(number, point, shown_as) for number, point in enumerate(frontier.points, 1)]
     with drawing():
-        legend = legend_height(entries, PAGE_WIDTH)
-        height = _HEAD + _SIDE + _FOOT + legend
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
-        title = f"Plans that no other beats in {' and '.join(frontier.objectives)}"
-        canvas.text(0, height - _HEAD / 2, title, size=TITLE_SIZE, va="center")
+        figure, bottom = titled_canvas(title, entries, _SIDE)
         width = PAGE_WIDTH / len(others)
         for index, other in enumerate(others):
             left = index * width + _LEFT
-            axes = panel_axes(
-                figure, left, legend + _FOOT, width - _LEFT - _RIGHT, _SIDE, f"{first} {other}"
-            )
+            room = width - _LEFT - _RIGHT
+            axes = panel_axes(figure, left, bottom, room, _SIDE, f"{first} {other}")
             across, up = (
                 [shown_as[name].number(point.values[name]) for point in frontier.points]
                 for name in (first, other)
             )
             _draw(axes, across, up, joined=len(others) == 1)
-            axes.set_xlabel(shown_as[first].heading, size=SMALL_SIZE, labelpad=2)
-            axes.set_ylabel(shown_as[other].heading, size=SMALL_SIZE, labelpad=2)
-        draw_legend(canvas, entries, 0, legend, PAGE_WIDTH)
+            dress_axes(axes, shown_as[first].heading, shown_as[other].heading)
     return figure
 
 
@@ -90,5 +76,3 @@ def _draw(axes: Axes, across: Sequence[float], up: Sequence[float], *, joined: b
             str(number), (x, y), xytext=(4, 4), textcoords="offset points", size=SMALL_SIZE
         )
     axes.margins(_MARGIN_FRACTION)
-    axes.grid(which="major")
-    axes.tick_params(axis="both", which="both", length=0, labelsize=SMALL_SIZE)

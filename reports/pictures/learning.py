@@ -9,24 +9,25 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.pictures.picture import write_figure
 from reports.pictures.style import (
+    FOOT,
+    HEAD,
     PAGE_WIDTH,
     SERIES_COLOURS,
-    SMALL_SIZE,
-    TITLE_SIZE,
     LegendEntry,
-    canvas_axes,
     draw_legend,
+    draw_title,
     drawing,
+    dress_axes,
     legend_height,
     looks,
-    new_figure,
+    new_canvas,
     panel_axes,
 )
 from reports.tables.wording import counted
 
 Curves = Mapping[str, Sequence[Sequence[float]]]
 
-_HEIGHT, _HEAD, _FOOT, _GUTTER = 240.0, 26.0, 36.0, 52.0
+_HEIGHT, _GUTTER, _RIGHT = 240.0, 52.0, 14.0
 
 
 def plot_learning(
@@ -57,21 +58,16 @@ def learning_figure(curves: Curves, title: str, axis: str) -> Figure:
     ]
     with drawing():
         legend = legend_height(entries, PAGE_WIDTH)
-        height = _HEAD + legend + _HEIGHT + _FOOT
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
-        canvas.text(0, height - _HEAD / 2, title, size=TITLE_SIZE, va="center")
-        draw_legend(canvas, entries, _GUTTER, height - _HEAD, PAGE_WIDTH - _GUTTER)
-        width = PAGE_WIDTH - _GUTTER - 14
-        axes = panel_axes(figure, _GUTTER, _FOOT, width, _HEIGHT, "learning")
+        height = HEAD + legend + _HEIGHT + FOOT
+        figure, canvas = new_canvas(height)
+        draw_title(canvas, title, height - HEAD / 2)
+        draw_legend(canvas, entries, _GUTTER, height - HEAD, PAGE_WIDTH - _GUTTER)
+        axes = panel_axes(figure, _GUTTER, FOOT, PAGE_WIDTH - _GUTTER - _RIGHT, _HEIGHT, "learning")
         for name, seeds in curves.items():
             _draw(axes, seeds, found[name].colour)
-        axes.grid(axis="y")
-        axes.tick_params(axis="both", length=0, labelsize=SMALL_SIZE)
         axes.margins(x=0.01, y=0.05)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
-        axes.set_xlabel("iteration", size=SMALL_SIZE, labelpad=2)
-        axes.set_ylabel(axis, size=SMALL_SIZE)
+        dress_axes(axes, "iteration", axis, grid="y")
     return figure
 
 

@@ -18,13 +18,12 @@ from reports.pictures.style import (
     SMALL_SIZE,
     LegendEntry,
     Look,
-    canvas_axes,
     draw_legend,
     drawing,
     elided,
     legend_height,
     looks,
-    new_figure,
+    new_canvas,
     readable_on,
 )
 from reports.tables.wording import cluster, counted, pool_words
@@ -136,8 +135,7 @@ def plan_figure(plan: Plan) -> Figure:
         boxes, boxes_height = _placed(nodes)
         entries = _legend(plan, nodes, found)
         height = boxes_height + 12 + legend_height(entries, PAGE_WIDTH) + 4
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
+        figure, canvas = new_canvas(height)
         for box in boxes:
             _draw_node(canvas, box, height - 2, found)
         draw_legend(canvas, entries, _MARGIN, height - boxes_height - 12, PAGE_WIDTH - 2 * _MARGIN)

@@ -7,22 +7,19 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
 from reports.pictures.picture import picture
 from reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
-    SMALL_SIZE,
-    TITLE_SIZE,
     LegendEntry,
     Look,
-    canvas_axes,
-    draw_legend,
     drawing,
-    legend_height,
-    new_figure,
+    dress_axes,
     panel_axes,
+    scale_by_decades,
+    titled_canvas,
 )
 from rlplan.files.writing import write_text
 from rlplan.units import show_seconds
@@ -82,7 +79,7 @@ _VIEWS: Mapping[str, _View] = {
 # Series whose every row has the same value need not say it.
 _NUMBERS_WITH_NAMES = frozenset({"ranks", "tp", "dp"})
 
-_HEIGHT, _HEAD, _FOOT, _GUTTER = 250.0, 26.0, 36.0, 70.0
+_HEIGHT, _GUTTER, _RIGHT = 250.0, 70.0, 14.0
 
 
 def plot_profile(tables: Mapping[str, Frame], out: Path) -> list[Path]:
@@ -133,18 +130,15 @@ def _figure(name: str, view: _View, frame: Frame) -> Figure:
         for key, mark in found.items()
     ]
     with drawing():
-        legend = legend_height(entries, PAGE_WIDTH)
-        figure = new_figure(_HEAD + _HEIGHT + _FOOT + legend)
-        canvas = canvas_axes(figure)
-        top = _HEAD + _HEIGHT + _FOOT + legend
         points = sum(len(rows) for rows in series.values())
-        canvas.text(0, top - _HEAD / 2, f"{name}: {points:,} points", size=TITLE_SIZE, va="center")
-        width = PAGE_WIDTH - _GUTTER - 14
-        axes = panel_axes(figure, _GUTTER, legend + _FOOT, width, _HEIGHT, name)
+        figure, bottom = titled_canvas(f"{name}: {points:,} points", entries, _HEIGHT)
+        axes = panel_axes(figure, _GUTTER, bottom, PAGE_WIDTH - _GUTTER - _RIGHT, _HEIGHT, name)
         for key, rows in series.items():
             _draw_series(axes, view, rows, found[key])
-        _set_axes(axes, view.axis)
-        draw_legend(canvas, entries, 0, legend, PAGE_WIDTH)
+        scale_by_decades(axes)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: show_seconds(value)))
+        dress_axes(axes, view.axis)
     return figure
 
 
@@ -176,27 +170,6 @@ def _draw_series(axes: Axes, view: _View, rows: list[Row], mark: _Mark) -> None:
     axes.plot(work, median, linestyle="none", marker=mark.shape, markersize=3.4, color=mark.colour)
 
 
-def _set_axes(axes: Axes, axis: str) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for each in (axes.xaxis, axes.yaxis):
-        each.set_major_locator(
-            LogLocator(subs=_subdivisions(*each.get_view_interval()), numticks=12)
-        )
-        each.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: show_seconds(value)))
-    axes.grid(which="major")
-    axes.tick_params(axis="both", which="both", length=0, labelsize=SMALL_SIZE)
-    axes.set_xlabel(axis, size=SMALL_SIZE, labelpad=2)
-
-
-def _subdivisions(low: float, high: float) -> tuple[float, ...]:
-    """Return where ticks stand inside a decade; few decades need more of them."""
-    return (1.0,) if high / low >= _MANY else (1.0, 2.0, 5.0)
-
-
-_MANY = 100.0
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -12,16 +12,15 @@ from reports.pictures.picture import Picture, picture
 from reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
-    SMALL_SIZE,
-    TITLE_SIZE,
     LegendEntry,
     Look,
-    canvas_axes,
     draw_legend,
+    draw_title,
     drawing,
+    dress_axes,
     legend_height,
     looks,
-    new_figure,
+    new_canvas,
     panel_axes,
 )
 from rlplan.results.reproduced import Point
@@ -86,10 +85,9 @@ def _figure(name: str, points: Sequence[Point]) -> Figure:
         legend = legend_height(entries, PAGE_WIDTH)
         panel_height = _HEAD + _PLOT_HEIGHT + _FOOT
         height = _TITLE + legend + rows * panel_height
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
+        figure, canvas = new_canvas(height)
         title = f"{name}: lines are forecasts, hollow marks are published values"
-        canvas.text(0, height - _TITLE / 2, title, size=TITLE_SIZE, va="center")
+        draw_title(canvas, title, height - _TITLE / 2)
         draw_legend(canvas, entries, 0, height - _TITLE, PAGE_WIDTH)
         for number, (panel, series) in enumerate(curves.items()):
             left = (number % 2) * column
@@ -131,7 +129,4 @@ def _set_axes(axes: Axes, series: dict[str, list[Mark]], counted: str, unit: str
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="y")
-    axes.tick_params(axis="both", which="both", length=0, labelsize=SMALL_SIZE)
-    axes.set_xlabel(counted, size=SMALL_SIZE, labelpad=2)
-    axes.set_ylabel(unit, size=SMALL_SIZE, labelpad=2)
+    dress_axes(axes, counted, unit, grid="y")

@@ -1,6 +1,6 @@
 """Horizontal stacked bars with a legend and a value beside each row: memory terms, parts of tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -19,16 +19,16 @@ from reports.pictures.style import (
     WARNING,
     LegendEntry,
     Look,
-    canvas_axes,
     draw_legend,
     drawing,
     elided,
     legend_height,
     looks,
-    new_figure,
+    new_canvas,
     panel_axes,
     text_width,
 )
+from rlplan.units import seconds_scale
 
 REST = "other"
 _MOST_COLOURS = len(TASK_COLOURS)
@@ -88,8 +88,7 @@ def stacked_figure(
         entries = [LegendEntry(name, look) for name, look in found.items()] + list(extra_legend)
         rows_height = len(bars) * _ROW
         height = 4 + rows_height + 34 + legend_height(entries, PAGE_WIDTH) + 4
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
+        figure, canvas = new_canvas(height)
         width = PAGE_WIDTH - gutter - right
         bottom = height - 4 - rows_height
         axes = panel_axes(figure, gutter, bottom, width, rows_height, "bars")
@@ -103,6 +102,13 @@ def stacked_figure(
             )  # fmt: skip
         draw_legend(canvas, entries, 0, bottom - 34, PAGE_WIDTH)
     return figure
+
+
+def seconds_figure(bars: Sequence[Bar]) -> Figure:
+    """Draw rows of seconds on a scale that ends a little behind the longest."""
+    end = max(bar.length for bar in bars) * 1.02 or 1.0
+    word, each_seconds = seconds_scale(end)
+    return stacked_figure(bars, Scale(end=end, unit=each_seconds, word=word))
 
 
 def piece_looks(bars: Sequence[Bar]) -> dict[str, Look]:
@@ -136,7 +142,7 @@ def _draw_bar(axes: Axes, bar: Bar, found: dict[str, Look], top: float, end: flo
     backdrop = end if bar.limit is None else min(bar.limit, end)
     axes.add_patch(Rectangle((0, top), backdrop, _BAR, facecolor=FAINT))
     left = 0.0
-    for name, size in _in_order(bar, found):
+    for name, size in pieces_in_order(bar.pieces, found):
         look = found[name]
         axes.add_patch(
             Rectangle(
@@ -157,11 +163,11 @@ def _draw_bar(axes: Axes, bar: Bar, found: dict[str, Look], top: float, end: flo
         )
 
 
-def _in_order(bar: Bar, found: dict[str, Look]) -> list[tuple[str, float]]:
-    """Return the pieces in the legend's order, what has no colour of its own summed up last."""
-    named = [(name, bar.pieces[name]) for name in found if bar.pieces.get(name, 0) > 0]
-    rest = sum(size for name, size in bar.pieces.items() if name not in found)
+def pieces_in_order(pieces: Mapping[str, float], named: Collection[str]) -> list[tuple[str, float]]:
+    """Return pieces in the order of those that have a colour, what has none summed up last."""
+    found = [(name, pieces[name]) for name in named if pieces.get(name, 0) > 0]
+    rest = sum(size for name, size in pieces.items() if name not in named)
     if rest > 0:
-        named = [(name, size) for name, size in named if name != REST]
-        named.append((REST, rest + bar.pieces.get(REST, 0.0)))
-    return named
+        found = [(name, size) for name, size in found if name != REST]
+        found.append((REST, rest + pieces.get(REST, 0.0)))
+    return found

@@ -3,13 +3,15 @@
 All pictures are laid out in points (1/72 inch), on a canvas as wide as the page.
 """
 
+from __future__ import annotations
+
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import cycle
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -17,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import text_to_path
+from matplotlib.ticker import LogLocator, NullFormatter
 
 PAGE_WIDTH = 792.0
 POINTS_PER_INCH = 72.0
@@ -67,23 +70,39 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def new_figure(height: float, width: float = PAGE_WIDTH) -> Figure:
-    """Return an empty canvas, both sizes in points."""
-    return Figure(
-        figsize=(width / POINTS_PER_INCH, height / POINTS_PER_INCH),
-        dpi=POINTS_PER_INCH,
-        facecolor="white",
-    )
+def new_canvas(height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure as wide as the page, and invisible axes over all of it.
 
-
-def canvas_axes(figure: Figure) -> Axes:
-    """Return invisible axes over the whole canvas, whose coordinates are points from the lower left."""
-    width, height = (inches * POINTS_PER_INCH for inches in figure.get_size_inches())
+    The axes' coordinates are points from the lower left, as `height` is.
+    """
+    size = (PAGE_WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH)
+    figure = Figure(figsize=size, dpi=POINTS_PER_INCH, facecolor="white")
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="canvas")
-    axes.set_xlim(0, width)
+    axes.set_xlim(0, PAGE_WIDTH)
     axes.set_ylim(0, height)
     axes.axis("off")
-    return axes
+    return figure, axes
+
+
+# Of a picture's title, and of ticks and label below a panel.
+HEAD, FOOT = 26.0, 36.0
+
+
+def titled_canvas(
+    title: str, entries: Sequence[LegendEntry], panel_height: float
+) -> tuple[Figure, float]:
+    """Return a figure with a title above panels of a height and a legend below, and where panels begin."""
+    legend = legend_height(entries, PAGE_WIDTH)
+    height = HEAD + panel_height + FOOT + legend
+    figure, canvas = new_canvas(height)
+    draw_title(canvas, title, height - HEAD / 2)
+    draw_legend(canvas, entries, 0, legend, PAGE_WIDTH)
+    return figure, legend + FOOT
+
+
+def draw_title(canvas: Axes, title: str, middle: float, left: float = 0.0) -> None:
+    """Write a title on a canvas, at points from the lower left."""
+    canvas.text(left, middle, title, size=TITLE_SIZE, va="center")
 
 
 def panel_axes(
@@ -93,6 +112,31 @@ def panel_axes(
     all_width, all_height = (inches * POINTS_PER_INCH for inches in figure.get_size_inches())
     box = (left / all_width, bottom / all_height, width / all_width, height / all_height)
     return figure.add_axes(box, label=label)
+
+
+def dress_axes(
+    axes: Axes, across: str, up: str = "", *, grid: Literal["both", "y"] = "both"
+) -> None:
+    """Give a panel its grid, small tick labels without ticks, and words for both axes."""
+    axes.grid(which="major", axis=grid)
+    axes.tick_params(axis="both", which="both", length=0, labelsize=SMALL_SIZE)
+    axes.set_xlabel(across, size=SMALL_SIZE, labelpad=2)
+    axes.set_ylabel(up, size=SMALL_SIZE, labelpad=2)
+
+
+# Few decades need ticks inside each of them.
+_MANY = 100.0
+
+
+def scale_by_decades(axes: Axes) -> None:
+    """Make both axes of a drawn panel logarithmic, with ticks at round numbers."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for each in (axes.xaxis, axes.yaxis):
+        low, high = each.get_view_interval()
+        inside = (1.0,) if high / low >= _MANY else (1.0, 2.0, 5.0)
+        each.set_major_locator(LogLocator(subs=inside, numticks=12))
+        each.set_minor_formatter(NullFormatter())
 
 
 @lru_cache(maxsize=4096)

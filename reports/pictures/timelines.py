@@ -16,16 +16,15 @@ from reports.pictures.style import (
     PAGE_WIDTH,
     SMALL_SIZE,
     TASK_COLOURS,
-    TITLE_SIZE,
     LegendEntry,
     Look,
-    canvas_axes,
     draw_legend,
+    draw_title,
     drawing,
     elided,
     legend_height,
     looks,
-    new_figure,
+    new_canvas,
     panel_axes,
     readable_on,
     text_width,
@@ -91,6 +90,12 @@ def measured_panel(run: MeasuredRun) -> Panel | None:
     )
 
 
+def panels_of(forecast: Forecast, run: MeasuredRun | None = None) -> list[Panel]:
+    """Return the forecast's iteration and, if there was a run, its median one."""
+    measured = measured_panel(run) if run else None
+    return [forecast_panel(forecast), *([measured] if measured else [])]
+
+
 def median_iteration(run: MeasuredRun) -> IterationSpan | None:
     """Return the iteration of median length after the warm-up, the lower one of two."""
     counted = [each for each in run.trace.iterations if each.iteration >= run.warmup_iterations]
@@ -140,10 +145,9 @@ _THIN = 4.0
 
 def timelines_figure(plan: Plan, forecast: Forecast, run: MeasuredRun | None = None) -> Figure:
     """Draw the forecast's iteration and, if there was a run, its median one on the same scale."""
-    panels = [forecast_panel(forecast)]
-    measured = measured_panel(run) if run else None
-    panels += [measured] if measured else []
-    pools = list(dict.fromkeys([pool.name for pool in plan.pools] + _pools_in(panels)))
+    panels = panels_of(forecast, run)
+    seen = {span.pool for panel in panels for span in panel.spans}
+    pools = list(dict.fromkeys([pool.name for pool in plan.pools] + sorted(seen)))
     end = max(panel.end_seconds for panel in panels) * 1.02 or 1.0
     found = task_looks(forecast, panels)
     with drawing():
@@ -152,11 +156,10 @@ def timelines_figure(plan: Plan, forecast: Forecast, run: MeasuredRun | None = N
         heights = [_rows_height(panel, pools) for panel in panels]
         legend = legend_height(entries, PAGE_WIDTH)
         height = sum(heights) + len(panels) * (_TITLE + _AXIS + _PANEL_GAP) + legend + 4
-        figure = new_figure(height)
-        canvas = canvas_axes(figure)
+        figure, canvas = new_canvas(height)
         top = height
         for panel, rows_height in zip(panels, heights, strict=True):
-            canvas.text(0, top - _TITLE / 2, panel.title, size=TITLE_SIZE, va="center")
+            draw_title(canvas, panel.title, top - _TITLE / 2)
             top -= _TITLE + rows_height
             width = PAGE_WIDTH - gutter - _RIGHT
             axes = panel_axes(figure, gutter, top, width, rows_height, panel.label)
@@ -168,19 +171,14 @@ def timelines_figure(plan: Plan, forecast: Forecast, run: MeasuredRun | None = N
 
 def timelines_picture(plan: Plan, forecast: Forecast, run: MeasuredRun | None = None) -> Picture:
     """Return the timelines, forecast above measured."""
-    measured = measured_panel(run) if run else None
-    titles = [forecast_panel(forecast).title] + ([measured.title] if measured else [])
-    name = "Forecast and measured timelines" if measured else "Forecast timeline"
+    titles = [panel.title for panel in panels_of(forecast, run)]
+    name = "Forecast and measured timelines" if len(titles) > 1 else "Forecast timeline"
     return picture(
         timelines_figure(plan, forecast, run),
         name="timelines",
         title=f"{name} of one iteration",
         description=". ".join(titles) + ". Pools are rows, tasks are bars, time runs to the right.",
     )
-
-
-def _pools_in(panels: Sequence[Panel]) -> list[str]:
-    return sorted({span.pool for panel in panels for span in panel.spans})
 
 
 def key_of(span: Span) -> str:
@@ -203,11 +201,10 @@ def _legend(panels: Sequence[Panel], found: dict[str, Look]) -> list[LegendEntry
     for name, look in found.items():
         if name not in present:
             continue
-        told = []
-        for panel in panels:
-            seconds = sum(span.seconds for span in panel.spans if key_of(span) == name)
-            told.append(show_seconds(seconds))
-        entries.append(LegendEntry(name, look, " / ".join(told)))
+        told = (
+            sum(span.seconds for span in panel.spans if key_of(span) == name) for panel in panels
+        )
+        entries.append(LegendEntry(name, look, " / ".join(map(show_seconds, told))))
     return entries
 
 

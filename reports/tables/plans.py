@@ -1,6 +1,6 @@
 """Rows of every table, as text: the page, its Markdown version and the terminal share them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from reports.tables.wording import (
@@ -62,14 +62,24 @@ def split(table: Table, first: int) -> tuple[Table, Table]:
     )
 
 
-def markdown_lines(table: Table) -> list[str]:
-    """Return a table as lines of Markdown."""
+def _without_bars(cell: str) -> str:
+    return cell.replace("|", "\\|")
 
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
+def markdown_lines(table: Table, escape: Callable[[str], str] = _without_bars) -> list[str]:
+    """Return a table as lines of Markdown.
+
+    Args:
+        escape: Returns the Markdown of a cell's text.
+    """
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cells) + " |"
+
+    titles = [column.title for column in table.columns]
     rules = ["---:" if column.is_figure else "---" for column in table.columns]
-    return [line([column.title for column in table.columns]), line(rules), *map(line, table.rows)]
+    rows = [line(map(escape, row)) for row in (titles, *table.rows)]
+    return [rows[0], line(rules), *rows[1:]]
 
 
 def error_table(comparison: Comparison) -> Table:

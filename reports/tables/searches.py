@@ -1,7 +1,7 @@
 """Rows of the tables that say why a plan won: runners-up, what does not fit, what was considered."""
 
 from reports.tables.plans import Table, columns
-from reports.tables.wording import counted, percent, signed_percent, signed_seconds
+from reports.tables.wording import counted, percent, pool_sizes, signed_percent, signed_seconds
 from rlplan.results.lost_seconds import StageLoss, losses
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.units import show_seconds
@@ -17,10 +17,7 @@ def runners_up_table(search: SearchResult) -> Table:
         ),
         rows=tuple(
             (
-                str(number),
-                candidate.plan.placement,
-                " + ".join(str(pool.gpus) for pool in candidate.plan.pools if not pool.is_host),
-                show_seconds(candidate.forecast.iteration_seconds),
+                *_candidate_cells(number, candidate),
                 "best" if number == 1 else signed_seconds(candidate.loses_seconds),
                 "" if number == 1 else signed_percent(candidate.loses_seconds / winner),
                 "" if number == 1 else loss_words(candidate),
@@ -43,10 +40,7 @@ def short_runners_up_table(search: SearchResult, most: int | None = None) -> Tab
         columns=columns("##", "Placement", "#GPUs", "#Step", "#Slower by", "Mainly in"),
         rows=tuple(
             (
-                str(number),
-                candidate.plan.placement,
-                " + ".join(str(pool.gpus) for pool in candidate.plan.pools if not pool.is_host),
-                show_seconds(candidate.forecast.iteration_seconds),
+                *_candidate_cells(number, candidate),
                 "best" if number == 1 else signed_percent(candidate.loses_seconds / winner),
                 "" if number == 1 else main_loss_words(candidate, best[0]),
             )
@@ -54,6 +48,12 @@ def short_runners_up_table(search: SearchResult, most: int | None = None) -> Tab
         ),
         strong_rows=frozenset({0} if best else ()),
     )
+
+
+def _candidate_cells(number: int, candidate: Candidate) -> tuple[str, ...]:
+    """Return a candidate's number, placement, devices and iteration."""
+    seconds = show_seconds(candidate.forecast.iteration_seconds)
+    return str(number), candidate.plan.placement, pool_sizes(candidate.plan), seconds
 
 
 def why_table(search: SearchResult) -> Table:

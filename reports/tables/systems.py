@@ -1,7 +1,7 @@
 """Rows of the tables that set systems of the field beside our plan."""
 
 from reports.tables.plans import Table, columns
-from reports.tables.wording import TIMES, kinds, layout_words, pool_words
+from reports.tables.wording import TIMES, kinds, layout_words, pool_sizes, pool_words
 from rlplan.results.systems import SystemForecast, SystemsComparison
 from rlplan.units import show_bytes, show_seconds
 
@@ -28,7 +28,7 @@ def _throughput_row(comparison: SystemsComparison, system: SystemForecast) -> tu
     return (
         system.name,
         plan.placement,
-        " + ".join(str(pool.gpus) for pool in plan.pools if not pool.is_host),
+        pool_sizes(plan),
         show_seconds(forecast.iteration_seconds),
         f"{forecast.tokens_per_second:,.0f}",
         "" if ours or speed_up is None else f"{speed_up:.2f}{TIMES}",

@@ -205,6 +205,11 @@ def pool_words(pool: ResourcePool) -> str:
     return f"{pool.gpus} {TIMES} {pool.device}"
 
 
+def pool_sizes(plan: Plan) -> str:
+    """Return the devices of a plan's pools, such as `8 + 4`."""
+    return " + ".join(str(pool.gpus) for pool in plan.pools if not pool.is_host)
+
+
 def layout_words(layout: TaskPlan, kind: str) -> str:
     """Return how a task runs on its pool, in words."""
     if kind == "rule":

@@ -1,6 +1,7 @@
 """Responses that are still under way during generation: the batch at first, then the long tail."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from reports.widgets import even_ticks, share, short_scale
 from rlplan.results.plan_details import ResponsesUnderWay
@@ -29,11 +30,7 @@ class Curve:
     y_ticks: tuple[tuple[str, str], ...]
     width: float = WIDTH
     height: float = HEIGHT
-
-    @property
-    def template(self) -> str:
-        """Return the name of its template."""
-        return "curve.html.j2"
+    template: ClassVar[str] = "curve.html.j2"
 
 
 def under_way_curve(found: ResponsesUnderWay) -> Curve:

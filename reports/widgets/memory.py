@@ -1,10 +1,11 @@
 """Memory of each pool's fullest GPU by term, task by task, against its capacity."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from reports.pictures.stacked_bars import REST, piece_looks
 from reports.pictures.stacked_bars import Bar as Stack
+from reports.pictures.stacked_bars import piece_looks, pieces_in_order
 from reports.tables.wording import percent
 from reports.widgets import share
 from rlplan.results.plan_details import MemoryMoment
@@ -64,11 +65,7 @@ class MemoryBars:
 
     pools: tuple[PoolMemory, ...]
     legend: tuple[tuple[str, str], ...]
-
-    @property
-    def template(self) -> str:
-        """Return the name of its template."""
-        return "memory.html.j2"
+    template: ClassVar[str] = "memory.html.j2"
 
 
 def memory_bars(
@@ -129,7 +126,7 @@ def _pool(
 
 def _row(moment: MemoryMoment, colours: Mapping[str, str], end: float) -> Row:
     whole, pieces, left = sum(moment.terms.values()), [], 0.0
-    for term, size in _in_order(moment.terms, colours):
+    for term, size in pieces_in_order(moment.terms, colours):
         pieces.append(
             Piece(
                 words=f"{term}: {show_bytes(round(size))}",
@@ -146,9 +143,3 @@ def _row(moment: MemoryMoment, colours: Mapping[str, str], end: float) -> Row:
         is_bad=whole > moment.capacity_bytes,
         pieces=tuple(pieces),
     )
-
-
-def _in_order(terms: Mapping[str, int], colours: Mapping[str, str]) -> Iterable[tuple[str, float]]:
-    named = [(term, float(terms[term])) for term in colours if terms.get(term)]
-    rest = sum(size for term, size in terms.items() if term not in colours)
-    return [*named, (REST, float(rest))] if rest else named

@@ -1,8 +1,9 @@
 """Measured seconds on the range in which a forecast has them, a row for each stage or task."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from reports.tables.wording import interval
 from reports.widgets import share
 from rlplan.results.measurement import Comparison
 from rlplan.results.step_check import StepCheck
@@ -12,24 +13,12 @@ MARGIN = 1.04
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Hold a row in seconds.
+class RangeRow:
+    """Hold a row as shares of the width.
 
     Attributes:
         verdict: Of the measured value, in a word; empty for none.
     """
-
-    name: str
-    forecast: float
-    low: float
-    high: float
-    measured: float
-    verdict: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeRow:
-    """Hold a row as shares of the width."""
 
     name: str
     words: str
@@ -50,60 +39,63 @@ class Ranges:
 
     rows: tuple[RangeRow, ...]
     band: str
-
-    @property
-    def template(self) -> str:
-        """Return the name of its template."""
-        return "ranges.html.j2"
+    template: ClassVar[str] = "ranges.html.j2"
 
 
 def ranges_of_check(found: StepCheck) -> Ranges:
     """Return the stages of a step that was checked, the step last."""
-    every = (*found.stages, *((found.step,) if found.step else ()))
-    rows = [
-        Measured(
-            name=each.name,
-            forecast=each.forecast_seconds,
-            low=each.normal_seconds[0],
-            high=each.normal_seconds[1],
-            measured=each.measured_seconds,
+    band = "normal range"
+    rows = (
+        _row(
+            each.name,
+            band,
+            measured_seconds=each.measured_seconds,
+            forecast_seconds=each.forecast_seconds,
+            range_seconds=each.normal_seconds,
             verdict=each.verdict,
         )
-        for each in every
-    ]
-    return _ranges(rows, "normal range")
+        for each in (*found.stages, *((found.step,) if found.step else ()))
+    )
+    return Ranges(rows=tuple(rows), band=band)
 
 
 def ranges_of_run(comparison: Comparison) -> Ranges:
     """Return the tasks of a run at the lengths that it had, the iteration last."""
-    rows = [
-        Measured(
-            name=row.name,
-            forecast=row.forecast_seconds if row.as_run_seconds is None else row.as_run_seconds,
-            low=row.measured_interval_seconds[0],
-            high=row.measured_interval_seconds[1],
-            measured=row.measured_median_seconds,
+    band = "measured p10 to p90"
+    rows = (
+        _row(
+            row.name,
+            band,
+            measured_seconds=row.measured_median_seconds,
+            forecast_seconds=row.forecast_seconds
+            if row.as_run_seconds is None
+            else row.as_run_seconds,
+            range_seconds=row.measured_interval_seconds,
         )
         for row in (*comparison.rows, comparison.iteration)
         if row.forecast_seconds > 0
-    ]
-    return _ranges(rows, "measured p10 to p90")
+    )
+    return Ranges(rows=tuple(rows), band=band)
 
 
-def _ranges(rows: Sequence[Measured], band: str) -> Ranges:
-    return Ranges(rows=tuple(_row(row, band) for row in rows), band=band)
-
-
-def _row(row: Measured, band: str) -> RangeRow:
-    end = max(row.forecast, row.high, row.measured) * MARGIN
-    measured, forecast = show_seconds(row.measured), show_seconds(row.forecast)
-    between = f"{show_seconds(row.low)} to {show_seconds(row.high)}"
+def _row(
+    name: str,
+    band: str,
+    *,
+    measured_seconds: float,
+    forecast_seconds: float,
+    range_seconds: tuple[float, float],
+    verdict: str = "",
+) -> RangeRow:
+    low, high = range_seconds
+    end = max(forecast_seconds, high, measured_seconds) * MARGIN
+    measured, forecast = show_seconds(measured_seconds), show_seconds(forecast_seconds)
     return RangeRow(
-        name=row.name,
-        words=f"measured {measured}, forecast {forecast} ({band} {between})",
-        verdict=row.verdict,
-        forecast=share(row.forecast, end),
-        left=share(row.low, end),
-        width=share(row.high - row.low, end),
-        measured=share(row.measured, end),
+        name=name,
+        words=f"measured {measured}, forecast {forecast} ({band} {interval(range_seconds)})",
+        verdict=verdict,
+        forecast=share(forecast_seconds, end),
+        left=share(low, end),
+        width=share(high - low, end),
+        measured=share(measured_seconds, end),
     )

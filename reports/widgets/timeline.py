@@ -2,16 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from reports.pictures.style import Look, readable_on
-from reports.pictures.timelines import (
-    Panel,
-    forecast_panel,
-    key_of,
-    lanes,
-    measured_panel,
-    task_looks,
-)
+from reports.pictures.timelines import Panel, key_of, lanes, panels_of, task_looks
 from reports.tables.plans import Table, columns
 from reports.widgets import even_ticks, share, short_scale
 from rlplan.plan import Plan
@@ -76,18 +70,12 @@ class Timeline:
 
     charts: tuple[Chart, ...]
     ticks: tuple[tuple[str, str], ...]
-
-    @property
-    def template(self) -> str:
-        """Return the name of its template."""
-        return "timeline.html.j2"
+    template: ClassVar[str] = "timeline.html.j2"
 
 
 def timeline_of(plan: Plan, forecast: Forecast, run: MeasuredRun | None = None) -> Timeline:
     """Return the forecast's iteration and, if there was a run, its median one."""
-    panels = [forecast_panel(forecast)]
-    measured = measured_panel(run) if run else None
-    panels += [measured] if measured else []
+    panels = panels_of(forecast, run)
     end = max(panel.end_seconds for panel in panels) or 1.0
     looks = task_looks(forecast, panels)
     seen = {span.pool for panel in panels for span in panel.drawn}
