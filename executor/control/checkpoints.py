@@ -94,7 +94,8 @@ class CheckpointFolder:
         target = self._folder / _name(state.iteration)
         partial = target.with_name(f".{target.name}.partial")
         try:
-            self._remove_left_overs()
+            for left in self._folder.glob(".iteration-*"):
+                shutil.rmtree(left)
             (partial / RANDOM_FOLDER).mkdir(parents=True)
             _on_all("save_checkpoint", partial, groups)
             write_plan(partial / PLAN_FILE, plan)
@@ -113,10 +114,6 @@ class CheckpointFolder:
         for old in (*found[: max(0, done - self._keep)], *found[done:]):
             _discard(old)
         return Checkpoint(folder=target, state=state)
-
-    def _remove_left_overs(self) -> None:
-        for left in self._folder.glob(".iteration-*"):
-            shutil.rmtree(left)
 
 
 def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from executor.data.prompt_files import json_object
 from rlplan.errors import FileError
 from rlplan.files.reading import read_text
 from rlplan.files.writing import check_replaceable, write_text
@@ -175,19 +176,12 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     file = path / METRICS_FILE if path.is_dir() else path
     text = read_text(file, errors="replace")
     whole_lines = text.split("\n")[:-1]
-    return [
-        _read_line(line, f"{file}: line {number}") for number, line in enumerate(whole_lines, 1)
-    ]
-
-
-def _read_line(line: str, origin: str) -> dict[str, float]:
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FileError(origin, f"is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise FileError(origin, "is not an object", value=type(values).__name__, allowed="{...}")
-    return {name: _number(value, name, origin) for name, value in values.items()}
+    found = []
+    for number, line in enumerate(whole_lines, 1):
+        origin = f"{file}: line {number}"
+        values = json_object(line, origin)
+        found.append({name: _number(value, name, origin) for name, value in values.items()})
+    return found
 
 
 def _number(value: object, name: str, origin: str) -> float:

@@ -65,11 +65,11 @@ class PromptPieces:
         columns = self._prompts(number)
         pieces: Pieces = {}
         for key in DATASET_KEYS:
-            own = {name: column for name, column in columns.items() if _dataset_key(name) == key}
+            own = {
+                name: column
+                for name, column in columns.items()
+                if name.startswith("pretrain_") == (key == "pretrain")
+            }
             if own:
                 pieces[key] = (Piece(self._rows, ray.put(own)),)
         return pieces
-
-
-def _dataset_key(column: str) -> str:
-    return "pretrain" if column.startswith("pretrain_") else "prompts"

@@ -238,10 +238,7 @@ class Run:
 
 
 def controller_of(
-    plan: Plan,
-    tasks: tuple[Task, ...],
-    groups: Mapping[str, WorkerGroup],
-    prompts: PromptBatches,
+    plan: Plan, tasks: tuple[Task, ...], groups: Mapping[str, WorkerGroup], prompts: PromptBatches
 ) -> Controller:
     """Return the controller of a plan's mode."""
     made = ContinuousController if plan.mode in STREAMED_MODES else Controller

@@ -4,7 +4,7 @@ A row is one sequence of the global batch. The controller passes `Piece`s on (re
 ranges) and never sees a tensor; a worker gets just the pieces that overlap its rows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -71,19 +71,34 @@ def shifted(rows: Rows, by: int) -> Rows:
 
 def whole_blocks(numbers: Sequence[int], block: int) -> Rows:
     """Return the rows of blocks of `block` rows by the blocks' numbers, neighbours as one range."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        start = number * block
-        if ranges and ranges[-1][1] == start:
-            ranges[-1] = (ranges[-1][0], start + block)
+    return tuple(joined_ranges((number * block, (number + 1) * block) for number in numbers))
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges, each (first, last + 1), as few as there can be where one ends as the next begins."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
         else:
-            ranges.append((start, start + block))
-    return tuple(ranges)
+            joined.append((start, stop))
+    return joined
 
 
 def _cut(blocks: int, parts: int, edge: int) -> int:
     whole, rest = divmod(blocks, parts)
     return whole * edge + min(edge, rest)
+
+
+def left_padded(rows: Sequence[Sequence[int] | Array], fill: int = 0) -> tuple[Array, Array]:
+    """Return rows of tokens padded on the left, and where they have tokens. Shape (rows, longest)."""
+    width = max(map(len, rows))
+    tokens = np.full((len(rows), width), fill, dtype=np.int64)
+    present = np.zeros(tokens.shape, dtype=bool)
+    for index, row in enumerate(rows):
+        tokens[index, width - len(row) :] = row
+        present[index, width - len(row) :] = True
+    return tokens, present
 
 
 def overlapping(pieces: Sequence[Piece], rows: Rows) -> tuple[Piece, ...]:

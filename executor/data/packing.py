@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from executor.data.batches import PADDING, PROMPT
-from executor.parallel.context import gather_alike
+from executor.parallel.context import gather_rows
 from executor.parallel.meshes import ONE_RANK, RankGroup
 
 # Queries of a block under a mask. On a CPU 64 to 256 are equally fast: fewer are more calls, more
@@ -94,7 +94,7 @@ class Packed:
         Args:
             values: Of this rank's positions. Shape (L / n,).
         """
-        return gather_alike(values, self.ranks)
+        return gather_rows(values, self.ranks, alike=True)
 
     def predictions_at_tokens(self, values: Tensor) -> Tensor:
         """Return what each position predicts of the next token, at that token's place. Shape (B, T).

@@ -40,24 +40,29 @@ def read_rows(path: Path, split: str = "train") -> list[Row]:
 
 
 def _rows_of_lines(path: Path) -> Iterator[Row]:
-    for number, line in enumerate(_read_lines(path), 1):
-        if line.strip():
-            yield _read_line(line, f"{path}: line {number}")
-
-
-def _read_lines(path: Path) -> list[str]:
     # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
-    return read_text(path, most_bytes=None).split("\n")
+    for number, line in enumerate(read_text(path, most_bytes=None).split("\n"), 1):
+        if line.strip():
+            origin = f"{path}: line {number}"
+            yield {**json_object(line, origin), ORIGIN: origin}
 
 
-def _read_line(line: str, origin: str) -> Row:
+def json_object(line: str, origin: str) -> Row:
+    """Return the object that a line of JSON holds.
+
+    Args:
+        origin: Where the line is from, for messages.
+
+    Raises:
+        FileError: The line is no JSON, or holds something else.
+    """
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise FileError(origin, f"is not JSON: {error}") from None
     if not isinstance(row, dict):
         raise FileError(origin, "is not an object", value=type(row).__name__, allowed="{...}")
-    return {**row, ORIGIN: origin}
+    return row
 
 
 def _rows_of_folder(folder: Path, split: str) -> Iterator[Row]:

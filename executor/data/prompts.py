@@ -93,12 +93,10 @@ class PromptStream:
         for position in range(first, first + self._batch_size):
             epoch, index = divmod(position, len(self._rows))
             if epoch not in orders:
-                orders[epoch] = self._order(epoch)
+                generator = np.random.default_rng([self._seed, epoch])
+                orders[epoch] = generator.permutation(len(self._rows))
             batch.append(self._rows[orders[epoch][index]])
         return batch
-
-    def _order(self, epoch: int) -> npt.NDArray[np.int64]:
-        return np.random.default_rng([self._seed, epoch]).permutation(len(self._rows))
 
 
 def encode_prompts(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executor.data.batches import Columns
+from executor.data.batches import Columns, left_padded
 from executor.data.prompts import PromptStream, encode_prompts, load_prompts
 from executor.data.texts import TextBatches
 from executor.data.tokenizer import Tokenizer, load_tokenizer
@@ -81,12 +81,7 @@ class PromptBatches:
         in, there are columns of them beside.
         """
         encoded = [self._encoded[id(row)] for row in self._stream.batch(iteration)]
-        width = max(map(len, encoded))
-        tokens = np.full((len(encoded), width), self.tokenizer.pad_id, dtype=np.int64)
-        present = np.zeros((len(encoded), width), dtype=bool)
-        for index, ids in enumerate(encoded):
-            tokens[index, width - len(ids) :] = ids
-            present[index, width - len(ids) :] = True
+        tokens, present = left_padded(encoded, self.tokenizer.pad_id)
         samples = self._job.workload.samples_per_prompt
         columns = {
             "prompt_tokens": tokens.repeat(samples, axis=0),

@@ -57,6 +57,9 @@ class Terms:
         return self.settings.kl_coefficient if self.settings.kl_in == "reward" else 0.0
 
 
+Estimator = Callable[[Batch, Terms], Batch]
+
+
 def compute_advantages(estimator: Advantage, batch: Batch, terms: Terms) -> Batch:
     """Return the batch with `rewards` (B,), `advantages` (B, T) and, for critics, their `returns`.
 
@@ -127,32 +130,24 @@ def _gae_of(token_rewards: Tensor, values: Tensor, mask: Tensor, terms: Terms) -
     return gae(token_rewards, values, mask, settings.discount, settings.gae_lambda)
 
 
-def _group(batch: Batch, terms: Terms) -> Batch:
-    """GRPO and DAPO: each sample relative to its group (Shao et al. 2024, section 4.1.2)."""
-    relative = group_advantages(_penalised_samples(batch, terms), terms.samples_per_prompt)
-    return {"advantages": _on_every_token(relative, batch)}
+def _relative(estimate: Callable[[Tensor, int], Tensor]) -> Estimator:
+    """Return an estimator of whole responses, each relative to its group, on every token alike."""
 
+    def advantages(batch: Batch, terms: Terms) -> Batch:
+        mask = response_mask(batch)
+        relative = estimate(_penalised_samples(batch, terms), terms.samples_per_prompt)
+        return {"advantages": masked(relative[:, None].expand(mask.shape), mask)}
 
-def _group_mean(batch: Batch, terms: Terms) -> Batch:
-    """Dr. GRPO: each sample less the mean of its group (Liu et al. 2025, section 3.2)."""
-    relative = group_mean_advantages(_penalised_samples(batch, terms), terms.samples_per_prompt)
-    return {"advantages": _on_every_token(relative, batch)}
+    return advantages
 
 
 def _whitened_group(batch: Batch, terms: Terms) -> Batch:
-    """REINFORCE++ with a baseline: as `_group_mean`, whitened over the global batch's tokens.
+    """REINFORCE++ with a baseline: less the mean of the group, whitened over the global batch's tokens.
 
     Hu 2025, arXiv:2501.03262, section 3.2.
     """
-    advantages = _group_mean(batch, terms)["advantages"]
+    advantages = _relative(group_mean_advantages)(batch, terms)["advantages"]
     return {"advantages": whiten(advantages, response_mask(batch), terms.reduce_sum)}
-
-
-def _leave_one_out(batch: Batch, terms: Terms) -> Batch:
-    """RLOO: each sample less the mean of the others; the whole response is one action."""
-    penalised = _penalised_samples(batch, terms)
-    relative = leave_one_out_advantages(penalised, terms.samples_per_prompt)
-    return {"advantages": _on_every_token(relative, batch)}
 
 
 def _greedy_baseline(batch: Batch, terms: Terms) -> Batch:
@@ -173,10 +168,7 @@ def _greedy_baseline(batch: Batch, terms: Terms) -> Batch:
     returns = rewards_to_go(penalised_token_rewards(greedy, terms), greedy_mask, discount)
     first = greedy_mask.int().argmax(dim=1, keepdim=True)
     baseline = returns.gather(1, first)
-    return {
-        "baseline_rewards": greedy["rewards"],
-        "advantages": masked(sampled - baseline, mask),
-    }
+    return {"baseline_rewards": greedy["rewards"], "advantages": masked(sampled - baseline, mask)}
 
 
 def _whitened_returns(batch: Batch, terms: Terms) -> Batch:
@@ -193,17 +185,12 @@ def _penalised_samples(batch: Batch, terms: Terms) -> Tensor:
     return rewards
 
 
-def _on_every_token(relative: Tensor, batch: Batch) -> Tensor:
-    mask = response_mask(batch)
-    return masked(relative[:, None].expand(mask.shape), mask)
-
-
-ESTIMATORS: dict[Advantage, Callable[[Batch, Terms], Batch]] = {
+ESTIMATORS: dict[Advantage, Estimator] = {
     "gae": _gae,
     "constrained-gae": _constrained_gae,
-    "group": _group,
-    "group-mean": _group_mean,
-    "leave-one-out": _leave_one_out,
+    "group": _relative(group_advantages),  # GRPO, DAPO
+    "group-mean": _relative(group_mean_advantages),  # Dr. GRPO
+    "leave-one-out": _relative(leave_one_out_advantages),  # RLOO
     "greedy-baseline": _greedy_baseline,
     "whitened-returns": _whitened_returns,
     "whitened-group": _whitened_group,

@@ -165,9 +165,7 @@ def sequence_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tenso
     Args:
         mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
     """
-    lengths = mask.sum(dim=1).double()
-    tokens, sequences = _update_sums(lengths, (lengths > 0).double(), updates, reduce_sum)
-    share = (tokens / sequences.clamp(min=1)).repeat_interleave(len(lengths) // updates)
+    lengths, share = _mean_lengths(mask, updates, reduce_sum)
     weights: Tensor = (share / lengths.clamp(min=1)).float()[:, None] * mask
     return weights
 
@@ -181,11 +179,17 @@ def token_sum_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tens
     Args:
         mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
     """
-    lengths = mask.sum(dim=1).double()
-    tokens, sequences = _update_sums(lengths, (lengths > 0).double(), updates, reduce_sum)
-    share = (tokens / sequences.clamp(min=1)).repeat_interleave(len(lengths) // updates)
+    _, share = _mean_lengths(mask, updates, reduce_sum)
     weights: Tensor = share.float()[:, None] * mask
     return weights
+
+
+def _mean_lengths(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> tuple[Tensor, Tensor]:
+    """Return the length of each response, and T / N of its update over all ranks. Shape (B,), float64."""
+    lengths = mask.sum(dim=1).double()
+    tokens, sequences = _update_sums(lengths, (lengths > 0).double(), updates, reduce_sum)
+    means = (tokens / sequences.clamp(min=1)).repeat_interleave(len(lengths) // updates)
+    return lengths, means
 
 
 def sum_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tensor:

@@ -40,11 +40,13 @@ def update_model(
     Args:
         micro_batch: Most sequences of a micro-batch; micro-batches have about equal tokens.
     """
-    loss = load_loss(loss_name)
+    loss, trainer = load_loss(loss_name), shard.trainer
+    assert trainer is not None, "a model that is not trained takes no updates"
     rows = len(batch["tokens"])
     assert rows % updates == 0, "every rank has an equal share of every mini-batch"
     shares = [
-        _rows(batch, start, start + rows // updates) for start in range(0, rows, rows // updates)
+        {name: column[start : start + rows // updates] for name, column in batch.items()}
+        for start in range(0, rows, rows // updates)
     ]
     normalizers = response_tokens(shard, shares)
     sums: dict[str, Tensor] = {}
@@ -53,8 +55,8 @@ def update_model(
             parts = split_micro_batches(shard, share, micro_batch)
             for name, value in run_micro_batches(shard, parts, loss, settings, normalizer).items():
                 sums[name] = sums.get(name, torch.zeros((), device=shard.device)) + value
-            reduce_gradients(shard)
-            norm = clip_and_step(shard, settings.max_gradient_norm)
+            trainer.reduce_gradients()
+            norm = trainer.clip_and_step(settings.max_gradient_norm)
             sums["gradient_norm_mean"] = sums.get("gradient_norm_mean", 0.0) + norm
     return _as_numbers(sums, updates * epochs)
 
@@ -113,22 +115,6 @@ def _reader_of(shard: ModelShard, settings: Hyperparameters) -> Reader:
     if shard.head == "scalar":
         return read_values
     return policy_reader(settings.temperature, entropy=settings.entropy_coefficient > 0)
-
-
-def reduce_gradients(shard: ModelShard) -> None:
-    """Sum the gradients over the data-parallel ranks."""
-    assert shard.trainer is not None
-    shard.trainer.reduce_gradients()
-
-
-def clip_and_step(shard: ModelShard, max_norm: float) -> Tensor:
-    """Clip the whole model's gradient to a norm, step, and clear; return the norm before. ()."""
-    assert shard.trainer is not None
-    return shard.trainer.clip_and_step(max_norm)
-
-
-def _rows(batch: Batch, start: int, stop: int) -> dict[str, Tensor]:
-    return {name: column[start:stop] for name, column in batch.items()}
 
 
 def response_tokens(shard: ModelShard, shares: list[dict[str, Tensor]]) -> list[Tensor]:

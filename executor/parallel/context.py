@@ -40,25 +40,14 @@ class _Gathered(torch.autograd.Function):
         return mine, None, None
 
 
-def gather_rows(mine: Tensor, ranks: RankGroup) -> Tensor:
-    """Return all ranks' rows, which each of them goes on with in its own way; gradients add up.
+def gather_rows(mine: Tensor, ranks: RankGroup, *, alike: bool = False) -> Tensor:
+    """Return all ranks' rows.
 
     Args:
         mine: Every n-th row. Shape (L / n, ...).
+        alike: Whether every rank makes the same of them; else each goes on in its own way, and gradients
+            add up.
     """
-    return _gathered(mine, ranks, alike=False)
-
-
-def gather_alike(mine: Tensor, ranks: RankGroup) -> Tensor:
-    """Return all ranks' rows, of which each of them makes the same: gradients are not added up.
-
-    Args:
-        mine: Every n-th row. Shape (L / n, ...).
-    """
-    return _gathered(mine, ranks, alike=True)
-
-
-def _gathered(mine: Tensor, ranks: RankGroup, *, alike: bool) -> Tensor:
     if ranks.size == 1:
         return mine
     gathered: Tensor = _Gathered.apply(mine, ranks, alike)  # type: ignore[no-untyped-call]

@@ -201,6 +201,12 @@ def make_mesh(positions: RankPositions, rank: int, device: torch.device, ep: int
     return made
 
 
+def wait_for_device(device: torch.device) -> None:
+    """Wait until a device has done what it was given; a CPU always has."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
 def reduce_sum_over_dp(mesh: RankMesh) -> ReduceSum:
     """Return a function that sums a tensor over the data-parallel ranks and leaves its input alone."""
     return lambda values: mesh.sum_over_dp(values.clone())

@@ -66,17 +66,6 @@ def pack_for(shard: ModelShard, tokens: Tensor, parts: Tensor, *, length: int = 
     )
 
 
-def policy_outputs(
-    shard: ModelShard, tokens: Tensor, parts: Tensor, temperature: float, *, entropy: bool = False
-) -> dict[str, Tensor]:
-    """Return `log_probs` of the tokens at a temperature, and the `entropy` if asked. (B, T).
-
-    On a model of one pipeline stage.
-    """
-    packed = pack_for(shard, tokens, parts)
-    return policy_reader(temperature, entropy=entropy)(head_outputs(shard, packed), packed)
-
-
 def head_outputs(shard: ModelShard, packed: Packed) -> Tensor:
     """Return the head's outputs for a packed row, on a model of one pipeline stage. (1, L, width)."""
     (stage,) = shard.stages

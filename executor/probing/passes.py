@@ -14,14 +14,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.data.batches import PADDING, PROMPT
 from executor.learning.experience import effective_settings
 from executor.learning.losses import load_loss
-from executor.learning.train import (
-    clip_and_step,
-    reduce_gradients,
-    response_tokens,
-    run_micro_batches,
-    split_micro_batches,
-)
-from executor.parallel.meshes import RankMesh, reduce_sum_over_dp
+from executor.learning.train import response_tokens, run_micro_batches, split_micro_batches
+from executor.parallel.meshes import RankMesh, reduce_sum_over_dp, wait_for_device
 from executor.parallel.positions import train_positions
 from executor.passes.infer import infer
 from executor.probing.inputs import preparation, random_batch, usual_batch
@@ -101,10 +95,10 @@ class PassBench:
             timed.before()
             self._barrier()
             timed.lead()
-            self._finish()
+            wait_for_device(self._device)
             start = time.perf_counter()
             timed.run()
-            self._finish()
+            wait_for_device(self._device)
             seconds.append((time.perf_counter() - start) / timed.passes)
         return tuple(seconds[warmups:]) if shard is not None else ()
 
@@ -131,21 +125,23 @@ class PassBench:
             with torch.no_grad():
                 part = Part(held["entries"], shard.mesh.tp, flat)
                 write_shard(shard.flat.entries, _flat(shard).values, shard.mesh.tp, [part])
-            self._finish()
+            wait_for_device(self._device)
         return time.monotonic()
 
     def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> Timed:
         if model_pass.name in ("prefill", "decode"):
             return _generation(shard, model_pass, self._longest)
+        trainer = shard.trainer
+        assert trainer is not None, "probes build shards that are trained"
         if model_pass.name == "optimizer":
             gradients = _flat(shard).gradients
             assert gradients is not None
             norm = Hyperparameters().max_gradient_norm
             return Timed(
-                lambda: clip_and_step(shard, norm).item(), lambda: gradients.fill_(GRADIENT)
+                lambda: trainer.clip_and_step(norm).item(), lambda: gradients.fill_(GRADIENT)
             )
         if model_pass.name == "gradient_reduction":
-            return Timed(lambda: reduce_gradients(shard), lead=work_a_while)
+            return Timed(trainer.reduce_gradients, lead=work_a_while)
         if model_pass.name == "experience":
             assert self._job is not None, "experience is made for a job"
             shape = (model_pass.sequences, model_pass.tokens)
@@ -236,10 +232,6 @@ class PassBench:
     def _barrier(self) -> None:
         if self._ranks > 1:
             dist.barrier()
-
-    def _finish(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
 
 
 def _flat(shard: ModelShard) -> FlatParameters:

@@ -72,15 +72,6 @@ class Storage:
             self._rows.pop(sample, None)
             self._prompt_tokens.pop(sample, None)
 
-    def held_bytes(self) -> int:
-        """Return the bytes of all rows."""
-        return sum(
-            column.nbytes
-            for row in self._rows.values()
-            for columns in row.values()
-            for column in columns.values()
-        )
-
     def _padded(self, key: str, wanted: PaddedRead) -> Columns:
         rows = [self._rows[sample][key] for sample in wanted.samples]
         width = wanted.prompt_width + wanted.response_width

@@ -3,14 +3,14 @@
 Columns go from worker to storage actor to worker as references; the controller sees numbers only.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
 
-from executor.data.batches import Columns, Piece, Rows, joined_columns
+from executor.data.batches import Piece, Rows, whole_blocks
 from executor.queue.ledger import Lease, Ledger, Reader
 from executor.queue.storage import PaddedRead, Storage, StoredRows
 
@@ -73,14 +73,6 @@ class Read:
     lease: Lease
     pieces: Mapping[str, tuple[Piece, ...]]
     done: Mapping[tuple[int, int], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueBatch:
-    """Hold samples that a task was handed, and their columns, padded alike. Shape (samples, ...)."""
-
-    samples: tuple[int, ...]
-    columns: Columns
 
 
 class TransferQueue:
@@ -241,52 +233,6 @@ class TransferQueue:
         self._actors[unit] = _start_storage()
         return self.ledger.lose(unit)
 
-    def held_bytes(self) -> int:
-        """Return the bytes of all rows, as the storage actors count them."""
-        return sum(ray.get([actor.held_bytes.remote() for actor in self._actors]))
-
-    def batches(
-        self, task: str, samples: int, make_more: Callable[[], bool]
-    ) -> Iterator[QueueBatch]:
-        """Yield batches for a task as a DataLoader would, each consumed when the next one is asked for.
-
-        The last one may be smaller. Batches whose storage actor is lost before they are read go back.
-
-        Args:
-            make_more: Lets samples come; tells whether any more can.
-        """
-        while True:
-            ready = self.ledger.ready(task)[:samples]
-            if len(ready) < samples and make_more():
-                continue
-            if not ready:
-                return
-            lease = self.ledger.take(task, ready)
-            columns = self._columns(lease)
-            if columns is None:
-                continue
-            yield QueueBatch(lease.samples, columns)
-            self.finish(lease)
-
-    def _columns(self, lease: Lease) -> Columns | None:
-        """Read a lease's columns, or give it back where a storage actor is lost."""
-        sizes = [self.sizes[sample] for sample in lease.samples]
-        read = self.read(
-            lease,
-            max(size.prompt_tokens for size in sizes),
-            max(size.behind_prompt for size in sizes),
-        )
-        lost = [place for place, reference in read.done.items() if is_lost(reference)]
-        if lost:
-            for unit, life in lost:
-                self.replace(unit, life)
-            self.ledger.give_back(lease)
-            return None
-        self.ledger.secure(lease)
-        held = {key: [piece.rows for piece in pieces] for key, pieces in read.pieces.items()}
-        columns = [ray.get(piece.reference) for own in read.pieces.values() for piece in own]
-        return joined_columns(held, ((0, len(lease.samples)),), columns)
-
     def stop(self) -> None:
         """End the storage actors."""
         for actor in self._actors:
@@ -308,10 +254,4 @@ def is_lost(reference: Any) -> bool:
 
 def ranges_of(numbers: Sequence[int]) -> Rows:
     """Return ascending row numbers as ranges."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number:
-            ranges[-1] = (ranges[-1][0], number + 1)
-        else:
-            ranges.append((number, number + 1))
-    return tuple(ranges)
+    return whole_blocks(numbers, 1)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.data.batches import OBSERVATION, PADDING, PROMPT, RESPONSE, Array
+from executor.data.batches import OBSERVATION, PADDING, PROMPT, RESPONSE, Array, left_padded
 from executor.data.workload import most_observed_tokens
 from executor.rollout.sampling import Sequences
 from rlplan.workload.environment import Environment
@@ -62,13 +62,8 @@ class Episodes:
         episodes = places[self._running[places]]
         if not episodes.size:
             return None
-        held = [self._held[episode] for episode in episodes]
-        width = max(map(len, held))
-        tokens = np.zeros((len(held), width), dtype=np.int64)
-        present = np.zeros((len(held), width), dtype=bool)
-        for row, own in enumerate(held):
-            tokens[row, width - len(own) :] = [token for token, _, _ in own]
-            present[row, width - len(own) :] = True
+        held = [[token for token, _, _ in self._held[episode]] for episode in episodes]
+        tokens, present = left_padded(held)
         turns_left = self._turns[episodes] - self.turns_taken[episodes]
         return Wave(episodes, tokens, present, -(-self._left[episodes] // turns_left))
 

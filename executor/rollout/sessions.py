@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from executor.data.batches import PADDING, PROMPT, RESPONSE, Array
+from executor.data.batches import PADDING, PROMPT, RESPONSE, Array, left_padded
 from executor.rollout.engines import GenerationEngine
 from executor.rollout.engines.torch_static import TorchStaticEngine, Wave
-from executor.rollout.sampling import GenerateSettings, Sequences
+from executor.rollout.sampling import GenerateSettings, Sequences, without_responses
 from executor.weights.shard import ModelShard
 from rlplan.plan import InFlight, Mode
 
@@ -177,24 +177,18 @@ class _RunningWave:
         self._eos_id, self._step = settings.eos_id, 0
         prefixes = [np.append(each.prompt, each.tokens).astype(np.int64) for each in responses]
         left = [each.most_tokens - len(each.tokens) for each in responses]
-        self._width, most = max(map(len, prefixes)), max(left)
-        tokens = np.zeros((len(prefixes), self._width + most), dtype=np.int64)
-        parts = np.full(tokens.shape, PADDING, dtype=np.int8)
-        uniforms = np.zeros((len(prefixes), most))
-        for row, (prefix, response) in enumerate(zip(prefixes, responses, strict=True)):
-            tokens[row, self._width - len(prefix) : self._width] = prefix
-            parts[row, self._width - len(prefix) : self._width] = PROMPT
-            uniforms[row, : left[row]] = _uniforms(response, settings)
-        device = shard.device
-        self._sequences = Sequences(
-            torch.from_numpy(tokens).to(device),
-            torch.from_numpy(parts).to(device),
-            torch.zeros(tokens.shape, device=device),
+        tokens, present = (
+            torch.from_numpy(each).to(shard.device) for each in left_padded(prefixes)
         )
+        self._width, most = tokens.shape[1], max(left)
+        uniforms = np.zeros((len(prefixes), most))
+        for row, response in enumerate(responses):
+            uniforms[row, : left[row]] = _uniforms(response, settings)
+        self._sequences = without_responses(tokens, present, most)
         self._wave = Wave(
             shard,
             self._sequences,
-            torch.tensor(left, device=device),
+            torch.tensor(left, device=shard.device),
             torch.from_numpy(uniforms),
             self._width,
             settings,
@@ -209,16 +203,20 @@ class _RunningWave:
             goes_on = self._wave.advance()
             self._step += 1
         new = slice(self._width + begin, self._width + self._step)
-        said = (self._sequences.parts[:, new] == RESPONSE).sum(dim=1).tolist()
-        tokens = self._sequences.tokens[:, new].tolist()
-        log_probs = self._sequences.log_probs[:, new].tolist()
-        for row, response in enumerate(self._responses):
-            response.tokens += tokens[row][: said[row]]
-            response.log_probs += log_probs[row][: said[row]]
-            response.versions += [version] * said[row]
+        _note(self._responses, self._sequences, new, version)
         ended = [each for each in self.running if each.has_ended(self._eos_id)]
         self.running = [each for each in self.running if not each.has_ended(self._eos_id)]
         return ended
+
+
+def _note(responses: Sequence[Response], made: Sequences, new: slice, version: int) -> None:
+    """Append to responses what some columns of their rows have of them."""
+    counts = (made.parts[:, new] == RESPONSE).sum(dim=1).tolist()
+    columns = made.tokens[:, new].tolist(), made.log_probs[:, new].tolist()
+    for response, count, tokens, log_probs in zip(responses, counts, *columns, strict=True):
+        response.tokens += tokens[:count]
+        response.log_probs += log_probs[:count]
+        response.versions += [version] * count
 
 
 def _uniforms(response: Response, settings: GenerateSettings) -> npt.NDArray[np.float64]:
@@ -268,25 +266,17 @@ class WholeSession:
         return sorted(ended, key=lambda each: (each.batch, each.row))
 
     def _generate(self, responses: Sequence[Response], number: int, version: int) -> None:
-        width, device = max(len(each.prompt) for each in responses), self._shard.device
-        prompts = np.zeros((len(responses), width), dtype=np.int64)
-        present = np.zeros(prompts.shape, dtype=bool)
-        for row, each in enumerate(responses):
-            prompts[row, width - len(each.prompt) :] = each.prompt
-            present[row, width - len(each.prompt) :] = True
+        device, padded = self._shard.device, left_padded([each.prompt for each in responses])
+        prompts, present = (torch.from_numpy(each).to(device) for each in padded)
         made = self._engine.generate(
-            torch.from_numpy(prompts).to(device),
-            torch.from_numpy(present).to(device),
+            prompts,
+            present,
             torch.tensor([each.most_tokens for each in responses], device=device),
             torch.tensor([each.row for each in responses]),
             max(each.most_tokens for each in responses),
             replace(self._settings, iteration=number),
         )
-        said = (made.parts == RESPONSE).sum(dim=1).tolist()
-        for row, each in enumerate(responses):
-            each.tokens += made.tokens[row, width : width + said[row]].tolist()
-            each.log_probs += made.log_probs[row, width : width + said[row]].tolist()
-            each.versions += [version] * said[row]
+        _note(responses, made, slice(prompts.shape[1], None), version)
 
 
 def _wanted(

@@ -11,6 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from executor.data.batches import joined_ranges
 from executor.model.building import EMBEDDING, HEAD
 from executor.weights.flat import Entry
 from executor.weights.reshard import ShardLayout, Span, overlap
@@ -65,14 +66,7 @@ def buckets_of(entries: Iterable[Entry], elements: int) -> list[list[Block]]:
 
 def spans_of_blocks(blocks: Iterable[Block]) -> list[Span]:
     """Return the spans of the flat tensor that hold rows, as few as there can be."""
-    spans: list[Span] = []
-    for block in blocks:
-        start, stop = block.span
-        if spans and spans[-1][1] == start:
-            spans[-1] = (spans[-1][0], stop)
-        else:
-            spans.append((start, stop))
-    return spans
+    return joined_ranges(block.span for block in blocks)
 
 
 def write_block(

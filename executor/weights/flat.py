@@ -48,7 +48,10 @@ class FlatParameters:
         values: All weights, one after another as `entries` say.
         stored_values: The same with zeros at the end, up to a multiple of elements.
         tied: Where that parameter lies in `values`; empty where there is none.
+        gathered_bytes: What a rank receives when `whole_values` is asked for.
     """
+
+    gathered_bytes = 0
 
     def __init__(
         self,
@@ -97,11 +100,6 @@ class FlatParameters:
             replacement.grad = with_placements_of(gradient, parameter)
         for module, name in owners:
             setattr(module, name, replacement)
-
-    @property
-    def gathered_bytes(self) -> int:
-        """Return the bytes that a rank receives when `whole_values` is asked for: none."""
-        return 0
 
     @property
     def weight_bytes(self) -> int:

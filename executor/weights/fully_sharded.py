@@ -32,12 +32,7 @@ class FullyShardedParameters:
     """
 
     def __init__(
-        self,
-        stages: Sequence[StageModel],
-        mesh: RankMesh,
-        *,
-        stays_whole: bool,
-        tied: str = "",
+        self, stages: Sequence[StageModel], mesh: RankMesh, *, stays_whole: bool, tied: str = ""
     ) -> None:
         found = distinct_parameters(stages)
         self.entries = entries_of(found)

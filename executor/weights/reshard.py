@@ -105,14 +105,11 @@ def wanted_entries(
     if sender.rank == receiver.rank:
         return ()
     same_stage = [member for member in members if member.pp == sender.pp]
-    sends_whole = sender.pp != receiver.pp and sender == _sender_of_whole(receiver, same_stage)
+    # What ranks of a stage all hold they give in turns.
+    in_turn = same_stage[receiver.tp % len(same_stage)]
+    sends_whole = sender.pp != receiver.pp and sender == in_turn
     return tuple(
         entry
         for entry in sender.entries
         if entry.name in names and (entry.dimension is not None or sends_whole)
     )
-
-
-def _sender_of_whole(receiver: ShardLayout, same_stage: Sequence[ShardLayout]) -> ShardLayout:
-    """Return who of a stage gives a receiver what its ranks all hold: lenders take turns."""
-    return same_stage[receiver.tp % len(same_stage)]

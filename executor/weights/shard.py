@@ -64,11 +64,6 @@ class ModelShard:
         return self.mesh.device
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        """Return torch's optimizer of what this rank steps; None where the model is not trained."""
-        return self.trainer.adam if self.trainer is not None else None
-
-    @property
     def num_layers(self) -> int:
         """Return the layers that this rank holds."""
         return sum(len(stage.layers) for stage in self.stages)

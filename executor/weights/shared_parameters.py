@@ -33,14 +33,12 @@ def shared_names(train: Sequence[Entry], generate: Sequence[Entry]) -> dict[str,
     found: dict[str, str] = {}
     for entry in train:
         name = entry.name if entry.name in wanted else tied.get(entry.name, "")
-        if name not in wanted or name in found or not _alike(wanted[name], entry):
+        there = wanted.get(name)
+        form = (entry.shape, entry.dimension)
+        if there is None or name in found or (there.shape, there.dimension) != form:
             return {}
         found[name] = entry.name
     return found
-
-
-def _alike(one: Entry, other: Entry) -> bool:
-    return (one.shape, one.dimension) == (other.shape, other.dimension)
 
 
 class SharedParameters:
@@ -54,7 +52,10 @@ class SharedParameters:
     Attributes:
         entries: All parameters, one after another as `whole_values` returns them.
         values: Those that are not shared.
+        gathered_bytes: What a rank receives when `whole_values` is asked for.
     """
+
+    gathered_bytes = 0
 
     def __init__(
         self, modules: Sequence[nn.Module], train: FlatParameters, shared: Mapping[str, str]
@@ -77,11 +78,6 @@ class SharedParameters:
             replacement = nn.Parameter(with_placements_of(view, parameter), requires_grad=False)
             for module, name in owners:
                 setattr(module, name, replacement)
-
-    @property
-    def gathered_bytes(self) -> int:
-        """Return the bytes that a rank receives when `whole_values` is asked for: none."""
-        return 0
 
     @property
     def weight_bytes(self) -> int:

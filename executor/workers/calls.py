@@ -110,11 +110,7 @@ Outcome = tuple[Mapping[str, Columns], Mapping[str, float]]
 
 
 def run_task(
-    call: TaskCall,
-    pieces: Sequence[Columns],
-    compute: Callable[[Columns], Outcome],
-    *,
-    leads: bool,
+    call: TaskCall, pieces: Sequence[Columns], compute: Callable[[Columns], Outcome], *, leads: bool
 ) -> Any:
     """Join a call's inputs and compute, in measured time.
 

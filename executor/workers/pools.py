@@ -68,7 +68,9 @@ class WorkerGroup:
     ) -> dict[int, Any]:
         """Call a method on the ranks that its protocol distributes to; return references at once."""
         places = positions or train_positions(1, self.ranks)
-        given = self.protocol(method).distribute(places, argument, split or _whole)
+        given = self.protocol(method).distribute(
+            places, argument, split or (lambda whole, parts: [whole] * parts)
+        )
         return self.send(method, {rank: (each,) for rank, each in given.items()})
 
     def call(self, method: str, argument: Any = None) -> Any:
@@ -85,7 +87,7 @@ class WorkerGroup:
         ready, _ = ray.wait(
             list(questions.values()), num_returns=len(questions), timeout=patience_seconds
         )
-        return [rank for rank, ref in questions.items() if ref in ready and _is_lost(ref)]
+        return [rank for rank, ref in questions.items() if ref in ready and is_lost(ref)]
 
     def stop(self) -> None:
         """End the workers and free their slots."""
@@ -119,7 +121,8 @@ def start_group(worker: type[Any], ranks: int, slot: str, *, cuda: bool = False)
     return WorkerGroup(worker, actors, placement)
 
 
-def _is_lost(reference: Any) -> bool:
+def is_lost(reference: Any) -> bool:
+    """Wait for an answer; tell whether the process that was asked has ended, and not failed otherwise."""
     try:
         ray.get(reference)
     except RayActorError:
@@ -127,10 +130,6 @@ def _is_lost(reference: Any) -> bool:
     except RayError:
         return False
     return False
-
-
-def _whole(argument: Any, parts: int) -> Sequence[Any]:
-    return [argument] * parts
 
 
 def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from executor.data.batches import Columns
+from executor.parallel.meshes import wait_for_device
 from executor.probing.loop import loop_flops_per_second
 from executor.probing.passes import PassBench, work_a_while
 from executor.weights.reshard import ShardLayout
@@ -136,7 +137,7 @@ class Worker:
         """Return the seconds in which another worker's payload comes here."""
         start = time.perf_counter()
         torch.tensor(ray.get(holder[0]), device=self._device)
-        self._finish()
+        wait_for_device(self._device)
         return time.perf_counter() - start
 
     @registered("one-to-all")
@@ -171,7 +172,7 @@ class Worker:
         assert self._models.transition is not None
         start = time.monotonic()
         self._models.transition.run()
-        self._finish()
+        wait_for_device(self._device)
         moved = {
             "received_bytes_max": float(self._models.transition.received_bytes),
             "redundant_bytes_max": float(self._models.transition.redundant_bytes),
@@ -242,7 +243,3 @@ class Worker:
 
     def _is_tied(self, shard: ModelShard, role: str) -> bool:
         return shard.head == "lm" and self._setup.plan.job.architecture(role).tied_embeddings
-
-    def _finish(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()

@@ -16,7 +16,7 @@ from executor.parallel.positions import (
     task_positions,
     uses_micro_groups,
 )
-from executor.rollout.engines.torch_static import generate
+from executor.rollout.engines.torch_static import TorchStaticEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.weights.flat import FlatParameters
 from executor.weights.shard import build_shard
@@ -112,8 +112,7 @@ def greedy_tokens(shard):
     prompts = torch.randint(1, TINY.vocab_size, (2, 6), generator=generator)[[0, 0, 1, 1, 1, 1]]
     present = torch.ones_like(prompts, dtype=torch.bool)
     present[2:, :3] = False
-    made = generate(
-        shard,
+    made = TorchStaticEngine(shard).generate(
         prompts,
         present,
         torch.tensor([7, 3, 7, 5, 7, 6]),

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from executor.learning.train import clip_and_step
 from executor.parallel.meshes import make_mesh
 from executor.parallel.positions import train_positions
 from executor.weights.shard import build_shard
@@ -27,7 +26,7 @@ def shard_of(rate, zero=0):
 
 def step(shard):
     shard.flat.gradients.copy_(torch.linspace(-1, 1, len(shard.flat.gradients)))
-    clip_and_step(shard, 1.0)
+    shard.trainer.clip_and_step(1.0)
 
 
 @pytest.mark.parametrize("zero", [0, 1])

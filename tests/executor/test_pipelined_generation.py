@@ -9,7 +9,7 @@ import torch
 
 from executor.parallel.meshes import make_mesh
 from executor.parallel.positions import train_positions
-from executor.rollout.engines.torch_static import generate
+from executor.rollout.engines.torch_static import TorchStaticEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.weights.shard import build_shard
 from tests.cases import first
@@ -38,7 +38,9 @@ def generated(shard, rows, max_running, *, greedy=False):
         max_running=max_running, temperature=1.0, seed=1, iteration=4, eos_id=7, greedy=greedy
     )
     lengths = torch.tensor([WIDTH - row % 4 for row in range(rows)])
-    made = generate(shard, prompts, present, lengths, torch.arange(rows), WIDTH, settings)
+    made = TorchStaticEngine(shard).generate(
+        prompts, present, lengths, torch.arange(rows), WIDTH, settings
+    )
     return made.tokens.numpy(), made.log_probs.numpy()
 
 
@@ -76,8 +78,7 @@ def generate_when_the_first_stage_is_ahead(folder, rank, stages):
 
     shard.stages[0].register_forward_pre_hook(begins)
     prompts = torch.arange(1, 25).view(4, 6)
-    generate(
-        shard,
+    TorchStaticEngine(shard).generate(
         prompts,
         torch.ones_like(prompts, dtype=torch.bool),
         torch.full((4,), WIDTH),

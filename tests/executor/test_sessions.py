@@ -8,7 +8,7 @@ import torch
 
 from executor.parallel.meshes import make_mesh
 from executor.parallel.positions import train_positions
-from executor.rollout.engines.torch_static import TorchStaticEngine, generate
+from executor.rollout.engines.torch_static import TorchStaticEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.rollout.sessions import Response, WaveSession, WholeSession, padded_responses
 from executor.weights.shard import build_shard
@@ -39,8 +39,8 @@ def whole():
     width = max(map(len, PROMPTS))
     prompts = torch.tensor([[0] * (width - len(p)) + p for p in PROMPTS])
     present = torch.tensor([[False] * (width - len(p)) + [True] * len(p) for p in PROMPTS])
-    made = generate(
-        shard_of(), prompts, present, torch.tensor(LENGTHS), torch.arange(6), 9, SETTINGS
+    made = TorchStaticEngine(shard_of()).generate(
+        prompts, present, torch.tensor(LENGTHS), torch.arange(6), 9, SETTINGS
     )
     return [
         (made.tokens[row, width : width + most].tolist(), made.log_probs[row, width : width + most])

@@ -5,7 +5,7 @@ import torch
 
 from executor.parallel.meshes import make_mesh
 from executor.parallel.positions import train_positions
-from executor.rollout.engines.torch_static import generate
+from executor.rollout.engines.torch_static import TorchStaticEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.weights.shard import build_shard
 from tests.executor.plans import TINY
@@ -36,8 +36,7 @@ def generated(present, lasts=None, *, numbers=None, max_running=8, greedy=False)
         eos_id=TINY.vocab_size,
         greedy=greedy,
     )
-    made = generate(
-        shard,
+    made = TorchStaticEngine(shard).generate(
         torch.where(present, prompts, 256),
         present,
         torch.full((rows,), WIDTH),

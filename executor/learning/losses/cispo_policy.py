@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from executor.learning.losses.ppo_policy import clipped_ratio, weighted_mean, with_regularisers
-from executor.learning.tokenwise import k3_divergence, log_ratio, masked, response_mask
+from executor.learning.tokenwise import log_ratio, masked, response_mask
 from rlplan.job import Hyperparameters
 
 
@@ -20,14 +20,8 @@ def loss(
     Eq. 4 and 5: every token keeps its gradient, however far the policy has moved. Terms of KL and
     entropy are those of `ppo_policy`.
 
-    Args:
-        outputs: As for `ppo_policy`. (B, T).
-        batch: As for `ppo_policy`. (B, T).
-        settings: As for `ppo_policy`, but for `clip_ratio_dual` and `importance_cap`.
-        normalizer: Response tokens of the whole optimizer step, over all ranks and micro-batches.
-
-    Returns:
-        The loss, and the metrics of `ppo_policy`.
+    Arguments and metrics are those of `ppo_policy`, but for the settings `clip_ratio_dual` and
+    `importance_cap`.
     """
     mask = response_mask(batch)
     new, old = outputs["log_probs"], batch["log_probs"]
@@ -35,9 +29,4 @@ def loss(
     ratio = log_ratio(new, old, mask).exp().detach()
     clipped = clipped_ratio(ratio, settings)
     policy_loss = -mean(clipped * masked(batch["advantages"], mask) * masked(new, mask))
-    metrics = {
-        "policy_loss": policy_loss.detach(),
-        "clip_fraction": mean((clipped != ratio).float()).detach(),
-        "approx_kl": mean(k3_divergence(old, new, mask)).detach(),
-    }
-    return with_regularisers(policy_loss, metrics, outputs, batch, settings, mean)
+    return with_regularisers(policy_loss, clipped != ratio, outputs, batch, settings, mean)

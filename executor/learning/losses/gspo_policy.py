@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from executor.learning.losses.ppo_policy import clipped_ratio, weighted_mean, with_regularisers
-from executor.learning.tokenwise import k3_divergence, log_ratio, masked, response_mask
+from executor.learning.tokenwise import log_ratio, masked, response_mask
 from rlplan.job import Hyperparameters
 
 
@@ -21,14 +21,8 @@ def loss(
     s = exp(mean over the response's tokens of log(p / p_old)) (eq. 7); with every sequence weighing the
     same it is eq. 5. Terms of KL and entropy are those of `ppo_policy`.
 
-    Args:
-        outputs: As for `ppo_policy`. (B, T).
-        batch: As for `ppo_policy`; a row's advantages are equal. (B, T).
-        settings: As for `ppo_policy`, but for `clip_ratio_dual` and `importance_cap`.
-        normalizer: Response tokens of the whole optimizer step, over all ranks and micro-batches.
-
-    Returns:
-        The loss, and the metrics of `ppo_policy`; `clip_fraction` is of responses' tokens.
+    Arguments and metrics are those of `ppo_policy`, but for the settings `clip_ratio_dual` and
+    `importance_cap`; a row's advantages are equal, and `clip_fraction` is of responses' tokens.
     """
     mask = response_mask(batch)
     new, old = outputs["log_probs"], batch["log_probs"]
@@ -38,9 +32,6 @@ def loss(
     ratio = (log_ratio(new, old, mask).sum(dim=1, keepdim=True) / lengths).exp()
     clipped = clipped_ratio(ratio, settings)
     policy_loss = -mean(torch.minimum(ratio * advantages, clipped * advantages))
-    metrics = {
-        "policy_loss": policy_loss.detach(),
-        "clip_fraction": mean((clipped != ratio).float().expand(mask.shape)).detach(),
-        "approx_kl": mean(k3_divergence(old, new, mask)).detach(),
-    }
-    return with_regularisers(policy_loss, metrics, outputs, batch, settings, mean)
+    return with_regularisers(
+        policy_loss, (clipped != ratio).expand(mask.shape), outputs, batch, settings, mean
+    )

@@ -69,20 +69,17 @@ def loss(
     if settings.clip_ratio_dual is not None:
         least = torch.maximum(surrogate, settings.clip_ratio_dual * advantages)
         surrogate = torch.where(advantages < 0, least, surrogate)
-    metrics = {}
+    metrics: dict[str, Tensor] = {}
     if settings.importance_cap is not None and ROLLOUT_LOG_PROBS in batch:
         cap = settings.importance_cap
         weights = truncated_ratio(old, batch[ROLLOUT_LOG_PROBS], mask, cap)
         metrics["importance_weight"] = mean(weights)
         metrics["importance_capped_fraction"] = mean((weights >= cap).float())
         surrogate = weights * surrogate
-    policy_loss = -mean(surrogate)
-    metrics |= {
-        "policy_loss": policy_loss.detach(),
-        "clip_fraction": mean((clipped != ratio).float()).detach(),
-        "approx_kl": mean(k3_divergence(old, new, mask)).detach(),
-    }
-    return with_regularisers(policy_loss, metrics, outputs, batch, settings, mean)
+    total, others = with_regularisers(
+        -mean(surrogate), clipped != ratio, outputs, batch, settings, mean
+    )
+    return total, {**metrics, **others}
 
 
 def weighted_mean(batch: Mapping[str, Tensor], normalizer: Tensor) -> Mean:
@@ -107,16 +104,25 @@ def clipped_ratio(ratio: Tensor, settings: Hyperparameters) -> Tensor:
 
 def with_regularisers(
     policy_loss: Tensor,
-    metrics: dict[str, Tensor],
+    is_clipped: Tensor,
     outputs: Mapping[str, Tensor],
     batch: Mapping[str, Tensor],
     settings: Hyperparameters,
     mean: Mean,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return a policy's loss + b KL - c S, and its metrics with those of both terms."""
-    total = policy_loss
+    """Return a policy's loss + b KL - c S, and its metrics with those of both terms.
+
+    Args:
+        is_clipped: Where the ratio was. (B, T).
+    """
+    mask, total = response_mask(batch), policy_loss
+    metrics = {
+        "policy_loss": policy_loss.detach(),
+        "clip_fraction": mean(is_clipped.float()).detach(),
+        "approx_kl": mean(k3_divergence(batch["log_probs"], outputs["log_probs"], mask)).detach(),
+    }
     if settings.kl_in == "loss" and settings.kl_coefficient > 0:
-        mask, kind = response_mask(batch), settings.kl_estimator or "k3"
+        kind = settings.kl_estimator or "k3"
         reference = batch["reference_log_probs"]
         reference_kl = mean(divergence(kind, outputs["log_probs"], reference, mask))
         metrics["reference_kl"] = reference_kl.detach()

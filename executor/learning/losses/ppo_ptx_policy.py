@@ -20,15 +20,8 @@ def loss(
     The auxiliary term of Safe-RLHF (Dai et al. 2023, arXiv:2310.12773, appendix B) and InstructGPT
     (arXiv:2203.02155, eq. 2).
 
-    Args:
-        outputs: As for `ppo_policy`. (B, T).
-        batch: As for `ppo_policy`; `text_weights` are g times what makes the sum over an update's
-            texts a mean, and zero on responses. (B, T).
-        settings: As for `ppo_policy`.
-        normalizer: Response tokens of the whole optimizer step, over all ranks and micro-batches.
-
-    Returns:
-        The loss, and the metrics of `ppo_policy` with `pretrain_loss` added, which includes g.
+    Arguments and metrics are those of `ppo_policy`, and `pretrain_loss`, which includes g: the batch's
+    `text_weights` (B, T) are g times what makes the sum over an update's texts a mean, zero on responses.
     """
     total, metrics = ppo_policy.loss(outputs, batch, settings, normalizer)
     if "text_weights" not in batch:

@@ -3,8 +3,9 @@
 Every file has `start(shard, setup) -> GenerationEngine`, which all ranks of a pool call together.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rlplan.job import Job
 from rlplan.plan import TaskPlan
@@ -48,21 +49,15 @@ class GenerationEngine(Protocol):
         width: int,
         settings: "GenerateSettings",
     ) -> "Sequences":
-        """Return the sequences of a replica's rows (see `executor.rollout.engines.torch_static.generate`)."""
+        """Return the sequences of a replica's rows (see `executor.rollout.engines.torch_static`)."""
 
     def release(self) -> None:
         """Give back what is not needed until weights are taken again."""
 
 
-class EngineStart(Protocol):
-    """Start an engine on a rank's shard."""
-
-    def __call__(self, shard: "ModelShard", setup: EngineSetup) -> GenerationEngine:
-        """Return an engine that has the shard's weights."""
-        ...
-
-
-ENGINES = PlugIns["EngineStart"](__name__, __path__, kind="generation engine", attribute="start")
+# On a rank's shard; what it returns has the shard's weights.
+EngineStart: TypeAlias = "Callable[[ModelShard, EngineSetup], GenerationEngine]"
+ENGINES = PlugIns[EngineStart](__name__, __path__, kind="generation engine", attribute="start")
 engine_module_names = ENGINES.names
 
 

@@ -46,8 +46,35 @@ class TorchStaticEngine:
         width: int,
         settings: GenerateSettings,
     ) -> Sequences:
-        """Return the sequences of a replica's rows; arguments as `generate` below has them."""
-        return generate(self._shard, prompts, present, lengths, rows, width, settings)
+        """Return the sequences of a replica's rows.
+
+        Args:
+            prompts: Left-padded prompts. Shape (B, P).
+            present: Where they have tokens. Shape (B, P).
+            lengths: Most tokens of each response; it ends there or at eos. Shape (B,).
+            rows: Each row's number in the global batch. Shape (B,).
+            width: R, the columns kept for responses.
+        """
+        shard, (batch, prompt_width) = self._shard, prompts.shape
+        made = without_responses(prompts, present, width)
+        with shard.without_gradients():
+            for start in range(0, batch, settings.max_running):
+                waves = [
+                    Wave(
+                        shard,
+                        Sequences(made.tokens[part], made.parts[part], made.log_probs[part]),
+                        lengths[part],
+                        uniform_numbers(rows[part], width, settings),
+                        prompt_width,
+                        settings,
+                    )
+                    for part in _parts(shard, start, min(start + settings.max_running, batch))
+                ]
+                for wave in waves:
+                    wave.start()
+                while waves:
+                    waves = [wave for wave in waves if wave.advance()]
+        return made
 
     def release(self) -> None:
         """Do nothing: the cache went with its wave."""
@@ -56,46 +83,6 @@ class TorchStaticEngine:
 def start(shard: ModelShard, _: EngineSetup) -> TorchStaticEngine:
     """Return the engine on a rank's shard."""
     return TorchStaticEngine(shard)
-
-
-def generate(
-    shard: ModelShard,
-    prompts: Tensor,
-    present: Tensor,
-    lengths: Tensor,
-    rows: Tensor,
-    width: int,
-    settings: GenerateSettings,
-) -> Sequences:
-    """Return the sequences of a replica's rows.
-
-    Args:
-        prompts: Left-padded prompts. Shape (B, P).
-        present: Where they have tokens. Shape (B, P).
-        lengths: Most tokens of each response; it ends there or at eos. Shape (B,).
-        rows: Each row's number in the global batch. Shape (B,).
-        width: R, the columns kept for responses.
-    """
-    batch, prompt_width = prompts.shape
-    made = without_responses(prompts, present, width)
-    with shard.without_gradients():
-        for start in range(0, batch, settings.max_running):
-            waves = [
-                Wave(
-                    shard,
-                    Sequences(made.tokens[part], made.parts[part], made.log_probs[part]),
-                    lengths[part],
-                    uniform_numbers(rows[part], width, settings),
-                    prompt_width,
-                    settings,
-                )
-                for part in _parts(shard, start, min(start + settings.max_running, batch))
-            ]
-            for wave in waves:
-                wave.start()
-            while waves:
-                waves = [wave for wave in waves if wave.advance()]
-    return made
 
 
 def _parts(shard: ModelShard, start: int, stop: int) -> list[slice]:

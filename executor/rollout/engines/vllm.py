@@ -186,7 +186,7 @@ class VllmEngine:
         width: int,
         settings: GenerateSettings,
     ) -> Sequences:
-        """Return the sequences of a replica's rows; arguments as `torch_static.generate` has them."""
+        """Return the sequences of a replica's rows; arguments as `torch_static` has them."""
         prompt_width = prompts.shape[1]
         wanted = [index for index, length in enumerate(lengths.tolist()) if length > 0]
         requests = [{"prompt_token_ids": prompts[i][present[i]].tolist()} for i in wanted]

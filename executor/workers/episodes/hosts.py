@@ -2,16 +2,16 @@
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayActorError, RayError
 
 from executor.environments import Playable, Step, load_environment, reset, step
-from executor.workers.pools import fetched
+from executor.workers.pools import fetched, is_lost
 from rlplan.errors import RlplanError
 from rlplan.workload.environment import Environment
 
@@ -32,33 +32,54 @@ class Beginning(NamedTuple):
 Question = Beginning | str
 
 
-class EnvironmentHosts(Protocol):
+class EnvironmentHosts(ABC):
     """Play episodes for a rank that generates."""
 
     def reset(self, beginnings: Sequence[Beginning]) -> list[str]:
         """Begin episodes; return what the model reads first in each."""
+        answers = self._all_answered([(each.episode, each) for each in beginnings])
+        return [answers[each.episode] for each in beginnings]
 
     def step(self, answers: Sequence[tuple[int, str]]) -> list[Step]:
         """Answer responses, by the number of their episode."""
+        steps = self._all_answered(answers)
+        return [steps[episode] for episode, _ in answers]
 
+    def _all_answered(self, questions: Sequence[tuple[int, Question]]) -> dict[int, Any]:
+        asked = dict(questions)
+        for episode, question in asked.items():
+            self.ask(episode, question)
+        answers: dict[int, Any] = {}
+        while len(answers) < len(asked):
+            answers |= self.answered(None)
+        return answers
+
+    @abstractmethod
     def ask(self, episode: int, question: Question) -> None:
         """Let an episode begin, or answer its response; each has one question at a time."""
 
-    def answered(self, most_seconds: float | None) -> dict[int, str | Step]:
+    @abstractmethod
+    def answered(self, most_seconds: float | None) -> dict[int, Any]:
         """Return by episode what was answered: a text to a beginning, a step to a response.
 
         Args:
             most_seconds: That it waits for the first answer; None: for ever. Nothing asked: it does not wait.
+
+        Raises:
+            UserError: An environment of the user's fails.
+            RlplanError: A process that plays environments ended twice with one question.
         """
 
+    @abstractmethod
     def forget(self, episode: int) -> None:
         """Forget an episode."""
 
+    @abstractmethod
     def clear(self) -> None:
         """Forget all episodes."""
 
 
-class LocalHost:
+class LocalHost(EnvironmentHosts):
     """Play episodes in this process, one step at a time; what is asked is answered at once.
 
     Args:
@@ -94,7 +115,7 @@ class LocalHost:
         else:
             self._answers[episode] = self.begin(question)
 
-    def answered(self, most_seconds: float | None) -> dict[int, str | Step]:  # noqa: ARG002
+    def answered(self, most_seconds: float | None) -> dict[int, Any]:  # noqa: ARG002 -- all is answered
         """Return by episode what was answered."""
         answers, self._answers = self._answers, {}
         return answers
@@ -106,14 +127,6 @@ class LocalHost:
     def clear(self) -> None:
         """Forget all episodes."""
         self._played.clear()
-
-    def reset(self, beginnings: Sequence[Beginning]) -> list[str]:
-        """Begin episodes, one after another."""
-        return [self.begin(each) for each in beginnings]
-
-    def step(self, answers: Sequence[tuple[int, str]]) -> list[Step]:
-        """Answer responses, one after another."""
-        return [self.answer(episode, response) for episode, response in answers]
 
 
 def _within(limit_seconds: float, played: Playable, source: str, response: str) -> Step:
@@ -173,7 +186,7 @@ class _Asked(NamedTuple):
     is_again: bool
 
 
-class RemoteHosts:
+class RemoteHosts(EnvironmentHosts):
     """Play episodes in processes of their own, each with several threads.
 
     Steps wait for tools more than they compute, so a process plays many; how many steps run at a time is
@@ -196,20 +209,6 @@ class RemoteHosts:
         actor = ray.remote(LocalHost).options(num_cpus=0, max_concurrency=self._threads)
         return actor.remote(*self._given)
 
-    def reset(self, beginnings: Sequence[Beginning]) -> list[str]:
-        """Begin episodes, as many at a time as there are workers."""
-        for each in beginnings:
-            self.ask(each.episode, each)
-        answers = self._all_answered()
-        return [answers[each.episode] for each in beginnings]
-
-    def step(self, answers: Sequence[tuple[int, str]]) -> list[Step]:
-        """Answer responses, as many at a time as there are workers."""
-        for episode, response in answers:
-            self.ask(episode, response)
-        steps = self._all_answered()
-        return [steps[episode] for episode, _ in answers]
-
     def ask(self, episode: int, question: Question) -> None:
         """Let an episode begin, or answer its response; return at once."""
         if not isinstance(question, str):
@@ -217,12 +216,7 @@ class RemoteHosts:
         self._send(episode, question, is_again=False)
 
     def answered(self, most_seconds: float | None) -> dict[int, Any]:
-        """Return by episode what was answered; wait for the first answer, so long at most.
-
-        Raises:
-            UserError: An environment of the user's fails.
-            RlplanError: A process that plays environments ended twice with one question.
-        """
+        """Return by episode what was answered; wait for the first answer, so long at most."""
         if not self._asked:
             return {}
         known = list(self._asked)
@@ -230,7 +224,7 @@ class RemoteHosts:
         if ready:
             ready, _ = ray.wait(known, num_returns=len(known), timeout=0, fetch_local=False)
         taken = {reference: self._asked.pop(reference) for reference in ready}
-        lost = [reference for reference in ready if _is_lost(reference)]
+        lost = [reference for reference in ready if is_lost(reference)]
         found = fetched({each.episode: ref for ref, each in taken.items() if ref not in lost})
         for reference, each in taken.items():
             if reference not in lost:
@@ -248,12 +242,6 @@ class RemoteHosts:
         """Forget all episodes."""
         self._episodes.clear()
         fetched({place: host.clear.remote() for place, host in enumerate(self._hosts)})
-
-    def _all_answered(self) -> dict[int, Any]:
-        answers: dict[int, Any] = {}
-        while self._asked:
-            answers |= self.answered(None)
-        return answers
 
     def _send(self, episode: int, question: Question, *, is_again: bool) -> None:
         place = self._place(episode)
@@ -295,14 +283,3 @@ class RemoteHosts:
 
     def _place(self, episode: int) -> int:
         return episode % len(self._hosts)
-
-
-def _is_lost(reference: Any) -> bool:
-    """Tell whether the process that was asked has ended; other failures are said when its answer is fetched."""
-    try:
-        ray.get(reference)
-    except RayActorError:
-        return True
-    except RayError:
-        return False
-    return False

@@ -14,20 +14,10 @@ from executor.data.tokenizer import Tokenizer, load_tokenizer
 from executor.data.workload import observation_limit, prompt_stream
 from executor.environments import Step
 from executor.rollout.engines import GenerationEngine
-from executor.rollout.episodes import (
-    Episodes,
-    columns_behind_prompts,
-    kinds_of,
-    turns_of,
-)
+from executor.rollout.episodes import Episodes, columns_behind_prompts, kinds_of, turns_of
 from executor.rollout.sampling import GenerateSettings, Sequences
 from executor.rollout.sessions import Response, Session
-from executor.workers.episodes.hosts import (
-    Beginning,
-    EnvironmentHosts,
-    LocalHost,
-    RemoteHosts,
-)
+from executor.workers.episodes.hosts import Beginning, EnvironmentHosts, LocalHost, RemoteHosts
 from executor.workers.episodes.sessions import Episode, EpisodeSession
 from executor.workers.pool_models import PoolModels
 from rlplan.plan import Mode, TaskPlan
@@ -92,8 +82,9 @@ class EpisodePlayer:
             columns["prompt_tokens"], columns["prompt_present"], lengths[rows], turns[rows]
         )
         round_of = _Round(self._tools, episodes, beginnings, settings)
-        for places in self._rounds(len(rows)):
-            round_of.play(places)
+        places = np.arange(len(rows))
+        for together in np.split(places, places[1:]) if self._inline else [places]:
+            round_of.play(together)
         self._tools.hosts.clear()
         made = episodes.sequences(columns_behind_prompts(environments, lengths))
         counted = {
@@ -139,10 +130,6 @@ class EpisodePlayer:
         work, environments = self._job.workload, self._tools.environments
         kinds = kinds_of(environments, work.prompts).repeat(work.samples_per_prompt)
         return kinds, turns_of(environments, kinds, self._job.seed + batch)
-
-    def _rounds(self, episodes: int) -> list[Array]:
-        places = np.arange(episodes)
-        return [places[at : at + 1] for at in places] if self._inline else [places]
 
 
 class _Round:

@@ -96,11 +96,12 @@ class Stage:
 
     def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
         """Judge the responses of this worker's rows."""
-        return run_task(call, pieces, lambda columns: self._judge(call, columns), leads=True)
 
-    def _judge(self, call: TaskCall, columns: Columns) -> Outcome:
-        outputs = {key: {key: self._called(key, call, columns)} for key in call.outputs}
-        return outputs, {"broken_off": self._broken_off()}
+        def judge(columns: Columns) -> Outcome:
+            outputs = {key: {key: self._called(key, call, columns)} for key in call.outputs}
+            return outputs, {"broken_off": self._broken_off()}
+
+        return run_task(call, pieces, judge, leads=True)
 
     def _broken_off(self) -> float:
         """Return how many calls were broken off since this was asked last."""

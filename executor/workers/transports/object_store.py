@@ -13,6 +13,7 @@ import ray
 import torch
 from torch import Tensor
 
+from executor.parallel.meshes import wait_for_device
 from executor.weights.buckets import WEIGHT_BYTES, Block, buckets_of, export_slices, write_slice
 from executor.weights.flat import FlatParameters
 from executor.weights.reshard import ShardLayout
@@ -120,8 +121,7 @@ class Endpoint:
                 values = self._models.tensor(message)
                 for piece in slices:
                     write_slice(piece, values, flat.view_of(entries[piece.name]))
-        if generator.device.type == "cuda":
-            torch.cuda.synchronize()
+        wait_for_device(generator.device)
         return CallReport(
             start_seconds=self._start_seconds,
             end_seconds=time.monotonic(),
@@ -153,10 +153,6 @@ def send(
 ) -> tuple[dict[int, Any], dict[int, Any]]:
     """Send the calls that bring weights to another pool, bucket after bucket.
 
-    Args:
-        leaders: Ranks of the train pool that hold one copy of the model between them.
-        shards: What the generate pool's ranks hold.
-
     Returns:
         By rank, reports of what was exported of the last bucket, and of what was imported of all.
     """
@@ -164,10 +160,7 @@ def send(
     imports: dict[int, Any] = {}
     for number in range(num_buckets(shards, bucket_bytes)):
         order = BucketExport(
-            number=number,
-            bucket_bytes=bucket_bytes,
-            targets=shards,
-            before=tuple(imports.values()),
+            number=number, bucket_bytes=bucket_bytes, targets=shards, before=tuple(imports.values())
         )
         results = source.send(
             "send_weights", dict.fromkeys(range(source.ranks), (order,)), num_returns=2
