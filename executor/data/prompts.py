@@ -14,8 +14,6 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.job import PromptData
 from rlplan.workload.lengths import Lengths, longest
 
-__all__ = ["ORIGIN", "PromptStream", "Prompts", "encode_prompts", "load_prompts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prompts:

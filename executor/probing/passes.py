@@ -123,8 +123,8 @@ class PassBench:
             held = ray.get(holder[0])
             flat = torch.tensor(held["flat"], device=self._device)
             with torch.no_grad():
-                part = Part(held["entries"], shard.mesh.tp, flat)
-                write_shard(shard.flat.entries, _flat(shard).values, shard.mesh.tp, [part])
+                mine = Part(shard.flat.entries, shard.mesh.tp, _flat(shard).values)
+                write_shard(mine, Part(held["entries"], shard.mesh.tp, flat))
             wait_for_device(self._device)
         return time.monotonic()
 

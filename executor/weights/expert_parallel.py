@@ -14,7 +14,7 @@ from torch import Tensor
 
 from executor.model.experts import is_expert
 from executor.parallel.meshes import RankMesh
-from executor.weights.flat import Entry, FlatParameters
+from executor.weights.flat import Entry, FlatParameters, placed
 from executor.weights.fully_sharded import FullyShardedParameters
 from executor.weights.optimizers import ShardOptimizer
 
@@ -66,7 +66,7 @@ class ExpertParallelParameters:
         """Return what is laid out as this rank's weights with that of all ranks' experts."""
         whole = held.new_empty(self.entries[-1].stop)
         ranks = self._mesh.experts
-        for mine, entry in zip(_placed(self._held), self.entries, strict=True):
+        for mine, entry in zip(placed(self._held), self.entries, strict=True):
             target, values = whole[entry.start : entry.stop], held[mine.start : mine.stop]
             if is_expert(entry.name):
                 dist.all_gather_into_tensor(target, values.contiguous(), group=ranks.group)
@@ -86,16 +86,6 @@ class ExpertParallelParameters:
         return list(torch.split(torch.cat(found), sizes))
 
 
-def _placed(entries: Sequence[Entry]) -> list[Entry]:
-    """Return entries of several flat tensors as they lie in one that holds all."""
-    placed, start = [], 0
-    for entry in entries:
-        stop = start + entry.stop - entry.start
-        placed.append(replace(entry, start=start, stop=stop))
-        start = stop
-    return placed
-
-
 def _with_all_experts(entries: Sequence[Entry], ranks: int) -> list[Entry]:
     """Return where parameters lie when experts of all ranks are there."""
     grown = []
@@ -104,7 +94,7 @@ def _with_all_experts(entries: Sequence[Entry], ranks: int) -> list[Entry]:
         stop = entry.start + times * (entry.stop - entry.start)
         shape = (times * entry.shape[0], *entry.shape[1:])
         grown.append(replace(entry, stop=stop, shape=shape))
-    return _placed(grown)
+    return placed(grown)
 
 
 class ExpertParallelOptimizer(ShardOptimizer):

@@ -6,7 +6,7 @@ ones whose gradients are sums over the tensor-parallel ranks, then the other who
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -188,6 +188,16 @@ def entries_of(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]
         entries.append(Entry(name, start, stop, shape, dimension))
         start = stop
     return entries
+
+
+def placed(entries: Sequence[Entry]) -> list[Entry]:
+    """Return entries of several flat tensors, or some of one, as they lie in a tensor of their own."""
+    found, start = [], 0
+    for entry in entries:
+        stop = start + entry.stop - entry.start
+        found.append(replace(entry, start=start, stop=stop))
+        start = stop
+    return found
 
 
 def _order(name: str, parameter: nn.Parameter) -> int:

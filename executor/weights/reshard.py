@@ -21,7 +21,7 @@ class Part:
     Attributes:
         entries: Where parameters lie in `flat`.
         tp: The rank's tensor-parallel position.
-        flat: Their values, in one tensor; what was not fetched of it is never read.
+        flat: Their values, in one tensor.
     """
 
     entries: Sequence[Entry]
@@ -43,27 +43,18 @@ class ShardLayout:
     entries: tuple[Entry, ...]
 
 
-def write_shard(target: Sequence[Entry], flat: Tensor, tp: int, parts: Iterable[Part]) -> None:
-    """Write a shard out of parts of other layouts, bit for bit.
-
-    Args:
-        target: Where parameters lie in `flat`, which is written.
-        tp: The shard's tensor-parallel position.
-        parts: Hold all of the shard's weights between them.
-    """
-    sources: dict[str, list[tuple[int, Entry, Tensor]]] = {}
-    for part in parts:
-        for entry in part.entries:
-            sources.setdefault(entry.name, []).append((part.tp, entry, part.flat))
-    for entry in target:
-        view = flat[entry.start : entry.stop].view(entry.shape)
-        for source_tp, source, values in sources[source_name(entry.name, sources)]:
-            copied = overlap(source, source_tp, entry, tp)
-            if copied is None:
-                continue
-            dimension, here, there, width = copied
-            held = values[source.start : source.stop].view(source.shape)
-            view.narrow(dimension, there, width).copy_(held.narrow(dimension, here, width))
+def write_shard(target: Part, source: Part) -> None:
+    """Write a shard out of one of another layout that has all of its weights, bit for bit."""
+    held = {entry.name: entry for entry in source.entries}
+    for entry in target.entries:
+        given = held[source_name(entry.name, held)]
+        copied = overlap(given, source.tp, entry, target.tp)
+        if copied is None:
+            continue
+        dimension, here, there, width = copied
+        values = source.flat[given.start : given.stop].view(given.shape)
+        view = target.flat[entry.start : entry.stop].view(entry.shape)
+        view.narrow(dimension, there, width).copy_(values.narrow(dimension, here, width))
 
 
 def source_name(name: str, held: Mapping[str, object] | Iterable[str]) -> str:

@@ -8,7 +8,6 @@ beside those of the others: there the train shard has to move.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from executor.weights.flat import (
     FlatParameters,
     distinct_parameters,
     entries_of,
+    placed,
     with_placements_of,
 )
 
@@ -63,13 +63,8 @@ class SharedParameters:
         found = distinct_parameters(modules)
         self.entries = entries_of(found)
         theirs = {entry.name: entry for entry in train.entries}
-        own, start = [], 0
-        for entry in self.entries:
-            if entry.name not in shared:
-                stop = start + entry.stop - entry.start
-                own.append(replace(entry, start=start, stop=stop))
-                start = stop
-        self.values = torch.zeros(start, device=train.values.device)
+        own = placed([entry for entry in self.entries if entry.name not in shared])
+        self.values = torch.zeros(own[-1].stop if own else 0, device=train.values.device)
         self._bytes = self.values.untyped_storage().nbytes()
         self._views = {entry.name: _view(self.values, entry) for entry in own}
         self._views |= {name: _view(train.values, theirs[there]) for name, there in shared.items()}

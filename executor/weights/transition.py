@@ -126,9 +126,9 @@ class PoolTransition:
         if self._moves and isinstance(source, FlatParameters):
             assert isinstance(target, FlatParameters), "what is shared does not move"
             source.claim()
-            part = Part(target.entries, self._generate.mesh.tp, target.values)
+            generated = Part(target.entries, self._generate.mesh.tp, target.values)
             with torch.no_grad():
-                write_shard(source.entries, source.values, self._train.mesh.tp, [part])
+                write_shard(Part(source.entries, self._train.mesh.tp, source.values), generated)
         target.release()
 
     def release(self) -> None:

@@ -161,7 +161,7 @@ def test_zero_redundancy_receives_what_a_rank_lacks_and_gives_the_train_shard_ba
     ):
         assert torch.equal(made, expected)
         assert received == (len(expected) - len(flat)) * BYTES
-        write_shard(mine.entries, back, mine.tp, [Part(target.entries, target.tp, made)])
+        write_shard(Part(mine.entries, mine.tp, back), Part(target.entries, target.tp, made))
         assert torch.equal(back, flat)
 
 
