@@ -177,7 +177,6 @@ def prepare_groups(
         here = tuple(task for task in tasks if plan.tasks[task.name].pool == pool.name)
         request: Any = PoolSetup(
             plan=plan,
-            pool=pool.name,
             tasks=here,
             seed=seed,
             eos_id=prompts.tokenizer.eos_id,

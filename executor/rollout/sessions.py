@@ -261,11 +261,14 @@ class WholeSession:
         ended, self._waiting = self._waiting, []
         self._engine.load_weights()
         for number in sorted({each.batch for each in ended}):
-            self._generate([each for each in ended if each.batch == number], number, version)
+            own = [each for each in ended if each.batch == number]
+            self._generate(own, replace(self._settings, iteration=number), version)
         self._engine.release()
         return sorted(ended, key=lambda each: (each.batch, each.row))
 
-    def _generate(self, responses: Sequence[Response], number: int, version: int) -> None:
+    def _generate(
+        self, responses: Sequence[Response], settings: GenerateSettings, version: int
+    ) -> None:
         device, padded = self._shard.device, left_padded([each.prompt for each in responses])
         prompts, present = (torch.from_numpy(each).to(device) for each in padded)
         made = self._engine.generate(
@@ -274,9 +277,19 @@ class WholeSession:
             torch.tensor([each.most_tokens for each in responses], device=device),
             torch.tensor([each.row for each in responses]),
             max(each.most_tokens for each in responses),
-            replace(self._settings, iteration=number),
+            settings,
         )
         _note(responses, made, slice(prompts.shape[1], None), version)
+
+
+class TurnSession(WholeSession):
+    """Generate the turns of a task's episodes, all at the same turn, with weights that are there already."""
+
+    def advance(self, steps: int, version: int) -> list[Response]:  # noqa: ARG002 -- whole responses
+        """Generate all turns that wait to their ends; return them, in order."""
+        ended, self._waiting = self._waiting, []
+        self._generate(ended, replace(self._settings, turn=ended[0].turn), version)
+        return ended
 
 
 def _wanted(
@@ -285,10 +298,18 @@ def _wanted(
     return [each for each in responses if (each.batch, each.row) not in unwanted]
 
 
-def padded_responses(responses: Sequence[Response]) -> dict[str, Array]:
-    """Return `tokens`, `parts`, `log_probs` and `versions` of responses, padded. Shape (B, P + R)."""
-    width = max(len(each.prompt) for each in responses)
-    shape = (len(responses), width + max(len(each.tokens) for each in responses))
+def padded_responses(
+    responses: Sequence[Response], prompt_width: int = 0, response_width: int = 0
+) -> dict[str, Array]:
+    """Return `tokens`, `parts`, `log_probs` and `versions` of responses, padded. Shape (B, P + R).
+
+    Args:
+        prompt_width: Least P.
+        response_width: Least R.
+    """
+    width = max([prompt_width, *(len(each.prompt) for each in responses)])
+    behind = max([response_width, *(len(each.tokens) for each in responses)])
+    shape = (len(responses), width + behind)
     columns: dict[str, Array] = {
         "tokens": np.zeros(shape, dtype=np.int64),
         "parts": np.full(shape, PADDING, dtype=np.int8),

@@ -170,7 +170,6 @@ class PoolSetup:
     """
 
     plan: Plan
-    pool: str
     tasks: tuple[Task, ...]
     seed: int
     eos_id: int

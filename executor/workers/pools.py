@@ -8,8 +8,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from executor.parallel.positions import RankPositions, train_positions
-from executor.workers.protocols import Split, TransferProtocol, protocol_of
+from executor.parallel.positions import train_positions
+from executor.workers.protocols import TransferProtocol, protocol_of
 from rlplan.errors import RlplanError
 
 # How long to wait for results before looking whether some rank has failed.
@@ -58,19 +58,10 @@ class WorkerGroup:
             self._methods[key] = named.options(num_returns=num_returns)
         return self._methods[key]
 
-    def start(
-        self,
-        method: str,
-        argument: Any = None,
-        *,
-        positions: RankPositions | None = None,
-        split: Split | None = None,
-    ) -> dict[int, Any]:
+    def start(self, method: str, argument: Any = None) -> dict[int, Any]:
         """Call a method on the ranks that its protocol distributes to; return references at once."""
-        places = positions or train_positions(1, self.ranks)
-        given = self.protocol(method).distribute(
-            places, argument, split or (lambda whole, parts: [whole] * parts)
-        )
+        places, protocol = train_positions(1, self.ranks), self.protocol(method)
+        given = protocol.distribute(places, argument, lambda whole, parts: [whole] * parts)
         return self.send(method, {rank: (each,) for rank, each in given.items()})
 
     def call(self, method: str, argument: Any = None) -> Any:

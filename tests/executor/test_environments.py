@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.batches import OBSERVATION, PADDING, PROMPT, RESPONSE
+from executor.data.batches import OBSERVATION, PROMPT, RESPONSE
 from executor.environments import (
     Step,
     check_sources,
@@ -22,9 +21,10 @@ from executor.environments import (
     step,
 )
 from executor.environments.calculator import computed
-from executor.rollout.episodes import Episodes, kinds_of, turns_of
-from executor.rollout.sampling import Sequences
+from executor.rollout.sessions import padded_responses
 from executor.workers.episodes.hosts import BROKEN_OFF, Beginning, LocalHost
+from executor.workers.episodes.playing import kinds_of, turns_of
+from executor.workers.episodes.sessions import Episode
 from profiles.catalog import load_job
 from rlplan.errors import FileError, UnknownNameError, UserError
 from rlplan.workload.environment import Environment
@@ -211,9 +211,11 @@ def test_a_step_beyond_its_limit_is_broken_off(tmp_path):
         name="slow", source="mine.py:Mine", step_seconds=1.0, step_limit_seconds=0.01
     )
     host = LocalHost((slow,), tmp_path)
-    host.reset([Beginning(0, 0, "p", {})])
+    host.ask(0, Beginning(0, 0, "p", {}))
+    assert host.answered(None) == {0: ""}
     begun = time.monotonic()
-    assert host.step([(0, "x")]) == [BROKEN_OFF]
+    host.ask(0, "x")
+    assert host.answered(None) == {0: BROKEN_OFF}
     assert time.monotonic() - begun > 0.009
 
 
@@ -239,38 +241,32 @@ def test_prompts_are_shared_out_as_environments_ask():
 )
 def test_what_is_generated_and_observed_stands_once_and_within_its_budget(drawn, seed):
     rng = np.random.default_rng(seed)
-    prompt_lengths, budgets, turns = map(np.array, zip(*drawn, strict=True))
-    width = int(prompt_lengths.max())
-    present = np.arange(width) >= width - prompt_lengths[:, None]
-    prompts = np.where(present, rng.integers(1, 99, present.shape), 0)
-    episodes = Episodes(prompts, present, budgets, turns)
-    said = [[] for _ in drawn]
-    while (wave := episodes.wave(np.arange(len(drawn)))) is not None:
-        first, most = wave.tokens.shape[1], int(wave.lengths.max())
-        made = np.zeros((len(wave.episodes), first + most), dtype=np.int64)
-        parts = np.full(made.shape, PADDING, dtype=np.int8)
-        for row, (episode, length) in enumerate(zip(wave.episodes, wave.lengths, strict=True)):
-            assert wave.tokens[row][wave.present[row]][-len(said[episode]) or first :].tolist() == [
-                token for token, _ in said[episode]
-            ]
-            answer = rng.integers(100, 200, rng.integers(1, length + 1))
-            made[row, first : first + len(answer)] = answer
-            parts[row, first : first + len(answer)] = RESPONSE
-            said[episode] += [(token, RESPONSE) for token in answer.tolist()]
-        column = Sequences(*map(torch.from_numpy, (made, parts, made / 1000)))
-        episodes.add(wave, column)
-        for episode in wave.episodes:
-            if episodes.goes_on(episode):
+    episodes, said = [], [[] for _ in drawn]
+    for row, (prompt, budget, turns) in enumerate(drawn):
+        tokens = rng.integers(1, 99, prompt)
+        episode = Episode(batch=0, row=row, prompt=tokens, most_tokens=budget, most_turns=turns)
+        while episode.goes_on:
+            turn = episode.next_turn()
+            held = [*tokens.tolist(), *(token for token, _ in said[row])]
+            assert turn.prompt.tolist() == held
+            answer = rng.integers(100, 200, rng.integers(1, turn.most_tokens + 1)).tolist()
+            turn.tokens, turn.log_probs = answer, [token / 1000 for token in answer]
+            turn.versions = [0] * len(answer)
+            episode.add(turn)
+            said[row] += [(token, RESPONSE) for token in answer]
+            if episode.goes_on:
                 seen = rng.integers(200, 300, rng.integers(0, 3)).tolist()
-                episodes.observe(episode, seen)
-                said[episode] += [(token, OBSERVATION) for token in seen]
-    behind = int(budgets.max()) + 2 * int(turns.max())
-    whole = episodes.sequences(behind)
-    for row, budget in enumerate(budgets):
-        tokens, parts = whole.tokens[row].numpy(), whole.parts[row].numpy()
+                episode.observe(seen)
+                said[row] += [(token, OBSERVATION) for token in seen]
+        assert episode.turn <= turns
+        episodes.append(episode)
+    whole = padded_responses(episodes, 5, 20)
+    assert whole["tokens"].shape[1] >= 25
+    for row, (prompt, budget, _) in enumerate(drawn):
+        tokens, parts = whole["tokens"][row], whole["parts"][row]
         held = [(int(t), int(p)) for t, p in zip(tokens, parts, strict=True) if p > PROMPT]
         assert held == said[row]
         assert (parts == RESPONSE).sum() <= budget
-        assert tokens[parts == PROMPT].tolist() == prompts[row][present[row]].tolist()
-        assert torch.all(whole.log_probs[row][whole.parts[row] != RESPONSE] == 0)
-    assert (episodes.turns_taken <= turns).all()
+        assert tokens[parts == PROMPT].tolist() == episodes[row].prompt.tolist()
+        assert len(episodes[row].prompt) == prompt
+        assert (whole["log_probs"][row][parts != RESPONSE] == 0).all()

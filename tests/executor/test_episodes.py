@@ -70,16 +70,23 @@ def test_replicas_play_the_same_episodes_as_one(worker_pool):
     assert (one.tokens[0] == two.tokens[0]).all()
 
 
+def answered(hosts, *questions):
+    """Return what is answered to questions of episodes 0, 1, and so on."""
+    for episode, question in enumerate(questions):
+        hosts.ask(episode, question)
+    found = {}
+    while len(found) < len(questions):
+        found |= hosts.answered(None)
+    return [found[episode] for episode in range(len(questions))]
+
+
 @pytest.mark.ray
 def test_a_lost_process_plays_its_episodes_again_up_to_where_they_were(ray_slots, tmp_path):
     hosts = RemoteHosts((replace(GUESS, workers=1),), tmp_path, 1)
-    hosts.reset([Beginning(0, 0, "m?", {}), Beginning(1, 0, "a?", {})])
-    assert [each.observation for each in hosts.step([(0, "a"), (1, "z")])] == [
-        "later\n",
-        "earlier\n",
-    ]
+    answered(hosts, Beginning(0, 0, "m?", {}), Beginning(1, 0, "a?", {}))
+    assert [each.observation for each in answered(hosts, "a", "z")] == ["later\n", "earlier\n"]
     ray.kill(hosts._hosts[0])
-    after = hosts.step([(0, "m"), (1, "a")])
+    after = answered(hosts, "m", "a")
     assert [(each.reward, each.ends) for each in after] == [(0.5, True), (0.5, True)]
 
 
@@ -88,6 +95,6 @@ def test_a_failing_environment_of_the_users_is_one_message(ray_slots, tmp_path):
     text = "def play(prompt, responses, row):\n    return row['missing']\n"
     (tmp_path / "mine.py").write_text(text, encoding="utf-8")
     hosts = RemoteHosts((replace(GUESS, source="mine.py:play"),), tmp_path, 1)
-    hosts.reset([Beginning(0, 0, "p", {})])
+    answered(hosts, Beginning(0, 0, "p", {}))
     with pytest.raises(UserError, match=r"^environment mine\.py:play: step fails: KeyError"):
-        hosts.step([(0, "x")])
+        answered(hosts, "x")

@@ -2,11 +2,10 @@
 
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import ray
 
@@ -32,33 +31,12 @@ class Beginning(NamedTuple):
 Question = Beginning | str
 
 
-class EnvironmentHosts(ABC):
+class EnvironmentHosts(Protocol):
     """Play episodes for a rank that generates."""
 
-    def reset(self, beginnings: Sequence[Beginning]) -> list[str]:
-        """Begin episodes; return what the model reads first in each."""
-        answers = self._all_answered([(each.episode, each) for each in beginnings])
-        return [answers[each.episode] for each in beginnings]
-
-    def step(self, answers: Sequence[tuple[int, str]]) -> list[Step]:
-        """Answer responses, by the number of their episode."""
-        steps = self._all_answered(answers)
-        return [steps[episode] for episode, _ in answers]
-
-    def _all_answered(self, questions: Sequence[tuple[int, Question]]) -> dict[int, Any]:
-        asked = dict(questions)
-        for episode, question in asked.items():
-            self.ask(episode, question)
-        answers: dict[int, Any] = {}
-        while len(answers) < len(asked):
-            answers |= self.answered(None)
-        return answers
-
-    @abstractmethod
     def ask(self, episode: int, question: Question) -> None:
         """Let an episode begin, or answer its response; each has one question at a time."""
 
-    @abstractmethod
     def answered(self, most_seconds: float | None) -> dict[int, Any]:
         """Return by episode what was answered: a text to a beginning, a step to a response.
 
@@ -70,16 +48,11 @@ class EnvironmentHosts(ABC):
             RlplanError: A process that plays environments ended twice with one question.
         """
 
-    @abstractmethod
     def forget(self, episode: int) -> None:
         """Forget an episode."""
 
-    @abstractmethod
-    def clear(self) -> None:
-        """Forget all episodes."""
 
-
-class LocalHost(EnvironmentHosts):
+class LocalHost:
     """Play episodes in this process, one step at a time; what is asked is answered at once.
 
     Args:
@@ -123,10 +96,6 @@ class LocalHost(EnvironmentHosts):
     def forget(self, episode: int) -> None:
         """Forget an episode."""
         self._played.pop(episode, None)
-
-    def clear(self) -> None:
-        """Forget all episodes."""
-        self._played.clear()
 
 
 def _within(limit_seconds: float, played: Playable, source: str, response: str) -> Step:
@@ -186,7 +155,7 @@ class _Asked(NamedTuple):
     is_again: bool
 
 
-class RemoteHosts(EnvironmentHosts):
+class RemoteHosts:
     """Play episodes in processes of their own, each with several threads.
 
     Steps wait for tools more than they compute, so a process plays many; how many steps run at a time is
@@ -237,11 +206,6 @@ class RemoteHosts(EnvironmentHosts):
         """Forget an episode."""
         if self._episodes.pop(episode, None) is not None:
             self._hosts[self._place(episode)].forget.remote(episode)
-
-    def clear(self) -> None:
-        """Forget all episodes."""
-        self._episodes.clear()
-        fetched({place: host.clear.remote() for place, host in enumerate(self._hosts)})
 
     def _send(self, episode: int, question: Question, *, is_again: bool) -> None:
         place = self._place(episode)

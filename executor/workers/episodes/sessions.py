@@ -146,7 +146,7 @@ class EpisodeSession:
         """Note that the shard has new weights: turns that go on are prefilled again, unless their cache is kept."""
         self._turns.take_weights()
 
-    def advance(self, steps: int, version: int) -> list[Response]:
+    def advance(self, steps: int, version: int) -> list[Episode]:
         """Sample tokens of all turns that go on; return the episodes that have ended, in order."""
         self._open()
         ended = self._take_answers()
