@@ -53,6 +53,10 @@ class Environment:
     episode_limit_seconds: Positive | None = None
     inference: Inference = "remote"
 
+    def instances_each(self, replicas: int) -> int | None:
+        """Return the whole instances that each of so many generating replicas has; 0 where several share one."""
+        return None if self.instances is None else self.instances // replicas
+
     @property
     def longest_observations_tokens(self) -> int:
         """Return the most tokens that observations add to an episode's context."""

@@ -61,7 +61,9 @@ class EpisodeArrivals:
 
     def withdraw(self, number: int) -> int:
         """Take an episode out before its end; return the tokens of its turn that were made."""
-        return self.state.abandon(number)
+        tokens = self.state.abandon(number)
+        self.settle()
+        return tokens
 
     def restart(self) -> int:
         """Throw all running turns out, to be computed again first; return the tokens that they had."""

@@ -67,15 +67,16 @@ class Stream:
 
     @property
     def slots(self) -> float:
-        """Return the responses with which a replica takes no others; episodes as many as there are instances for.
+        """Return the responses with which a replica takes no others.
 
-        Calls begin whole prompts, for which there has to be room; those of a batch in step begin together.
+        Calls begin whole prompts, for which there has to be room; those of a batch in step are there together.
+        This project's executor lets episodes wait at a replica for an instance; others do so before it has them.
         """
-        instances = sum(seats.instances for seats in self.host.seats) if self.host else math.inf
         if self.in_step:
-            return instances
+            return math.inf
         if self.calls is not None:
-            return min(instances, max(1, self.replica.max_running - self.setting.samples + 1))
+            return max(1, self.replica.max_running - self.setting.samples + 1)
+        instances = sum(seats.instances for seats in self.host.seats) if self.host else math.inf
         return min(self.replica.max_running, instances)
 
 

@@ -20,6 +20,7 @@ class Seats:
         workers: Steps that run at a time, cores apart; infinite without a limit.
         slowdown: How many times as long a step takes where several replicas share one worker.
         instances: Episodes that are under way at a time; infinite without a limit.
+        sharing: How many times as long an episode has its instance where several replicas share one.
         limit_seconds: After which an episode gets no further turn; infinite without a limit.
     """
 
@@ -27,6 +28,7 @@ class Seats:
     workers: float
     slowdown: float
     instances: float
+    sharing: float
     limit_seconds: float
 
 
@@ -48,17 +50,22 @@ def host_share(job: Job, replicas: int) -> HostShare:
 
 
 def _seats(environment: Environment, cores: float, replicas: int) -> Seats:
-    """Return a replica's part of an environment's seats: one at least, which several replicas may share."""
+    """Return a replica's part of an environment's seats: one at least, which several replicas may share.
+
+    Replicas that wait for another one's instance run no steps, so that the others find more workers.
+    """
     held = environment.cpu_cores
     by_cores = cores / held if held else math.inf
     workers = math.inf if environment.workers is None else environment.workers / replicas
     whole = min(by_cores, workers)
-    instances = environment.instances
+    each = environment.instances_each(replicas)
+    share = math.inf if environment.instances is None else environment.instances / replicas
     return Seats(
         cores=min(held, cores),
         workers=max(1.0, math.floor(workers)) if workers < math.inf else workers,
-        slowdown=max(1.0, 1 / whole),
-        instances=math.inf if instances is None else max(1, round(instances / replicas)),
+        slowdown=max(1.0, min(1.0, share) / whole),
+        instances=math.inf if each is None else max(1, each),
+        sharing=max(1.0, 1 / share),
         limit_seconds=environment.episode_limit_seconds or math.inf,
     )
 
@@ -72,7 +79,8 @@ class Call(NamedTuple):
         environment: Its index.
         seconds: That it takes once it runs.
         episode: Whose it is.
-        turn: The turn that it makes ready; as many as the episode has where it ends it.
+        turn: The turn that it makes ready; as many as the episode has where it ends it, and `OVER` where it
+            stands for an instance that other replicas have, without cores.
     """
 
     number: int
@@ -81,6 +89,9 @@ class Call(NamedTuple):
     seconds: float
     episode: int
     turn: int
+
+
+OVER = -1
 
 
 class HostQueue:
@@ -115,10 +126,33 @@ class HostQueue:
     def end_next(self) -> tuple[float, Call]:
         """Return the call that ends next, with when it does; what waited for its cores begins."""
         end, _, call = heapq.heappop(self.running)
+        if call.turn == OVER:
+            return end, call
         self.cores += self.share.seats[call.environment].cores
         self.workers[call.environment] += 1
         self._start(end)
         return end, call
+
+    def ends(self, call: Call, turns: int, end: float, begun: float) -> bool:
+        """Tell whether an episode ends with a call.
+
+        Args:
+            turns: That it has.
+            end: Of the call, in seconds.
+            begun: When the episode began, in seconds.
+        """
+        late = call.turn > 0 and end - begun > self.share.seats[call.environment].limit_seconds
+        return late or call.turn in (turns, OVER)
+
+    def shares(self, call: Call, end: float, begun: float) -> bool:
+        """Tell whether other replicas have an episode's instance before its next one, each for as long; let it end then."""
+        others = self.share.seats[call.environment].sharing - 1
+        if call.turn == OVER or not others:
+            return False
+        self.asked += 1
+        after = end + others * (end - begun)
+        heapq.heappush(self.running, (after, self.asked, call._replace(turn=OVER)))
+        return True
 
     def _start(self, now: float) -> None:
         """Begin what waits, in the order of asking; what lacks workers holds up nobody else."""

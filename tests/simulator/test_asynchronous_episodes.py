@@ -14,7 +14,7 @@ from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
 from simulator.asynchronous.playing import play_stream
-from simulator.environments.host import HostShare, Seats
+from simulator.environments.host import HostShare, Seats, host_share
 from simulator.generation.batching.joining import Calls, JoiningSet
 from simulator.generation.episodes.playing import Episode, Turn
 from simulator.generation.episodes.waves import EpisodeWaves
@@ -34,7 +34,13 @@ TOOL = Environment(
 
 
 def seats(**changes):
-    fields = {"cores": 1, "workers": math.inf, "slowdown": 1.0, "instances": math.inf}
+    fields = {
+        "cores": 1,
+        "workers": math.inf,
+        "slowdown": 1.0,
+        "instances": math.inf,
+        "sharing": 1.0,
+    }
     return Seats(**(fields | {"limit_seconds": math.inf} | changes))
 
 
@@ -146,6 +152,35 @@ def test_the_projects_own_engine_streams_as_fast_as_it_runs_synchronously(infere
     sync, streaming, ahead = (simulate(each, load_facts(each.job)) for each in plans)
     assert streaming.iteration_seconds == pytest.approx(sync.iteration_seconds, rel=0.01)
     assert ahead.iteration_seconds < sync.iteration_seconds
+
+
+@pytest.mark.parametrize("inference", ["remote", "inline"])
+@pytest.mark.parametrize("engine", ["vllm", "torch-static"])
+@pytest.mark.parametrize("instances", [1, 3, 4])
+def test_no_mode_has_more_episodes_under_way_than_instances(instances, engine, inference):
+    """With two replicas: one instance for both, and one or two for each."""
+    fields = {"step_seconds": 2.0, "turns": 1, "reset_seconds": 0.0, "instances": instances}
+    for mode, staleness in (("sync", 0), ("streaming", 0), ("async", 0.5), ("async", 2)):
+        plan = plan_of(mode, staleness, engine, inference=inference, **fields)
+        plan = replace(
+            plan,
+            tasks=plan.tasks.with_item(
+                "actor.generate", replace(plan.tasks["actor.generate"], dp=2, tp=1)
+            ),
+        )
+        floor_seconds = plan.job.workload.sequences * 2.0 / instances
+        found = simulate(plan, load_facts(plan.job))
+        assert found.iteration_seconds > (0.999 if mode == "async" else 1) * floor_seconds, mode
+
+
+def test_a_part_of_an_instance_is_none():
+    """Three of two replicas are one each; one of two goes to each of them in turn."""
+    job = plan_of("sync", 0, instances=3, workers=1).job
+    (found,) = host_share(job, 2).seats
+    assert (found.instances, found.sharing, found.slowdown) == (1, 1, 2)
+    job = plan_of("sync", 0, instances=1, workers=1).job
+    (found,) = host_share(job, 2).seats
+    assert (found.instances, found.sharing, found.slowdown) == (1, 2, 1)
 
 
 def on_one_replica(plan):

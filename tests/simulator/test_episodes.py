@@ -33,7 +33,7 @@ def flat(batching="mixed", **changes):
 
 def host(cores=math.inf, workers=math.inf, **fields):
     """Return a share of the host with one environment, whose steps hold a core each."""
-    usual = {"slowdown": 1.0, "instances": math.inf, "limit_seconds": math.inf}
+    usual = {"slowdown": 1.0, "instances": math.inf, "sharing": 1.0, "limit_seconds": math.inf}
     return HostShare(cores=cores, seats=(Seats(cores=1, workers=workers, **(usual | fields)),))
 
 
@@ -109,6 +109,38 @@ def test_instances_begin_when_others_have_ended():
     assert found.finish_seconds == (13.0, 26.0, 39.0)
 
 
+def test_episodes_of_one_environment_wait_for_no_instance_of_another():
+    seats = tuple(
+        Seats(
+            cores=1, workers=math.inf, slowdown=1, instances=most, sharing=1, limit_seconds=math.inf
+        )
+        for most in (1, 2)
+    )
+    each = [
+        Episode(number, 1, kind, 0.0, (Turn(1, 10.0, 0),)) for number, kind in enumerate((0, 0, 1))
+    ]
+    # Prompts of one token each: two of them at first, then the one that waited.
+    found = play(flat(), *each, on=HostShare(cores=math.inf, seats=seats))
+    assert found.finish_seconds == (12.0, 23.0, 12.0)
+    lockstep = play(flat("static"), *each, on=HostShare(cores=math.inf, seats=seats))
+    assert lockstep.finish_seconds[0] == lockstep.finish_seconds[2]
+    assert lockstep.finish_seconds[1] > lockstep.finish_seconds[0] + 10
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("batching", ["mixed", "continuous", "static"])
+def test_an_instance_that_replicas_share_comes_back_when_each_has_had_it(batching, inline):
+    each = [episode((1, 10.0, 0), tokens=1, prompt=number, reset=2.0) for number in range(3)]
+    found, alone = (
+        generate_episodes(
+            flat(batching), EpisodeShare(tuple(each), host(instances=1, sharing=sharing), inline)
+        )
+        for sharing in (4.0, 1.0)
+    )
+    assert found.seconds == pytest.approx(4 * alone.seconds)
+    assert found.finish_seconds == pytest.approx([4 * end for end in alone.finish_seconds])
+
+
 def test_an_episode_that_is_late_gets_no_further_turn():
     one = episode((5, 100.0, 1), (5, 0.0, 1), (5, 0.0, 0))
     assert play(flat(), one, on=host(limit_seconds=50)).seconds == 114
@@ -134,7 +166,14 @@ calls = st.lists(
 @given(calls, st.integers(2, 6), st.integers(1, 4))
 def test_the_host_runs_every_step_once_and_never_more_than_it_has(asked, cores, workers):
     seats = [
-        Seats(cores=held, workers=limit, slowdown=1, instances=math.inf, limit_seconds=math.inf)
+        Seats(
+            cores=held,
+            workers=limit,
+            slowdown=1,
+            instances=math.inf,
+            sharing=1,
+            limit_seconds=math.inf,
+        )
         for held, limit in ((1, math.inf), (2, workers))
     ]
     queue = HostQueue(HostShare(cores=cores, seats=tuple(seats)))

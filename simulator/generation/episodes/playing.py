@@ -7,11 +7,13 @@ prefilled again.
 """
 
 import math
-from collections import deque
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from simulator.environments.host import HostQueue, HostShare
+from simulator.environments.instances import Instances
 from simulator.generation.batching.mixed_steps import Growing, Reserving, Taken
 from simulator.generation.batching.prefill_first import PrefillFirst
 from simulator.generation.batching.running import Jump, RunningSet
@@ -106,24 +108,12 @@ def episode_set(
 def _play(state: "EpisodeSet", episodes: tuple[Episode, ...]) -> Generated:
     """Play episodes to their end; each begins as soon as its environment has an instance for it."""
     ends = [0.0] * len(episodes)
-    lines: list[deque[int]] = [deque() for _ in state.host.share.seats]
-    for number, episode in enumerate(episodes):
-        lines[episode.environment].append(number)
-    original: list[int] = []  # of each episode that has begun, its place in the share
-
-    def begin(environment: int, now: float) -> None:
-        if lines[environment]:
-            original.append(lines[environment].popleft())
-            state.begin(episodes[original[-1]], now)
-
-    for environment, seats in enumerate(state.host.share.seats):
-        for _ in range(int(min(len(lines[environment]), seats.instances))):
-            begin(environment, 0.0)
+    for episode in episodes:
+        state.begin(episode, 0.0)
     while True:
         state.catch_up(state.now)
         for number, end in state.over:
-            ends[original[number]] = end
-            begin(state.episodes[number].environment, end)
+            ends[number] = end
         state.over.clear()
         if state.busy:
             state.advance(state.steps_until_return(state.now))
@@ -140,7 +130,8 @@ class EpisodeSet(RunningSet):
     Whoever plays it calls `catch_up` and `follow_up` when its clock has moved on.
 
     Attributes:
-        episodes: All that have begun.
+        episodes: All that have begun, or wait for an instance.
+        begun: Of those under way, when they began.
         over: Episodes that have ended, with when; for the caller to empty.
     """
 
@@ -149,13 +140,13 @@ class EpisodeSet(RunningSet):
     ) -> None:
         super().__init__(replica, [], [], longest_tokens)
         self.host, self.slower = HostQueue(host), slower
+        self.instances = Instances(host.seats, math.inf)
         self.episodes: list[Episode] = []
-        self.begun: list[float] = []
+        self.begun: dict[int, float] = {}
         self.owner: list[tuple[int, int]] = []  # episode and turn of each sequence
         self.running_turn: dict[
             int, int
         ] = {}  # sequence of an episode that is not in its environment
-        self.gone: set[int] = set()
         self.over: list[tuple[int, float]] = []
         # By episode, tokens that the prefix cache keeps while it waits, the longest unused first.
         self.kept: dict[int, int] = {}
@@ -163,12 +154,19 @@ class EpisodeSet(RunningSet):
         self.known_prompts: set[int] = set()
 
     def begin(self, episode: Episode, now: float) -> int:
-        """Reset an episode; return its number."""
+        """Reset an episode, or let it wait for an instance; return its number."""
         number = len(self.episodes)
         self.episodes.append(episode)
-        self.begun.append(now)
-        self.host.ask(now, episode.environment, episode.reset_seconds, number, 0)
+        self.instances.ask(number, episode.environment)
+        self._open(now)
         return number
+
+    def _open(self, now: float) -> None:
+        """Reset what has been given an instance."""
+        for number in self.instances.given():
+            episode = self.episodes[number]
+            self.begun[number] = now
+            self.host.ask(now, episode.environment, episode.reset_seconds, number, 0)
 
     @property
     def next_return(self) -> float:
@@ -177,18 +175,21 @@ class EpisodeSet(RunningSet):
 
     def catch_up(self, now: float) -> None:
         """Let turns behind steps and resets that have ended wait for slots, or end their episodes."""
+        self._open(now)
         while self.host.next_end <= now * ROUNDING_UP:
             end, call = self.host.end_next()
             number, turn = call.episode, call.turn
-            limit = self.host.share.seats[call.environment].limit_seconds
-            late = turn > 0 and end - self.begun[number] > limit
-            if number in self.gone:
+            if number not in self.begun:
                 continue
-            if late or turn == len(self.episodes[number].turns):
-                self._drop(number)
-                self.over.append((number, end))
+            episode, begun = self.episodes[number], self.begun[number]
+            if self.host.ends(call, len(episode.turns), end, begun):
+                if not self.host.shares(call, end, begun):
+                    self._drop(number)
+                    del self.begun[number]
+                    self.over.append((number, end))
+                    self.instances.give_back(call.environment)
+                    self._open(end)
                 continue
-            episode = self.episodes[number]
             sequence = self.arrive(episode.contexts[turn], episode.turns[turn].response_tokens)
             self.owner.append((number, turn))
             self.running_turn[number] = sequence
@@ -206,8 +207,12 @@ class EpisodeSet(RunningSet):
 
     def abandon(self, number: int) -> int:
         """Take an episode out before its end; return the tokens of its turn that were made."""
+        environment = self.episodes[number].environment
+        if self.begun.pop(number, None) is None:
+            self.instances.leave(number, environment)
+            return 0
         self._drop(number)
-        self.gone.add(number)
+        self.instances.give_back(environment)
         sequence = self.running_turn.pop(number, None)
         return 0 if sequence is None else self.withdraw(sequence)
 
@@ -310,12 +315,13 @@ def _one_by_one(replica: Replica, share: EpisodeShare) -> Generated:
     for episode in share.episodes:
         begun = total.seconds
         total = total.after_waiting(episode.reset_seconds)
-        limit = share.host.seats[episode.environment].limit_seconds
+        seats = share.host.seats[episode.environment]
         for turn, context in zip(episode.turns, episode.contexts, strict=True):
-            if context > episode.prompt_tokens and total.seconds - begun > limit:
+            if context > episode.prompt_tokens and total.seconds - begun > seats.limit_seconds:
                 break
             total = total.then(generate(replica, [context], [turn.response_tokens]))
             total = total.after_waiting(turn.step_seconds)
+        total = total.after_waiting((seats.sharing - 1) * (total.seconds - begun))
         ends.append(total.seconds)
     return replace(total, finish_seconds=tuple(ends))
 
@@ -323,17 +329,34 @@ def _one_by_one(replica: Replica, share: EpisodeShare) -> Generated:
 def _in_lockstep(replica: Replica, share: EpisodeShare) -> Generated:
     """Play engines that wait for a whole batch: all episodes answer, then all environments step."""
     host, total = HostQueue(share.host), Generated.nothing()
-    most = sum(seats.instances for seats in share.host.seats)
-    size = len(share.episodes) if most == math.inf else int(most)
-    for first in range(0, len(share.episodes), size):
-        total = _batch_in_lockstep(replica, share.episodes[first : first + size], host, total)
-    return total
+    ends = [0.0] * len(share.episodes)
+    for places in _rounds(share):
+        batch = tuple(share.episodes[place] for place in places)
+        total, ended = _batch_in_lockstep(replica, batch, host, total)
+        for place, end in zip(places, ended, strict=True):
+            ends[place] = end
+    return replace(total, finish_seconds=tuple(ends))
+
+
+def _rounds(share: EpisodeShare) -> Iterator[list[int]]:
+    """Yield the places of the episodes that begin together: as many as their environments have instances."""
+    left = list(range(len(share.episodes)))
+    while left:
+        begun: Counter[int] = Counter()
+        places, after = list[int](), list[int]()
+        for place in left:
+            environment = share.episodes[place].environment
+            has_room = begun[environment] < share.host.seats[environment].instances
+            begun[environment] += has_room
+            (places if has_room else after).append(place)
+        yield places
+        left = after
 
 
 def _batch_in_lockstep(
     replica: Replica, episodes: tuple[Episode, ...], host: HostQueue, total: Generated
-) -> Generated:
-    """Return what was generated before and a batch of episodes behind it."""
+) -> tuple[Generated, list[float]]:
+    """Return what was generated before and a batch of episodes behind it, and when each of them ends."""
     begun = total.seconds
     for number, each in enumerate(episodes):
         host.ask(begun, each.environment, each.reset_seconds, number, 0)
@@ -344,14 +367,14 @@ def _batch_in_lockstep(
         alive = [(call, episodes[call[0]]) for call in sorted(ready)]
         alive = [(call, each) for call, each in alive if call[1] < len(each.turns)]
         if not alive:
-            return replace(total, finish_seconds=(*total.finish_seconds, *ended))
+            return total, ended
         one_prompt = all(turn == 0 for (_, turn), _ in alive)
         done = generate(
             replica if one_prompt else replace(replica, prompt_samples=1),
             [each.contexts[turn] for (_, turn), each in alive],
             [each.turns[turn].response_tokens for (_, turn), each in alive],
         )
-        total = replace(total.then(done), finish_seconds=total.finish_seconds)
+        total = replace(total.then(done), finish_seconds=())
         for (number, turn), each in alive:
             seconds = each.turns[turn].step_seconds
             host.ask(total.seconds, each.environment, seconds, number, turn + 1)
@@ -366,8 +389,11 @@ def _all_ended(
     found: dict[tuple[int, int], float] = {}
     while host.running:
         end, call = host.end_next()
-        late = end - begun > host.share.seats[call.environment].limit_seconds
-        turn = len(episodes[call.episode].turns) if late and call.turn else call.turn
+        turns = len(episodes[call.episode].turns)
+        is_over = host.ends(call, turns, end, begun)
+        if is_over and host.shares(call, end, begun):
+            continue
+        turn = turns if is_over else call.turn
         ended[call.episode] = end
         found[call.episode, turn] = end
     return found

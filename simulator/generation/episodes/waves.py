@@ -6,10 +6,10 @@ inline inference a replica has one episode at a time.
 """
 
 import math
-from collections import deque
 from dataclasses import replace
 
 from simulator.environments.host import HostQueue, HostShare
+from simulator.environments.instances import Instances
 from simulator.generation.arrivals import WaveSet
 from simulator.generation.batching.joining import Calls, JoiningSet
 from simulator.generation.episodes.playing import ROUNDING_UP, Episode, EpisodeSet, episode_set
@@ -25,20 +25,28 @@ class EpisodeWaves:
         turns: In which turns are sequences.
         together: Most episodes that are under way at a time.
         in_step: Whether turns wait for all environments that step.
+        in_rounds: Whether episodes begin only where none is under way, or together with those that are.
 
     Attributes:
         over: Episodes that have ended, with when; for the caller to empty.
     """
 
     def __init__(
-        self, turns: WaveSet | JoiningSet, host: HostShare, *, together: float, in_step: bool
+        self,
+        turns: WaveSet | JoiningSet,
+        host: HostShare,
+        *,
+        together: float,
+        in_step: bool,
+        in_rounds: bool = False,
     ) -> None:
         self.turns, self.host = turns, HostQueue(host)
-        self.together, self.in_step = together, in_step
+        self.instances = Instances(host.seats, together)
+        self.in_step, self.in_rounds = in_step, in_rounds
         self.over: list[tuple[int, float]] = []
         self._episodes: list[Episode] = []
         self._begun: dict[int, float] = {}  # of those under way, when they began
-        self._line: deque[int] = deque()
+        self._round_seconds = 0.0  # when those under way began, where they begin in rounds
         self._outside = 0  # steps and resets that run or wait for cores
         self._ready: list[tuple[int, int]] = []  # episodes, and the turn that comes next
         self._owner: dict[int, tuple[int, int]] = {}  # episode and turn of each sequence
@@ -67,15 +75,17 @@ class EpisodeWaves:
         """Reset an episode, or let it wait for those before it; return its number."""
         number = len(self._episodes)
         self._episodes.append(episode)
-        self._line.append(number)
+        self.instances.ask(number, episode.environment)
         self._open(now)
         return number
 
     def abandon(self, number: int) -> int:
         """Take an episode out before its end; return the tokens of its turn that were made."""
+        environment = self._episodes[number].environment
         if self._begun.pop(number, None) is None:
-            self._line.remove(number)
+            self.instances.leave(number, environment)
             return 0
+        self.instances.give_back(environment)
         self._ready = [each for each in self._ready if each[0] != number]
         for sequence, (owner, _) in self._owner.items():
             if owner == number:
@@ -115,14 +125,16 @@ class EpisodeWaves:
             number, turn = call.episode, call.turn
             if number not in self._begun:
                 continue
-            limit = self.host.share.seats[call.environment].limit_seconds
-            late = turn > 0 and end - self._begun[number] > limit
-            if late or turn == len(self._episodes[number].turns):
+            turns, begun = len(self._episodes[number].turns), self._begun[number]
+            if not self.host.ends(call, turns, end, begun):
+                self._ready.append((number, turn))
+            elif self.host.shares(call, end, begun):
+                self._outside += 1
+            else:
                 del self._begun[number]
                 self.over.append((number, end))
+                self.instances.give_back(call.environment)
                 self._open(end)
-            else:
-                self._ready.append((number, turn))
 
     @property
     def _may_begin_turns(self) -> bool:
@@ -130,10 +142,11 @@ class EpisodeWaves:
         return bool(self._ready) and not waits
 
     def _open(self, now: float) -> None:
-        """Let episodes begin as there is room."""
-        while self._line and len(self._begun) < self.together:
-            number = self._line.popleft()
-            self._begun[number] = now
+        """Let episodes begin that have been given an instance."""
+        if self.in_rounds and self._begun and now > self._round_seconds:
+            return
+        for number in self.instances.given():
+            self._begun[number] = self._round_seconds = now
             self._ask(number, 0, self._episodes[number].reset_seconds, now)
 
     def _ask(self, number: int, turn: int, seconds: float, now: float) -> None:
@@ -170,4 +183,4 @@ def arriving_episodes(
     if calls is None:
         return EpisodeWaves(WaveSet(replica), host, together=together, in_step=True)
     turns = JoiningSet(replica, longest_tokens, calls, keeps, joins=not in_step)
-    return EpisodeWaves(turns, host, together=together, in_step=in_step)
+    return EpisodeWaves(turns, host, together=together, in_step=in_step, in_rounds=in_step)
