@@ -30,16 +30,10 @@ Check = Callable[[Settings], Iterable[Broken]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Hold a rule.
-
-    Attributes:
-        source: Where the framework asks for it.
-        stops: Whether a run stops; else it loses something, and goes on.
-    """
+    """Hold a rule, and where the framework asks for it."""
 
     check: Check
     source: str
-    stops: bool = True
 
     @property
     def name(self) -> str:

@@ -176,11 +176,11 @@ def _findings(settings: Settings) -> Iterator[Finding]:
                 rule=rule.name,
                 source=rule.source,
                 key=broken.key,
-                value=None if given is None else given.value,
+                value=settings.given(broken.key),
                 where=settings.file if given is None else given.where,
                 problem=broken.problem,
                 allowed=broken.allowed,
-                stops=rule.stops and not partial,
+                stops=not partial,
             )
 
 

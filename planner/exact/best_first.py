@@ -234,11 +234,9 @@ class BestFirst:
         some = others.rows(fits)
         if not space.score.counts_only_seconds:
             return some
-        stages = (some.prepare, some.train, some.sender_prepare, some.sender_train)
-        keys = np.stack([*stages, some.used.sum(axis=1)], axis=1)
-        order = np.lexsort(keys.T[::-1])
+        order = np.lexsort((some.used.sum(axis=1), *some.stages.T[::-1]))
         some = some.rows(order)  # of equal seconds the fewest GPUs come first
-        return some.rows(front_rows(keys[order][:, :-1]))
+        return some.rows(front_rows(some.stages))
 
     def _bounds(self, places: Ints, some: OtherPools) -> Floats:
         each = self.candidates
@@ -261,7 +259,7 @@ class BestFirst:
         some = self.others[way.share]
         bounds = self._bounds(np.array([place]), some)[0]
         last, gpus = None, some.used.sum(axis=1)
-        work = some.prepare + some.train if self._streams else gpus
+        work = some.stages[:, :2].sum(axis=1) if self._streams else gpus
         for row in np.lexsort((gpus, work, bounds)):
             if bounds[row] == last:
                 continue

@@ -15,8 +15,6 @@ from planner.layouts.pool_rows import PoolRows
 from planner.placements.partitions import ColocatedSet
 from planner.requests.schedules import SYNC, Schedule
 from planner.requests.specs import ROUNDING
-from rlplan.dataflow import Task
-from rlplan.plan import TaskPlan
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.site import Site
 
@@ -129,21 +127,16 @@ class CandidateTable:
 
     def _least_seconds(self, site: Site) -> float:
         generations, best = self.generations, np.inf
+        every = generations.replicas(site)
+        syncs = [self._sync_seconds(each, site) if self.apart else 0.0 for each in every]
         cuts = [
-            (
-                generations.least_bound(each)
-                + (self._sync_seconds(each, site) if self.apart else 0.0)
-            )
-            for each in generations.replicas(site)
+            generations.least_bound(each) + sync for each, sync in zip(every, syncs, strict=True)
         ]
-        for place in np.argsort(
-            cuts, kind="stable"
-        ):  # of a cut's layouts what none of them beats first
+        # Of a cut's layouts what none of them beats comes first.
+        for place in np.argsort(cuts, kind="stable"):
             if cuts[place] >= best:
                 break
-            each = generations.replicas(site)[place]
-            sync = self._sync_seconds(each, site) if self.apart else 0.0
-            best = min(best, generations.bound_alone(each) + sync)
+            best = min(best, generations.bound_alone(every[place]) + syncs[place])
         return best
 
     def candidates(
@@ -227,15 +220,10 @@ class CandidateTable:
         if self.apart:
             copy = replicas.weight_bytes
             name = self.generations.ways.copied
-            engine = self.space.options.space.engine_of(self._update)
-            peak = self.generations.ways.copied_peak_bytes(replicas, engine)
+            peak = self.generations.ways.copied_peak_bytes(replicas)
             return [Move(name, self._sync_seconds(replicas, site), copy, peak)]
         resident = float(rows.resident[places].min(initial=rows.resident.max()))
         return self.generations.moves(rows.shardings[sharding], replicas, resident)
-
-    @property
-    def _update(self) -> Task:
-        return next(t for t in self.space.tasks if t.kind == "train" and t.role == "actor")
 
     def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
         """Return the least seconds of bringing weights from any layout on the smallest of pools.
@@ -252,7 +240,6 @@ class CandidateTable:
         device = self.space.facts.device(site.device)
         if device.profile is not None:
             return 0.0
-        train = TaskPlan(pool="", engine=self.space.options.space.engine_of(self._update))
         shares = self.space.set_shares(("actor",))
         if not shares:  # of what the user pinned, no share that others may get too can hold it
             return 0.0
@@ -261,7 +248,7 @@ class CandidateTable:
             s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
         )
         source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
-        return self.generations.ways.sync_seconds(train, replicas.layout, source, site)
+        return self.generations.ways.sync_seconds(replicas.layout, source, site)
 
     def _of_way(
         self, way: GenerationOption, places: Ints, cutoff: float

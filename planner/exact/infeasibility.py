@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pool_rows import roles_of
-from planner.layouts.sizes import why_no_cut
 from planner.placements.allocations import Share, devices_of, gpus_of
 from planner.placements.partitions import ColocatedSet, Placement
 from rlplan.job import Role
@@ -78,17 +77,7 @@ def pool_infeasibility_reason(members: ColocatedSet, site: Site, space: Space) -
 def _why_no_cut(role: Role, site: Site, space: Space) -> str:
     layouts = space.options.space
     own = [task for task in layouts.tasks if task.role == role and not task.generates]
-    trains = any(task.trains for task in own)
-    task = next(task for task in own if task.trains == trains)
-    return why_no_cut(
-        layouts.job.architecture(role),
-        layouts.facts.engine(layouts.engine_of(task)),
-        layouts.job,
-        site.gpus,
-        site.gpus_per_node,
-        layouts.asked(own),
-        trains=trains,
-    )
+    return layouts.cuts_of(own, site).why_none(trains=any(task.trains for task in own))
 
 
 def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShortage | None:

@@ -20,49 +20,34 @@ class OtherPools:
 
     Attributes:
         used: GPUs by device; shape (rows, devices).
-        prepare, train: Seconds until the stage's slowest pool is done.
-        sender_prepare, sender_train: Seconds of the stages' work on the pool that sends new weights to
-            a copy, where iterations overlap; else zero.
+        stages: Seconds until the slowest pool has prepared, has trained, and of both stages' work on the pool that
+            sends new weights to a copy, where iterations overlap, else zero; shape (rows, 4).
         work: Of the pools, by figure that counts it (`planner.exact.score`); shape (rows, figures).
         sending: What each second adds to it in which new weights go to a copy. Shape as `work`.
         picks: For each set its share's place and its row; shape (rows, sets, 2).
     """
 
     used: Ints
-    prepare: Floats
-    train: Floats
-    sender_prepare: Floats
-    sender_train: Floats
+    stages: Floats
     work: Floats
     sending: Floats
     picks: Ints
 
     def __len__(self) -> int:
-        return len(self.prepare)
+        return len(self.stages)
 
     def rows(self, chosen: Places) -> "OtherPools":
         """Return the chosen rows."""
-        return OtherPools(
-            self.used[chosen],
-            self.prepare[chosen],
-            self.train[chosen],
-            self.sender_prepare[chosen],
-            self.sender_train[chosen],
-            self.work[chosen],
-            self.sending[chosen],
-            self.picks[chosen],
-        )
+        columns = (self.used, self.stages, self.work, self.sending, self.picks)
+        return OtherPools(*(each[chosen] for each in columns))
 
 
 def empty(score: Score, rows: int, sets: int) -> OtherPools:
     """Return choices that take nothing, such as the one of no sets."""
-    seconds, figures = np.zeros(rows), np.zeros((rows, score.computing.shape[1]))
+    figures = np.zeros((rows, score.computing.shape[1]))
     return OtherPools(
         np.zeros((rows, len(score.devices)), dtype=np.int64),
-        seconds,
-        seconds,
-        seconds,
-        seconds,
+        np.zeros((rows, 4)),
         figures,
         figures,
         np.zeros((rows, sets, 2), dtype=np.int64),
@@ -89,36 +74,19 @@ def joined(
     used = left.used[first] + right.used[second]
     fits = np.all(used <= limits, axis=1)
     first, second, used = first[fits], second[fits], used[fits]
-    prepare = np.maximum(left.prepare[first], right.prepare[second])
-    train = np.maximum(left.train[first], right.train[second])
-    sender_prepare = np.maximum(left.sender_prepare[first], right.sender_prepare[second])
-    sender_train = np.maximum(left.sender_train[first], right.sender_train[second])
+    stages = np.maximum(left.stages[first], right.stages[second])
     work = left.work[first] + right.work[second]
     sending = left.sending[first] + right.sending[second]
-    values = score.values(least_generation_seconds + prepare + train, used, work)
-    kept = np.flatnonzero(values < cutoff)
-    seconds = np.stack([prepare, train, sender_prepare, sender_train], axis=1)
-    keys = [used[kept], seconds[kept], work[kept], sending[kept]]
+    seconds = least_generation_seconds + stages[:, 0] + stages[:, 1]
+    kept = np.flatnonzero(score.values(seconds, used, work) < cutoff)
+    keys = [used[kept], stages[kept], work[kept], sending[kept]]
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
-    first, second = first[kept], second[kept]
-    return OtherPools(
-        used[kept],
-        prepare[kept],
-        train[kept],
-        sender_prepare[kept],
-        sender_train[kept],
-        work[kept],
-        sending[kept],
-        np.concatenate([left.picks[first], right.picks[second]], axis=1),
-    )
+    picks = np.concatenate([left.picks[first[kept]], right.picks[second[kept]]], axis=1)
+    return OtherPools(used[kept], stages[kept], work[kept], sending[kept], picks)
 
 
 def stacked(parts: Iterable[OtherPools], score: Score) -> OtherPools:
     """Return the rows of all parts, each of one set, together."""
     some = [empty(score, 0, 1), *parts]
-    return OtherPools(
-        *(
-            np.concatenate([getattr(each, name) for each in some])
-            for name in (field.name for field in fields(OtherPools))
-        )
-    )
+    names = (field.name for field in fields(OtherPools))
+    return OtherPools(*(np.concatenate([getattr(each, name) for each in some]) for name in names))

@@ -53,11 +53,6 @@ class PlacementBounds:
         self.others = tuple(place for place in range(len(placement)) if place != self.generating)
         self.table = CandidateTable(space, placement[self.generating], schedule)
 
-    @property
-    def is_fixed(self) -> bool:
-        """Tell whether every set's site is given."""
-        return self.given is not None
-
     @cached_property
     def places(self) -> tuple[list[Place], ...]:
         """Return for each set where it may be."""
@@ -221,8 +216,8 @@ class PlacementBounds:
         sending = np.repeat(score.moving[device][None] * (share.gpus * sends), count, axis=0)
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
         work = seconds.sum(axis=1)[:, None] * rates
-        stages = self._stages(seconds[:, 0] + arrival, seconds[:, 1])
-        return OtherPools(used, *stages, sender[:, 0], sender[:, 1], work, sending, picks)
+        own = self._stages(seconds[:, 0] + arrival, seconds[:, 1])
+        return OtherPools(used, np.column_stack([*own, sender]), work, sending, picks)
 
     def _stages(self, prepare: Floats, train: Floats) -> tuple[Floats, Floats]:
         """Return a pool's stages that follow on those of others: where they overlap, all its work is one."""
@@ -265,15 +260,12 @@ class PlacementBounds:
         judged = self._stages(np.full(1, rule), np.zeros(1))
         prepare, train = (
             np.maximum(np.maximum(mine, judging)[:, None], theirs)
-            for mine, judging, theirs in zip(
-                own_stages, judged, (others.prepare, others.train), strict=True
-            )
+            for mine, judging, theirs in zip(own_stages, judged, others.stages.T[:2], strict=True)
         )
         alone = (own[0][:, None], own[1][:, None])
-        sender = (others.sender_prepare, others.sender_train)
-        stages = (prepare, train)
+        sender = (others.stages[:, 2], others.stages[:, 3])
         held = Sent(*(each[:, None] for each in sent))
-        seconds = self._iteration(generate[:, None], alone, stages, held, sender)
+        seconds = self._iteration(generate[:, None], alone, (prepare, train), held, sender)
         both = used[:, None] + others.used
         # Weights on their way to another pool are work of both.
         worked = work[:, None] + others.work + held.move[..., None] * others.sending

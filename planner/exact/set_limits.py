@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from planner.exact.score import Figure
 from planner.exact.space import Space
@@ -20,14 +21,8 @@ from simulator.placed.site import Site
 Place = tuple[Share, Site]
 
 
-@dataclass(frozen=True, slots=True)
-class LeastUse:
-    """Hold what every choice of a set adds to a figure at least.
-
-    Attributes:
-        held: For every second of the iteration in which it holds its GPUs.
-        work: Of its work in an iteration, on top.
-    """
+class LeastUse(NamedTuple):
+    """Hold what every choice of a set adds to a figure at least: for every second held, and for its work on top."""
 
     held: float
     work: float

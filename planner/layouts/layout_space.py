@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.layouts.settings import generate_layouts
-from planner.layouts.sizes import Asked
+from planner.layouts.sizes import Asked, PoolCuts
 from planner.placements.arrangements import Arranged
 from profiles.facts import Facts
 from rlplan.dataflow import Algorithm, Task
-from rlplan.job import Job, Role
+from rlplan.job import Job
 from rlplan.plan import TaskDraft, TaskPlan
 from simulator.placed.site import Site
 
@@ -64,21 +64,27 @@ class LayoutSpace:
             sizes = replace(sizes, **{name: value for name, value in said if value is not None})
         return Asked(sizes, self.pinned_pools)
 
-    def generate_task(self, role: Role = "actor") -> Task:
-        """Return the task in which a role generates."""
-        return next(task for task in self.tasks if task.kind == "generate" and task.role == role)
+    def cuts_of(self, tasks: Sequence[Task], site: Site) -> PoolCuts:
+        """Return the cuts over a site of the model of tasks that share one: as it is trained, if it is."""
+        task = next((task for task in tasks if task.trains), tasks[0])
+        return PoolCuts(
+            self.job.architecture(task.role),
+            self.facts.engine(self.engine_of(task)),
+            self.job,
+            site.gpus,
+            site.gpus_per_node,
+            self.asked(tasks),
+        )
+
+    def generate_task(self) -> Task:
+        """Return the task in which the actor generates."""
+        return next(task for task in self.tasks if task.kind == "generate" and task.role == "actor")
 
     def generation_layouts(self, site: Site) -> tuple[list[TaskPlan], int]:
         """Return the layouts of generation on a site, and how many what is pinned rules out."""
         task = self.generate_task()
-        model = self.job.architecture(task.role)
-        engine = self.facts.engine(self.engine_of(task))
         draft = self.drafts.get(task.name)
-        every = list(
-            generate_layouts(
-                model, engine, self.job, site.gpus, site.gpus_per_node, self.asked([task])
-            )
-        )
+        every = list(generate_layouts(self.cuts_of([task], site)))
         arranged = self.arranged
         kept = [
             layout

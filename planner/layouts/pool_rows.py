@@ -11,7 +11,7 @@ from planner.layouts.role_options import RoleOption, WeightSharding
 from planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
-from simulator.placed.columns import Flags, Floats, Ints
+from simulator.placed.columns import Floats, Ints
 from simulator.placed.site import Site
 
 # How dear memory is for quick choices, in shares of (a pool's least seconds) / (a GPU's memory): from
@@ -94,7 +94,8 @@ class Join:
         leanest = [self._leanest(sharding) for sharding in (range(len(self.shardings)) or (-1,))]
         picks = np.unique(np.concatenate([self._priced(), *leanest]), axis=0)
         rows = self._rows(picks)
-        return self._front(rows.rows(np.flatnonzero(self._fits(rows))))
+        fits = rows.resident + rows.transient <= self.capacity
+        return self._front(rows.rows(np.flatnonzero(fits)))
 
     def exact(self, limit_seconds: float) -> PoolRows:
         """Return the front of all rows that fit and take less than the limit."""
@@ -211,30 +212,16 @@ class Join:
 
     def _part(self, place: int) -> PoolRows:
         some = self.options[place]
-        numbers = {each: number for number, each in enumerate(self.shardings)}
-        table = np.array(
-            [(o.preparation_seconds, o.training_seconds) for o in some], dtype=np.float64
-        ).reshape(len(some), 2)
-        sizes = np.array(
-            [
-                (
-                    o.resident_bytes,
-                    o.transient_bytes,
-                    -1 if o.sharding is None else numbers[o.sharding],
-                )
-                for o in some
-            ],
-            dtype=np.int64,
-        ).reshape(len(some), 3)
+        numbers = {None: -1} | {each: number for number, each in enumerate(self.shardings)}
         return PoolRows(
             self.roles[place : place + 1],
             self.options[place : place + 1],
             self.shardings,
-            table[:, 0],
-            table[:, 1],
-            sizes[:, 0],
-            sizes[:, 1],
-            sizes[:, 2],
+            np.array([each.preparation_seconds for each in some], dtype=np.float64),
+            np.array([each.training_seconds for each in some], dtype=np.float64),
+            np.array([each.resident_bytes for each in some], dtype=np.int64),
+            np.array([each.transient_bytes for each in some], dtype=np.int64),
+            np.array([numbers[each.sharding] for each in some], dtype=np.int64),
             np.arange(len(some))[:, None],
         )
 
@@ -251,10 +238,6 @@ class Join:
             np.max([part.sharding[pick] for part, pick in columns], axis=0),
             picks,
         )
-
-    def _fits(self, rows: PoolRows) -> Flags:
-        fits: Flags = rows.resident + rows.transient <= self.capacity
-        return fits
 
     def _front(self, rows: PoolRows) -> PoolRows:
         """Return what no row beats: in time, and on a pool that generates in residents too."""

@@ -12,9 +12,6 @@ from planner.layouts.settings import Setting, columns_for, infer_settings, train
 from planner.layouts.sizes import (
     Sizes,
     infer_cut,
-    infer_sizes,
-    lists_copies,
-    train_sizes,
 )
 from planner.placements.arrangements import Arranged
 from rlplan.dataflow import Task
@@ -98,17 +95,13 @@ class RoleFront:
 
     def _cuts(self) -> Iterator[Sizes]:
         """Yield the cuts that suit all tasks of the role."""
-        job, place = self.space.job, (self.site.gpus, self.site.gpus_per_node)
-        trained = [task for task in self.tasks if task.kind == "train"]
-        engine = self.space.facts.engine(self.space.engine_of((trained or self.tasks)[0]))
-        if not trained:
-            yield from infer_sizes(self.model, engine, job, *place, self.asked)
+        cuts = self.space.cuts_of(self.tasks, self.site)
+        if not self.trains:
+            yield from cuts.infer()
             return
-        infers = len(trained) < len(self.tasks)
-        for sizes in train_sizes(self.model, engine, job, *place, self.asked):
-            if not infers or lists_copies(
-                sizes.dp, engine, job, self.site.gpus, self.asked, trains=False
-            ):
+        infers = any(task.kind != "train" for task in self.tasks)
+        for sizes in cuts.train():
+            if not infers or cuts.lists_copies(sizes.dp, trains=False):
                 yield sizes
 
     def _joined(

@@ -11,15 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.layouts.sizes import (
-    NOTHING_ASKED,
-    Asked,
-    Sizes,
-    infer_cut,
-    lists_copies,
-    powers_of_two,
-    splits,
-)
+from planner.layouts.sizes import PoolCuts, Sizes, infer_cut, powers_of_two
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models.model import ModelArchitecture
@@ -204,26 +196,17 @@ def infer_layouts(
     yield from map(columns.layout, range(len(columns)))
 
 
-def generate_layouts(
-    model: ModelArchitecture,
-    engine: EngineSheet,
-    job: Job,
-    gpus: int,
-    gpus_per_node: int,
-    asked: Asked = NOTHING_ASKED,
-) -> Iterator[TaskPlan]:
+def generate_layouts(cuts: PoolCuts) -> Iterator[TaskPlan]:
     """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
-    tokens = job.workload.longest_sequence_tokens
-    if tokens > model.max_positions:
+    engine, job, draft = cuts.engine, cuts.job, cuts.asked.sizes
+    if job.workload.longest_sequence_tokens > cuts.model.max_positions:
         return
-    draft = asked.sizes
-    for sizes in splits(model, engine, job, gpus, gpus_per_node, asked):
-        if not lists_copies(sizes.dp, engine, job, gpus, asked, trains=False):
+    for sizes in cuts.splits():
+        if not cuts.lists_copies(sizes.dp, trains=False):
             continue
         local = rank_sequences(sizes.dp, job.workload, trains=False)
-        for running in (
-            _running_limits(local) if draft.max_running is None else (draft.max_running,)
-        ):
+        pinned = draft.max_running
+        for running in _running_limits(local) if pinned is None else (pinned,):
             yield TaskPlan(
                 pool="",
                 tp=sizes.tp,

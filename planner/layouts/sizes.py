@@ -76,43 +76,6 @@ def powers_of_two(largest: int) -> tuple[int, ...]:
     return tuple(sorted({*values, largest}))
 
 
-def tp_sizes(
-    model: ModelArchitecture, engine: EngineSheet, gpus: int, gpus_per_node: int
-) -> tuple[int, ...]:
-    """Return the tensor-parallel sizes that divide heads and MLP, inside a node or over whole ones."""
-    sizes = divisors(min(gpus, gpus_per_node))
-    if engine.tp_leaves_nodes:
-        sizes += tuple(size for size in divisors(gpus) if size % gpus_per_node == 0)
-    return tuple(
-        size
-        for size in dict.fromkeys(sizes)
-        if gpus % size == 0
-        and divides_heads(size, model, replicated=engine.replicates_kv_heads)
-        and divides_mlp(size, model)
-    )
-
-
-def pp_sizes(
-    model: ModelArchitecture, engine: EngineSheet, gpus: int, pinned: int | None = None
-) -> tuple[int, ...]:
-    """Return the pipeline sizes that the engine runs and that divide the layers, or powers of two that nearly do.
-
-    Args:
-        pinned: One that the user pinned, which need do neither.
-    """
-    layers, uneven = model.num_layers, not engine.equal_parts
-    return tuple(
-        size
-        for size in divisors(gpus)
-        if engine_runs(engine, "pp", size)
-        and (
-            divides_layers(size, model)
-            or (uneven and _is_power(size) and nearly_equal(size, layers))
-            or (uneven and size == pinned and size <= layers)
-        )
-    )
-
-
 def nearly_equal(stages: int, layers: int) -> bool:
     """Tell whether each of so many stages has a layer, and the fullest hardly more than the mean."""
     return stages <= layers and -(-layers // stages) * stages <= LARGEST_STAGE * layers
@@ -122,181 +85,185 @@ def _is_power(size: int) -> bool:
     return size & (size - 1) == 0
 
 
-def cp_sizes(
-    engine: EngineSheet, job: Job, gpus: int, pinned: int | None = None
-) -> tuple[int, ...]:
-    """Return the context-parallel sizes: powers of two that leave a rank enough tokens, or the pinned one."""
-    if pinned is not None:
-        return (pinned,) if gpus % pinned == 0 and engine_runs(engine, "cp", pinned) else ()
-    tokens = job.workload.longest_sequence_tokens
-    limit = max(1, min(largest_size(engine, "cp") or gpus, tokens // LEAST_TOKENS_OF_CONTEXT_RANK))
-    return (1, *(size for size in powers_of_two(limit)[1:] if gpus % size == 0))
+@dataclass(frozen=True, slots=True)
+class PoolCuts:
+    """List the cuts of a model over a pool, as an engine runs them."""
 
+    model: ModelArchitecture
+    engine: EngineSheet
+    job: Job
+    gpus: int
+    gpus_per_node: int
+    asked: Asked = NOTHING_ASKED
 
-def ep_sizes(
-    model: ModelArchitecture, engine: EngineSheet, dp: int, widest: int
-) -> tuple[int, ...]:
-    """Return the expert-parallel sizes that divide the experts and the data-parallel ranks.
+    def train(self) -> Iterator[Sizes]:
+        """Yield the cuts of a trained model of which each copy gets sequences of an update."""
+        for sizes in self.splits():
+            if self.lists_copies(sizes.dp, trains=True):
+                stages = self.engine.zero_stages
+                for zero in stages if sizes.dp * sizes.cp > 1 else stages[:1]:
+                    yield replace(sizes, zero=zero)
 
-    Args:
-        widest: GPUs over which they are spread at most.
-    """
-    if not model.num_experts:
-        return (1,)
-    return tuple(
-        size
-        for size in divisors(dp)
-        if size <= widest and divides_experts(size, model) and engine_runs(engine, "ep", size)
-    )
+    def infer(self) -> Iterator[Sizes]:
+        """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
+        for sizes in self.splits():
+            if self.lists_copies(sizes.dp, trains=False):
+                yield sizes
+                if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in self.engine.zero_stages:
+                    yield replace(sizes, zero=FULLY_SHARDED)
 
+    def lists_copies(self, dp: int, *, trains: bool) -> bool:
+        """Tell whether a search lists layouts with so many copies of the model.
 
-def widest_experts(model: ModelArchitecture, engine: EngineSheet, job: Job) -> int:
-    """Return the GPUs over which a search spreads experts at most.
+        Where they do not share out a batch equally it lists powers of two, and on all GPUs of a device, or of
+        a pool that the user pinned, whatever covers them: a layout for every number of nodes costs a search of
+        1,024 GPUs four times as long, and gains 0.7 %.
+        """
+        if not shares_batch(dp, self.engine, self.job, trains=trains):
+            return False
+        equal = batch_sequences(self.job.workload, trains=trains) % dp == 0
+        pinned = dp == self.asked.sizes.dp or self.gpus in self.asked.pools
+        return equal or _is_power(dp) or pinned or self.gpus in gpus_of(self.job)
 
-    A node's where a node holds the model with all its states by itself, since exchanges of tokens across
-    nodes only cost more then; else all that there are.
-    """
-    assert job.precision is not None, "job was not resolved: no precision"
-    sizes = PRECISIONS[job.precision]
-    each = sizes.weight_bytes
-    if engine.role == "train":
-        each += sizes.gradient_bytes + sizes.optimizer_bytes
-    needed = num_parameters(model) * each
-    holding = [
-        group.gpus_per_node
-        for group in job.cluster
-        if needed <= group.gpus_per_node * load_device(group.gpu).memory_bytes
-    ]
-    return max(holding) if len(holding) == len(job.cluster) else job.gpus
+    def splits(self) -> Iterator[Sizes]:
+        """Yield all cuts that the model's heads, layers and experts allow."""
+        widest = self._widest_experts()
+        for tp in self._tp_sizes():
+            for cp in self._cp_sizes(self.gpus // tp):
+                heads = divides_heads(tp * cp, self.model, replicated=True)
+                if cp > 1 and self.engine.context_exchange == "ulysses" and not heads:
+                    continue
+                # A group that spans nodes is for models that no node holds by itself; stages are for others.
+                stages = self._pp_sizes(self.gpus // (tp * cp))
+                if tp > self.gpus_per_node and self.asked.sizes.pp is None:
+                    stages = (1,)
+                for pp in stages:
+                    dp = self.gpus // (tp * cp * pp)
+                    for ep in self._ep_sizes(dp, widest):
+                        yield Sizes(tp, pp, dp, cp=cp, ep=ep)
+                    for ep, width in self._expert_sizes(tp, cp * dp):
+                        yield Sizes(tp, pp, dp, cp=cp, ep=ep, expert_tp=width)
 
-
-def expert_sizes(
-    model: ModelArchitecture, engine: EngineSheet, tp: int, copies: int, pinned: int | None
-) -> Iterator[tuple[int, int]]:
-    """Yield pairs of `ep` and `expert_tp` beside those of experts that are cut as all else.
-
-    A search tries whole experts on the ranks of a tensor-parallel group, where exchanges are near: with
-    all other groups that of a mixture of experts takes more than twice as long.
-
-    Args:
-        pinned: The only `expert_tp` that there may be, if the user says it.
-    """
-    if not model.num_experts or (pinned is None and (tp == 1 or not engine.whole_experts)):
-        return
-    if pinned is None:
-        sizes, width = ([tp] if engine.role == "train" else []), 1
-    elif tp % pinned:
-        return
-    else:
-        sizes, width = list(divisors(tp * copies // pinned)), pinned
-    for ep in sizes:
-        if divides_experts(ep, model) and engine_runs(engine, "ep", ep):
-            yield ep, width
-
-
-def train_sizes(
-    model: ModelArchitecture,
-    engine: EngineSheet,
-    job: Job,
-    gpus: int,
-    gpus_per_node: int,
-    asked: Asked = NOTHING_ASKED,
-) -> Iterator[Sizes]:
-    """Yield the cuts of a trained model of which each copy gets sequences of an update."""
-    for sizes in splits(model, engine, job, gpus, gpus_per_node, asked):
-        if lists_copies(sizes.dp, engine, job, gpus, asked, trains=True):
-            sharded = sizes.dp * sizes.cp > 1
-            for zero in engine.zero_stages if sharded else engine.zero_stages[:1]:
-                yield replace(sizes, zero=zero)
-
-
-def infer_sizes(
-    model: ModelArchitecture,
-    engine: EngineSheet,
-    job: Job,
-    gpus: int,
-    gpus_per_node: int,
-    asked: Asked = NOTHING_ASKED,
-) -> Iterator[Sizes]:
-    """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
-    for sizes in splits(model, engine, job, gpus, gpus_per_node, asked):
-        if lists_copies(sizes.dp, engine, job, gpus, asked, trains=False):
-            yield sizes
-            if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in engine.zero_stages:
-                yield replace(sizes, zero=FULLY_SHARDED)
-
-
-def lists_copies(
-    dp: int, engine: EngineSheet, job: Job, gpus: int, asked: Asked, *, trains: bool
-) -> bool:
-    """Tell whether a search lists layouts with so many copies of a model on a pool.
-
-    Where they do not share out a batch equally it lists powers of two, and on all GPUs of a device, or of
-    a pool that the user pinned, whatever covers them: a layout for every number of nodes costs a search of 1,024 GPUs four times as
-    long, and gains 0.7 %.
-    """
-    if not shares_batch(dp, engine, job, trains=trains):
-        return False
-    equal = batch_sequences(job.workload, trains=trains) % dp == 0
-    pinned = dp == asked.sizes.dp or gpus in asked.pools
-    return equal or _is_power(dp) or pinned or gpus in gpus_of(job)
-
-
-def splits(
-    model: ModelArchitecture,
-    engine: EngineSheet,
-    job: Job,
-    gpus: int,
-    gpus_per_node: int,
-    asked: Asked = NOTHING_ASKED,
-) -> Iterator[Sizes]:
-    """Yield all cuts of a model over a pool that its heads, layers and experts allow."""
-    pinned = asked.sizes
-    widest = job.gpus if pinned.ep or not model.num_experts else widest_experts(model, engine, job)
-    for tp in tp_sizes(model, engine, gpus, gpus_per_node):
-        for cp in cp_sizes(engine, job, gpus // tp, pinned.cp):
-            heads = divides_heads(tp * cp, model, replicated=True)
-            if cp > 1 and engine.context_exchange == "ulysses" and not heads:
-                continue
-            # A group that spans nodes is for models that no node holds by itself; stages are for others.
-            stages = pp_sizes(model, engine, gpus // (tp * cp), pinned.pp)
-            if tp > gpus_per_node and pinned.pp is None:
-                stages = (1,)
-            for pp in stages:
-                dp = gpus // (tp * cp * pp)
-                for ep in ep_sizes(model, engine, dp, widest):
-                    yield Sizes(tp, pp, dp, cp=cp, ep=ep)
-                for ep, width in expert_sizes(model, engine, tp, cp * dp, pinned.expert_tp):
-                    yield Sizes(tp, pp, dp, cp=cp, ep=ep, expert_tp=width)
-
-
-def why_no_cut(
-    model: ModelArchitecture,
-    engine: EngineSheet,
-    job: Job,
-    gpus: int,
-    gpus_per_node: int,
-    asked: Asked,
-    *,
-    trains: bool,
-) -> str:
-    """Return in words why no cut of a model covers a pool."""
-    names = [name for name in ("tp", "pp", "dp", "cp") if getattr(asked.sizes, name) is not None]
-    pinned = {name: getattr(asked.sizes, name) for name in names}
-    words = " x ".join(f"{name} {size}" for name, size in pinned.items())
-    if gpus % prod(pinned.values()):
-        return f"{words} = {prod(pinned.values())} does not divide the pool's {gpus}"
-    cuts = list(splits(model, engine, job, gpus, gpus_per_node, asked))
-    kept = [cut for cut in cuts if all(getattr(cut, name) == pinned[name] for name in names)]
-    if kept:
-        least, count = min(each.dp for each in kept), batch_sequences(job.workload, trains=trains)
-        if least > count:
-            return f"dp is at least {least}, and it has {count} sequences"
-        return (
-            f"dp is at least {least}, and {engine.name} wants equal parts of its {count} sequences"
+    def why_none(self, *, trains: bool) -> str:
+        """Return in words why no cut covers the pool."""
+        asked, model, engine = self.asked.sizes, self.model, self.engine
+        names = [name for name in ("tp", "pp", "dp", "cp") if getattr(asked, name) is not None]
+        pinned = {name: getattr(asked, name) for name in names}
+        words = " x ".join(f"{name} {size}" for name, size in pinned.items())
+        if self.gpus % prod(pinned.values()):
+            return f"{words} = {prod(pinned.values())} does not divide the pool's {self.gpus}"
+        kept = [
+            cut
+            for cut in self.splits()
+            if all(getattr(cut, name) == pinned[name] for name in names)
+        ]
+        if kept:
+            least = min(each.dp for each in kept)
+            count = batch_sequences(self.job.workload, trains=trains)
+            why = (
+                f"it has {count} sequences"
+                if least > count
+                else f"{engine.name} wants equal parts of its {count} sequences"
+            )
+            return f"dp is at least {least}, and {why}"
+        sizes = (
+            f"{model.num_heads} heads, {model.num_kv_heads} KV heads and {model.num_layers} layers"
         )
-    sizes = f"{model.num_heads} heads, {model.num_kv_heads} KV heads and {model.num_layers} layers"
-    return f"engine {engine.name} cuts {sizes} into no {words or 'tp x pp x cp'} on {gpus} GPUs"
+        cut = words or "tp x pp x cp"
+        return f"engine {engine.name} cuts {sizes} into no {cut} on {self.gpus} GPUs"
+
+    def _tp_sizes(self) -> Iterator[int]:
+        """Yield the tensor-parallel sizes that divide heads and MLP, inside a node or over whole ones."""
+        sizes = divisors(min(self.gpus, self.gpus_per_node))
+        if self.engine.tp_leaves_nodes:
+            whole = (size for size in divisors(self.gpus) if size % self.gpus_per_node == 0)
+            sizes += tuple(whole)
+        replicated = self.engine.replicates_kv_heads
+        for size in dict.fromkeys(sizes):
+            heads = divides_heads(size, self.model, replicated=replicated)
+            if self.gpus % size == 0 and heads and divides_mlp(size, self.model):
+                yield size
+
+    def _pp_sizes(self, gpus: int) -> tuple[int, ...]:
+        """Return the pipeline sizes that the engine runs and that divide the layers, or powers of two that nearly do.
+
+        One that the user pinned need do neither.
+        """
+        layers, uneven = self.model.num_layers, not self.engine.equal_parts
+        pinned = self.asked.sizes.pp
+        return tuple(
+            size
+            for size in divisors(gpus)
+            if engine_runs(self.engine, "pp", size)
+            and (
+                divides_layers(size, self.model)
+                or (uneven and _is_power(size) and nearly_equal(size, layers))
+                or (uneven and size == pinned and size <= layers)
+            )
+        )
+
+    def _cp_sizes(self, gpus: int) -> tuple[int, ...]:
+        """Return the context-parallel sizes: powers of two that leave a rank enough tokens, or the pinned one."""
+        engine, pinned = self.engine, self.asked.sizes.cp
+        if pinned is not None:
+            return (pinned,) if gpus % pinned == 0 and engine_runs(engine, "cp", pinned) else ()
+        most = self.job.workload.longest_sequence_tokens // LEAST_TOKENS_OF_CONTEXT_RANK
+        limit = max(1, min(largest_size(engine, "cp") or gpus, most))
+        return (1, *(size for size in powers_of_two(limit)[1:] if gpus % size == 0))
+
+    def _ep_sizes(self, dp: int, widest: int) -> tuple[int, ...]:
+        """Return the expert-parallel sizes that divide the experts and the data-parallel ranks.
+
+        Args:
+            widest: GPUs over which they are spread at most.
+        """
+        if not self.model.num_experts:
+            return (1,)
+        return tuple(size for size in divisors(dp) if size <= widest and self._spreads(size))
+
+    def _spreads(self, ep: int) -> bool:
+        return divides_experts(ep, self.model) and engine_runs(self.engine, "ep", ep)
+
+    def _widest_experts(self) -> int:
+        """Return the GPUs over which a search spreads experts at most, where the user pins no size.
+
+        A node's where a node holds the model with all its states by itself, since exchanges of tokens across
+        nodes only cost more then; else all that there are.
+        """
+        job = self.job
+        if self.asked.sizes.ep or not self.model.num_experts:
+            return job.gpus
+        assert job.precision is not None, "job was not resolved: no precision"
+        sizes = PRECISIONS[job.precision]
+        each = sizes.weight_bytes
+        if self.engine.role == "train":
+            each += sizes.gradient_bytes + sizes.optimizer_bytes
+        needed = num_parameters(self.model) * each
+        holding = [
+            group.gpus_per_node
+            for group in job.cluster
+            if needed <= group.gpus_per_node * load_device(group.gpu).memory_bytes
+        ]
+        return max(holding) if len(holding) == len(job.cluster) else job.gpus
+
+    def _expert_sizes(self, tp: int, copies: int) -> Iterator[tuple[int, int]]:
+        """Yield pairs of `ep` and `expert_tp` beside those of experts that are cut as all else.
+
+        A search tries whole experts on the ranks of a tensor-parallel group, where exchanges are near: with
+        all other groups that of a mixture of experts takes more than twice as long. A pinned `expert_tp` is
+        the only one.
+        """
+        engine, pinned = self.engine, self.asked.sizes.expert_tp
+        alone = pinned is None and (tp == 1 or not engine.whole_experts)
+        if not self.model.num_experts or alone:
+            return
+        if pinned is None:
+            sizes, width = ([tp] if engine.role == "train" else []), 1
+        elif tp % pinned:
+            return
+        else:
+            sizes, width = list(divisors(tp * copies // pinned)), pinned
+        yield from ((ep, width) for ep in sizes if self._spreads(ep))
 
 
 def infer_cut(sizes: Sizes) -> Sizes:

@@ -5,7 +5,7 @@ from random import Random
 from typing import Final
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import NOTHING_ASKED, Sizes, infer_sizes, lists_copies, train_sizes
+from planner.layouts.sizes import PoolCuts, Sizes
 from planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
 from planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
 from planner.plans.assembly import assemble
@@ -208,15 +208,13 @@ class Walk:
 
     def _settings(self, task: Task, cut: Sizes, site: Site) -> list[TaskPlan]:
         """Return the layouts of a task in one cut."""
-        engines = self.job.engines
+        cuts = self._pool_cuts(_member(task), site)
         if task.kind == "generate":
-            engine = self.facts.engine(engines.generate or "")
-            model, place = self.job.architecture(task.role), (site.gpus, site.gpus_per_node)
-            every = generate_layouts(model, engine, self.job, *place)
+            every = generate_layouts(cuts)
             return [each for each in every if (each.tp, each.pp) == (cut.tp, cut.pp)]
-        engine, model = self.facts.engine(engines.train or ""), self.job.architecture(task.role)
+        engine = cuts.engine
         if task.kind == "train":
-            return list(train_layouts(cut, engine, self.job, model))
+            return list(train_layouts(cut, engine, self.job, cuts.model))
         trains = any(each.kind == "train" and each.role == task.role for each in self.tasks)
         return list(infer_layouts(cut, engine, self.job, trains=trains))
 
@@ -226,23 +224,25 @@ class Walk:
         return self._cuts[member, site]
 
     def _find_cuts(self, member: PlacedModel, site: Site) -> list[Sizes]:
-        model = self.job.architecture(_role(member))
-        engines, place = self.job.engines, (site.gpus, site.gpus_per_node)
+        cuts = self._pool_cuts(member, site)
         if member == GENERATION:
-            engine = self.facts.engine(engines.generate or "")
-            every = generate_layouts(model, engine, self.job, *place)
+            every = generate_layouts(cuts)
             return list(dict.fromkeys(Sizes(each.tp, each.pp, each.dp) for each in every))
         kinds = {task.kind for task in self.tasks if _member(task) == member}
-        engine = self.facts.engine(engines.train or "")
         if "train" not in kinds:
-            return list(infer_sizes(model, engine, self.job, *place))
-        cuts = train_sizes(model, engine, self.job, *place)
+            return list(cuts.infer())
         return [
             cut
-            for cut in cuts
-            if "infer" not in kinds
-            or lists_copies(cut.dp, engine, self.job, site.gpus, NOTHING_ASKED, trains=False)
+            for cut in cuts.train()
+            if "infer" not in kinds or cuts.lists_copies(cut.dp, trains=False)
         ]
+
+    def _pool_cuts(self, member: PlacedModel, site: Site) -> PoolCuts:
+        """Return the cuts of a model over a site."""
+        engines = self.job.engines
+        name = engines.generate if member == GENERATION else engines.train
+        model, engine = self.job.architecture(_role(member)), self.facts.engine(name or "")
+        return PoolCuts(model, engine, self.job, site.gpus, site.gpus_per_node)
 
 
 def _member(task: Task) -> PlacedModel:

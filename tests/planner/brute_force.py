@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import NOTHING_ASKED, infer_sizes, lists_copies, train_sizes
+from planner.layouts.sizes import PoolCuts
 from planner.placements.allocations import allocations, sites_for
 from planner.placements.partitions import GENERATION, all_placements
 from planner.plans.assembly import Choice, plan_of
@@ -98,22 +98,20 @@ def _unit_layouts(own, site, job, facts):
     model = job.architecture(own[0].role)
     train, generate = facts.engine(job.engines.train), facts.engine(job.engines.generate)
     place = (site.gpus, site.gpus_per_node)
-    kinds = {task.kind for task in own}
+    cuts, kinds = PoolCuts(model, train, job, *place), {task.kind for task in own}
     if kinds == {"generate"}:
         sizes: list[Any] = [None]
     elif "train" in kinds:
-        sizes = train_sizes(model, train, job, *place)
+        sizes = cuts.train()
     else:
-        sizes = infer_sizes(model, train, job, *place)
+        sizes = cuts.infer()
     for size in sizes:
-        if "infer" in kinds and not lists_copies(
-            size.dp, train, job, site.gpus, NOTHING_ASKED, trains=False
-        ):
+        if "infer" in kinds and not cuts.lists_copies(size.dp, trains=False):
             continue
         of_task = {
             "train": lambda size=size: train_layouts(size, train, job, model),
             "infer": lambda size=size: infer_layouts(size, train, job, trains="train" in kinds),
-            "generate": lambda: generate_layouts(model, generate, job, *place),
+            "generate": lambda: generate_layouts(PoolCuts(model, generate, job, *place)),
         }
         for layouts in itertools.product(*[of_task[task.kind]() for task in own]):
             yield {task.name: layout for task, layout in zip(own, layouts, strict=True)}

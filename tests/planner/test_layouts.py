@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
 from planner.layouts.sizes import (
     LARGEST_STAGE,
-    infer_sizes,
+    PoolCuts,
     nearly_equal,
     powers_of_two,
-    train_sizes,
 )
 from profiles.catalog import load_engine
 from rlplan.algorithms import load_algorithm
@@ -40,7 +39,7 @@ def test_training_layouts_divide_gpus_heads_and_layers_and_share_out_an_update(j
     unit = job.workload.prompts if load_algorithm(job.algorithm).groups else job.workload.sequences
     sequences = job.workload.sequences // job.workload.updates
     seen = []
-    for sizes in train_sizes(model, engine, job, *place):
+    for sizes in PoolCuts(model, engine, job, *place).train():
         assert sizes.dp <= sequences
         assert not engine.equal_parts or unit // job.workload.updates % sizes.dp == 0
         for layout in train_layouts(sizes, engine, job, model):
@@ -56,7 +55,7 @@ def test_training_layouts_divide_gpus_heads_and_layers_and_share_out_an_update(j
 def test_inference_layouts_divide_gpus_heads_and_layers_and_share_out_the_batch(job, engine, place):
     model = job.architecture("reference")
     seen = []
-    for sizes in infer_sizes(model, engine, job, *place):
+    for sizes in PoolCuts(model, engine, job, *place).infer():
         assert sizes.dp <= job.workload.sequences
         assert not engine.equal_parts or job.workload.prompts % sizes.dp == 0
         for layout in infer_layouts(sizes, engine, job):
@@ -72,7 +71,7 @@ def test_generation_layouts_divide_gpus_heads_and_layers_and_share_out_the_batch
     job, engine, place
 ):
     model = job.architecture("actor")
-    found = list(generate_layouts(model, engine, job, *place))
+    found = list(generate_layouts(PoolCuts(model, engine, job, *place)))
     for layout in found:
         fits_model(layout, model, engine, *place)
         assert not engine.equal_parts or job.workload.prompts % layout.dp == 0
@@ -85,7 +84,7 @@ def test_sequences_beyond_a_models_positions_have_no_layout(job, engine):
     short = replace(
         job.architecture("actor"), max_positions=job.workload.longest_sequence_tokens - 1
     )
-    assert not list(generate_layouts(short, engine, job, 1, 1))
+    assert not list(generate_layouts(PoolCuts(short, engine, job, 1, 1)))
 
 
 def test_divisors_and_powers_of_two():

@@ -5,7 +5,7 @@ from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
 from planner.layouts.role_options import sharding_of
-from planner.layouts.sizes import train_sizes
+from planner.layouts.sizes import PoolCuts
 from profiles.catalog import load_device
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -30,7 +30,7 @@ def test_every_sharding_of_the_actor_keeps_an_option_since_generation_may_suit_i
     table, site = table_of(job, PLENTY_BYTES), site_of(job)
     engine = table.options.space.facts.engine(job.engines.train)
     model = job.architecture("actor")
-    cuts = train_sizes(model, engine, job, site.gpus, site.gpus_per_node)
+    cuts = PoolCuts(model, engine, job, site.gpus, site.gpus_per_node).train()
     shardings = {
         sharding_of(
             TaskPlan(

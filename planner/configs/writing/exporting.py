@@ -123,13 +123,12 @@ def _check(export: Export, start: str) -> None:
     model = export.plan.job.architecture("actor").name
     settings = Settings(export.sheet, export.flat(), export.file, start, model=model)
     for rule in RULES.load(export.sheet.name):
-        for broken in rule.broken(settings) if rule.stops else ():
-            value = settings.flat.get(broken.key)
+        for broken in rule.broken(settings):
             raise FileError(
                 export.file,
                 f"{export.sheet.title} would stop: {broken.problem}",
                 field=broken.key,
-                value=None if value is None else value.value,
+                value=settings.given(broken.key),
                 allowed=broken.allowed,
             )
     run = FRAMEWORKS.load(export.sheet.name).run_of(settings)

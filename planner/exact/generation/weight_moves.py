@@ -59,23 +59,16 @@ class WeightMoves:
         every = (PlacedTransition(name, trained, placed, same_pool=True) for name in names)
         return [Bringing.of(each) for each in every]
 
-    def sync_seconds(
-        self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
-    ) -> float:
+    def sync_seconds(self, generate: TaskPlan, train_site: Site, site: Site) -> float:
         """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""
-        transition = self._copying(train, generate, train_site, site)
+        transition = self._copying(generate, train_site, site)
         if transition.sheet.method is not None:
             return least_sync_seconds(transition).seconds
         return transition_cost(transition).total.seconds
 
-    def copied_peak_bytes(self, replicas: Replicas, engine: str) -> int:
-        """Return what a copy on a pool of its own takes of each GPU when weights come.
-
-        Args:
-            engine: That trains them.
-        """
-        train, site = TaskPlan(pool="", engine=engine), replicas.site
-        moved = self._copying(train, replicas.layout, site, site)
+    def copied_peak_bytes(self, replicas: Replicas) -> int:
+        """Return what a copy on a pool of its own takes of each GPU when weights come."""
+        moved = self._copying(replicas.layout, replicas.site, replicas.site)
         buckets = bucket_terms(moved).values() if moved.streams else ()
         return replicas.weight_bytes + sum(buckets)
 
@@ -120,9 +113,9 @@ class WeightMoves:
         tasks = self.space.tasks
         return next(task for task in tasks if task.kind == "train" and task.role == ACTOR)
 
-    def _copying(
-        self, train: TaskPlan, generate: TaskPlan, train_site: Site, site: Site
-    ) -> PlacedTransition:
+    def _copying(self, generate: TaskPlan, train_site: Site, site: Site) -> PlacedTransition:
+        """Return how weights come to a copy from where they train uncut."""
+        train = TaskPlan(pool="", engine=self.space.engine_of(self._update))
         trained = PlacedTask(self._update, train, train_site, self.space.job, self.space.facts)
         return PlacedTransition(self.copied, trained, self._placed(generate, site), same_pool=False)
 

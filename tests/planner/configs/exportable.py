@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.configs.reading.sheet import load_config_sheet
 from planner.layouts.settings import generate_layouts
-from planner.layouts.sizes import train_sizes
+from planner.layouts.sizes import PoolCuts
 from planner.placements.partitions import GENERATION, all_placements
 from planner.plans.assembly import assemble, pool_roles
 from profiles.catalog import ENGINES, load_engine, resolve_job
@@ -166,7 +166,7 @@ class _Layouts:
         fixed = self._fixed("generate", "actor")
         found = [
             each
-            for each in generate_layouts(model, engine, self.job, pool.gpus, 8)
+            for each in generate_layouts(PoolCuts(model, engine, self.job, pool.gpus, 8))
             if (each.ep == 1 or ((each.expert_tp or each.tp) == 1 and each.ep % each.tp == 0))
             and each.pp == 1
         ]
@@ -226,7 +226,7 @@ class _Layouts:
         known, stage = self.known.get(name), self._fixed("train", role)
         found = [
             each
-            for each in train_sizes(model, engine, self.job, pool.gpus, 8)
+            for each in PoolCuts(model, engine, self.job, pool.gpus, 8).train()
             if all(getattr(each, size) == fixed.get(size, getattr(each, size)) for size in ("tp", "pp", "cp", "ep"))
             and (known is None or (known.tp, known.pp, known.cp, known.ep, known.zero)
                  == (each.tp, each.pp, each.cp, each.ep, each.zero))
