@@ -1,8 +1,9 @@
 """Say why something does not fit, and which change nearest to it does."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from typing import Any
 
 from planner.layouts.settings import RUNNING_LIMITS
 from planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -39,15 +40,37 @@ def nearest_fit(plan: Plan, facts: Facts) -> str | None:
     """
     best: tuple[float, str] | None = None
     for words, changed in _single_changes(plan):
-        placed = PlacedPlan(changed, facts)
-        if any(refusals(changed, changed.job, ENGINES)) or not all(
-            pool_memory(placed, pool).fits for pool in changed.pools if not pool.is_host
-        ):
+        if not keeps_rules_and_fits(changed, facts):
             continue
         forecast = simulate(changed, facts)
         if forecast.feasible and (best is None or forecast.iteration_seconds < best[0]):
             best = (forecast.iteration_seconds, words)
     return best[1] if best else None
+
+
+def keeps_rules_and_fits(plan: Plan, facts: Facts) -> bool:
+    """Tell whether a plan keeps all rules of plans and fits its pools, before it is simulated."""
+    if any(refusals(plan, plan.job, ENGINES)):
+        return False
+    placed = PlacedPlan(plan, facts)
+    return all(pool_memory(placed, pool).fits for pool in plan.pools if not pool.is_host)
+
+
+def with_fields(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
+    """Return a plan with other fields of some tasks' layouts.
+
+    Where the actor's change, a usual transition on one pool is the one for them.
+    """
+    layouts = {name: replace(plan.tasks[name], **fields) for name, fields in changes.items()}
+    tasks, transition = FrozenDict({**plan.tasks, **layouts}), plan.transition
+    chosen = TRANSFERS.load(transition)
+    if (
+        chosen.on_one_pool
+        and not chosen.method
+        and any(name.startswith("actor.") for name in changes)
+    ):
+        transition = transition_for(tasks["actor.update"], tasks["actor.generate"])
+    return replace(plan, tasks=tasks, transition=transition)
 
 
 def with_nearest_fit(
@@ -123,7 +146,7 @@ def _single_changes(plan: Plan) -> Iterator[tuple[str, Plan]]:
     tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
     for role in dict.fromkeys(task.role for task in tasks):
         names = [task.name for task in tasks if task.role == role and not task.generates]
-        for words, changed_plan in _size_changes(plan, role, names):
+        for words, changed_plan in _size_changes(plan, names):
             yield f"{role}: {words}", changed_plan
 
 
@@ -154,7 +177,7 @@ def _smaller_micro_batches(layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
         yield f"micro_batch {size}", replace(layout, micro_batch=size)
 
 
-def _size_changes(plan: Plan, role: str, names: Sequence[str]) -> Iterator[tuple[str, Plan]]:
+def _size_changes(plan: Plan, names: Sequence[str]) -> Iterator[tuple[str, Plan]]:
     """Yield plans in which these tasks of a role trade data for model parallelism."""
     if not names or plan.pool_of(names[0]).is_host:
         return
@@ -162,13 +185,5 @@ def _size_changes(plan: Plan, role: str, names: Sequence[str]) -> Iterator[tuple
     for factor in divisors(first.dp)[1:]:
         for field in ("tp", "pp"):
             size = getattr(first, field) * factor
-            tasks = plan.tasks
-            for name in names:
-                layout = replace(tasks[name], **{field: size, "dp": tasks[name].dp // factor})
-                tasks = tasks.with_item(name, layout)
-            changed = replace(plan, tasks=tasks)
-            chosen = TRANSFERS.load(plan.transition)
-            if role == "actor" and chosen.on_one_pool and not chosen.method:
-                move = transition_for(tasks["actor.update"], tasks["actor.generate"])
-                changed = replace(changed, transition=move)
-            yield f"{field} {size} with dp {first.dp // factor}", changed
+            changes = {name: {field: size, "dp": plan.tasks[name].dp // factor} for name in names}
+            yield f"{field} {size} with dp {first.dp // factor}", with_fields(plan, changes)

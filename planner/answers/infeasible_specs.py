@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.answers.frontier import Solve
 from planner.objectives import limited_objectives, load_objective
-from planner.requests.specs import ROUNDING, spec_values
+from planner.requests.specs import ROUNDING, is_kept, spec_values
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.results.searched import Candidate
@@ -61,7 +61,7 @@ def _alone(name: str, specs: Specs, solve: Solve) -> str | None:
 def _at_best(name: str, specs: Specs, free: Specs, solve: Solve) -> str | None:
     """Say what a spec can be at best if it is the only one; None if it can be kept."""
     nearest = nearest_value(name, free, solve)
-    if nearest is None or _keeps(name, nearest, specs.given[name]):
+    if nearest is None or is_kept(name, specs.given[name], nearest):
         return None
     return f"{_words(name, specs)}, where no plan at all reaches beyond {show_value(name, nearest)}"
 
@@ -122,10 +122,6 @@ def _best(solve: Solve, objective: str, specs: Specs) -> Candidate | None:
 
 def _value(best: Candidate, name: str) -> float:
     return spec_values(best.plan, best.forecast)[name]
-
-
-def _keeps(name: str, value: float, limit: float) -> bool:
-    return value >= limit if name == "memory_headroom_fraction" else value <= limit
 
 
 def _words(name: str, specs: Specs) -> str:

@@ -131,7 +131,8 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
             raise
         if not any(each.stops for each in broken):
             raise
-        broken += [] if _is_told(error, broken) else [_of_error(error)]
+        told = any(each.stops and each.key == error.field for each in broken)
+        broken += [] if told else [_of_error(error)]
         return Checked(file=settings.file, imported=None, findings=tuple(broken))
     checked = check_plan(plan, facts, settings.file, found)
     spared = _spared(settings, checked)
@@ -182,10 +183,6 @@ def _findings(settings: Settings) -> Iterator[Finding]:
                 allowed=broken.allowed,
                 stops=not partial,
             )
-
-
-def _is_told(error: FileError, broken: list[Finding]) -> bool:
-    return any(each.stops and each.key == error.field for each in broken)
 
 
 def _of_error(error: FileError) -> Finding:

@@ -2,25 +2,23 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from planner.answers.explain import keeps_rules_and_fits, with_fields
 from planner.configs.importing import Imported
-from profiles.catalog import ENGINES, load_engine
+from profiles.catalog import load_engine
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Role
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
-from rlplan.rules import refusals
-from rlplan.rules.transition import transition_for
-from rlplan.transfers import TRANSFERS
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.agenda import agenda_of
-from simulator.timeline.pool_memory import TRANSITION, pool_memory
+from simulator.timeline.pool_memory import TRANSITION
 from simulator.timeline.steady import STREAMED
 
 SHOWN: Final = 3
@@ -80,11 +78,8 @@ def _fitting(plan: Plan, facts: Facts, found: Imported | None) -> Iterator[tuple
     for changes in (*_of_generation(plan), *_of_training(plan)):
         if not _words(changes, found):
             continue
-        changed = _changed(plan, changes)
-        if any(refusals(changed, changed.job, ENGINES)):
-            continue
-        placed = PlacedPlan(changed, facts)
-        if all(pool_memory(placed, pool).fits for pool in changed.pools if not pool.is_host):
+        changed = with_fields(plan, changes)
+        if keeps_rules_and_fits(changed, facts):
             yield changes, changed
 
 
@@ -163,17 +158,6 @@ def _passes(plan: Plan, role: Role) -> tuple[str, ...]:
     return tuple(
         task.name for task in tasks if task.stage_kind.engine == "train" and task.role == role
     )
-
-
-def _changed(plan: Plan, changes: Changes) -> Plan:
-    tasks = plan.tasks
-    for name, fields in changes.items():
-        tasks = tasks.with_item(name, replace(tasks[name], **fields))
-    changed = replace(plan, tasks=tasks)
-    chosen = TRANSFERS.load(plan.transition)
-    if chosen.on_one_pool and not chosen.method:
-        changed = replace(changed, transition=transition_for(tasks[UPDATE], tasks[GENERATE]))
-    return changed
 
 
 def _words(changes: Changes, found: Imported | None) -> tuple[str, ...] | None:

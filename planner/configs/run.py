@@ -86,7 +86,6 @@ class Run:
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
         trainers: By role, its sizes.
-        hybrid: Whether generation keeps weights that are off-loaded with the trainer's.
         loss: What the losses need; the KL coefficient is 0 where no reference is passed over.
         notes: What was assumed, in sentences.
     """
@@ -111,7 +110,6 @@ class Run:
     kv_cache: TrainingPrecision | None = None
     adapter: Adapter | None = None
     dynamic_sampling: DynamicSampling | None = None
-    over_provisioning: float = 1.0
     mode: Mode = "sync"
     staleness: float | None = None
     sync_every: int | None = None
@@ -122,12 +120,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """Hold the mean lengths in tokens that no configuration says.
-
-    Attributes:
-        prompt: None takes the usual.
-        response_at_end: Mean at the end of training, where lengths grow.
-    """
+    """Hold the mean lengths in tokens that no configuration says; a prompt of None takes the usual."""
 
     response: float
     prompt: float | None = None
@@ -135,8 +128,6 @@ class Means:
 
 def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
     """Return a run's job, with names for its models and devices."""
-    roles = tuple(run.models)
-    rewards = None if "reward" in roles else Rewards(function=RULE)
     return Job(
         name=name,
         algorithm=run.algorithm,
@@ -145,7 +136,7 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
         old_log_prob=run.old_log_prob,
         models=FrozenDict(run.models),
         adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
-        workload=_workload(run.work, means, run.over_provisioning),
+        workload=_workload(run.work, means),
         cluster=tuple(
             NodeGroup(
                 gpu=gpu,
@@ -155,7 +146,7 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
             )
             for per_node, nodes in run.groups
         ),
-        rewards=rewards,
+        rewards=None if "reward" in run.models else Rewards(function=RULE),
         hyperparameters=run.loss,
         precision=run.precision,
         rollout_precision=run.rollout_precision,
@@ -175,7 +166,7 @@ def _domain_gpus(run: Run, gpu: str, per_node: int) -> int | None:
     return together or None
 
 
-def _workload(work: Work, means: Means, over_provisioning: float) -> Workload:
+def _workload(work: Work, means: Means) -> Workload:
     return Workload(
         prompts=work.prompts,
         samples_per_prompt=work.samples,
@@ -184,7 +175,6 @@ def _workload(work: Work, means: Means, over_provisioning: float) -> Workload:
         prompt_tokens=_prompts(work, means),
         response_tokens=_responses(work, means),
         max_total_tokens=work.max_total,
-        over_provisioning=over_provisioning,
     )
 
 

@@ -5,7 +5,8 @@ without that bounds the one with it: what is found then, with the parts of its w
 the gap from the best.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -20,7 +21,7 @@ from planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
 from planner.requests.pinned import Pinned
 from planner.requests.schedules import AskedSchedules
 from planner.search import search
-from planner.searchers.exact import Progress
+from planner.searchers.exact import Progress, lost_seconds
 from profiles.catalog import resolve_job
 from profiles.facts import Facts
 from profiles.jobs.nodes import left_to_framework
@@ -332,8 +333,8 @@ def _merged(bounded: Sequence[Bounded], target: str, job: Job) -> SearchResult:
     return SearchResult(
         plans=tuple(_beside(each, first) for each in plans),
         infeasible=tuple(dict.fromkeys(each for result in found for each in result.infeasible)),
-        considered=_summed([result.considered for result in found]),
-        pruned=_summed([result.pruned for result in found]),
+        considered=_summed(result.considered for result in found),
+        pruned=_summed(result.pruned for result in found),
         bound_seconds=seconds * (1 - gap),
         gap=gap,
         search_seconds=sum(result.search_seconds for result in found),
@@ -344,17 +345,12 @@ def _merged(bounded: Sequence[Bounded], target: str, job: Job) -> SearchResult:
 def _beside(each: Candidate, first: Candidate) -> Candidate:
     """Return a plan with what it loses to the best of all."""
     own, best = each.forecast, first.forecast
-    lost = {
-        stage: seconds - best.stage_seconds.get(stage, 0.0)
-        for stage, seconds in own.stage_seconds.items()
-    }
     loses = own.iteration_seconds - best.iteration_seconds
-    return replace(each, loses_seconds=loses, loses_to=FrozenDict(lost))
+    return replace(each, loses_seconds=loses, loses_to=lost_seconds(own, best))
 
 
-def _summed(counts: Sequence[Mapping[str, int]]) -> FrozenDict[str, int]:
-    total: dict[str, int] = {}
+def _summed(counts: Iterable[Mapping[str, int]]) -> FrozenDict[str, int]:
+    total: Counter[str] = Counter()
     for each in counts:
-        for name, number in each.items():
-            total[name] = total.get(name, 0) + number
+        total.update(each)
     return FrozenDict(total)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from rlplan.calibration import Calibration
 from rlplan.errors import cut
-from rlplan.estimate import Estimate, interval_seconds
+from rlplan.estimate import P90_DEVIATIONS, Estimate, Source, interval_seconds
 from rlplan.files.frozen import FrozenDict
 from rlplan.results.accuracy import Row, StageSeconds
+from rlplan.results.forecast import Forecast
 
 Record = Mapping[str, str]
 
@@ -106,10 +107,17 @@ def _number(cell: str) -> float | None:
     return None if math.isnan(number) else number
 
 
+def estimate_of(forecast: Forecast) -> Estimate:
+    """Return a forecast's iteration in seconds, its spread by its interval."""
+    low, high = forecast.iteration_seconds_interval
+    spread = (high - low) / 2 / P90_DEVIATIONS
+    return Estimate(forecast.iteration_seconds, spread, Source.FITTED)
+
+
 def forecast_row(
     label: str,
     measured_seconds: float,
-    forecast: Estimate,
+    forecast: Estimate | Forecast,
     *,
     kind: str = "",
     fitted: bool = False,
@@ -117,7 +125,9 @@ def forecast_row(
     group: str = "",
     stages: FrozenDict[str, StageSeconds] = FrozenDict(),
 ) -> Row:
-    """Return a row with a forecast and the interval that its spread gives."""
+    """Return a row with a forecast, of an iteration or of what was measured, and the interval that its spread gives."""
+    if isinstance(forecast, Forecast):
+        forecast = estimate_of(forecast)
     return Row(
         label=label,
         kind=kind,

@@ -52,7 +52,9 @@ def infeasibility_reason(placement: Placement, space: Space) -> str:
         found = [each for each in chosen if each is not None]
         if len(found) == len(choices) and _divides(found, space):
             shares = zip(choices, found, strict=True)
-            return max((some[share] for some, share in shares), key=_overflow).words
+            return max(
+                (some[share] for some, share in shares), key=lambda each: each.overflow_bytes
+            ).words
     gpus = space.job.gpus
     for members, some in zip(placement, choices, strict=True):
         open_shares = space.open_shares(members)
@@ -123,7 +125,3 @@ def _divides(shares: list[Share], space: Space) -> bool:
     for share in shares:
         limits[space.job.cluster[share.group].gpu] -= share.gpus
     return min(limits.values()) >= 0
-
-
-def _overflow(shortage: MemoryShortage) -> int:
-    return shortage.overflow_bytes

@@ -16,8 +16,8 @@ from simulator.placed.site import Site
 class OptionTable:
     """List the options of roles on sites, each computed once."""
 
-    def __init__(self, space: LayoutSpace, tally: Tally | None = None) -> None:
-        self.space, self.tally = space, tally or Tally()
+    def __init__(self, space: LayoutSpace) -> None:
+        self.space, self.tally = space, Tally()
         self._roles: dict[tuple[Role, Site], list[RoleOption]] = {}
         self._least: dict[tuple[Role, Site], tuple[int, int] | None] = {}
 

@@ -1,6 +1,6 @@
 """Allocations: how many GPUs, of which device, each colocated set gets, and where they stand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
@@ -60,25 +60,6 @@ def shares_of(job: Job) -> tuple[Share, ...]:
         first = job.cluster.index(groups[0])
         found += [Share(first, size) for size in sorted(sizes)]
     return tuple(found)
-
-
-def allocations(job: Job, sets: int) -> Iterator[Allocation]:
-    """Yield every way to give each of `sets` colocated sets a share, within each device's GPUs."""
-    limits = dict(zip(devices_of(job), gpus_of(job), strict=True))
-    choices = shares_of(job)
-
-    def extended(chosen: Allocation) -> Iterator[Allocation]:
-        if len(chosen) == sets:
-            yield chosen
-            return
-        for share in choices:
-            device = job.cluster[share.group].gpu
-            if share.gpus <= limits[device]:
-                limits[device] -= share.gpus
-                yield from extended((*chosen, share))
-                limits[device] += share.gpus
-
-    return extended(())
 
 
 def ideal_site(job: Job, share: Share) -> Site:

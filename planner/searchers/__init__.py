@@ -8,4 +8,4 @@ from rlplan.results.searched import SearchResult
 SEARCHERS = PlugIns[Callable[..., SearchResult]](
     __name__, __path__, kind="searcher", attribute="search", dashes=False
 )
-searcher_names, load_searcher = SEARCHERS.names, SEARCHERS.load
+load_searcher = SEARCHERS.load

@@ -239,14 +239,20 @@ def _candidate(search: PlacementSearch, winner: Forecast) -> Candidate:
     found = search.found
     assert found.plan is not None, "only placements with a plan are told"
     assert found.forecast is not None, "what has a plan has its forecast"
-    stages = {
-        stage: seconds - winner.stage_seconds.get(stage, 0.0)
-        for stage, seconds in found.forecast.stage_seconds.items()
-    }
     return Candidate(
         plan=found.plan,
         forecast=found.forecast,
         loses_seconds=found.forecast.iteration_seconds - winner.iteration_seconds,
-        loses_to=FrozenDict(stages),
+        loses_to=lost_seconds(found.forecast, winner),
         gap=_gap(found.value, min(found.bound, found.value)),
+    )
+
+
+def lost_seconds(forecast: Forecast, winner: Forecast) -> FrozenDict[str, float]:
+    """Return the seconds that a plan loses to the winner, stage by stage."""
+    return FrozenDict(
+        {
+            stage: seconds - winner.stage_seconds.get(stage, 0.0)
+            for stage, seconds in forecast.stage_seconds.items()
+        }
     )

@@ -53,7 +53,9 @@ def compare_systems(
             found.append(_under_framework(job, facts, name))
     if progress:
         progress(len(wanted), len(wanted) + 1, OURS)
-    return SystemsComparison(job=job.name, ours=_ours(job, facts), systems=tuple(found))
+    return SystemsComparison(
+        job=job.name, ours=best_searched(OURS, ABOUT, job, facts), systems=tuple(found)
+    )
 
 
 def known_system(name: str) -> str:
@@ -95,7 +97,3 @@ def _under_framework(job: Job, facts: Facts, name: str) -> SystemForecast:
     if most:
         asked = AskedSchedules(modes=("async",), staleness=most, in_flight=sheet.in_flight)
     return best_searched(name, sheet.title, changed, facts, Pinned(asked=asked), staleness=most)
-
-
-def _ours(job: Job, facts: Facts) -> SystemForecast:
-    return best_searched(OURS, ABOUT, job, facts)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
 from planner.layouts.sizes import PoolCuts
-from planner.placements.allocations import allocations, sites_for
+from planner.placements.allocations import devices_of, gpus_of, shares_of, sites_for
 from planner.placements.partitions import GENERATION, all_placements
 from planner.plans.assembly import Choice, plan_of
 from planner.requests.schedules import ONE_STEP_OFF, SYNC
@@ -32,6 +32,25 @@ models = st.one_of(
     architectures(max_layers=4),
     st.sampled_from(["qwen2.5-1.5b", "llama-2-7b"]).map(load_model),
 )
+
+
+def allocations(job, sets):
+    """Yield every way to give each of `sets` colocated sets a share, within each device's GPUs."""
+    limits = dict(zip(devices_of(job), gpus_of(job), strict=True))
+    choices = shares_of(job)
+
+    def extended(chosen):
+        if len(chosen) == sets:
+            yield chosen
+            return
+        for share in choices:
+            device = job.cluster[share.group].gpu
+            if share.gpus <= limits[device]:
+                limits[device] -= share.gpus
+                yield from extended((*chosen, share))
+                limits[device] += share.gpus
+
+    return extended(())
 
 
 def every_plan(job, facts):

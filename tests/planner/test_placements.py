@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.placements.allocations import Share, allocations, pool_sizes
+from planner.placements.allocations import Share, pool_sizes
 from planner.placements.partitions import placements, show_placement
 from planner.placements.strategies import place, strategy_names
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, NodeGroup, Role
+from tests.planner.brute_force import allocations
 
 PPO: tuple[Role, ...] = ("actor", "critic", "reference", "reward")
 FIVE: tuple[Role, ...] = (*PPO, "cost")

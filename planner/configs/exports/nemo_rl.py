@@ -146,13 +146,10 @@ def _role(export: Export, role: Role) -> None:
     if export.apart:
         export.put_size(role, "cpu_offload", trained.offload)
         export.put_size(role, "cpu_optimizer", trained.offload)
-    _batches(export, role, trained, passed or _passed(export) or trained)
+    reference = export.task("reference", trains=False)
+    _batches(export, role, trained, passed or reference or trained)
     name = "critic_learning_rate" if role == "critic" else "learning_rate"
     export.put_size(role, "learning_rate", export.losses[name])
-
-
-def _passed(export: Export) -> TaskPlan | None:
-    return export.task("reference", trains=False) if "reference" in export.roles else None
 
 
 def _batches(export: Export, role: Role, trained: TaskPlan, passed: TaskPlan) -> None:

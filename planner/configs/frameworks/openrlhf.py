@@ -12,6 +12,7 @@ from planner.plans.trained import TrainerSizes
 from rlplan.job import Engines, Hyperparameters, Role
 from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
+from rlplan.rules.layouts import FULLY_SHARDED
 
 TRAINER: Final = "deepspeed"
 ENGINE: Final = "vllm-0.11"
@@ -28,14 +29,13 @@ def run_of(settings: Settings) -> Run:
     pool_of = {role: pool for pool in pools for role in pool.roles if pool.name != ROLLOUT_POOL}
     sizes = {role: _sizes(settings, role, pool_of[role]) for role in models}
     rollout = next((pool for pool in pools if pool.name == ROLLOUT_POOL), pool_of["actor"])
-    packs = settings.on("packs")
+    needs_more = any(each.cp > 1 or each.zero != FULLY_SHARDED for each in sizes.values())
+    trains = settings.sheet.trainers[TRAINER].engine
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         trainer=TRAINER,
         engines=Engines(
-            train=settings.sheet.trainers[TRAINER].engine
-            if packs or _needs_more(sizes)
-            else PADDING,
+            train=trains if settings.on("packs") or needs_more else PADDING,
             generate=_engine(settings),
         ),
         algorithm=_algorithm(settings),
@@ -52,10 +52,6 @@ def run_of(settings: Settings) -> Run:
         notes=algorithm_notes(settings, _algorithm(settings)),
         **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
     )
-
-
-def _needs_more(sizes: Mapping[Role, TrainerSizes]) -> bool:
-    return any(each.cp > 1 or each.zero != 3 for each in sizes.values())  # noqa: PLR2004 -- ZeRO stage 3
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
@@ -129,7 +125,7 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
         infer_token_budget=budget,
         infer_micro_batch=own.whole("infer_micro_batch"),
         shard_ranks=None,
-        zero=3 if zero is None else zero,
+        zero=FULLY_SHARDED if zero is None else zero,
         recompute="full" if settings.on("checkpoints") else "none",
         offload=settings.on(f"{role}_offload") if is_read else away,
         infer_offload=None,

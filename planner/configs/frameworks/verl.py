@@ -233,14 +233,9 @@ def _work(settings: Settings, mode: Mode) -> Work:
         max_prompt=settings.whole("max_prompt"),
         max_response=settings.whole("max_response"),
         max_total=most if most is not None and most < longest else None,
-        turns=_turns(settings),
+        turns=1 if settings.unmapped("multi_turn") in OFF else most_turns(settings),
         max_response_of_all=True,
     )
-
-
-def _turns(settings: Settings) -> int | None:
-    """Return the most turns of an episode; None where they have no limit."""
-    return 1 if settings.unmapped("multi_turn") in OFF else most_turns(settings)
 
 
 def _engine(settings: Settings) -> str:

@@ -24,20 +24,11 @@ def _quotient(left: int, right: int) -> int:
     return whole if (left < 0) == (right < 0) else -whole
 
 
-def _remainder(left: int, right: int) -> int:
-    return left - right * _quotient(left, right)
-
-
 def _power(base: int, exponent: int) -> int:
     if exponent < 0:
         raise UnknownNumberError("has a negative exponent")
     wrapped: int = pow(base, exponent, 2**BITS)
     return wrapped
-
-
-def _shifted(number: int, places: int) -> int:
-    """Return a number shifted to the left; as processors do it, the places count modulo 64."""
-    return number << places % BITS
 
 
 def _wrapped(number: int) -> int:
@@ -55,9 +46,10 @@ OPERATORS: Final[dict[str, Callable[[int, int], int]]] = {
     "-": operator.sub,
     "*": operator.mul,
     "/": _quotient,
-    "%": _remainder,
+    "%": lambda left, right: left - right * _quotient(left, right),
     "**": _power,
-    "<<": _shifted,
+    # As processors do it, places count modulo 64.
+    "<<": lambda left, right: left << right % BITS,
     ">>": lambda left, right: left >> right % BITS,
     "==": lambda left, right: int(left == right),
     "!=": lambda left, right: int(left != right),

@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -33,18 +33,10 @@ with open(os.environ["{record}"], "a", encoding="utf-8") as stream:
 """
 
 
-def run_recorded(
-    path: Path,
-    arguments: Iterable[str],
-    environment: Mapping[str, str] | None = None,
-    seconds: float = RUN_SECONDS,
-) -> Evaluated:
+def run_recorded(path: Path, arguments: Iterable[str]) -> Evaluated:
     """Run a script with `bash` and return what it would have started.
 
     Its launchers are replaced; everything else in it runs.
-
-    Args:
-        seconds: Limit after which it is ended.
 
     Raises:
         FileError: It does not end in time, or nothing was started.
@@ -58,17 +50,16 @@ def run_recorded(
             launcher = bin_folder / name
             launcher.write_text(text, encoding="utf-8")
             launcher.chmod(stat.S_IRWXU)
-        given = dict(os.environ if environment is None else environment)
-        given |= {RECORD: str(record), INTERPRETER: sys.executable}
+        given = os.environ | {RECORD: str(record), INTERPRETER: sys.executable}
         given["PATH"] = f"{bin_folder}{os.pathsep}{given.get('PATH', os.defpath)}"
         command = ["bash", str(path.resolve()), *arguments]
         try:
             done = subprocess.run(  # noqa: S603 -- the user asked for it to run
-                command, env=given, timeout=seconds, check=False, stdin=subprocess.DEVNULL,
+                command, env=given, timeout=RUN_SECONDS, check=False, stdin=subprocess.DEVNULL,
                 capture_output=True, text=True, errors="replace",
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            problem = f"did not end within {seconds:g} s with its launchers replaced"
+            problem = f"did not end within {RUN_SECONDS:g} s with its launchers replaced"
             raise FileError(str(path), problem) from None
         except OSError as error:
             raise FileError(str(path), f"cannot be run: {error.strerror or error}") from None

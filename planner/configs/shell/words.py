@@ -158,7 +158,7 @@ class Words:
             found = self._default(words, node, parts[0]) if empty or known is None else known
             if empty and "=" in operator:
                 self.variables[name] = found
-            return [found] if quoted or _quotes(words) else _split(found)
+            return [found] if quoted or any(map(_has_quotes, words)) else _split(found)
         if operator in {":+", "+"}:
             return [Text("", line_of(node))] if empty else [self._default(words, node, parts[0])]
         if operator in {":?", "?"} and empty:
@@ -327,10 +327,6 @@ def _has_quotes(node: "Node") -> bool:
     return node.type in {"string", "raw_string", "ansi_c_string"} or (
         node.type == "concatenation" and any(_has_quotes(part) for part in node.children)
     )
-
-
-def _quotes(words: list["Node"]) -> bool:
-    return any(_has_quotes(word) for word in words)
 
 
 def _at_home(word: str) -> str:

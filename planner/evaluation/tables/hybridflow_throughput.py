@@ -16,7 +16,6 @@ from planner.evaluation.settings.hybridflow_systems import (
 )
 from planner.placements.strategies import strategy_names
 from rlplan.algorithms import algorithm_names
-from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.results.accuracy import Row
 from rlplan.results.systems import SystemForecast
 
@@ -38,13 +37,14 @@ def rows_of(record: Record) -> Iterator[Row]:
         reason = found if isinstance(found, str) else found.reason or ""
         yield skipped_row(label, reason, kind=system, measured_seconds=measured)
         return
-    low, high = found.forecast.iteration_seconds_interval
-    spread = (high - low) / 2 / P90_DEVIATIONS
-    estimate = Estimate(found.forecast.iteration_seconds, spread, Source.FITTED)
     yield forecast_row(
-        label, measured, estimate,
-        kind=system, fitted=_is_fitted(record), note=_note(system),
-    )  # fmt: skip
+        label,
+        measured,
+        found.forecast,
+        kind=system,
+        fitted=_is_fitted(record),
+        note=BASELINE if system in PEERS else SEARCHED,
+    )
 
 
 def forecast_of(record: Record) -> SystemForecast | str:
@@ -79,10 +79,6 @@ def _is_fitted(record: Record) -> bool:
         and record["algorithm"] == "PPO"
         and int(record["gpus"]) <= FITTED_UP_TO_GPUS
     )
-
-
-def _note(system: str) -> str:
-    return BASELINE if system in PEERS else SEARCHED
 
 
 READER = TableReader(

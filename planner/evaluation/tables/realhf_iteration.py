@@ -13,7 +13,6 @@ from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_r
 from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
-from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role, Workload
 from rlplan.plan import Plan, ResourcePool, TaskPlan
@@ -42,7 +41,7 @@ def rows_of(record: Record) -> Iterator[Row]:
         yield skipped_row(label, reason, kind=system, measured_seconds=measured)
         return
     yield forecast_row(
-        label, measured, iteration_of(forecast(record)),
+        label, measured, forecast(record),
         kind=system, fitted=is_fitted(record),
     )  # fmt: skip
 
@@ -69,12 +68,6 @@ def is_fitted(record: Record) -> bool:
 def forecast(record: Record) -> Forecast:
     """Return the forecast of the heuristic's plan for a row."""
     return simulate(plan_of(record), facts_of())
-
-
-def iteration_of(found: Forecast) -> Estimate:
-    """Return a forecast's iteration in seconds as an estimate."""
-    low, high = found.iteration_seconds_interval
-    return Estimate(found.iteration_seconds, (high - low) / 2 / P90_DEVIATIONS, Source.FITTED)
 
 
 def plan_of(record: Record) -> Plan:

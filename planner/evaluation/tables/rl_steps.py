@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from planner.evaluation.rows import Record, TableReader, forecast_row, skipped_row
+from planner.evaluation.rows import Record, TableReader, estimate_of, forecast_row, skipped_row
 from planner.evaluation.settings.framework_runs import (
     PublishedRun,
     UnknownSettingError,
@@ -21,9 +21,8 @@ from planner.evaluation.settings.overlapping import overlap_of
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from profiles.sheets import load_framework, sheet_names
-from rlplan.calibration import NO_CALIBRATION, Calibration
+from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
 from rlplan.errors import UserError
-from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.models.precision import Precision
@@ -93,7 +92,7 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
     row = forecast_row(
         label,
         measured,
-        _step_of(forecast) * run.parts,
+        estimate_of(forecast) * run.parts,
         kind=kind,
         group=f"{record['framework'].lower()}, {device_sheet(record['gpu'])}",
         stages=_stages(record, plan, forecast, run.parts),
@@ -132,12 +131,6 @@ def _label(record: Record) -> str:
     version = f" {record['version']}" if record["version"] else ""
     where = f"{record['gpus']} {record['gpu']}"
     return f"{record['framework']}{version} {record['model']} on {where}, {record['mode']}"
-
-
-def _step_of(forecast: Forecast) -> Estimate:
-    low, high = forecast.iteration_seconds_interval
-    spread = (high - low) / 2 / P90_DEVIATIONS
-    return Estimate(forecast.iteration_seconds, spread, Source.FITTED)
 
 
 def run_of(record: Record) -> PublishedRun:
@@ -330,18 +323,18 @@ def _offloads(record: Record, framework: str) -> frozenset[Role]:
     return frozenset(found)
 
 
-# Columns of stages: the name of the stage, and the tasks whose seconds it has.
-STAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "gen_s": ("generation", ("actor.generate",)),
-    "old_log_prob_s": ("old_log_prob", ("actor.compute_log_prob",)),
-    "ref_s": ("reference", ("reference.compute_log_prob",)),
-    "values_s": ("values", ("critic.compute_values",)),
-    "update_critic_s": ("update_critic", ("critic.update",)),
-    "update_actor_s": ("update_actor", ("actor.update",)),
-    "weight_sync_s": ("weight_sync", (TRANSITION,)),
+# Columns of stages, and their names.
+STAGES: Mapping[str, str] = {
+    "gen_s": "generation",
+    "old_log_prob_s": "old_log_prob",
+    "ref_s": "reference",
+    "values_s": "values",
+    "update_critic_s": "update_critic",
+    "update_actor_s": "update_actor",
+    "weight_sync_s": "weight_sync",
 }
 # What NeMo-RL times together.
-BOTH_LOG_PROBS = ("log_probs", ("actor.compute_log_prob", "reference.compute_log_prob"))
+BOTH_LOG_PROBS = ("old_log_prob", "reference")
 
 
 def _stages(
@@ -364,9 +357,10 @@ def _stages(
         seconds["actor.update"] -= back + away
         seconds[TRANSITION] = seconds.get(TRANSITION, 0.0) + away
     found: dict[str, StageSeconds] = {}
-    for column, (name, tasks) in STAGES.items():
-        if column in ("old_log_prob_s", "ref_s") and record["framework"].lower() == NEMO:
-            name, tasks = BOTH_LOG_PROBS
+    for column, name in STAGES.items():
+        tasks = STAGE_TASKS[name]
+        if name in BOTH_LOG_PROBS and record["framework"].lower() == NEMO:
+            name, tasks = "log_probs", tuple(STAGE_TASKS[each][0] for each in BOTH_LOG_PROBS)
         inner: dict[str, float] = {}
         if name == "generation" and plan.mode == "sync" and _gen_has_sync(record):
             inner["weight_sync"] = seconds.get(TRANSITION, 0.0)

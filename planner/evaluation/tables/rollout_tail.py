@@ -21,9 +21,8 @@ from planner.evaluation.settings.framework_runs import (
 )
 from planner.plans.assembly import host_pool
 from profiles.facts import load_facts
-from rlplan.calibration import NO_CALIBRATION, Calibration
+from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
 from rlplan.errors import FileError
-from rlplan.estimate import P90_DEVIATIONS, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan
@@ -32,7 +31,6 @@ from rlplan.results.forecast import Forecast
 from rlplan.workload.lengths import Logged
 from simulator.costs.passes.tasks import DRIVER
 from simulator.simulate import simulate
-from simulator.timeline.pool_memory import TRANSITION
 
 SETTINGS = (
     "model", "gpu", "gpus", "system", "mode", "prompts_per_step", "samples_per_prompt", "max_response",
@@ -74,13 +72,6 @@ GENERATION_SECONDS = {
     ("Qwen2.5-14B", 16_384): 277.0,
     ("Qwen2.5-32B", 32_768): 673.0,
 }
-STAGES = {
-    "generation": "actor.generate",
-    "old_log_prob": "actor.compute_log_prob",
-    "reference": "reference.compute_log_prob",
-    "update_actor": "actor.update",
-    "weight_sync": TRANSITION,
-}
 NOTE = "lengths by figure 2a, rewards by figure 10c of arXiv:2509.21009"
 
 
@@ -110,12 +101,10 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
     except (UnknownSettingError, FileError) as error:
         yield skipped_row(label, str(error), kind=system, measured_seconds=measured)
         return
-    low, high = forecast.iteration_seconds_interval
-    spread = (high - low) / 2 / P90_DEVIATIONS
     row = forecast_row(
         label,
         measured,
-        Estimate(forecast.iteration_seconds, spread, Source.FITTED),
+        forecast,
         kind=system,
         note=NOTE,
         group=f"{SYSTEM.lower()}, {device_sheet(record['gpu'])}",
@@ -139,7 +128,7 @@ def _stages(record: Record, plan: Plan, forecast: Forecast) -> FrozenDict[str, S
                 forecast_seconds=seconds[task],
                 engine=plan.tasks[task].engine if task in plan.tasks else "",
             )
-            for stage, task in STAGES.items()
+            for stage, (task,) in STAGE_TASKS.items()
             if task in seconds
         }
     )
