@@ -11,7 +11,7 @@ from pathlib import Path
 from planner.requests.pinned import Pinned
 from planner.requests.schedules import AskedSchedules
 from planner.systems.baselines import baseline_names, load_baseline
-from planner.systems.searched import best_searched
+from planner.systems.tuning import best_searched
 from profiles.facts import Facts
 from profiles.jobs.nodes import left_to_framework
 from profiles.jobs.resolve import resolve_job

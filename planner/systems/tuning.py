@@ -1,4 +1,6 @@
-"""The best plan among those that a system offers: tuned task by task, then simulated.
+"""The best plan of a system: that of a search with some things pinned, or of what it offers.
+
+Offers are tuned task by task, then simulated.
 
 A task's settings (its micro-batch, say) are tuned by themselves. On one pool tasks run by turns:
 their seconds add up, their transient bytes never meet, and the KV cache gets what residents leave,
@@ -9,9 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from planner.plans.assembly import assemble
+from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.search import search
 from planner.systems.system_plans import Offer, job_tasks
 from profiles.facts import Facts
 from rlplan.dataflow import Task
+from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
@@ -36,6 +41,35 @@ class _Tuned:
     plan: Plan
     bound_seconds: float
     overflow: MemoryForecast | None = None
+
+
+def best_searched(
+    name: str,
+    about: str,
+    job: Job,
+    facts: Facts,
+    pinned: Pinned = NOTHING_PINNED,
+    *,
+    staleness: float | None = None,
+) -> SystemForecast:
+    """Return the best plan that a search finds, or why none fits.
+
+    Args:
+        staleness: The limit within which it searches; None takes the job's.
+    """
+    specs = job.specs if staleness is None else replace(job.specs, staleness=staleness)
+    try:
+        result = search(job, facts, pinned=pinned, specs=specs)
+    except InfeasibleError as error:
+        return SystemForecast(name=name, about=about, reason=str(error))
+    best = result.plans[0]
+    return SystemForecast(
+        name=name,
+        about=about,
+        plan=best.plan,
+        forecast=best.forecast,
+        considered=sum(result.considered.values()),
+    )
 
 
 def best_of(

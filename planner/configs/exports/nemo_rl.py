@@ -13,14 +13,16 @@ PPO_KEYS: Final = {"grpo.async_grpo.": "ppo.async_ppo.", "grpo.": "ppo."}
 
 def write(export: Export) -> str:
     """Write a plan's values, and return the script that takes them."""
-    _check(export)
+    export.check_roles(("actor", "critic", "reference"))
+    for role in export.roles:
+        export.check_home(role)
     _pools(export)
     _work(export)
     export.put_positions()
-    export.values["policy.model_name"] = export.model("actor", "ACTOR_MODEL")
+    export.values["policy.model_name"] = export.model("actor")
     for role in export.roles:
         if role == "critic":
-            export.values["value.model_name"] = export.model("critic", "CRITIC_MODEL")
+            export.values["value.model_name"] = export.model("critic")
         if role != "reference":
             _role(export, role)
     _generation(export)
@@ -51,20 +53,6 @@ def _of_ppo(key: str) -> str:
         if key.startswith(start):
             return other + key.removeprefix(start)
     return key
-
-
-def _check(export: Export) -> None:
-    home = export.plan.tasks[UPDATE].pool
-    for role in export.roles:
-        if role not in {"actor", "critic", "reference"}:
-            raise export.refused(
-                f"job.models.{role}", "is no role of it", "actor, critic, reference"
-            )
-        if export.pool(role).name != home:
-            pool = export.pool(role)
-            problem = f"holds the {role}, and the actor trains on pool {home}"
-            where = f"pools.{pool.name}.roles"
-            raise export.refused(where, problem, f"the {role} on pool {home}")
 
 
 def _pools(export: Export) -> None:

@@ -10,9 +10,7 @@ from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan
 
 START: Final = "python3 -m openrlhf.cli.train_ppo_ray"
-MODELS: Final[dict[Role, str]] = {
-    "actor": "ACTOR_MODEL", "critic": "CRITIC_MODEL", "reward": "REWARD_MODEL",
-}  # fmt: skip
+MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reward")
 PROMPTS: Final = Variable(name="TRAIN_FILES", default=None, meaning="a data set with prompts")
 REWARDS: Final = Variable(
     name="REWARD_ADDRESS", default=None, meaning="address, or Python file, of the reward function"
@@ -24,14 +22,11 @@ AGENT: Final = Variable(
 
 def write(export: Export) -> str:
     """Write a plan's values, and return the command that starts them."""
-    for role in export.roles:
-        if role not in {"actor", "critic", "reference", "reward"}:
-            raise export.refused(f"job.models.{role}", "is no role of it", ", ".join(MODELS))
+    export.check_roles(MODELS, ("reference",))
     _pools(export)
     for role in export.roles:
         if role in MODELS:
-            key = f"{role}.model_name_or_path"
-            export.values[key] = export.model(role, MODELS[role])
+            export.values[f"{role}.model_name_or_path"] = export.model(role)
     if export.turns > 1:
         export.values["train.agent_func_path"] = AGENT
     elif "reward" not in export.roles:

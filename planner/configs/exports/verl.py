@@ -1,8 +1,11 @@
 """verl: a launch script with one override a line."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from planner.configs.frameworks.verl import NO_DUAL_CLIP
+from planner.configs.reading.sheet import Scalar
 from planner.configs.writing.export import UPDATE, Export, Variable
 from planner.configs.writing.launching import launch_script
 from rlplan.job import Role
@@ -26,9 +29,7 @@ FP8_RECIPES: Final = {"fp8": "blockwise", "mxfp8": "mxfp8"}
 TOOLS: Final = Variable(
     name="TOOL_CONFIG", default=None, meaning="YAML file with the tools that play the environments"
 )
-MODELS: Final[dict[Role, str]] = {
-    "actor": "ACTOR_MODEL", "critic": "CRITIC_MODEL", "reward": "REWARD_MODEL",
-}  # fmt: skip
+MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reward")
 
 
 def write(export: Export) -> str:
@@ -38,7 +39,7 @@ def write(export: Export) -> str:
     start = _mode(export)
     _work(export)
     export.put_positions()
-    export.values["actor_rollout_ref.model.path"] = export.model("actor", MODELS["actor"])
+    export.values["actor_rollout_ref.model.path"] = export.model("actor")
     for role in export.roles:
         if role == "reward":
             _scored(export)
@@ -57,15 +58,10 @@ def text_of(export: Export, start: str) -> str:
 
 def _check(export: Export) -> None:
     """Refuse roles, and pools, that verl does not have."""
-    home = export.plan.tasks[UPDATE].pool
+    export.check_roles(MODELS, ("reference",))
     for role in export.roles:
-        pool = export.pool(role)
-        if role not in {"actor", "critic", "reference", "reward"}:
-            raise export.refused(f"job.models.{role}", "is no role of it", ", ".join(MODELS))
-        if role != "reward" and pool.name != home:
-            problem = f"holds the {role}, and the actor trains on pool {home}: all that is trained or compared shares one pool"
-            where = f"pools.{pool.name}.roles"
-            raise export.refused(where, problem, f"the {role} on pool {home}")
+        if role != "reward":
+            export.check_home(role, ": all that is trained or compared shares one pool")
 
 
 def _mode(export: Export) -> str:
@@ -165,38 +161,24 @@ def _role(export: Export, role: Role) -> None:
         _recomputation(export, role, trained)
         if trained.chunks > 1:
             export.put_size(role, "chunks", trained.chunks)
-        _batches(export, role, trained)
+        _batches(partial(export.put_size, role), trained)
     if role == "critic":
-        export.values["critic.model.path"] = export.model("critic", MODELS["critic"])
+        export.values["critic.model.path"] = export.model("critic")
         if passed is not None:
-            budget = passed.token_budget
-            name = "infer_micro_batch" if budget is None else "infer_token_budget"
-            export.put_size(
-                role, name, passed.micro_batch if budget is None else budget // passed.cp
-            )
+            _batches(partial(export.put_size, role), passed, "infer_")
     elif role == "reference" and passed is not None:
-        _batches(export, role, passed)
-    elif passed is not None:
-        _log_probs(export, passed)
-    elif trained is not None:
-        _log_probs(export, trained)
+        _batches(partial(export.put_size, role), passed)
+    elif role == "actor":
+        _batches(export.put, passed or trained or layout, "infer_")
 
 
-def _batches(export: Export, role: Role, layout: TaskPlan) -> None:
-    dynamic = layout.token_budget is not None
-    export.put_size(role, "dynamic", dynamic)
+def _batches(put: Callable[[str, Scalar], None], layout: TaskPlan, prefix: str = "") -> None:
+    """Write micro-batches, counted or by their tokens on a rank."""
+    put(f"{prefix}dynamic", layout.token_budget is not None)
     if layout.token_budget is not None:
-        export.put_size(role, "token_budget", layout.token_budget // layout.cp)
+        put(f"{prefix}token_budget", layout.token_budget // layout.cp)
     else:
-        export.put_size(role, "micro_batch", layout.micro_batch)
-
-
-def _log_probs(export: Export, layout: TaskPlan) -> None:
-    export.put("infer_dynamic", layout.token_budget is not None)
-    if layout.token_budget is not None:
-        export.put("infer_token_budget", layout.token_budget // layout.cp)
-    else:
-        export.put("infer_micro_batch", layout.micro_batch)
+        put(f"{prefix}micro_batch", layout.micro_batch)
 
 
 def _recomputation(export: Export, role: Role, layout: TaskPlan) -> None:
@@ -216,7 +198,7 @@ def _scored(export: Export) -> None:
     """Write a reward model, which an engine serves."""
     pool, layout = export.pool("reward"), export.layout("reward")
     export.put("reward_on", True)
-    export.values[f"{REWARD}.model_path"] = export.model("reward", MODELS["reward"])
+    export.values[f"{REWARD}.model_path"] = export.model("reward")
     export.values[f"{REWARD}.rollout.name"] = "vllm"
     export.put("reward_tp", layout.tp)
     if pool.name != export.plan.tasks[UPDATE].pool:

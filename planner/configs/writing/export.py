@@ -1,7 +1,7 @@
 """What an export writes: a plan's values by a framework's keys, through the sheet by which they are imported."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Final
@@ -250,13 +250,30 @@ class Export:
         where, problem = f"tasks.{GENERATE}.engine", "generates by another engine"
         raise self.refused(where, problem, allowed, self.generate.engine)
 
-    def model(self, role: Role, variable: str) -> Variable:
+    def model(self, role: Role) -> Variable:
         """Return the variable for a role's model: by default its id, where a sheet is of it."""
         name = self.plan.job.architecture(role).name
-        ids = hugging_face_ids(name)
-        default = ids[0] if ids else None
+        default = next(iter(hugging_face_ids(name)), None)
         meaning = f"{name}: a Hugging Face id, or a folder"
-        return Variable(name=variable, default=default, meaning=meaning)
+        return Variable(name=f"{role.upper()}_MODEL", default=default, meaning=meaning)
+
+    def check_roles(self, known: Sequence[Role], without: Sequence[Role] = ()) -> None:
+        """Refuse roles that the framework does not have.
+
+        Args:
+            known: Whose models it names.
+            without: Roles whose models are another's.
+        """
+        for role in self.roles:
+            if role not in (*known, *without):
+                raise self.refused(f"job.models.{role}", "is no role of it", ", ".join(known))
+
+    def check_home(self, role: Role, why: str = "") -> None:
+        """Refuse a role on another pool than the one on which the actor trains."""
+        home, pool = self.plan.tasks[UPDATE].pool, self.pool(role)
+        if pool.name != home:
+            problem = f"holds the {role}, and the actor trains on pool {home}{why}"
+            raise self.refused(f"pools.{pool.name}.roles", problem, f"the {role} on pool {home}")
 
     def refused(self, where: str, problem: str, allowed: str, value: object = None) -> FileError:
         """Return the error of what the framework cannot be told."""

@@ -12,8 +12,8 @@ from math import inf
 
 from planner.requests.pinned import Pinned
 from planner.requests.schedules import AskedSchedules
-from planner.systems.searched import best_searched
 from planner.systems.system_plans import job_tasks
+from planner.systems.tuning import best_searched
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.files.frozen import FrozenDict
