@@ -1,9 +1,8 @@
 """What a user pinned of a plan, as a search reads it: pools, parts of layouts, mode and transition."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
-from planner.placements.allocations import Share
+from planner.placements.allocations import Share, devices_of, gpus_of
 from planner.placements.arrangements import Arranged
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from planner.requests.schedules import AskedSchedules
@@ -87,12 +86,13 @@ class Pinned:
         found = [share for share in shares if pool.device in {None, job.cluster[share.group].gpu}]
         if pool.gpus is None:
             return tuple(found)
-        limits: Counter[int] = Counter()
-        for group in job.cluster:
-            first = next(i for i, each in enumerate(job.cluster) if each.gpu == group.gpu)
-            limits[first] += group.gpus
+        limits = dict(zip(devices_of(job), gpus_of(job), strict=True))
         groups = dict.fromkeys(share.group for share in found)
-        return tuple(Share(group, pool.gpus) for group in groups if pool.gpus <= limits[group])
+        return tuple(
+            Share(group, pool.gpus)
+            for group in groups
+            if pool.gpus <= limits[job.cluster[group].gpu]
+        )
 
     def names(self, sets: tuple[ColocatedSet, ...]) -> list[str]:
         """Return the names of pools: the user's own, and free numbers for the others."""

@@ -1,6 +1,5 @@
 """Values of a configuration: one flat mapping of dotted keys, each with where it was given."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import yaml
@@ -43,18 +42,6 @@ def scalar(text: str) -> object:
         except ValueError:
             return value
     return value if value is None or isinstance(value, bool | int | float | list) else text
-
-
-def flattened(data: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Return the leaves of nested mappings by their dotted keys; an empty mapping is a leaf."""
-    found: dict[str, object] = {}
-    for key, value in data.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            found |= flattened(value, f"{path}.")
-        else:
-            found[path] = value
-    return found
 
 
 def place_of(text: Text, file: str) -> str:

@@ -17,11 +17,6 @@ class Points:
     def __init__(self, points: Sequence[Point]) -> None:
         self._known = {(each.figure, each.panel, each.series, each.gpus): each for each in points}
 
-    def value(self, figure: str, panel: str, series: str, gpus: int) -> float | None:
-        """Return a forecast; None where nothing fits or there is no such point."""
-        found = self._known.get((figure, panel, series, gpus))
-        return found.forecast if found else None
-
     def plan(self, figure: str, panel: str, series: str, gpus: int) -> str:
         """Return a point's plan in words; empty where nothing fits or there is no such point."""
         found = self._known.get((figure, panel, series, gpus))

@@ -85,7 +85,7 @@ def _scaling(index: Points) -> Iterator[Claim]:
     for figure in FIGURES:
         for panel in dict.fromkeys(panel for _, panel, _ in index.panels(figure)):
             sizes = sorted(gpus for _, each, gpus in index.panels(figure) if each == panel)
-            first, last = (index.value(figure, panel, HYBRIDFLOW, sizes[at]) for at in (0, -1))
+            first, last = (index.series(figure, panel, sizes[at]).get(HYBRIDFLOW) for at in (0, -1))
             if first and last:
                 shares.append(last / first / (sizes[-1] / sizes[0]))
     if shares:

@@ -16,7 +16,6 @@ from planner.configs import searching
 from planner.configs.exports import EXPORTS
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.importing import ImportOptions, imported
-from planner.configs.reading.given import flattened
 from planner.configs.searching import best_plans_for
 from planner.configs.writing.exporting import exported
 from planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -36,6 +35,15 @@ RECIPES = SHARED / "data" / "configs" / "nemo-rl"
 # An interpreter that has a framework's package, without what it depends on, and hydra-core.
 VALIDATING = os.environ.get("RLPLAN_VALIDATING_PYTHON")
 REFUSED = 50
+
+
+def flattened(data, prefix=""):
+    """Return the leaves of nested mappings by their dotted keys; an empty mapping is a leaf."""
+    found = {}
+    for key, value in data.items():
+        nested = isinstance(value, dict) and value
+        found |= flattened(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
 
 
 def plans(target, count):

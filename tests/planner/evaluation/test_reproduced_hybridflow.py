@@ -183,8 +183,8 @@ def test_a_figure_holds_within_the_bound_of_single_forecasts():
     assert near(1.34, 1.0)
     assert not near(1.36, 1.0)
     index = Points([tokens("Fig 9", "PPO 7B", HYBRIDFLOW, 8, 300.0)])
-    assert index.value("Fig 9", "PPO 7B", HYBRIDFLOW, 8) == 300.0
-    assert index.value("Fig 9", "PPO 7B", "OpenRLHF", 8) is None
+    assert index.series("Fig 9", "PPO 7B", 8)[HYBRIDFLOW] == 300.0
+    assert "OpenRLHF" not in index.series("Fig 9", "PPO 7B", 8)
 
 
 def test_evaluations_are_known_by_name():
