@@ -38,8 +38,7 @@ class OtherPools:
 
     def rows(self, chosen: Places) -> "OtherPools":
         """Return the chosen rows."""
-        columns = (self.used, self.stages, self.work, self.sending, self.picks)
-        return OtherPools(*(each[chosen] for each in columns))
+        return OtherPools(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
 
 def empty(score: Score, rows: int, sets: int) -> OtherPools:
