@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from executor.control.checkpoints import Checkpoint
-from executor.model.building import EMBEDDING, HEAD, causal_lm_class, family_config
+from executor.model.building import EMBEDDING, HEAD, causal_lm_class, family_config, published_name
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
@@ -45,9 +45,9 @@ def hugging_face_model(architecture: ModelArchitecture, weights: dict[str, Tenso
     """Return a language model of `transformers` with weights as `whole_weights` names them."""
     model = causal_lm_class(architecture)(family_config(architecture)).float()
     wanted = model.state_dict()
-    held = {_their_name(name): values for name, values in weights.items()}
+    held = {published_name(name): values for name, values in weights.items()}
     if architecture.tied_embeddings:
-        held[_their_name(HEAD)] = weights[EMBEDDING]
+        held[published_name(HEAD)] = weights[EMBEDDING]
     # Experts are stacked here with gate and up apart, there with both as one matrix.
     model.load_state_dict(
         {
@@ -58,9 +58,3 @@ def hugging_face_model(architecture: ModelArchitecture, weights: dict[str, Tenso
     missing = set(held) ^ set(wanted)
     assert not missing, f"names differ: {sorted(missing)}"
     return model
-
-
-def _their_name(name: str) -> str:
-    if name == HEAD:
-        return "lm_head.weight"
-    return name.replace("backbone.", "model.", 1)

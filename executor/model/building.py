@@ -28,6 +28,11 @@ EMBEDDING = "backbone.embed_tokens.weight"
 HEAD = "head.weight"
 
 
+def published_name(parameter: str) -> str:
+    """Return the name that published models have for a parameter."""
+    return "lm_head.weight" if parameter == HEAD else parameter.replace("backbone.", "model.", 1)
+
+
 class StageModel(nn.Module):
     """Hold consecutive layers of a transformer; the first stage embeds, the last one has the head.
 

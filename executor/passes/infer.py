@@ -21,10 +21,15 @@ def infer(
     """Return one output of all rows: (B, T) per token, or (B,) for scores; None before the last stage.
 
     Args:
-        output: Data key of the task: `values`, `reference_log_probs`, `log_probs` or `scores`.
+        output: `log_probs`, `values` or `scores`.
         micro_batch: Most sequences of one pass; passes have about equal tokens.
     """
-    column, reader = _reader_of(output, temperature)
+    readers: dict[str, Reader] = {
+        "log_probs": policy_reader(temperature),
+        "values": read_values,
+        "scores": read_scores,
+    }
+    reader = readers[output]
     passes = _passes(shard, len(tokens), micro_batch)
     shares = balanced_rows(tokens, parts, micro_batch, multiple=passes)
     results: list[Tensor] = []
@@ -33,7 +38,7 @@ def infer(
         pipeline_forward(
             shard,
             batches,
-            lambda head, number: results.append(reader(head, batches[number])[column]),
+            lambda head, number: results.append(reader(head, batches[number])[output]),
         )
         if shard.fully_sharded is not None:
             shard.fully_sharded.reshard()
@@ -53,9 +58,3 @@ def _passes(shard: ModelShard, rows: int, micro_batch: int) -> int:
     most = torch.zeros(shard.mesh.copies.size, dtype=torch.long, device=shard.device)
     most[shard.mesh.copies.position] = passes
     return int(shard.mesh.copies.sum(most).max())
-
-
-def _reader_of(output: str, temperature: float) -> tuple[str, Reader]:
-    if output.endswith("log_probs"):
-        return "log_probs", policy_reader(temperature)
-    return {"values": ("values", read_values), "scores": ("scores", read_scores)}[output]

@@ -47,6 +47,7 @@ class ModelShard:
         tokens_multiple: Packed rows divide by it; hidden states between stages are so much shorter,
             where sequence parallelism cuts them along the tokens.
         precision: What matrices are multiplied in; weights and optimizer states are fp32.
+        tied: Whether the head is the embedding, on one stage or as a copy on another.
     """
 
     stages: tuple[StageModel, ...]
@@ -57,6 +58,7 @@ class ModelShard:
     trainer: ShardOptimizer | None = None
     offloading: HostOffload | None = None
     tokens_multiple: int = 1
+    tied: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -161,7 +163,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
             if tied and stage.first and stage.last:
                 stage.head.weight = stage.backbone.embed_tokens.weight  # type: ignore[union-attr, assignment]
     shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
-    shard.tokens_multiple = mesh.tp_size if cuts_tokens else 1
+    shard.tokens_multiple, shard.tied = mesh.tp_size if cuts_tokens else 1, tied
     return shard
 
 

@@ -36,50 +36,35 @@ WEIGHTS = "weights"
 STEPS = "steps"
 
 
-def save_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
-    """Write a rank's part of a trained model; all ranks of the pool write together.
+def save_shard(shard: ModelShard, folder: Path) -> None:
+    """Write a rank's part of a model, with its optimizer's states if it is trained; all ranks write together.
 
     Args:
         folder: Of this model alone.
-        tied: Whether the model's head is its embedding, which then is stored once.
     """
-    assert shard.trainer is not None, "a model that is not trained is built from the seed"
-    flats = {WEIGHTS: shard.flat.whole_values(), **shard.trainer.whole_moments()}
-    _save(_states(shard, flats, tied=tied) | {STEPS: torch.tensor([shard.trainer.steps])}, folder)
+    flats, trainer = {WEIGHTS: shard.flat.whole_values()}, shard.trainer
+    if trainer is None:
+        _save(_states(shard, flats), folder)
+        return
+    states = _states(shard, flats | trainer.whole_moments())
+    _save(states | {STEPS: torch.tensor([trainer.steps])}, folder)
 
 
-def load_shard(shard: ModelShard, folder: Path, *, tied: bool) -> None:
+def load_shard(shard: ModelShard, folder: Path) -> None:
     """Take over a rank's part of what any layout wrote; all ranks of the pool read together.
 
     Raises:
         FileError: The folder does not hold this model.
     """
-    assert shard.trainer is not None, "a model that is not trained is built from the seed"
-    size = shard.flat.entries[-1].stop
-    kinds = stored_kinds(folder)
-    flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
-    steps = torch.tensor([0])
-    _load(_states(shard, flats, tied=tied) | {STEPS: steps}, folder)
-    assert not isinstance(shard.flat, SharedParameters), "what is trained has all of its weights"
-    shard.flat.write_values(flats.pop(WEIGHTS))
-    shard.trainer.write_moments(flats, int(steps))
-
-
-def save_weights(shard: ModelShard, folder: Path, *, tied: bool) -> None:
-    """Write a rank's part of a model without states of an optimizer; arguments as `save_shard` has them."""
-    _save(_states(shard, {WEIGHTS: shard.flat.whole_values()}, tied=tied), folder)
-
-
-def load_weights(shard: ModelShard, folder: Path, *, tied: bool) -> None:
-    """Take over a rank's part of the weights that any layout wrote, states of an optimizer left alone.
-
-    Raises:
-        FileError: The folder does not hold this model.
-    """
-    flat = torch.empty(shard.flat.entries[-1].stop, device=shard.device)
-    _load(_states(shard, {WEIGHTS: flat}, tied=tied), folder)
     assert not isinstance(shard.flat, SharedParameters), "shared weights are the train shard's"
-    shard.flat.write_values(flat)
+    size, trainer = shard.flat.entries[-1].stop, shard.trainer
+    kinds = (WEIGHTS,) if trainer is None else stored_kinds(folder)
+    flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
+    states, steps = _states(shard, flats), torch.tensor([0])
+    _load(states if trainer is None else states | {STEPS: steps}, folder)
+    shard.flat.write_values(flats.pop(WEIGHTS))
+    if trainer is not None:
+        trainer.write_moments(flats, int(steps))
 
 
 def stored_kinds(folder: Path) -> tuple[str, ...]:
@@ -149,10 +134,13 @@ def _reasons(error: BaseException) -> str:
     return "; ".join(dict.fromkeys(words))
 
 
-def _states(shard: ModelShard, flats: Mapping[str, Tensor], *, tied: bool) -> dict[str, Tensor]:
-    """Return views of flat tensors, each as a part of the whole model's tensor, by what it is called."""
+def _states(shard: ModelShard, flats: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return views of flat tensors, each as a part of the whole model's tensor, by what it is called.
+
+    A tied head is stored once, as the embedding.
+    """
     return {
-        f"{kind}/{EMBEDDING if tied and entry.name == HEAD else entry.name}": part
+        f"{kind}/{EMBEDDING if shard.tied and entry.name == HEAD else entry.name}": part
         for kind, flat in flats.items()
         for entry, part in _parts(flat, shard.flat.entries, shard.mesh)
     }

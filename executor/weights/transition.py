@@ -69,7 +69,7 @@ class PoolTransition:
         if self._group is not None:
             self._members, wanted = _exchanged(self._group, (mine, wanted[0]), len(ranks))
         if self._cut_out:
-            wanted = [self._all_names(plan)] * len(wanted)
+            wanted = [self._all_names()] * len(wanted)
         self._wants = dict(zip([member.rank for member in self._members], wanted, strict=True))
         self._written = self._destinations(shared)
         # A rank receives from all others of its group at a time: they share its bucket.
@@ -97,11 +97,10 @@ class PoolTransition:
             generate.flat = SharedParameters(generate.stages, train, shared)
         return shared
 
-    def _all_names(self, plan: Plan) -> frozenset[str]:
+    def _all_names(self) -> frozenset[str]:
         """Return the names of all parameters, a tied embedding once."""
         names = {entry.name for member in self._members for entry in member.entries}
-        tied = plan.job.architecture("actor").tied_embeddings
-        return frozenset(names - {HEAD} if tied else names)
+        return frozenset(names - {HEAD} if self._train.tied else names)
 
     def run(self) -> None:
         """Write this rank's generate shard from the training weights as they are now."""

@@ -18,7 +18,7 @@ from executor.probing.loop import loop_flops_per_second
 from executor.probing.passes import PassBench, work_a_while
 from executor.weights.reshard import ShardLayout
 from executor.weights.shard import ModelShard, freeze_collector
-from executor.weights.stored_shards import load_shard, load_weights, save_shard, save_weights
+from executor.weights.stored_shards import load_shard, save_shard
 from executor.weights.transition import shard_layout_of
 from executor.workers.calls import (
     GENERATOR_FOLDER,
@@ -213,10 +213,9 @@ class Worker:
         write_random_states(call.random_file)
         for role, shard in self._trained():
             with shard.states_on_device():
-                save_shard(shard, call.folder / role, tied=self._is_tied(shard, role))
+                save_shard(shard, call.folder / role)
         if self._models.generates_behind:
-            generator, folder = self._models.generator, call.folder / GENERATOR_FOLDER
-            save_weights(generator, folder, tied=self._is_tied(generator, "actor"))
+            save_shard(self._models.generator, call.folder / GENERATOR_FOLDER)
 
     @registered("one-to-all")
     def load_checkpoint(self, call: StoreCall) -> bool:
@@ -227,19 +226,15 @@ class Worker:
         """
         for role, shard in self._trained():
             with shard.states_on_device():
-                load_shard(shard, call.folder / role, tied=self._is_tied(shard, role))
+                load_shard(shard, call.folder / role)
         if call.random_file.exists():
             read_random_states(call.random_file)
         folder = call.folder / GENERATOR_FOLDER
         if not (self._models.generates_behind and folder.exists()):
             return False
-        generator = self._models.generator
-        load_weights(generator, folder, tied=self._is_tied(generator, "actor"))
+        load_shard(self._models.generator, folder)
         return True
 
     def _trained(self) -> list[tuple[str, ModelShard]]:
         shards = self._models.shards.items()
         return [(role, shard) for role, shard in shards if shard.trainer is not None]
-
-    def _is_tied(self, shard: ModelShard, role: str) -> bool:
-        return shard.head == "lm" and self._setup.plan.job.architecture(role).tied_embeddings

@@ -22,7 +22,7 @@ from vllm import ModelRegistry
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
-from executor.model.building import causal_lm_class, family_config
+from executor.model.building import causal_lm_class, family_config, published_name
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import cache_bytes_per_token
 from rlplan.sheets.machine import memory_bytes
@@ -164,10 +164,9 @@ class VllmEngine:
             "what generates is not sharded further"
         )
         for entry in flat.entries:
-            name = "lm_head.weight" if entry.name == HEAD else entry.name
             if entry.name == HEAD and self._architecture.tied_embeddings:
                 continue
-            yield name.replace("backbone.", "model.", 1), self._whole(entry, flat.view_of(entry))
+            yield published_name(entry.name), self._whole(entry, flat.view_of(entry))
 
     def _whole(self, entry: Entry, part: Tensor) -> Tensor:
         mesh = self._shard.mesh

@@ -85,7 +85,6 @@ class Endpoint:
             self._values = shard.flat.whole_values()
         assert self._values is not None, "buckets come in their order"
         if shard.mesh.copies.position == 0:
-            tied = self._models.setup.plan.job.architecture("actor").tied_embeddings
             for target in request.targets:
                 if (target.pp, target.tp) not in given:
                     slices, message = export_slices(
@@ -93,7 +92,7 @@ class Endpoint:
                         self._values,
                         request.blocks(target),
                         target.tp,
-                        target_head_is_tied=tied,
+                        target_head_is_tied=shard.tied,
                     )
                     given[target.pp, target.tp] = ray.put((slices, as_array(message)))
         if request.is_last:
