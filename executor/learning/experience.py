@@ -1,4 +1,8 @@
-"""What an update learns from: the columns of a rank's rows, with rewards, advantages and weights."""
+"""What an update learns from: the columns of a rank's rows, with rewards, advantages and weights.
+
+Rows are a rank's whole share of the global batch, the shares of the updates one after another; a mask (B, T) is true
+on their response tokens.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,8 +35,7 @@ def make_experience(
     """Return the rows of an update, token columns only (B, T), and sums over this rank's responses.
 
     Args:
-        columns: Of a rank's whole share of the global batch, the shares of the updates one after
-            another.
+        columns: Of a rank's rows.
         state: What the algorithm carries from iteration to iteration.
         reduce_sum: Returns the sum of a tensor over the data-parallel ranks.
     """
@@ -161,9 +164,6 @@ def sequence_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tenso
 
     w = (T / N) / length, with the T tokens of the update's N responses over all ranks: the mean of
     the means of responses (Shao et al. 2024, GRPO, arXiv:2402.03300, eq. 3). Empty ones do not count.
-
-    Args:
-        mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
     """
     lengths, share = _mean_lengths(mask, updates, reduce_sum)
     weights: Tensor = (share / lengths.clamp(min=1)).float()[:, None] * mask
@@ -175,9 +175,6 @@ def token_sum_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tens
 
     w = T / N, with the T tokens of the update's N responses over all ranks. Over a constant length it is
     Dr. GRPO's (Liu et al. 2025, arXiv:2503.20783, section 3.2). Empty responses do not count.
-
-    Args:
-        mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
     """
     _, share = _mean_lengths(mask, updates, reduce_sum)
     weights: Tensor = share.float()[:, None] * mask
@@ -193,11 +190,7 @@ def _mean_lengths(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> tuple[Te
 
 
 def sum_weights(mask: Tensor, updates: int, reduce_sum: ReduceSum) -> Tensor:
-    """Return weights under which an update's loss is the sum over its T tokens: w = T. Shape (B, T).
-
-    Args:
-        mask: Response tokens of a rank's rows, the shares of the updates one after another. (B, T).
-    """
+    """Return weights under which an update's loss is the sum over its T tokens: w = T. Shape (B, T)."""
     lengths = mask.sum(dim=1).double()
     tokens, _ = _update_sums(lengths, lengths, updates, reduce_sum)
     weights: Tensor = tokens.repeat_interleave(len(lengths) // updates).float()[:, None] * mask

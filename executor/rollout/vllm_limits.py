@@ -43,7 +43,6 @@ os._exit(0)
 MOST_SHOWN = 300
 INSTEAD = f"plan with `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
 
-
 PIPELINE = Capability("pipelined generation")
 EXPERTS = Capability("mixtures of experts")
 OWN_HEAD_SIZE = Capability("a qwen2 whose heads do not share out its hidden size")

@@ -135,8 +135,6 @@ def wait_for(references: Sequence[Any]) -> None:
 
 
 RANDOM_FOLDER = "random"
-
-
 GENERATOR_FOLDER = "generator"
 
 

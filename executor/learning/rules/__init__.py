@@ -17,7 +17,6 @@ from rlplan.plug_ins import PlugIns
 
 Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]
 
-
 RULES = PlugIns[Rule](__name__, __path__, kind="reward rule", attribute="RULE", dashes=False)
 rule_names = RULES.names
 

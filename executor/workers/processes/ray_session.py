@@ -27,19 +27,13 @@ from rlplan.units import KIB, MIB
 DEVICE = "rlplan_device"
 HOST = "rlplan_host"
 
-
 OBJECT_STORE_BYTES = 200 * MIB
-
-
 LOG_BYTES = 16 * MIB
-
 
 # Larger results go from worker to worker through shared memory; smaller ones (reports) to the caller.
 INLINE_BYTES = 100 * KIB
 
-
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-
 
 # Of Ray, read where it starts. Who sets them decides: a token of a cluster's own, or `disabled`.
 TOKEN_MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
