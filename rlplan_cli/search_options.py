@@ -102,7 +102,7 @@ def requested_job(
 
     Args:
         specs: Pairs `name=value`.
-        limits: By option, its value; `--max-gpus` is the spec `gpus`.
+        limits: Specs that have options of their own.
 
     Raises:
         UserError: A name is not known or a value is not allowed.
@@ -112,10 +112,7 @@ def requested_job(
     name = objective or job.objective
     load_objective(name)
     given = dict(_pair(text) for text in specs or ())
-    named = {option.removeprefix("--max-").replace("-", "_"): option for option in limits}
-    for spec, option in named.items():
-        if limits[option] is not None:
-            given[spec] = limits[option]
+    given |= {spec: value for spec, value in limits.items() if value is not None}
     if mode is not None:
         known = given.get("staleness", job.specs.staleness)
         given["staleness"] = LEAST_STALENESS[mode] if known is None else known

@@ -100,10 +100,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.outputs import check_files, check_folder
 
     limits: dict[str, float | None] = {
-        "--max-gpus": max_gpus,
-        "--max-iteration-seconds": max_iteration_seconds,
-        "--max-cost-usd": max_cost_usd,
-        "--max-usd-per-hour": max_usd_per_hour,
+        "gpus": max_gpus,
+        "iteration_seconds": max_iteration_seconds,
+        "cost_usd": max_cost_usd,
+        "usd_per_hour": max_usd_per_hour,
     }
     given, pinned = load_request(job)
     pinned = named_modes(pinned, mode)
