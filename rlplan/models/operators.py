@@ -4,7 +4,7 @@ Bytes count each tensor once per kernel that reads or writes it, kernels fused a
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Group = Literal["tp", "ep", "cp"]
 CollectiveKind = Literal[
@@ -134,3 +134,30 @@ class Batch:
     sequence_tokens: int
     cached_tokens: int = 0
     head_tokens: int
+
+
+class KeptBatch(NamedTuple):
+    """Describe a micro-batch that layers keep something of for its backward pass.
+
+    Attributes:
+        shard: The device's part of the model.
+        fused_attention: Whether attention never writes its scores.
+        shared_tokens: Tokens of prompts that samples share, so that it computes so many fewer. Attention spreads
+            queries, keys and values to all sequences, and keeps them so.
+    """
+
+    shard: Shard
+    sequences: int
+    sequence_tokens: int
+    fused_attention: bool
+    shared_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens that one context-parallel rank computes."""
+        return -(-(self.sequences * self.sequence_tokens - self.shared_tokens) // self.shard.cp)
+
+    @property
+    def spread_tokens(self) -> int:
+        """Return the same with every sample's own copy of a shared prompt."""
+        return -(-self.sequences * self.sequence_tokens // self.shard.cp)

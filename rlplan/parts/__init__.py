@@ -4,11 +4,12 @@ A model's layer is one part that attends and one feed-forward part between norms
 its architecture name the files. A part knows no price and no layout beyond its shard.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from rlplan.models.model import NO_PART, Head, ModelArchitecture, layer_kinds
-from rlplan.models.operators import Batch, Operators, Shard
+from rlplan.models.operators import Batch, KeptBatch, Operators, Shard
 from rlplan.plug_ins import PlugIns
 
 
@@ -17,9 +18,6 @@ class LayerPart(Protocol):
 
     def parameters(self, model: ModelArchitecture, tp: int, ep: int) -> int:
         """Return its parameters on one of tp x ep devices."""
-
-    def expert_parameters(self, model: ModelArchitecture, tp: int, ep: int) -> int:
-        """Return those of them that expert-parallel ranks share out among themselves."""
 
     def operators(
         self, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
@@ -31,23 +29,20 @@ class LayerPart(Protocol):
         """
 
     def kept_bytes(
-        self,
-        model: ModelArchitecture,
-        shard: Shard,
-        tokens: int,
-        spread_tokens: int,
-        sequence_tokens: int,
-        *,
-        fused_attention: bool,
-        keeps_products: bool,
+        self, model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool
     ) -> int:
         """Return the bytes that it keeps of a micro-batch for its backward pass.
 
         Args:
-            tokens: That the rank computes.
-            spread_tokens: The same with every sample's own copy of a shared prompt.
             keeps_products: Whether outputs of memory-bound operators and unfused scores are kept too.
         """
+
+
+class ExpertPart(LayerPart, Protocol):
+    """Say what a part is whose experts are shared out over ranks."""
+
+    def expert_parameters(self, model: ModelArchitecture, tp: int, ep: int) -> int:
+        """Return those of its parameters that expert-parallel ranks share out among themselves."""
 
 
 class AttentionPart(LayerPart, Protocol):
@@ -110,7 +105,12 @@ def layer_parameters(model: ModelArchitecture, tp: int = 1, ep: int = 1, expert_
 
 def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters of one layer's experts, each cut over tp ranks, on one of tp x ep devices."""
-    return sum(part.expert_parameters(model, tp, ep) for part in parts_of(model))
+    parts: Iterator[ExpertPart] = (
+        part  # type: ignore[misc]
+        for part in parts_of(model)
+        if hasattr(part, "expert_parameters")
+    )
+    return sum(part.expert_parameters(model, tp, ep) for part in parts)
 
 
 @lru_cache(maxsize=1024)

@@ -1,19 +1,13 @@
 """A dense feed-forward network, gated or plain: its first matrices split by columns, the last by rows."""
 
 from rlplan.models.model import ModelArchitecture
-from rlplan.models.operators import Batch, Elementwise, Gemm, Operators, Shard
+from rlplan.models.operators import Batch, Elementwise, Gemm, KeptBatch, Operators, Shard
 
 
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters of three matrices where gated, else of two, on one device."""
     del ep
     return -(-matrices(model) * model.hidden_size * model.ffn_size // tp)
-
-
-def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return that there are no experts."""
-    del model, tp, ep
-    return 0
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
@@ -23,20 +17,10 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     return feed_forward(model, tokens, width, shard.value_bytes, count=1)
 
 
-def kept_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    tokens: int,
-    spread_tokens: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> int:
+def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of the inner activations."""
-    del spread_tokens, sequence_tokens, fused_attention
-    tensors = inner_tensors(model, keeps_products=keeps_products)
-    return tokens * tensors * -(-model.ffn_size // shard.tp) * shard.value_bytes
+    shard, tensors = batch.shard, inner_tensors(model, keeps_products=keeps_products)
+    return batch.tokens * tensors * -(-model.ffn_size // shard.tp) * shard.value_bytes
 
 
 def matrices(model: ModelArchitecture) -> int:

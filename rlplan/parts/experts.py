@@ -5,11 +5,18 @@ How a router chooses, in groups or not, costs nothing.
 """
 
 import math
-from functools import lru_cache
-from statistics import NormalDist
 
+from rlplan.estimate import largest_normal
 from rlplan.models.model import ExpertDetails, ModelArchitecture
-from rlplan.models.operators import Batch, Collective, Elementwise, Gemm, Operators, Shard
+from rlplan.models.operators import (
+    Batch,
+    Collective,
+    Elementwise,
+    Gemm,
+    KeptBatch,
+    Operators,
+    Shard,
+)
 from rlplan.parts.dense_mlp import feed_forward, inner_tensors, matrices
 
 NO_DETAILS = ExpertDetails()
@@ -64,24 +71,14 @@ def busiest_rank(experts: int, ranks: int) -> float:
 
     A rank's tokens are the sum of its experts'.
     """
-    return 1 + _largest_of(ranks) * POPULARITY_SPREAD / math.sqrt(experts / ranks)
+    return 1 + largest_normal(ranks) * POPULARITY_SPREAD / math.sqrt(experts / ranks)
 
 
 def most_reached(experts: int, top_k: int, tokens: int, ranks: int) -> float:
     """Return how many experts get a token on the rank with most of those, each reached or not by itself."""
     share = reached(experts, top_k, tokens) / experts
     held = experts / ranks
-    return min(held, held * share + _largest_of(ranks) * math.sqrt(held * share * (1 - share)))
-
-
-@lru_cache
-def _largest_of(draws: int) -> float:
-    """Return the expected largest of so many standard normal draws.
-
-    It lies at the quantile (n - 3/8) / (n + 1/4) (Blom 1958, "Statistical Estimates and Transformed
-    Beta-Variables").
-    """
-    return NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25)) if draws > 1 else 0.0
+    return min(held, held * share + largest_normal(ranks) * math.sqrt(held * share * (1 - share)))
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
@@ -125,18 +122,9 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     )
 
 
-def kept_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    tokens: int,
-    spread_tokens: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> int:
+def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of the experts' inner activations and of the tokens dispatched to them."""
-    del spread_tokens, sequence_tokens, fused_attention
+    shard, tokens = batch.shard, batch.tokens
     own = -(-tokens * shard.expert_width // shard.tp)
     routed, width = own * model.experts_per_token, -(-model.moe_ffn_size // shard.expert_width)
     tensors = inner_tensors(model, keeps_products=keeps_products)

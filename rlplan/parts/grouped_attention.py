@@ -13,6 +13,7 @@ from rlplan.models.operators import (
     Collective,
     Elementwise,
     Gemm,
+    KeptBatch,
     Operator,
     Operators,
     Shard,
@@ -52,12 +53,6 @@ def projected(model: ModelArchitecture, tp: int) -> int:
     queries = (2 if gated else 1) * q_heads(model, tp)
     keys = (1 if model.keys_are_values else 2) * kv_heads(model, tp)
     return (queries + keys) * model.head_dim
-
-
-def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return that every rank has all of them."""
-    del model, tp, ep
-    return 0
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
@@ -115,30 +110,21 @@ def windowed(window: int, query_tokens: int, cached: int) -> tuple[int, int, int
     return pieces, queries, max(0, round(pairs / query_tokens - (queries + 1) / 2))
 
 
-def kept_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    tokens: int,
-    spread_tokens: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> int:
+def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of queries, keys, values, output, and one fp32 statistic a query or the scores."""
-    del tokens  # queries, keys and values are spread to all sequences, and kept so
-    own = q_heads(model, shard.tp)
+    shard, own = batch.shard, q_heads(model, batch.shard.tp)
     heads = 2 * own + 2 * kv_heads(model, shard.tp)  # q, k, v and the output
-    kept = spread_tokens * heads * model.head_dim * shard.value_bytes
-    seen = min(sequence_tokens, model.window or sequence_tokens)
-    if fused_attention or keeps_products:
-        kept += spread_tokens * own * score_bytes(shard, seen, fused=fused_attention)
-    return kept
+    kept = batch.spread_tokens * heads * model.head_dim * shard.value_bytes
+    seen = min(batch.sequence_tokens, model.window or batch.sequence_tokens)
+    return kept + score_bytes(batch, own, seen, keeps_products=keeps_products)
 
 
-def score_bytes(shard: Shard, seen_tokens: int, *, fused: bool) -> int:
-    """Return the bytes that a query and head keep: one fp32 statistic of a fused kernel, or all scores."""
-    return FP32_BYTES if fused else seen_tokens * shard.value_bytes
+def score_bytes(batch: KeptBatch, heads: int, seen_tokens: int, *, keeps_products: bool) -> int:
+    """Return the bytes that all queries keep: one fp32 statistic of a fused kernel a head, or their scores."""
+    if batch.fused_attention:
+        return batch.spread_tokens * heads * FP32_BYTES
+    each = seen_tokens * batch.shard.value_bytes if keeps_products else 0
+    return batch.spread_tokens * heads * each
 
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:

@@ -14,6 +14,7 @@ from rlplan.models.operators import (
     Collective,
     Elementwise,
     Gemm,
+    KeptBatch,
     Operator,
     Operators,
     Shard,
@@ -38,12 +39,6 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     count += hidden * (sizes.kv_rank + sizes.rope_dim) + sizes.kv_rank
     count += sizes.kv_rank * heads * (sizes.nope_dim + sizes.value_dim)
     return count + heads * sizes.value_dim * hidden
-
-
-def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return that every rank has all of them."""
-    del model, tp, ep
-    return 0
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
@@ -112,24 +107,20 @@ def core(
     return (_made_keys(sizes, heads, sequences * cached), whole) if cached else (whole,)
 
 
-def kept_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    tokens: int,
-    spread_tokens: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> int:
+def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of compressed vectors, queries, keys, values, output, and a statistic or the scores."""
-    sizes, own = sizes_of(model), q_heads(model, shard.tp)
-    compressed = tokens * ((sizes.query_rank or 0) + sizes.kv_rank + sizes.rope_dim)
+    return kept_of(model, batch, batch.sequence_tokens, keeps_products=keeps_products)
+
+
+def kept_of(
+    model: ModelArchitecture, batch: KeptBatch, seen_tokens: int, *, keeps_products: bool
+) -> int:
+    """Return the bytes that are kept where a query sees at most so many tokens."""
+    sizes, own = sizes_of(model), q_heads(model, batch.shard.tp)
+    compressed = batch.tokens * ((sizes.query_rank or 0) + sizes.kv_rank + sizes.rope_dim)
     each = 2 * (sizes.nope_dim + sizes.rope_dim) + 2 * sizes.value_dim
-    kept = (compressed + spread_tokens * own * each) * shard.value_bytes
-    if fused_attention or keeps_products:
-        kept += spread_tokens * own * score_bytes(shard, sequence_tokens, fused=fused_attention)
-    return kept
+    kept = (compressed + batch.spread_tokens * own * each) * batch.shard.value_bytes
+    return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:

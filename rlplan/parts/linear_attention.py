@@ -6,7 +6,16 @@ ranks. A sequence leaves its states, however long it is, and nothing for its tok
 """
 
 from rlplan.models.model import LinearAttention, ModelArchitecture
-from rlplan.models.operators import FP32_BYTES, Batch, Elementwise, Gemm, Operators, Scan, Shard
+from rlplan.models.operators import (
+    FP32_BYTES,
+    Batch,
+    Elementwise,
+    Gemm,
+    KeptBatch,
+    Operators,
+    Scan,
+    Shard,
+)
 
 GATES = 2  # numbers of a token and a value head: how much is forgotten, how much is written
 HEAD_PARAMETERS = 2  # of a value head: the decay's rate and its bias
@@ -34,12 +43,6 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     convolved = sizes.kernel * (2 * keys + values)
     small = HEAD_PARAMETERS * heads + sizes.value_dim
     return model.hidden_size * (projected + values) + convolved + small
-
-
-def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return that every rank has all of them."""
-    del model, tp, ep
-    return 0
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
@@ -71,22 +74,13 @@ def core(
     )
 
 
-def kept_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    tokens: int,
-    spread_tokens: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> int:
+def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of what was projected, convolved and put out; chunks' states are made again."""
-    del spread_tokens, sequence_tokens, fused_attention
-    keys, values, heads = _widths(model, shard.tp)
+    keys, values, heads = _widths(model, batch.shard.tp)
     convolved = 2 * keys + values
     width = convolved + values + GATES * heads + values  # projections and the scan's output
-    return tokens * (width + (convolved if keeps_products else 0)) * shard.value_bytes
+    kept = width + (convolved if keeps_products else 0)
+    return batch.tokens * kept * batch.shard.value_bytes
 
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:

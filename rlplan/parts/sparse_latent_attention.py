@@ -7,7 +7,15 @@ a decode step, for each query has tokens of its own.
 """
 
 from rlplan.models.model import LatentAttention, ModelArchitecture
-from rlplan.models.operators import Attention, Batch, Elementwise, Gemm, Operators, Shard
+from rlplan.models.operators import (
+    Attention,
+    Batch,
+    Elementwise,
+    Gemm,
+    KeptBatch,
+    Operators,
+    Shard,
+)
 from rlplan.parts import latent_attention
 from rlplan.parts.grouped_attention import windowed
 from rlplan.parts.latent_attention import sizes_of
@@ -20,12 +28,6 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     key_norm = 2 * sizes.index_dim  # with biases
     index = queries + model.hidden_size * (sizes.index_dim + sizes.index_heads) + key_norm
     return latent_attention.parameters(model, tp, ep) + index
-
-
-def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return that every rank has all of them."""
-    del model, tp, ep
-    return 0
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
@@ -57,30 +59,13 @@ def core(
     return (scores, Attention("attention", pieces * sequences, queries, seen, *heads))
 
 
-def kept_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    tokens: int,
-    spread_tokens: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> int:
+def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes that latent attention keeps, and queries, keys and weights of the index."""
     sizes = sizes_of(model)
-    seen = min(sequence_tokens, sizes.index_tokens)
-    kept = latent_attention.kept_bytes(
-        model,
-        shard,
-        tokens,
-        spread_tokens,
-        seen,
-        fused_attention=fused_attention,
-        keeps_products=keeps_products,
-    )
+    seen = min(batch.sequence_tokens, sizes.index_tokens)
+    kept = latent_attention.kept_of(model, batch, seen, keeps_products=keeps_products)
     index = _index_width(sizes) + sizes.index_dim + sizes.index_heads
-    return kept + spread_tokens * index * shard.value_bytes
+    return kept + batch.spread_tokens * index * batch.shard.value_bytes
 
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:

@@ -6,7 +6,16 @@ however long it is, and nothing for its tokens.
 """
 
 from rlplan.models.model import ModelArchitecture, StateSpace
-from rlplan.models.operators import FP32_BYTES, Batch, Elementwise, Gemm, Operators, Scan, Shard
+from rlplan.models.operators import (
+    FP32_BYTES,
+    Batch,
+    Elementwise,
+    Gemm,
+    KeptBatch,
+    Operators,
+    Scan,
+    Shard,
+)
 
 HEAD_PARAMETERS = 3  # of a head: A, D and the step's bias
 
@@ -34,12 +43,6 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     return count + HEAD_PARAMETERS * heads + inner + inner * model.hidden_size
 
 
-def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return that every rank has all of them."""
-    del model, tp, ep
-    return 0
-
-
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return projection, convolution, scan, gated norm and output.
 
@@ -65,21 +68,12 @@ def core(
     return (Scan("scan", sequences, query_tokens, heads, sizes.state_size, sizes.head_dim),)
 
 
-def kept_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    tokens: int,
-    spread_tokens: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> int:
+def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of what was projected, convolved and put out; chunks' states are made again."""
-    del spread_tokens, sequence_tokens, fused_attention
-    inner, convolved, heads = _widths(model, shard.tp)
+    inner, convolved, heads = _widths(model, batch.shard.tp)
     width = inner + convolved + heads + inner  # projection and the scan's output
-    return tokens * (width + (convolved if keeps_products else 0)) * shard.value_bytes
+    kept = width + (convolved if keeps_products else 0)
+    return batch.tokens * kept * batch.shard.value_bytes
 
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:

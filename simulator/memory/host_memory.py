@@ -4,6 +4,7 @@ A GPU's share of its node's memory is what the node has, divided by its GPUs.
 """
 
 from rlplan.job import Job
+from rlplan.models.operators import KeptBatch
 from simulator.memory.task_memory import TaskMemory, Terms, weights_term
 from simulator.model.activations import OFFLOADED, layer_activation_bytes
 from simulator.placed.task import PlacedTask
@@ -27,13 +28,8 @@ def host_terms(placed: PlacedTask, memory: TaskMemory) -> Terms:
 def _inputs_bytes(placed: PlacedTask) -> int:
     """Return the bytes of the inputs of a stage's layers of one micro-batch."""
     layout, model = placed.layout, placed.model
-    inputs = layer_activation_bytes(
-        model,
-        placed.shard,
-        *placed.fullest_micro_batch,
-        "full",
-        fused_attention=placed.engine.fused_attention,
-    )
+    batch = KeptBatch(placed.shard, *placed.fullest_micro_batch, placed.engine.fused_attention)
+    inputs = layer_activation_bytes(model, batch, "full")
     return inputs * -(-model.num_layers // layout.pp)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.models.model import layer_kinds
+from rlplan.models.operators import KeptBatch
 from rlplan.models.precision import is_narrow
 from rlplan.rules.layouts import FULLY_SHARDED
 from simulator.generation.batching.waves import most_prompts
@@ -214,11 +215,9 @@ def generation_terms(placed: PlacedTask) -> Terms:
         prompt = min(whole, engine.max_batched_tokens) if engine.chunked_prefill else whole
     prompts = most_prompts(placed.running, samples_sharing(engine, placed.workload))
     together = max(1, min(prompts, engine.max_batched_tokens // prompt))
+    batch = KeptBatch(shard, together, prompt, engine.fused_attention)
     activations = max(
-        layer_activation_bytes(
-            kind, shard, together, prompt, "none", fused_attention=engine.fused_attention
-        )
-        for kind in layer_kinds(model).models
+        layer_activation_bytes(kind, batch, "none") for kind in layer_kinds(model).models
     )
     logits = logits_bytes(
         model, placed.layout.tp, placed.running, shard.value_bytes, backward=False

@@ -3,12 +3,10 @@
 A training stage is fullest while a layer runs backwards, while the loss does, or in the optimizer's step.
 """
 
-from typing import TypedDict
-
 import numpy as np
 
 from rlplan.models.model import layer_kinds
-from rlplan.models.operators import Batch, Shard
+from rlplan.models.operators import Batch, KeptBatch
 from simulator.memory.states import StageStates
 from simulator.model.activations import (
     OFFLOADED,
@@ -34,16 +32,6 @@ HEAD_ROWS = 4
 WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "micro_batch", "token_budget", "recompute")
 
 ManyTerms = dict[str, Ints]
-
-
-class Batched(TypedDict):
-    """Name what a layer's activations depend on beside its kind."""
-
-    shard: Shard
-    sequences: int
-    sequence_tokens: int
-    fused_attention: bool
-    shared_tokens: int
 
 
 def working_terms(
@@ -95,27 +83,20 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
     sequences, longest = placed.fullest_micro_batch
     shared = least_shared_tokens(engine, placed.workload, sequences)
-    told: Batched = {
-        "shard": shard,
-        "sequences": sequences,
-        "sequence_tokens": longest,
-        "fused_attention": engine.fused_attention,
-        "shared_tokens": shared,
-    }
-    kinds = layer_kinds(model).models
-    tokens = -(-(sequences * longest - shared) // layout.cp)
+    held = KeptBatch(shard, sequences, longest, engine.fused_attention, shared)
+    kinds, tokens = layer_kinds(model).models, held.tokens
     rows = row = tokens * model.hidden_size * shard.value_bytes
     if placed.trains:
         rows = HEAD_ROWS * row
-        kept = [layer_activation_bytes(kind, recompute=layout.recompute, **told) for kind in kinds]
-        peaks = [layer_peak_bytes(kind, **told) for kind in kinds]
+        kept = [layer_activation_bytes(kind, held, layout.recompute) for kind in kinds]
+        peaks = [layer_peak_bytes(kind, held) for kind in kinds]
         layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
         layer += _adapter_sums(placed, sequences, sequences * longest - shared)
         if layout.recompute == OFFLOADED:
             layer += engine.memory.layers_under_way * row
     else:
         kept = [0] * len(kinds)
-        layer = max(layer_activation_bytes(kind, recompute="none", **told) for kind in kinds)
+        layer = max(layer_activation_bytes(kind, held, "none") for kind in kinds)
     logits = 0
     if placed.task.head == "lm":
         logits = logits_bytes(

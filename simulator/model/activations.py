@@ -10,7 +10,7 @@ less the 3 a s^2 b of dropout's mask and output.
 from functools import lru_cache
 
 from rlplan.models.model import ModelArchitecture
-from rlplan.models.operators import FP32_BYTES, Shard
+from rlplan.models.operators import FP32_BYTES, KeptBatch
 from rlplan.parts import parts_of
 from rlplan.plan import Recompute
 from rlplan.sheets.hardware import USUAL_MEMORY, TrainerMemory
@@ -23,107 +23,49 @@ GRADIENT_ROWS = 2
 
 
 @lru_cache(maxsize=65536)
-def layer_activation_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    sequences: int,
-    sequence_tokens: int,
-    recompute: Recompute,
-    *,
-    fused_attention: bool,
-    shared_tokens: int = 0,
-) -> int:
+def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute: Recompute) -> int:
     """Return the bytes that one layer keeps of one micro-batch for its backward pass.
 
     `none` keeps the inputs of both norms, of all matrix products, of attention and of the MLP's
     activation; `selective` makes the outputs of norms and activation (and unfused scores) again,
     `full` everything but the layer's input, which `full-offload` keeps in host memory.
-
-    Args:
-        shared_tokens: Tokens of prompts that samples share, so that the micro-batch computes so many
-            fewer. Attention spreads queries, keys and values to all sequences, and keeps them so.
     """
     if recompute == OFFLOADED:
         return 0
-    sizes = (model, shard, sequences, sequence_tokens)
     if recompute == "alternate":
-        both = (
-            layer_activation_bytes(
-                *sizes, kind, fused_attention=fused_attention, shared_tokens=shared_tokens
-            )
-            for kind in ALTERNATING
-        )
-        return sum(both) // 2
-    row = _row_bytes(*sizes, shared_tokens)
+        return sum(layer_activation_bytes(model, batch, kind) for kind in ALTERNATING) // 2
+    row = _row_bytes(model, batch)
     if recompute == "full":
         return round(row)
     keeps_products = recompute == "none"
-    parts = _part_bytes(
-        *sizes, shared_tokens, fused_attention=fused_attention, keeps_products=keeps_products
-    )
+    parts = _part_bytes(model, batch, keeps_products=keeps_products)
     rows = len(parts) * (2 if keeps_products else 1)
     return round(rows * row + sum(parts))
 
 
 @lru_cache(maxsize=65536)
-def layer_peak_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    sequences: int,
-    sequence_tokens: int,
-    *,
-    fused_attention: bool,
-    shared_tokens: int = 0,
-) -> int:
+def layer_peak_bytes(model: ModelArchitecture, batch: KeptBatch) -> int:
     """Return the most bytes that a layer holds of one micro-batch while it runs backwards.
 
     All that is kept where nothing is computed again, and gradients: of the layer's output and input,
     and of the part that keeps most. Each tensor that a part keeps has a gradient of its size, which is
     gone when the next part's come.
     """
-    sizes = (model, shard, sequences, sequence_tokens)
-    row = _row_bytes(*sizes, shared_tokens)
-    parts = _part_bytes(*sizes, shared_tokens, fused_attention=fused_attention, keeps_products=True)
+    row, parts = _row_bytes(model, batch), _part_bytes(model, batch, keeps_products=True)
     return round((2 * len(parts) + GRADIENT_ROWS) * row + sum(parts) + max(parts))
 
 
-def _row_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    sequences: int,
-    sequence_tokens: int,
-    shared_tokens: int,
-) -> float:
+def _row_bytes(model: ModelArchitecture, batch: KeptBatch) -> float:
     """Return the bytes of hidden states between the parts of a layer."""
-    tokens = -(-(sequences * sequence_tokens - shared_tokens) // shard.cp)
-    row_bytes = tokens * model.hidden_size * shard.value_bytes
+    shard = batch.shard
+    row_bytes = batch.tokens * model.hidden_size * shard.value_bytes
     return row_bytes / shard.tp if shard.splits_sequence else row_bytes
 
 
-def _part_bytes(
-    model: ModelArchitecture,
-    shard: Shard,
-    sequences: int,
-    sequence_tokens: int,
-    shared_tokens: int,
-    *,
-    fused_attention: bool,
-    keeps_products: bool,
-) -> list[int]:
+def _part_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> list[int]:
     """Return what each part of a layer keeps."""
-    spread = -(-sequences * sequence_tokens // shard.cp)
-    tokens = -(-(sequences * sequence_tokens - shared_tokens) // shard.cp)
     return [
-        part.kept_bytes(
-            model,
-            shard,
-            tokens,
-            spread,
-            sequence_tokens,
-            fused_attention=fused_attention,
-            keeps_products=keeps_products,
-        )
-        for part in parts_of(model)
+        part.kept_bytes(model, batch, keeps_products=keeps_products) for part in parts_of(model)
     ]
 
 

@@ -7,13 +7,13 @@ parallel rank that draws more than its share while all others wait.
 import math
 from collections import OrderedDict
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from statistics import NormalDist
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from profiles.jobs.logged_lengths import other_spreads
+from rlplan.estimate import largest_normal
 from rlplan.job import Workload
 from rlplan.models.operators import Batch
 from rlplan.workload.lengths import longest
@@ -179,9 +179,8 @@ def straggler_fraction(
 ) -> float:
     """Return how much longer than the mean the fullest of `ranks` data-parallel ranks works.
 
-    The work of a rank is a sum of independent lengths, so nearly normal; the expected largest of d
-    normal draws is taken by Blom's formula (Blom 1958, Statistical Estimates and Transformed Beta-
-    Variables). Ranks that pad to the same width have the same work.
+    The work of a rank is a sum of independent lengths, so nearly normal. Ranks that pad to the same width
+    have the same work.
     """
     if ranks == 1 or padding == "batch":
         return 0.0
@@ -190,10 +189,4 @@ def straggler_fraction(
     else:
         mean, deviation = statistics.longest_of(min(micro_batch, sequences))
         draws = -(-sequences // micro_batch)
-    return expected_largest(ranks) * deviation / (mean * math.sqrt(draws))
-
-
-@lru_cache(maxsize=4096)
-def expected_largest(draws: int) -> float:
-    """Return the expected largest of so many standard normal draws."""
-    return NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25))
+    return largest_normal(ranks) * deviation / (mean * math.sqrt(draws))

@@ -9,16 +9,12 @@ of p + r.
 import math
 from dataclasses import replace
 
+from rlplan.estimate import largest_normal
 from rlplan.job import Workload
 from rlplan.models.operators import Batch
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.workload.lengths import longest
-from simulator.workload.sequences import (
-    LengthStatistics,
-    expected_largest,
-    micro_batch_of,
-    straggler_fraction,
-)
+from simulator.workload.sequences import LengthStatistics, micro_batch_of, straggler_fraction
 
 
 def computed_batch(engine: EngineSheet, statistics: LengthStatistics, sequences: int) -> Batch:
@@ -49,7 +45,7 @@ def waiting_fraction(
         copies * statistics.prompt_std_tokens,
         math.sqrt(samples) * statistics.following_std_tokens,
     )
-    return expected_largest(ranks) * deviation / (mean * math.sqrt(sequences / samples))
+    return largest_normal(ranks) * deviation / (mean * math.sqrt(sequences / samples))
 
 
 def samples_sharing(engine: EngineSheet, workload: Workload) -> int:

@@ -137,7 +137,7 @@ def test_an_engine_is_one_file(sheets):
 NARROW = '''
 """Grouped attention whose values are half as wide: a stand-in for a kind of its own."""
 
-from rlplan.parts.grouped_attention import core, expert_parameters, kept_bytes, operators
+from rlplan.parts.grouped_attention import core, kept_bytes, operators
 from rlplan.parts import grouped_attention
 
 

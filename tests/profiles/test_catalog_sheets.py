@@ -18,10 +18,11 @@ from profiles.catalog import (
 )
 from profiles.jobs.config.faults import architecture_fault
 from profiles.sheets import aliases_of, canonical_name
+from rlplan import parts
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.models.model import ModelArchitecture, layer_kinds
-from rlplan.parts import num_parameters, parts_of
+from rlplan.parts import num_parameters
 from rlplan.parts.experts import expert_parameters
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.units import GIB, bytes_from_gib
@@ -249,7 +250,7 @@ def test_all_and_active_parameters_are_those_of_the_model_s_card(name):
     kinds = layer_kinds(model)
     counts = kinds.counts(0, model.num_layers)
     held = sum(
-        count * sum(part.expert_parameters(kind, 1, 1) for part in parts_of(kind))
+        count * parts.expert_parameters(kind, 1, 1)
         for kind, count in zip(kinds.models, counts, strict=True)
     )
     idle = held * (1 - model.experts_per_token / model.num_experts)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
-from rlplan.models.operators import Shard
+from rlplan.models.operators import KeptBatch, Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from simulator.memory.task_memory import least_kv_bytes
@@ -99,7 +99,7 @@ def test_zero_stages_shard_states_then_gradients_then_weights():
 def test_a_gpt_layer_keeps_what_korthikanti_counts_less_dropout():
     """Korthikanti et al. 2022, equation 1: s b h (34 + 5 a s / h), of which dropout is 2 + 3 a s / h."""
     s, b, h, a = 2048, 2, 4096, 32
-    kept = layer_activation_bytes(GPT, Shard(), b, s, "none", fused_attention=False)
+    kept = layer_activation_bytes(GPT, KeptBatch(Shard(), b, s, fused_attention=False), "none")
     assert kept == s * b * h * 32 + 2 * a * s * s * b
 
 
@@ -107,12 +107,12 @@ def test_tensor_and_sequence_parallelism_divide_as_korthikanti_has_it():
     """Equations 2 and 4: s b h (10 + 24 / t), and everything over t with sequence parallelism."""
     s, b, h, t = 2048, 2, 4096, 8
     softmax = 4 * s * b * 32 // t  # the fused kernel's fp32 statistic of every query and head
-    split = layer_activation_bytes(GPT, Shard(tp=t), b, s, "none", fused_attention=True)
+    split = layer_activation_bytes(GPT, KeptBatch(Shard(tp=t), b, s, fused_attention=True), "none")
     assert split == s * b * h * (8 + 24 // t) + softmax
     sequence = Shard(tp=t, sequence_parallel=True)
-    both = layer_activation_bytes(GPT, sequence, b, s, "none", fused_attention=True)
+    both = layer_activation_bytes(GPT, KeptBatch(sequence, b, s, fused_attention=True), "none")
     assert both == s * b * h * 32 // t + softmax
-    full = layer_activation_bytes(GPT, Shard(), b, s, "full", fused_attention=True)
+    full = layer_activation_bytes(GPT, KeptBatch(Shard(), b, s, fused_attention=True), "full")
     assert full == 2 * s * b * h
 
 
@@ -127,7 +127,8 @@ def test_the_first_stage_of_a_pipeline_holds_as_many_micro_batches_as_there_are_
     one = memory_of("critic.update", layout(pp=4, dp=2, micro_batch=8, recompute="full"))
     tokens, h = 8 * 1024, 4096
     row_bytes = tokens * h * 2
-    peak = layer_peak_bytes(JOB.architecture("critic"), Shard(), 8, 1024, fused_attention=True)
+    batch = KeptBatch(Shard(), 8, 1024, fused_attention=True)
+    peak = layer_peak_bytes(JOB.architecture("critic"), batch)
     assert one.transient["activations"] == 4 * 8 * row_bytes + peak - row_bytes
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from profiles.catalog import engine_names, load_engine, load_model
 from rlplan.job import Workload
-from rlplan.models.operators import FP32_BYTES, Shard
+from rlplan.models.operators import FP32_BYTES, KeptBatch, Shard
 from rlplan.workload.lengths import Empirical, Uniform
 from simulator.generation.batching.waves import most_prompts, prompts_between
 from simulator.generation.generating import limits_of
@@ -90,9 +90,9 @@ def test_memory_counts_on_sharing_only_where_no_prompt_has_to_be_cut_unevenly(se
 
 
 def test_shared_tokens_are_kept_once_but_for_what_attention_spreads():
-    shape = (GPT, Shard(), 4, 150)
-    whole = layer_activation_bytes(*shape, "none", fused_attention=True)
-    spared = whole - layer_activation_bytes(*shape, "none", fused_attention=True, shared_tokens=297)
+    batch = KeptBatch(Shard(), 4, 150, fused_attention=True)
+    whole = layer_activation_bytes(GPT, batch, "none")
+    spared = whole - layer_activation_bytes(GPT, batch._replace(shared_tokens=297), "none")
     # Four rows of hidden units and three of the MLP's, in 16 bits.
     assert spared == 297 * (4 * 4096 + 3 * 11008) * 2
     # Attention's own share: queries, keys, values, outputs and an fp32 statistic of each head.

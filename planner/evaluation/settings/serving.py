@@ -8,6 +8,7 @@ from profiles.facts import DeviceFacts
 from profiles.jobs.checks import MOST_SEQUENCES
 from rlplan.estimate import Estimate
 from rlplan.models.model import ModelArchitecture
+from rlplan.models.operators import KeptBatch
 from rlplan.models.precision import PRECISIONS, WIDE, Precision
 from rlplan.plan import TaskPlan
 from rlplan.sheets.hardware import EngineSheet
@@ -120,9 +121,8 @@ def _working_bytes(service: Service, engine: EngineSheet) -> float:
     """Return the bytes of one layer's activations and of all running sequences' logits."""
     tokens = service.max_batched_tokens or engine.max_batched_tokens
     shard = shard_of(TaskPlan(pool="", tp=service.tp), service.precision, engine)
-    activations = layer_activation_bytes(
-        service.model, shard, 1, tokens, "none", fused_attention=engine.fused_attention
-    )
+    batch = KeptBatch(shard, 1, tokens, engine.fused_attention)
+    activations = layer_activation_bytes(service.model, batch, "none")
     running = min(service.max_running, service.requests)
     logits = logits_bytes(service.model, service.tp, running, shard.value_bytes, backward=False)
     return activations + logits
