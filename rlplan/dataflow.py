@@ -76,6 +76,18 @@ class Task:
         return self.stage_kind.has_gradients
 
 
+def _pass(name: str, output: str, *, scalar: bool = False) -> Task:
+    """Return a forward pass of a role's model over the sequences."""
+    return Task(
+        name=name,
+        role=name.partition(".")[0],  # type: ignore[arg-type]
+        kind="infer",
+        inputs=("sequences",),
+        outputs=(output,),
+        head="scalar" if scalar else "lm",
+    )
+
+
 # Tasks that several algorithms have in common.
 GENERATE = Task(
     name="actor.generate",
@@ -84,49 +96,12 @@ GENERATE = Task(
     inputs=("prompts",),
     outputs=("sequences", "log_probs"),
 )
-
 # Where the trainer computes again what the engine said of its samples.
-OLD_LOG_PROB = Task(
-    name="actor.compute_log_prob",
-    role="actor",
-    kind="infer",
-    inputs=("sequences",),
-    outputs=("log_probs",),
-)
-
-REFERENCE_LOG_PROB = Task(
-    name="reference.compute_log_prob",
-    role="reference",
-    kind="infer",
-    inputs=("sequences",),
-    outputs=("reference_log_probs",),
-)
-
-COMPUTE_VALUES = Task(
-    name="critic.compute_values",
-    role="critic",
-    kind="infer",
-    inputs=("sequences",),
-    outputs=("values",),
-    head="scalar",
-)
-
-MODEL_REWARD = Task(
-    name="reward.compute_reward",
-    role="reward",
-    kind="infer",
-    inputs=("sequences",),
-    outputs=("scores",),
-    head="scalar",
-)
-
-RULE_REWARD = Task(
-    name="rule.compute_reward",
-    role="rule",
-    kind="rule",
-    inputs=("sequences",),
-    outputs=("rule_scores",),
-)
+OLD_LOG_PROB = _pass("actor.compute_log_prob", "log_probs")
+REFERENCE_LOG_PROB = _pass("reference.compute_log_prob", "reference_log_probs")
+COMPUTE_VALUES = _pass("critic.compute_values", "values", scalar=True)
+MODEL_REWARD = _pass("reward.compute_reward", "scores", scalar=True)
+RULE_REWARD = replace(_pass("rule.compute_reward", "rule_scores"), kind="rule")
 
 
 def actor_update(*inputs: str, loss: str = "ppo_policy") -> Task:
@@ -138,6 +113,20 @@ def actor_update(*inputs: str, loss: str = "ppo_policy") -> Task:
         inputs=("sequences", "log_probs", *inputs, "scores", "rule_scores"),
         loss=loss,
     )
+
+
+def critic_update(*inputs: str, role: Role = "critic", loss: str = "value") -> Task:
+    """Return the update of a critic from its inputs."""
+    return Task(
+        name=f"{role}.update", role=role, kind="train", inputs=inputs, head="scalar", loss=loss
+    )
+
+
+def without_critic(update: Task) -> tuple[Task, ...]:
+    """Return the tasks of an algorithm of generation, rewards and the actor's update; with the reference, if it reads it."""
+    compared = "reference_log_probs" in update.inputs
+    reference = (REFERENCE_LOG_PROB,) if compared else ()
+    return (GENERATE, *reference, MODEL_REWARD, RULE_REWARD, update)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +155,7 @@ class Algorithm:
     title: str
     tasks: tuple[Task, ...]
     required_roles: tuple[Role, ...]
-    optional_roles: tuple[Role, ...] = ()
+    optional_roles: tuple[Role, ...] = ("reward", "rule")
     groups: bool = False
     advantage: Advantage = "gae"
     kl_in: KlPlace = "reward"
@@ -320,8 +309,11 @@ def _tasks_of(
         for task in tasks
         if task.role in roles
     ]
-    if judge == "environment":
-        kept = [_rewarding(task) if task.generates else task for task in kept]
+    if judge == "environment":  # which says its rewards while it generates
+        kept = [
+            replace(task, outputs=(*task.outputs, *RULE_REWARD.outputs)) if task.generates else task
+            for task in kept
+        ]
     made = {"prompts", *(key for task in kept for key in task.outputs)}
     if pretrains:
         made.add("pretrain")
@@ -344,11 +336,6 @@ def _recomputing(tasks: tuple[Task, ...]) -> Iterator[Task]:
             continue
         yield replace(task, outputs=tuple(key for key in task.outputs if key not in made))
         yield OLD_LOG_PROB
-
-
-def _rewarding(task: Task) -> Task:
-    """Return a task that generates with the rewards that environments give among what it makes."""
-    return replace(task, outputs=(*task.outputs, *RULE_REWARD.outputs))
 
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:

@@ -7,8 +7,8 @@ from rlplan.dataflow import (
     REFERENCE_LOG_PROB,
     RULE_REWARD,
     Algorithm,
-    Task,
     actor_update,
+    critic_update,
 )
 
 ALGORITHM = Algorithm(
@@ -16,7 +16,6 @@ ALGORITHM = Algorithm(
     title="Proximal policy optimisation",
     paper="Schulman et al. 2017, arXiv:1707.06347; Ouyang et al. 2022, arXiv:2203.02155",
     required_roles=("actor", "critic", "reference"),
-    optional_roles=("reward", "rule"),
     advantage="gae",
     tasks=(
         GENERATE,
@@ -25,20 +24,8 @@ ALGORITHM = Algorithm(
         MODEL_REWARD,
         RULE_REWARD,
         actor_update("values", "reference_log_probs"),
-        Task(
-            name="critic.update",
-            role="critic",
-            kind="train",
-            inputs=(
-                "sequences",
-                "log_probs",
-                "values",
-                "reference_log_probs",
-                "scores",
-                "rule_scores",
-            ),
-            head="scalar",
-            loss="value",
+        critic_update(
+            "sequences", "log_probs", "values", "reference_log_probs", "scores", "rule_scores"
         ),
     ),
 )

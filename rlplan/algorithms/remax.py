@@ -32,7 +32,6 @@ ALGORITHM = Algorithm(
     title="ReMax",
     paper="Li et al. 2024, ReMax, arXiv:2310.10505",
     required_roles=("actor", "reference"),
-    optional_roles=("reward", "rule"),
     advantage="greedy-baseline",
     one_sample=True,
     tasks=(

@@ -14,8 +14,8 @@ from rlplan.dataflow import (
     REFERENCE_LOG_PROB,
     RULE_REWARD,
     Algorithm,
-    Task,
     actor_update,
+    critic_update,
 )
 
 _EXPERIENCE = (
@@ -53,21 +53,7 @@ ALGORITHM = Algorithm(
         replace(MODEL_REWARD, name="cost.compute_cost", role="cost", outputs=("costs",)),
         replace(RULE_REWARD, outputs=("rule_scores", "rule_costs")),
         replace(actor_update(loss="ppo_ptx_policy"), inputs=(*_EXPERIENCE, "pretrain")),
-        Task(
-            name="critic.update",
-            role="critic",
-            kind="train",
-            inputs=_EXPERIENCE,
-            head="scalar",
-            loss="value",
-        ),
-        Task(
-            name="cost_critic.update",
-            role="cost_critic",
-            kind="train",
-            inputs=_EXPERIENCE,
-            head="scalar",
-            loss="cost_value",
-        ),
+        critic_update(*_EXPERIENCE),
+        critic_update(*_EXPERIENCE, role="cost_critic", loss="cost_value"),
     ),
 )
