@@ -14,13 +14,12 @@ from rlplan.rules.situations import Engines, situations_of
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 
-RULES: tuple[Rule, ...] = (
-    *pools.RULES,
-    *layouts.RULES,
-    *batches.RULES,
-    *engines.RULES,
-    *order.RULES,
-    *transition.RULES,
+# In the order of their files, and as they stand in each.
+RULES: tuple[Rule, ...] = tuple(
+    each
+    for subject in (pools, layouts, batches, engines, order, transition)
+    for each in vars(subject).values()
+    if isinstance(each, Rule)
 )
 
 

@@ -116,11 +116,3 @@ def chunks_take_whole_rounds(
         return None
     words = f"needs micro-batches in rounds of all {pp} stages, and a rank has {count}"
     return Problem("chunks", words, chunks, "1")
-
-
-RULES = (
-    updates_divide_the_batch,
-    every_copy_has_a_sequence,
-    dp_divides_the_batch,
-    chunks_take_whole_rounds,
-)

@@ -125,15 +125,3 @@ def engine_interleaves(chunks: int, engine: EngineSheet) -> Problem | None:
     if chunks == 1 or engine.interleaves:
         return None
     return Problem("chunks", f"engine {engine.name} does not interleave stages", chunks, "1")
-
-
-RULES = (
-    engine_has_a_sheet,
-    engine_runs_the_sizes,
-    engine_replicates_kv_heads,
-    engine_shares_out_heads,
-    engine_has_whole_experts,
-    zero_stage_is_offered,
-    recomputation_is_offered,
-    engine_interleaves,
-)

@@ -181,26 +181,25 @@ def expert_tp_divides_tp(expert_tp: int, tp: int, model: ModelArchitecture) -> P
 
 
 @rule("task")
-def chunks_want_a_training_pipeline(task: Task, chunks: int, pp: int) -> Problem | None:
-    """Interleave the stages of a pipeline that runs forwards and backwards."""
-    if chunks == 1 or (task.trains and pp > 1):
+def shard_ranks_divide_the_copies(dp: int, cp: int, zero: int, shard_ranks: int) -> Problem | None:
+    """Shard states over equal groups of copies, where they are sharded at all."""
+    if zero == 0:
+        return Problem(
+            "shard_ranks", "needs a ZeRO stage that shards states; zero is 0", shard_ranks
+        )
+    if dp * cp % shard_ranks == 0:
         return None
-    return Problem("chunks", "needs a training pipeline that interleaves", chunks, "1")
+    words = f"does not divide dp {dp} x cp {cp} = {dp * cp} ranks"
+    return Problem("shard_ranks", words, shard_ranks, listed(divisors(dp * cp)))
 
 
 @rule("task")
-def chunks_divide_the_stage(
-    chunks: int, layout: Layout, pp: int, model: ModelArchitecture
-) -> Problem | None:
-    """Give every chunk of a stage equally many layers."""
-    if chunks == 1:
-        return None
-    first, last = layout.first_stage_layers or 0, layout.last_stage_layers or 0
-    layers = sorted(set(layers_of_stages(model.num_layers, pp, first, last)))
-    if all(each and each % chunks == 0 for each in layers):
-        return None
-    words = f"does not divide the {listed(layers)} layers of a stage"
-    return Problem("chunks", words, chunks, listed(divisors(gcd(*layers)) or (1,)))
+def only_models_are_cut(task: Task, sizes: dict[str, int]) -> Problem | None:
+    """Share out what has no model, such as a reward function, by samples alone."""
+    for name, size in sizes.items():
+        if not task.has_model and name != "dp" and size > 1:
+            return Problem(name, f"cuts a model, and {task.name} has none", size, "1")
+    return None
 
 
 @rule("task")
@@ -229,25 +228,26 @@ def sizes_fit_the_cluster(sizes: dict[str, int], cluster_gpus: int) -> Problem |
 
 
 @rule("task")
-def only_models_are_cut(task: Task, sizes: dict[str, int]) -> Problem | None:
-    """Share out what has no model, such as a reward function, by samples alone."""
-    for name, size in sizes.items():
-        if not task.has_model and name != "dp" and size > 1:
-            return Problem(name, f"cuts a model, and {task.name} has none", size, "1")
-    return None
+def chunks_want_a_training_pipeline(task: Task, chunks: int, pp: int) -> Problem | None:
+    """Interleave the stages of a pipeline that runs forwards and backwards."""
+    if chunks == 1 or (task.trains and pp > 1):
+        return None
+    return Problem("chunks", "needs a training pipeline that interleaves", chunks, "1")
 
 
 @rule("task")
-def shard_ranks_divide_the_copies(dp: int, cp: int, zero: int, shard_ranks: int) -> Problem | None:
-    """Shard states over equal groups of copies, where they are sharded at all."""
-    if zero == 0:
-        return Problem(
-            "shard_ranks", "needs a ZeRO stage that shards states; zero is 0", shard_ranks
-        )
-    if dp * cp % shard_ranks == 0:
+def chunks_divide_the_stage(
+    chunks: int, layout: Layout, pp: int, model: ModelArchitecture
+) -> Problem | None:
+    """Give every chunk of a stage equally many layers."""
+    if chunks == 1:
         return None
-    words = f"does not divide dp {dp} x cp {cp} = {dp * cp} ranks"
-    return Problem("shard_ranks", words, shard_ranks, listed(divisors(dp * cp)))
+    first, last = layout.first_stage_layers or 0, layout.last_stage_layers or 0
+    layers = sorted(set(layers_of_stages(model.num_layers, pp, first, last)))
+    if all(each and each % chunks == 0 for each in layers):
+        return None
+    words = f"does not divide the {listed(layers)} layers of a stage"
+    return Problem("chunks", words, chunks, listed(divisors(gcd(*layers)) or (1,)))
 
 
 @rule("task")
@@ -284,24 +284,3 @@ def inference_is_sharded_as_training(
         f"differs from {training_name}'s stage {trained}, in which the weights of {task.role} lie"
     )
     return Problem("zero", words, own, str(FULLY_SHARDED if trained == FULLY_SHARDED else 0))
-
-
-RULES = (
-    tp_divides_the_heads,
-    tp_divides_the_mlp,
-    tp_stays_in_a_node,
-    every_stage_has_a_layer,
-    stages_are_equal,
-    ends_leave_layers_between_them,
-    ep_divides_the_experts,
-    experts_divide_the_ranks,
-    expert_tp_divides_tp,
-    shard_ranks_divide_the_copies,
-    only_models_are_cut,
-    sizes_cover_the_pool,
-    sizes_fit_the_cluster,
-    chunks_want_a_training_pipeline,
-    chunks_divide_the_stage,
-    inference_reads_the_weights_of_training,
-    inference_is_sharded_as_training,
-)

@@ -94,14 +94,3 @@ def only_async_has_responses_in_flight(mode: Mode, in_flight: InFlight) -> Probl
         return None
     words = f"mode {mode} has no response under way when new weights come"
     return Problem("in_flight", words, in_flight, "drain, or mode async")
-
-
-RULES = (
-    order_is_there,
-    order_names_each_task_once,
-    order_is_of_pools,
-    generation_ahead_has_its_own_pool,
-    staleness_is_the_modes,
-    staleness_covers_the_sync_interval,
-    only_async_has_responses_in_flight,
-)

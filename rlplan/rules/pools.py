@@ -55,21 +55,6 @@ def pool_holds_models_of_the_job(pool: Pool, tasks: tuple[Task, ...]) -> Problem
 
 
 @rule("plan")
-def role_has_one_home(
-    pools: tuple[Pool, ...], tasks: tuple[Task, ...], homes: Mapping[str, str | None]
-) -> Problem | None:
-    """Keep a model's weights in one place; what generates may have a copy elsewhere."""
-    for role in dict.fromkeys(task.role for task in tasks):
-        holding = [pool.name for pool in pools if role in pool.roles]
-        at_work = {homes[task.name] for task in tasks if task.role == role}
-        if len(holding) > 1 and set(holding) != at_work:
-            copies = any(task.generates for task in tasks if task.role == role)
-            allowed = f"one; on two, tasks.{role}.generate.pool says" if copies else "one pool"
-            return Problem("pools", f"the role {role} is on {len(holding)} pools", None, allowed)
-    return None
-
-
-@rule("plan")
 def task_is_the_algorithms(
     task_names: tuple[str, ...], tasks: tuple[Task, ...], algorithm: Algorithm
 ) -> Problem | None:
@@ -121,16 +106,16 @@ def models_run_on_gpus(task: Task, pool: Pool) -> Problem | None:
     return Problem("pool", "models run on GPU pools, and rules on host pools", pool.name)
 
 
-RULES = (
-    plan_has_pools,
-    pool_has_its_own_name,
-    device_is_in_the_cluster,
-    cluster_has_the_gpus,
-    pool_holds_models_of_the_job,
-    task_is_the_algorithms,
-    every_task_is_planned,
-    pool_is_listed,
-    pool_holds_the_role,
-    models_run_on_gpus,
-    role_has_one_home,
-)
+@rule("plan")
+def role_has_one_home(
+    pools: tuple[Pool, ...], tasks: tuple[Task, ...], homes: Mapping[str, str | None]
+) -> Problem | None:
+    """Keep a model's weights in one place; what generates may have a copy elsewhere."""
+    for role in dict.fromkeys(task.role for task in tasks):
+        holding = [pool.name for pool in pools if role in pool.roles]
+        at_work = {homes[task.name] for task in tasks if task.role == role}
+        if len(holding) > 1 and set(holding) != at_work:
+            copies = any(task.generates for task in tasks if task.role == role)
+            allowed = f"one; on two, tasks.{role}.generate.pool says" if copies else "one pool"
+            return Problem("pools", f"the role {role} is on {len(holding)} pools", None, allowed)
+    return None

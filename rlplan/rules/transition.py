@@ -71,6 +71,3 @@ def transition_reaches_the_layout(
     (tp, pp), (tp_gen, pp_gen) = train_cut, generate_cut
     words = f"cannot bring tp {tp}, pp {pp} to tp {tp_gen}, pp {pp_gen} of generation"
     return Problem("transition", words, transition, fits[0])
-
-
-RULES = (two_copies_are_on_two_pools, transition_reaches_the_layout)
