@@ -5,7 +5,6 @@ p * t. Generation groups of the hybrid engine lie inside one model-parallel bloc
 (Sheng et al. 2025, HybridFlow, section 5).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -35,10 +34,6 @@ def layers_of_stages(
     return (first,) * (first > 0) + shared + (last,) * (last > 0)
 
 
-KeyFunction = Callable[[Coordinate], tuple[int, int]]
-RankKey = Callable[[int], tuple[int, ...]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainLayout:
     """Describe a training (or inference) layout of `pp * tp * dp` ranks."""
@@ -57,42 +52,17 @@ class TrainLayout:
         block, inside = divmod(rank, self.pp * self.tp)
         return Coordinate(dp=block, pp=inside // self.tp, tp=inside % self.tp)
 
-    def rank(self, coordinate: Coordinate) -> int:
-        """Return the rank at a coordinate."""
-        return coordinate.dp * self.pp * self.tp + coordinate.pp * self.tp + coordinate.tp
-
-    def tp_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the tensor-parallel groups, each in rank order."""
-        return self._groups(lambda at: (at.dp, at.pp))
-
-    def pp_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the pipeline groups, first stage first."""
-        return self._groups(lambda at: (at.dp, at.tp))
-
-    def dp_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the data-parallel groups."""
-        return self._groups(lambda at: (at.pp, at.tp))
-
-    def _groups(self, key: KeyFunction) -> tuple[tuple[int, ...], ...]:
-        groups: dict[tuple[int, int], list[int]] = {}
-        for rank in range(self.ranks):
-            groups.setdefault(key(self.coordinate(rank)), []).append(rank)
-        return tuple(tuple(group) for _, group in sorted(groups.items()))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateLayout:
-    """Describe generation groups p_g-t_g inside the model-parallel blocks of a training layout.
+    """Describe zero-redundancy groups p_g-t_g inside the model-parallel blocks of a training layout.
 
-    Attributes:
-        zero_redundancy: True takes ranks at intervals t/t_g and p/p_g, so that each rank's train
-            shard is a slice of its generate shard; False takes consecutive ranks (vanilla groups).
+    Their ranks lie at intervals t/t_g and p/p_g, so that each rank's train shard is a slice of its generate shard.
     """
 
     train: TrainLayout
     pp: int
     tp: int
-    zero_redundancy: bool = True
 
     def __post_init__(self) -> None:
         assert self.train.tp % self.tp == 0, "the generation TP size divides the training TP size"
@@ -103,38 +73,22 @@ class GenerateLayout:
         """Return d_g = p * t / (p_g * t_g), the replicas inside one model-parallel block."""
         return self.train.pp * self.train.tp // (self.pp * self.tp)
 
-    @property
-    def replicas(self) -> int:
-        """Return the generation replicas over all ranks."""
-        return self.micro_dp * self.train.dp
-
     def shard(self, rank: int) -> tuple[int, int]:
         """Return the (pp, tp) position of a rank's generate shard."""
         at = self.train.coordinate(rank)
-        if self.zero_redundancy:
-            return at.pp // (self.train.pp // self.pp), at.tp // (self.train.tp // self.tp)
-        return at.pp % self.pp, at.tp % self.tp
+        return at.pp // (self.train.pp // self.pp), at.tp // (self.train.tp // self.tp)
 
     def replica(self, rank: int) -> int:
         """Return the generation replica that a rank belongs to, from 0, in rank order of their firsts."""
         at = self.train.coordinate(rank)
         pp_width, tp_width = self.train.pp // self.pp, self.train.tp // self.tp
-        if self.zero_redundancy:
-            inside = (at.pp % pp_width) * tp_width + at.tp % tp_width
-        else:
-            inside = (at.pp // self.pp) * tp_width + at.tp // self.tp
+        inside = (at.pp % pp_width) * tp_width + at.tp % tp_width
         return at.dp * self.micro_dp + inside
-
-    def tp_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the generation tensor-parallel groups, by replica and pipeline stage."""
-        return self._groups(lambda rank: (self.replica(rank), self.shard(rank)[0]))
 
     def micro_dp_groups(self) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that hold the same generate shard of one model-parallel block."""
-        return self._groups(lambda rank: (self.train.coordinate(rank).dp, *self.shard(rank)))
-
-    def _groups(self, key: RankKey) -> tuple[tuple[int, ...], ...]:
         groups: dict[tuple[int, ...], list[int]] = {}
         for rank in range(self.train.ranks):
-            groups.setdefault(key(rank), []).append(rank)
-        return tuple(tuple(group) for _, group in sorted(groups.items(), key=lambda item: item[1]))
+            key = (self.train.coordinate(rank).dp, *self.shard(rank))
+            groups.setdefault(key, []).append(rank)
+        return tuple(tuple(group) for group in sorted(groups.values()))
