@@ -11,22 +11,13 @@ from rlplan.plan import InFlight, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """Hold what the host does alone while GPUs wait: so many seconds, and more for a larger batch.
+    """Hold what the host does alone while GPUs wait.
 
     Attributes:
-        seconds: Every time.
-        seconds_per_sequence: For every sequence of the global batch.
-        seconds_per_token: For every token of them, prompts included.
+        seconds_per_token: For every token of the global batch, prompts included.
     """
 
-    seconds: NonNegative = 0.0
-    seconds_per_sequence: NonNegative = 0.0
     seconds_per_token: NonNegative = 0.0
-
-    def of(self, sequences: float, tokens: float) -> float:
-        """Return the seconds for a batch of so many sequences and tokens."""
-        seconds = self.seconds + self.seconds_per_sequence * sequences
-        return seconds + self.seconds_per_token * tokens
 
 
 NO_HOST_TIME = HostTime()

@@ -9,12 +9,6 @@ from dataclasses import dataclass
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
-GB = 10**9
-
-
-def bytes_from_gib(gib: float) -> int:
-    """Return bytes from GiB (2**30 bytes)."""
-    return round(gib * GIB)
 
 
 def gib_from_bytes(num_bytes: float) -> float:

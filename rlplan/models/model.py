@@ -1,12 +1,14 @@
 """What a transformer is made of, as far as costs, memory and execution need to know."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rlplan.files.frozen import FrozenDict
 
 Head = Literal["lm", "scalar"]
+Number = TypeVar("Number", int, float)
 
 
 NO_PART = "none"  # what a kind of layer names in place of a part that it does not have
@@ -93,16 +95,6 @@ class StateSpace:
     groups: int
     kernel: int
     kernel_bias: bool = True
-
-    @property
-    def inner_size(self) -> int:
-        """Return the width of all heads."""
-        return self.heads * self.head_dim
-
-    @property
-    def convolved_size(self) -> int:
-        """Return the width of what is convolved: inputs, B and C."""
-        return self.inner_size + 2 * self.groups * self.state_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +233,14 @@ class LayerKinds:
             return (last - first,)
         layers = self.order[first:last]
         return tuple(layers.count(kind) for kind in range(len(self.models)))
+
+    def total(
+        self, amount: Callable[[ModelArchitecture], Number], counts: tuple[int, ...] | None = None
+    ) -> Number:
+        """Return the sum of an amount over all layers, or over so many of each kind."""
+        counts = self.counts(0, len(self.order)) if counts is None else counts
+        kinds = zip(self.models, counts, strict=True)
+        return sum(amount(kind) * count for kind, count in kinds)
 
 
 @lru_cache(maxsize=4096)

@@ -116,13 +116,8 @@ def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
 @lru_cache(maxsize=1024)
 def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:
     """Return all parameters of a model with a language-model or a scalar head."""
-    kinds = layer_kinds(model)
-    counts = kinds.counts(0, model.num_layers)
-    layers = sum(
-        count * layer_parameters(kind) for kind, count in zip(kinds.models, counts, strict=True)
-    )
     ends = model.embedding_parameters + (model.vision_parameters or 0)
-    return ends + layers + model.head_parameters(head)
+    return ends + layer_kinds(model).total(layer_parameters) + model.head_parameters(head)
 
 
 def attention_core(
@@ -185,7 +180,4 @@ def state_bytes(model: ModelArchitecture, tp: int, value_bytes: int) -> int:
 
 def cache_bytes_per_token(model: ModelArchitecture, value_bytes: int) -> int:
     """Return the cache bytes of one token over all layers of an uncut model, none of them windowed."""
-    kinds = layer_kinds(model)
-    counts = kinds.counts(0, model.num_layers)
-    each = (read_bytes(kind, 1, value_bytes, 1) for kind in kinds.models)
-    return sum(count * size for count, size in zip(counts, each, strict=True))
+    return layer_kinds(model).total(lambda kind: read_bytes(kind, 1, value_bytes, 1))

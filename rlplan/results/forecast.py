@@ -1,12 +1,12 @@
 """What the simulator says a plan will do. The file `forecast.json`."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.tags import OneOf
-from rlplan.results.notebook import frame_of, html_of
+from rlplan.results.notebook import Shown
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
@@ -128,7 +128,7 @@ class GoodputForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(Shown):
     """Hold the forecast of one plan.
 
     Attributes:
@@ -202,11 +202,3 @@ class Forecast:
             for span, start in zip(self.tasks, starts, strict=True)
         ]
         return replace(self.trace, spans=sorted_spans(spans))
-
-    def to_pandas(self) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
-        """Return its tasks as a `pandas.DataFrame`, seconds and USD as numbers."""
-        return frame_of(self)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        return html_of(self)

@@ -6,12 +6,16 @@ from typing import Any
 _ROOM = "reports.notebook"
 
 
-def html_of(result: object) -> str:
-    """Return a result as HTML, as it stands below a notebook's cell."""
-    html: str = import_module(_ROOM).html_of(result)
-    return html
+class Shown:
+    """Be a result that a notebook shows."""
 
+    __slots__ = ()
 
-def frame_of(result: object) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
-    """Return a result's rows as a `pandas.DataFrame`."""
-    return import_module(_ROOM).frame_of(result)
+    def to_pandas(self) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
+        """Return its rows, tasks or plans, as a `pandas.DataFrame`, seconds and USD as numbers."""
+        return import_module(_ROOM).frame_of(self)
+
+    def _repr_html_(self) -> str:
+        """Return what stands below a notebook's cell."""
+        html: str = import_module(_ROOM).html_of(self)
+        return html

@@ -1,12 +1,11 @@
 """What a search found, and why the winner won."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
-from rlplan.results.notebook import frame_of, html_of
+from rlplan.results.notebook import Shown
 
 SEARCH_VERSION = 1
 
@@ -37,7 +36,7 @@ class InfeasiblePlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
+class SearchResult(Shown):
     """Hold the plans found, best first, with the certificate.
 
     Attributes:
@@ -57,11 +56,3 @@ class SearchResult:
     gap: float
     search_seconds: float
     profile: str
-
-    def to_pandas(self) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
-        """Return its plans as a `pandas.DataFrame`, seconds and USD as numbers."""
-        return frame_of(self)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        return html_of(self)

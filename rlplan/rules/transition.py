@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from rlplan.plan import TaskPlan
-from rlplan.rules.rule import Problem, rule
+from rlplan.rules.rule import Problem, listed, rule
 from rlplan.transfers import (
     TRANSFERS,
     Cut,
@@ -42,13 +42,10 @@ def two_copies_are_on_two_pools(
     if chosen.method:
         where = "one pool" if chosen.on_one_pool else "two pools"
         words = f"this method brings weights to an engine on {where}"
-    allowed = transitions_between_pools() if apart else _on_one_pool()
-    return Problem("transition", words, transition, ", ".join(allowed))
-
-
-def _on_one_pool() -> tuple[TransitionName, ...]:
     found = ((TRANSFERS.load(name), name) for name in transfer_names())
-    return tuple(name for each, name in found if each.on_one_pool and not each.method)
+    here = tuple(name for each, name in found if each.on_one_pool and not each.method)
+    allowed = transitions_between_pools() if apart else here
+    return Problem("transition", words, transition, listed(allowed))
 
 
 @rule("plan")

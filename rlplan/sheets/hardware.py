@@ -173,7 +173,6 @@ class TrainerMemory:
             time in the loss and its gradient.
         fp32_logit_copies: The same in fp32.
         head_entries: Vocabulary entries whose logits are held at a time; 0 is all of them.
-        head_tokens: Tokens whose logits are held at a time; 0 is all of a micro-batch.
         step_bytes: What the optimizer's step allocates for each parameter that a GPU steps.
         layers_under_way: Layers whose inputs are on the GPU at a time where they are off-loaded.
         slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
@@ -184,7 +183,6 @@ class TrainerMemory:
     logit_copies: AtLeastOne = 1
     fp32_logit_copies: AtLeastOne = 2
     head_entries: NonNegativeInt = 0
-    head_tokens: NonNegativeInt = 0
     step_bytes: NonNegativeInt = 0
     layers_under_way: AtLeastOne = 1
     slack_fraction: NonNegative = 0.10
@@ -252,8 +250,6 @@ class EngineSheet:
         reshards_in_buckets: Whether its transition writes the generate shard from received buckets, and
             lends the train shard in place where both are cut alike; what is not lent has to move.
         interleaves: Whether its pipeline schedule runs several chunks of layers on a stage.
-        transition_seconds: Fixed time of a change between train and generate layouts (regrouping,
-            rebuilding buffers, emptying caches), beside the bytes moved.
         kernels: How its kernels differ from those that the device's facts are of.
         kernels_on: The same where it differs from device to device, by a device's name or an architecture's.
         splits_sends: Whether tensor-parallel ranks each send their share of the activations to the
@@ -261,7 +257,6 @@ class EngineSheet:
         stages_outermost: Whether pipeline stages are the outermost groups of ranks, each on consecutive
             ranks; else the stages of a copy of the model are consecutive, and copies lie a block apart.
         steps: What the steps of a generation engine take beside its operators.
-        cache_value_bytes: Bytes of one value in its KV cache; 0 is those of the weights.
         memory: What a training engine's software holds beside what its layout says.
         padded_logits: What it moves where it pads logits, though it packs sequences; None does not.
         narrow_products: Whether its kernels' rates, over the device's for 16 bits, are those of products
@@ -309,14 +304,12 @@ class EngineSheet:
     offloads: tuple[Literal["weights", "optimizer"], ...] = ()
     reshards_in_buckets: bool = False
     interleaves: bool = False
-    transition_seconds: NonNegative = 0.0
     memory_fraction: Positive = 0.9
     kernels: KernelRates = USUAL_KERNELS
     kernels_on: FrozenDict[str, KernelRates] = FrozenDict()
     splits_sends: bool = False
     stages_outermost: bool = False
     steps: StepCosts = USUAL_STEPS
-    cache_value_bytes: NonNegativeInt = 0
     memory: TrainerMemory = USUAL_MEMORY
     padded_logits: PaddedLogits | None = None
     narrow_products: bool = False

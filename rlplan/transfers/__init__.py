@@ -118,13 +118,7 @@ def transitions_on_a_pool(
     Args:
         named: Those that a plan, or the job's framework, names; methods of frameworks are left out else.
     """
-    found = ((TRANSFERS.load(name), name) for name in transfer_names())
-    reaching = (
-        (each.place, name)
-        for each, name in found
-        if each.on_one_pool and (name in named or not each.method) and each.reaches(train, generate)
-    )
-    return tuple(name for _, name in sorted(reaching))
+    return _usual_first(lambda each: each.on_one_pool and each.reaches(train, generate), named)
 
 
 def transitions_between_pools(named: Collection[str] = ()) -> tuple[str, ...]:
@@ -133,13 +127,20 @@ def transitions_between_pools(named: Collection[str] = ()) -> tuple[str, ...]:
     Args:
         named: Those that a plan, or the job's framework, names; methods of frameworks are left out else.
     """
+    return _usual_first(lambda each: each.between_pools, named)
+
+
+def _usual_first(usable: Callable[[Transition], bool], named: Collection[str]) -> tuple[str, ...]:
+    """Return transitions that can be used, in their places; frameworks' methods only where they are named."""
     found = ((TRANSFERS.load(name), name) for name in transfer_names())
-    usable = (
-        (each.place, name)
-        for each, name in found
-        if each.between_pools and (name in named or not each.method)
+    return tuple(
+        name
+        for _, name in sorted(
+            (each.place, name)
+            for each, name in found
+            if (name in named or not each.method) and usable(each)
+        )
     )
-    return tuple(name for _, name in sorted(usable))
 
 
 def transition_volume(name: str, model_bytes: float, shape: TransitionShape) -> TransitionVolume:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from rlplan.files.limits import NonNegative, Positive
 from rlplan.files.tags import Tag
+from rlplan.workload.lognormal import cut_mean, log_moments
 
 # Standard normal quantile of the 99th percentile.
 NORMAL_P99 = NormalDist().inv_cdf(0.99)
@@ -72,8 +73,7 @@ def log_normal_of(latency: LognormalSeconds | PercentileSeconds) -> tuple[float,
     """Return mean and standard deviation of the logarithm of the seconds, before the cut."""
     if isinstance(latency, PercentileSeconds):
         return math.log(latency.p50), math.log(latency.p99 / latency.p50) / NORMAL_P99
-    variance = math.log1p((latency.std / latency.mean) ** 2)
-    return math.log(latency.mean) - variance / 2, math.sqrt(variance)
+    return log_moments(latency.mean, latency.std)
 
 
 def sample_seconds(seconds: Seconds, count: int, seed: int) -> tuple[float, ...]:
@@ -98,22 +98,4 @@ def mean_seconds(seconds: Seconds) -> float:
         return (seconds.low + seconds.high) / 2
     if isinstance(seconds, EmpiricalSeconds):
         return sum(seconds.values) / len(seconds.values)
-    centre, width = log_normal_of(seconds)
-    whole = math.exp(centre + width**2 / 2)
-    if seconds.max is None:
-        return whole
-    if not width:
-        return min(whole, seconds.max)
-    cut, below = (math.log(seconds.max) - centre) / width, NormalDist().cdf
-    return whole * below(cut - width) + seconds.max * (1 - below(cut))
-
-
-def longest_seconds(seconds: Seconds) -> float:
-    """Return the longest time that can occur, in seconds; infinite where nothing cuts it."""
-    if isinstance(seconds, int | float):
-        return float(seconds)
-    if isinstance(seconds, UniformSeconds):
-        return seconds.high
-    if isinstance(seconds, EmpiricalSeconds):
-        return max(seconds.values)
-    return math.inf if seconds.max is None else seconds.max
+    return cut_mean(*log_normal_of(seconds), math.inf if seconds.max is None else seconds.max)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from rlplan.files.limits import AtLeastOne, Positive, Share
 from rlplan.files.tags import Tag
+from rlplan.workload.lognormal import cut_mean, log_moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,7 @@ def sample_lengths(lengths: Lengths, count: int, seed: int) -> tuple[int, ...]:
     if isinstance(lengths, Empirical):
         return tuple(generator.choices(lengths.values, k=count))
     if isinstance(lengths, Lognormal):
-        variance = math.log1p((lengths.std / lengths.mean) ** 2)
-        centre, width = math.log(lengths.mean) - variance / 2, math.sqrt(variance)
+        centre, width = log_moments(lengths.mean, lengths.std)
         draws = [generator.lognormvariate(centre, width) for _ in range(count)]
         if lengths.at_max:
             draws = [math.inf if generator.random() < lengths.at_max else draw for draw in draws]
@@ -135,7 +135,8 @@ def mean_length(lengths: Lengths) -> float:
     if isinstance(lengths, Empirical):
         return sum(lengths.values) / len(lengths.values)
     if isinstance(lengths, Lognormal):
-        return _mean_of_cut_lognormal(lengths)
+        others = cut_mean(*log_moments(lengths.mean, lengths.std), lengths.max)
+        return others + (lengths.at_max or 0.0) * (lengths.max - others)
     raise _unresolved(lengths)
 
 
@@ -188,18 +189,3 @@ LARGEST_FACTOR, HALVINGS = 1e3, 60
 
 def _scaled_lognormal(lengths: Lognormal, highest: int, factor: float) -> Lognormal:
     return replace(lengths, mean=lengths.mean * factor, std=lengths.std * factor, max=highest)
-
-
-def _mean_of_cut_lognormal(lengths: Lognormal) -> float:
-    """Return E[min(X, max)] of a lognormal X, in closed form."""
-    variance = math.log1p((lengths.std / lengths.mean) ** 2)
-    width = math.sqrt(variance)
-    centre = math.log(lengths.mean) - variance / 2
-    cut = (math.log(lengths.max) - centre) / width
-    below = lengths.mean * _normal_below(cut - width)
-    others = below + lengths.max * (1 - _normal_below(cut))
-    return others + (lengths.at_max or 0.0) * (lengths.max - others)
-
-
-def _normal_below(quantile: float) -> float:
-    return 0.5 * (1 + math.erf(quantile / math.sqrt(2)))
