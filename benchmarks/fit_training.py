@@ -27,6 +27,7 @@ from planner.evaluation.tables import (
     vtrain_training,
 )
 from profiles.catalog import load_engine
+from profiles.sheets import VARIANT_KEY
 from rlplan.sheets.hardware import EngineSheet, KernelRates
 
 ENGINES = Path(__file__).resolve().parents[1] / "profiles" / "engines"
@@ -166,9 +167,13 @@ def report(cases: Sequence[tuple[str, Case]], sheet: EngineSheet) -> float:
 
 
 def write_all(name: str, sheet: EngineSheet, knobs: Sequence[Knob], spread: float) -> None:
-    """Write the constants into an engine's sheet, and into those that share or borrow them."""
+    """Write the constants into an engine's sheet, and into those that share or borrow them.
+
+    Variants of the sheet have them from it.
+    """
     for each in (name, *(other for other, owner in FAMILY.items() if owner == name)):
-        write(each, sheet, knobs, spread)
+        if f"{VARIANT_KEY}: {name}\n" not in (ENGINES / f"{each}.yaml").read_text(encoding="utf-8"):
+            write(each, sheet, knobs, spread)
     for borrower, (owner, borrowed) in BORROWED.items():
         if owner == name:
             write(borrower, sheet, borrowed, load_engine(borrower).forecast_spread)
