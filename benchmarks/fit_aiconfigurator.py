@@ -33,7 +33,7 @@ from profiles.catalog import load_device, load_model
 from profiles.kernels.constants import KERNELS_FOLDER, GroupedKernels, Kernels, load_kernels
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain, write_yaml
-from rlplan.models.operators import Batch, Elementwise, Gemm, Shard
+from rlplan.models.operators import Attention, Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
 from rlplan.units import seconds_from_ms
 
@@ -114,12 +114,8 @@ def _attention(
     whole = not row.get("window_size") or pd.isna(row["window_size"])
     if not (plain_cache and whole and row["head_dim"] == 128 and kv_heads <= heads):  # noqa: PLR2004
         return None
-    return (heads, kv_heads), lambda line: (
-        line.attention(
-            batch=batch, query_tokens=tokens, cached_tokens=cached, q_heads=heads,
-            kv_heads=kv_heads, head_dim=128, precision=PRECISION, paged=True,
-        ).seconds
-    )  # fmt: skip
+    shape = Attention("attention", batch, tokens, cached, heads, kv_heads, head_dim=128)
+    return (heads, kv_heads), lambda line: line.attention(shape, PRECISION, paged=True).seconds
 
 
 def _grouped(row: Row) -> tuple[object, Callable[[Roofline], float]] | None:

@@ -25,6 +25,7 @@ from profiles.analytic.efficiencies import Efficiencies, load_efficiencies
 from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device
 from profiles.kernels.row_time import row_bytes
+from rlplan.models.operators import Attention
 from rlplan.units import seconds_from_ms
 
 Floats = npt.NDArray[np.float64]
@@ -80,15 +81,16 @@ def decode_cases(folder: Path, device: str) -> list[Case]:
         def forecast(
             line: Roofline, record: Record = record, heads: int = heads, tp: int = tp
         ) -> float:
-            return line.attention(
+            shape = Attention(
+                name="attention",
                 batch=int(record["batch_size"]),
                 query_tokens=1,
                 cached_tokens=int(record["kv_cache_size"]),
                 q_heads=heads // tp,
                 kv_heads=int(record["n_kv_head"]) // tp,
                 head_dim=int(record["n_embd"]) // heads,
-                precision=ops_mlp.PRECISION,
-            ).seconds
+            )
+            return line.attention(shape, ops_mlp.PRECISION).seconds
 
         seconds = seconds_from_ms(float(record["time_stats.attn_decode.median"]))
         cases.append((forecast, seconds, True))

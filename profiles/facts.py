@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Final, Unpack
+from typing import Final
 
-from profiles.analytic.host_calls import unmeasured_call
-from profiles.analytic.roofline import AttentionShape, CopyDirection, Roofline
+from profiles.analytic.efficiencies import unmeasured_call
+from profiles.analytic.roofline import CopyDirection, Roofline
 from profiles.catalog import load_engine
 from profiles.kernels.constants import RowKind
 from profiles.kernels.row_time import row_bytes
@@ -35,7 +35,7 @@ from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job
-from rlplan.models.operators import CollectiveKind
+from rlplan.models.operators import Attention, CollectiveKind
 from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
@@ -120,18 +120,23 @@ class DeviceFacts:
         return self.gemm(m, k, n, precision) * count
 
     @remembered
-    def attention(self, **asked: Unpack[AttentionShape]) -> Estimate:
-        """Return the seconds of the attention of one layer, without its projections."""
-        heads = (asked["q_heads"], asked["kv_heads"], asked["head_dim"])
-        backward = asked.get("backward", False)
-        scatter = (
-            self._points.attentions(heads, asked["precision"], backward)
-            if asked.get("causal", True)
-            else None
-        )
+    def attention(
+        self,
+        shape: Attention,
+        precision: Precision,
+        *,
+        backward: bool = False,
+        fused: bool = True,
+        paged: bool = False,
+        table_tokens: int = 0,
+    ) -> Estimate:
+        """Return the seconds of the attention of one layer, without its projections: see `Roofline.attention`."""
+        heads = (shape.q_heads, shape.kv_heads, shape.head_dim)
+        scatter = self._points.attentions(heads, precision, backward)
         if scatter:
-            return scatter.at((asked["batch"], asked["query_tokens"], asked["cached_tokens"]))
-        return self._roofline.attention(**asked)
+            return scatter.at((shape.batch, shape.query_tokens, shape.cached_tokens))
+        flags = {"backward": backward, "fused": fused, "paged": paged}
+        return self._roofline.attention(shape, precision, table_tokens=table_tokens, **flags)
 
     @remembered
     def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
 from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import decode, load_yaml, read_yaml
+from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job
@@ -72,19 +72,9 @@ def _sheet_of_id() -> FrozenDict[str, str]:
     return FrozenDict(bare | whole)
 
 
-def model_names() -> tuple[str, ...]:
-    """Return the names of all known models, sorted."""
-    return sheet_names("models")
-
-
-def device_names() -> tuple[str, ...]:
-    """Return the names of all known devices, sorted."""
-    return sheet_names("devices")
-
-
-def engine_names() -> tuple[str, ...]:
-    """Return the names of all known engines, sorted."""
-    return sheet_names("engines")
+model_names = partial(sheet_names, "models")
+device_names = partial(sheet_names, "devices")
+engine_names = partial(sheet_names, "engines")
 
 
 @cache
@@ -165,17 +155,7 @@ def load_engine(name: str) -> EngineSheet:
     Raises:
         UnknownNameError: No engine has that name.
     """
-    return _load_variant(EngineSheet, "engines", name)
-
-
-def _load_variant(kind: type[T], folder: Folder, name: str) -> T:
-    """Return the sheet of that name, which may be a variant of another.
-
-    Raises:
-        UnknownNameError: No sheet has that name.
-    """
-    known = _known_name(folder, name)
-    return decode(kind, _sheet_data(folder, known), str(_path(folder) / f"{known}.yaml"))
+    return _load_sheet(EngineSheet, "engines", name)
 
 
 def _sheet_data(folder: Folder, name: str) -> dict[str, Any]:
@@ -208,7 +188,7 @@ def load_framework(name: str) -> FrameworkSheet:
     Raises:
         UnknownNameError: No framework has that name.
     """
-    return _load_variant(FrameworkSheet, "frameworks", name)
+    return _load_sheet(FrameworkSheet, "frameworks", name)
 
 
 class EngineSheets(Mapping[str, EngineSheet]):
@@ -233,12 +213,13 @@ ENGINES = EngineSheets()
 
 
 def _load_sheet(kind: type[T], folder: Folder, name: str) -> T:
-    """Return the sheet of that name; no other sheet is opened.
+    """Return the sheet of that name, which may be a variant of another; no other sheet is opened.
 
     Raises:
         UnknownNameError: No sheet has that name.
     """
-    return read_yaml(kind, _path(folder) / f"{_known_name(folder, name)}.yaml")
+    known = _known_name(folder, name)
+    return decode(kind, _sheet_data(folder, known), str(_path(folder) / f"{known}.yaml"))
 
 
 def _known_name(folder: Folder, name: str) -> str:

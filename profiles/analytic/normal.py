@@ -1,4 +1,4 @@
-"""The normal distribution, and where a function is zero: what lengths need of them, without scipy.
+"""Quantiles of the normal distribution, and where a function is zero: what lengths need of them, without scipy.
 
 Loading scipy takes longer than a whole forecast of a small job does.
 """
@@ -14,11 +14,6 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _STANDARD = NormalDist()
-
-
-def normal_share(below: float) -> float:
-    """Return the share of a standard normal distribution that lies below a value."""
-    return 0.5 * math.erfc(-below / math.sqrt(2))
 
 
 def normal_quantile(share: float) -> float:

@@ -7,7 +7,7 @@ An operation takes as long as its arithmetic or its memory traffic, whichever is
 
 import math
 from dataclasses import replace
-from typing import Final, Literal, NotRequired, TypedDict
+from typing import Final, Literal
 
 from profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
 from profiles.kernels.attention_time import PagedAttentionTime
@@ -16,7 +16,7 @@ from profiles.kernels.gemm_time import GemmTime, GroupedShape
 from profiles.kernels.row_time import RowTime
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
-from rlplan.models.operators import CollectiveKind
+from rlplan.models.operators import Attention, CollectiveKind
 from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.sheets.hardware import DeviceSheet
 
@@ -33,33 +33,6 @@ BACKWARD_FLOPS_FACTOR: Final = 2.0
 FUSED_BACKWARD_FLOPS_FACTOR: Final = 2.5
 # The backward pass reads Q, K, V, O, dO and writes dQ, dK, dV: twice the forward's tensors.
 BACKWARD_BYTES_FACTOR: Final = 2.0
-
-
-class AttentionShape(TypedDict):
-    """Name what an attention's seconds depend on.
-
-    Attributes:
-        query_tokens: New tokens of each sequence; 1 for a decode step.
-        cached_tokens: Tokens before them whose keys and values are cached.
-        fused: Whether one kernel does it all, as it does unless told.
-        causal: Whether a query sees only the tokens before it, as it does unless told.
-        paged: Whether it is the kernel of 2024's engines over a paged cache, for forward passes.
-        table_tokens: Tokens for which a paged cache's block table has room, if they are more than
-            the cached ones.
-    """
-
-    batch: int
-    query_tokens: int
-    cached_tokens: int
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    precision: Precision
-    backward: NotRequired[bool]
-    fused: NotRequired[bool]
-    causal: NotRequired[bool]
-    paged: NotRequired[bool]
-    table_tokens: NotRequired[int]
 
 
 class Roofline:
@@ -136,40 +109,40 @@ class Roofline:
         seconds = self._row_time.seconds(kernel, kind, rows, width, second_width, value_bytes)
         return self._by_kernels(seconds + self.dispatch_seconds, kernel.spread)
 
-    def attention(  # noqa: PLR0913 -- the shape of an attention has that many sides
+    def attention(
         self,
-        *,
-        batch: int,
-        query_tokens: int,
-        cached_tokens: int,
-        q_heads: int,
-        kv_heads: int,
-        head_dim: int,
+        shape: Attention,
         precision: Precision,
+        *,
         backward: bool = False,
         fused: bool = True,
-        causal: bool = True,
         paged: bool = False,
         table_tokens: int = 0,
     ) -> Estimate:
-        """Estimate the seconds of an attention: two products and a softmax for every query head.
+        """Estimate the seconds of a causal attention: two products and a softmax for every query head.
 
-        A causal query sees the cached tokens and, on average, half of the new ones; without a fused
-        kernel the masked half is computed and the scores go through memory. `AttentionShape` says
-        what the parameters are.
+        A query sees the cached tokens and, on average, half of the new ones; without a fused kernel the
+        masked half is computed and the scores go through memory.
+
+        Args:
+            fused: Whether one kernel does it all.
+            paged: Whether it is the kernel of 2024's engines over a paged cache, for forward passes.
+            table_tokens: Tokens for which a paged cache's block table has room, if they are more than
+                the cached ones.
         """
         if paged and self._paged_attention is not None and not backward:
-            lengths = (batch, query_tokens, cached_tokens, table_tokens)
-            return self._paged(lengths, (q_heads, kv_heads, head_dim), precision)
+            return self._paged(shape, table_tokens, precision)
         shares = self.shares
         value_bytes = PRECISIONS[precision].weight_bytes
-        seen = cached_tokens + query_tokens * (0.5 if causal and fused else 1.0)
-        flops = 4 * batch * q_heads * head_dim * query_tokens * seen
-        keys = batch * kv_heads * head_dim * (cached_tokens + query_tokens)
-        num_bytes = 2 * value_bytes * (batch * q_heads * head_dim * query_tokens + keys)
+        tokens, all_tokens = shape.query_tokens, shape.cached_tokens + shape.query_tokens
+        seen = shape.cached_tokens + tokens * (0.5 if fused else 1.0)
+        flops = 4 * shape.batch * shape.q_heads * shape.head_dim * tokens * seen
+        keys = shape.batch * shape.kv_heads * shape.head_dim * all_tokens
+        queries = shape.batch * shape.q_heads * shape.head_dim * tokens
+        num_bytes = 2 * value_bytes * (queries + keys)
         kernels = 1
         if not fused:
-            scores = batch * q_heads * query_tokens * (cached_tokens + query_tokens)
+            scores = shape.batch * shape.q_heads * tokens * all_tokens
             num_bytes += SCORE_PASSES * value_bytes * scores
             kernels = UNFUSED_KERNELS
         share = shares.attention_efficiency
@@ -184,29 +157,20 @@ class Roofline:
         fixed = shares.attention_fixed_seconds.value + kernels * self.kernel_seconds
         return _estimate(max(compute, memory) + fixed, shares.attention_spread, share)
 
-    def _paged(
-        self, lengths: tuple[int, int, int, int], heads: tuple[int, int, int], precision: Precision
-    ) -> Estimate:
+    def _paged(self, shape: Attention, table_tokens: int, precision: Precision) -> Estimate:
         paged = self._paged_attention
         assert paged is not None
-        (batch, query_tokens, cached, table), (q_heads, kv_heads, head_dim) = lengths, heads
         value_bytes = PRECISIONS[precision].weight_bytes
         borrowed = self.kernels.attention is None
         least_spread = self.shares.attention_spread.value if borrowed else 0.0
-        if query_tokens == 1:
+        if shape.query_tokens == 1:
             seconds = paged.decode_seconds(
-                batch, cached, kv_heads, head_dim, value_bytes=value_bytes, table_tokens=table
+                shape, value_bytes=value_bytes, table_tokens=table_tokens
             )
             spread = max(paged.kernels.decode_spread, least_spread)
             return self._by_kernels(seconds, spread, borrowed=borrowed)
         seconds = paged.prefill_seconds(
-            batch,
-            query_tokens,
-            cached,
-            q_heads,
-            head_dim,
-            value_bytes=value_bytes,
-            peak=self._borrowed_peak(precision),
+            shape, value_bytes=value_bytes, peak=self._borrowed_peak(precision)
         )
         spread = max(paged.kernels.prefill_spread, least_spread)
         return self._by_kernels(seconds, spread, borrowed=borrowed)
@@ -329,9 +293,8 @@ class Roofline:
 
     def _by_kernels(self, seconds: float, spread: float, *, borrowed: bool = False) -> Estimate:
         """Return seconds by this architecture's kernels; another's are no fit for this device."""
-        own = self.kernels.fitted and self.kernels.architecture == self.shares.architecture
-        own = own and not borrowed
-        if own:
+        same = self.kernels.architecture == self.shares.architecture
+        if self.kernels.fitted and same and not borrowed:
             return Estimate(seconds, seconds * spread, Source.FITTED)
         least = self.shares.borrowed_spread
         spread = max(spread, least.value if least is not None else 0.0)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from profiles.catalog import load_device
 from profiles.tables.points import ALLOWED_TEXT, Key, Point, key_of
 from profiles.tables.table import Profile, new_profile
 from rlplan.errors import FileError
+from rlplan.files.reading import check_regular
 from rlplan.plug_ins import PlugIns
 
 # Standard deviations between the median and the 10th or 90th percentile of a normal distribution.
@@ -98,6 +100,19 @@ class Imported:
     def leave_out(self, reason: str, rows: int = 1) -> None:
         """Count rows that have no place in a profile."""
         self.left_out[reason] += rows
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Return a CSV table.
+
+    Raises:
+        FileError: It is none.
+    """
+    check_regular(path)
+    try:
+        return pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise FileError(str(path), f"is not a CSV table: {error}") from None
 
 
 FORMATS = PlugIns[Callable[[Source], Imported]](

@@ -16,13 +16,12 @@ from typing import Final
 
 import pandas as pd
 
-from profiles.imports import Imported, Source
+from profiles.imports import Imported, Source, read_csv
 from profiles.tables.points import TABLES
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import Positive
-from rlplan.files.reading import check_regular
 
 VALUES: Final = ("seconds", "deviation", "repeats")
 
@@ -105,11 +104,7 @@ def _check_map(path: Path, column_map: ColumnMap) -> None:
 
 
 def _table(path: Path, column_map: ColumnMap) -> pd.DataFrame:
-    check_regular(path)
-    try:
-        table = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise FileError(str(path), f"is not a CSV table: {error}") from None
+    table = read_csv(path)
     for key, column in column_map.columns.items():
         if column not in table.columns:
             raise FileError(

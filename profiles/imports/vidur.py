@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pandas as pd
-
-from profiles.imports import Imported, Source
+from profiles.imports import Imported, Source, read_csv
 from rlplan.errors import FileError
-from rlplan.files.reading import check_regular
 from rlplan.units import seconds_from_ms
 
 ORIGIN: Final = "imported from microsoft/vidur's profiling tables (MIT)"
@@ -56,11 +53,7 @@ def read(source: Source) -> Imported:
 
 
 def _rows(path: Path) -> Iterator[tuple[Reader, Row]]:
-    check_regular(path)
-    try:
-        table = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise FileError(str(path), f"is not a CSV table: {error}") from None
+    table = read_csv(path)
     table = table.rename(columns=lambda name: str(name).removeprefix("time_stats."))
     for column, reader in READERS.items():
         if column in table.columns:

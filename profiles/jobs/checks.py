@@ -1,7 +1,5 @@
 """Checks that need nothing but the job: are all parts there, and do they agree?"""
 
-from math import isqrt
-
 from profiles.jobs.config.faults import architecture_fault
 from profiles.jobs.place import JobPlace
 from profiles.sheets import device_names, load_device
@@ -10,6 +8,7 @@ from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
 from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture
+from rlplan.rules.layouts import divisors
 from rlplan.sheets.hardware import DeviceSheet
 from rlplan.workload.lengths import Empirical, Lengths, Uniform, longest
 
@@ -155,8 +154,9 @@ def check_workload(job: Job, place: JobPlace) -> None:
             value=work.prompts,
             allowed=f"at most {MOST_SEQUENCES:,}, samples_per_prompt counted",
         )
-    _check_lengths("workload.prompt_tokens", work.prompt_tokens, place)
-    _check_lengths("workload.response_tokens", work.response_tokens, place)
+    for field in ("prompt_tokens", "response_tokens"):
+        lengths, least = getattr(work, field), "at least one length"
+        check_lengths(f"workload.{field}", lengths, place, least=least)
     if work.sequences % work.updates:
         raise place.error(
             "workload.updates",
@@ -210,24 +210,28 @@ def check_cluster(job: Job, place: JobPlace) -> None:
             )
 
 
-def _check_lengths(field: str, lengths: Lengths, place: JobPlace) -> None:
+def check_lengths(
+    field: str, lengths: Lengths | None, place: JobPlace, *, least: str = "at least one"
+) -> None:
+    """Check that a distribution of whole numbers has any.
+
+    Args:
+        least: What a list holds at least, in words.
+
+    Raises:
+        FileError: It has none; the field is named.
+    """
     if isinstance(lengths, Uniform) and lengths.low > lengths.high:
-        raise place.error(
-            f"{field}.low",
-            "is above high",
-            value=lengths.low,
-            allowed=f"at most {lengths.high}",
-        )
+        allowed = f"at most {lengths.high}"
+        raise place.error(f"{field}.low", "is above high", value=lengths.low, allowed=allowed)
     if isinstance(lengths, Empirical) and not lengths.values:
-        raise place.error(f"{field}.values", "is empty", allowed="at least one length")
+        raise place.error(f"{field}.values", "is empty", allowed=least)
 
 
 def _nearest_divisors(number: int, wanted: int) -> str:
     """Return in words the divisors of a number on both sides of the one that was wanted."""
-    small = [candidate for candidate in range(1, isqrt(number) + 1) if number % candidate == 0]
-    divisors = sorted({*small, *(number // candidate for candidate in small)})
-    below = max(candidate for candidate in divisors if candidate < wanted)
-    above = min((candidate for candidate in divisors if candidate > wanted), default=None)
+    below = max(size for size in divisors(number) if size < wanted)
+    above = min((size for size in divisors(number) if size > wanted), default=None)
     return f"{below}" if above is None else f"{below} or {above}"
 
 

@@ -1,11 +1,11 @@
 """Environments of a job: files become values, and parts that cannot go together are refused."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
+from profiles.jobs.checks import check_lengths
 from profiles.jobs.place import JobPlace
-from profiles.jobs.trace_lengths import read_trace
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Job
 from rlplan.workload.environment import Environment
@@ -16,7 +16,7 @@ from rlplan.workload.latencies import (
     Seconds,
     UniformSeconds,
 )
-from rlplan.workload.lengths import Empirical, Lengths, Logged, TraceFile, Uniform, longest
+from rlplan.workload.lengths import Lengths, Logged, longest
 
 FIELD = "workload.environments"
 # Shares that people round to three digits still sum to 1.
@@ -24,15 +24,18 @@ ROUNDING = 0.005
 
 
 def with_traces_read(
-    environments: tuple[Environment, ...], folder: Path, place: JobPlace
+    environments: tuple[Environment, ...], read: Callable[[str, Lengths], Lengths], place: JobPlace
 ) -> tuple[Environment, ...]:
     """Return environments whose turns and observations are distributions.
+
+    Args:
+        read: Returns the lengths of a field, read if they are in a trace.
 
     Raises:
         FileError: A trace is missing, or lengths are given as a framework's log prints them.
     """
 
-    def read(field: str, lengths: Lengths) -> Lengths:
+    def known(field: str, lengths: Lengths) -> Lengths:
         if isinstance(lengths, Logged):
             raise place.error(
                 field,
@@ -40,19 +43,14 @@ def with_traces_read(
                 value=lengths.distribution,
                 allowed="a number, lognormal, uniform, empirical, trace",
             )
-        if not isinstance(lengths, TraceFile):
-            return lengths
-        path = folder / lengths.trace
-        if not path.is_file():
-            raise place.error(f"{field}.trace", "no such file", value=lengths.trace)
-        return read_trace(lengths, path)
+        return read(field, lengths)
 
     return tuple(
         replace(
             each,
-            turns=read(f"{FIELD}.{at}.turns", each.turns),
+            turns=known(f"{FIELD}.{at}.turns", each.turns),
             observation_tokens=each.observation_tokens
-            and read(f"{FIELD}.{at}.observation_tokens", each.observation_tokens),
+            and known(f"{FIELD}.{at}.observation_tokens", each.observation_tokens),
         )
         for at, each in enumerate(environments)
     )
@@ -97,7 +95,7 @@ def check_environments(job: Job, place: JobPlace) -> None:
 
 def _check_one(field: str, environment: Environment, job: Job, place: JobPlace) -> None:
     for name in ("turns", "observation_tokens"):
-        _check_lengths(f"{field}.{name}", getattr(environment, name), place)
+        check_lengths(f"{field}.{name}", getattr(environment, name), place)
     for name in ("step_seconds", "final_step_seconds", "reset_seconds"):
         _check_seconds(f"{field}.{name}", getattr(environment, name), place)
     most = longest(environment.turns)
@@ -116,14 +114,6 @@ def _check_one(field: str, environment: Environment, job: Job, place: JobPlace) 
             value=most,
             allowed=f"at most {tokens}",
         )
-
-
-def _check_lengths(field: str, lengths: Lengths | None, place: JobPlace) -> None:
-    if isinstance(lengths, Uniform) and lengths.low > lengths.high:
-        allowed = f"at most {lengths.high}"
-        raise place.error(f"{field}.low", "is above high", value=lengths.low, allowed=allowed)
-    if isinstance(lengths, Empirical) and not lengths.values:
-        raise place.error(f"{field}.values", "is empty", allowed="at least one")
 
 
 def _check_seconds(field: str, seconds: Seconds | None, place: JobPlace) -> None:

@@ -17,11 +17,12 @@ from functools import cache
 from typing import Literal
 
 from profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
-from profiles.analytic.normal import normal_quantile, normal_share, zero_between
+from profiles.analytic.normal import normal_quantile, zero_between
 from profiles.jobs.place import JobPlace
 from rlplan.files.decoding import read_yaml
 from rlplan.job import Workload
 from rlplan.workload.lengths import Empirical, Lengths, Logged, Lognormal, mean_length
+from rlplan.workload.lognormal import cut_mean, log_moments, normal_share
 
 Field = Literal["prompt_tokens", "response_tokens"]
 
@@ -88,16 +89,16 @@ def other_spreads(lengths: Lengths) -> tuple[Lognormal, ...]:
 
 
 def _times_as_wide(lengths: Lognormal, factor: float) -> Lognormal:
-    usual = math.sqrt(math.log1p((lengths.std / lengths.mean) ** 2))
-    cut_mean = mean_length(replace(lengths, at_max=None))
-    return _lognormal(cut_mean, usual * factor, lengths.max, lengths.at_max, lengths.assumed)
+    _, usual = log_moments(lengths.mean, lengths.std)
+    others = mean_length(replace(lengths, at_max=None))
+    return _lognormal(others, usual * factor, lengths.max, lengths.at_max, lengths.assumed)
 
 
 def _lognormal(
-    cut_mean: float, log_std: float, most: int, at_max: float | None, assumed: str | None
+    mean: float, log_std: float, most: int, at_max: float | None, assumed: str | None
 ) -> Lognormal:
     """Return lengths that have this mean once they are cut, beside those that never end."""
-    before = math.exp(log_mean_of(cut_mean, log_std, most) + log_std**2 / 2)
+    before = math.exp(log_mean_of(mean, log_std, most) + log_std**2 / 2)
     std = before * math.sqrt(math.expm1(log_std**2))
     return Lognormal(mean=before, std=std, max=most, at_max=at_max, assumed=assumed)
 
@@ -207,7 +208,7 @@ def _share_at_max(ratio: float, log_std: float, mean: float, most: int) -> float
 
     def beyond(log_mean: float) -> float:
         never = share(log_mean)
-        return (1 - never) * _cut_mean(log_mean, log_std, most) + never * most - mean
+        return (1 - never) * cut_mean(log_mean, log_std, most) + never * most - mean
 
     highest = log_mean_of(mean, log_std, most)
     lowest = highest
@@ -230,7 +231,7 @@ def log_std_of_clip_ratio(
     place_of_cut = normal_quantile(1 - ratio)
 
     def beyond(log_std: float) -> float:
-        return _cut_mean(math.log(most) - place_of_cut * log_std, log_std, most) - mean
+        return cut_mean(math.log(most) - place_of_cut * log_std, log_std, most) - mean
 
     return zero_between(beyond, LEAST_LOG_STD, widest)
 
@@ -262,17 +263,11 @@ def log_mean_of(mean: float, log_std: float, most: int) -> float:
     # Next to nothing below what lengths that are not cut have, so that rounding has no say.
     lowest = math.log(mean) - log_std**2 / 2 - ROUNDING
     highest = math.log(most) + ALL_STDS * log_std
-    return zero_between(lambda at: _cut_mean(at, log_std, most) - mean, lowest, highest)
-
-
-def _cut_mean(log_mean: float, log_std: float, most: int) -> float:
-    cut = (math.log(most) - log_mean) / log_std
-    below = math.exp(log_mean + log_std**2 / 2) * normal_share(cut - log_std)
-    return below + most * normal_share(-cut)
+    return zero_between(lambda at: cut_mean(at, log_std, most) - mean, lowest, highest)
 
 
 def _cut_std(log_mean: float, log_std: float, most: int) -> float:
     cut = (math.log(most) - log_mean) / log_std
     square = math.exp(2 * (log_mean + log_std**2)) * normal_share(cut - 2 * log_std)
-    mean = _cut_mean(log_mean, log_std, most)
+    mean = cut_mean(log_mean, log_std, most)
     return math.sqrt(max(0.0, square + most**2 * normal_share(-cut) - mean**2))

@@ -131,16 +131,16 @@ def _with_traces_read(job: Job, folder: Path, place: JobPlace) -> Workload:
     def read(field: str, lengths: Lengths) -> Lengths:
         if not isinstance(lengths, TraceFile):
             return lengths
-        found = _file(lengths.trace, f"workload.{field}.trace", folder, place)
+        found = _file(lengths.trace, f"{field}.trace", folder, place)
         assert found is not None
         return read_trace(lengths, Path(found))
 
     return replace(
         job.workload,
-        prompt_tokens=read("prompt_tokens", job.workload.prompt_tokens),
-        response_tokens=read("response_tokens", job.workload.response_tokens),
+        prompt_tokens=read("workload.prompt_tokens", job.workload.prompt_tokens),
+        response_tokens=read("workload.response_tokens", job.workload.response_tokens),
         environments=_with_sources(
-            with_traces_read(job.workload.environments, folder, place), folder, place
+            with_traces_read(job.workload.environments, read, place), folder, place
         ),
     )
 

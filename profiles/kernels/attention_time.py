@@ -14,6 +14,7 @@ from typing import Final
 
 from profiles.kernels.constants import AttentionKernels
 from profiles.kernels.gemm_time import overlapped
+from rlplan.models.operators import Attention
 
 BLOCKS_PER_UNIT: Final = 2
 QUERIES_PER_TILE: Final = 64
@@ -40,16 +41,7 @@ class PagedAttentionTime:
         self._slots = BLOCKS_PER_UNIT * units
         self._memory_rate = memory_bytes_per_second
 
-    def decode_seconds(
-        self,
-        batch: int,
-        cached_tokens: int,
-        kv_heads: int,
-        head_dim: int,
-        *,
-        value_bytes: int,
-        table_tokens: int = 0,
-    ) -> float:
+    def decode_seconds(self, shape: Attention, *, value_bytes: int, table_tokens: int) -> float:
         """Return the seconds of one decode step's attention of one layer.
 
         Args:
@@ -57,14 +49,14 @@ class PagedAttentionTime:
                 than the cached ones.
         """
         kernels = self.kernels
-        heads = batch * kv_heads
-        keys = cached_tokens + 1
+        heads = shape.batch * shape.kv_heads
+        keys = shape.cached_tokens + 1
         tiles = -(-keys // KEYS_PER_TILE)
         room = max(tiles, -(-table_tokens // KEYS_PER_TILE))
         parts = split_parts(heads, room, self._units)
         part_tiles = -(-room // parts)
         active = -(-tiles // part_tiles)
-        key_bytes = 2 * head_dim * value_bytes
+        key_bytes = 2 * shape.head_dim * value_bytes
         traffic = self._traffic_seconds(heads * keys * key_bytes)
         tile_seconds = KEYS_PER_TILE * key_bytes * self._slots / self._memory_rate
         walked = min(tiles, part_tiles)
@@ -121,25 +113,16 @@ class PagedAttentionTime:
         shift = self._units % parts
         return shift < active or parts - shift < active
 
-    def prefill_seconds(
-        self,
-        batch: int,
-        query_tokens: int,
-        cached_tokens: int,
-        q_heads: int,
-        head_dim: int,
-        *,
-        value_bytes: int,
-        peak: float,
-    ) -> float:
+    def prefill_seconds(self, shape: Attention, *, value_bytes: int, peak: float) -> float:
         """Return the seconds of the attention of one layer over new and cached tokens.
 
         Args:
             peak: The device's rate in flops per second at this precision.
         """
-        kernels = self.kernels
+        kernels, head_dim = self.kernels, shape.head_dim
+        query_tokens, cached_tokens = shape.query_tokens, shape.cached_tokens
         tiles = -(-query_tokens // QUERIES_PER_TILE)
-        blocks = batch * q_heads * tiles
+        blocks = shape.batch * shape.q_heads * tiles
         seen, appended = _tiles_seen(query_tokens, cached_tokens)
         most = -(-(query_tokens + cached_tokens) // KEYS_PER_TILE)
         parts = split_parts(blocks, most, self._units)
@@ -155,13 +138,10 @@ class PagedAttentionTime:
         filled = blocks * parts / self._slots
         tail = kernels.tail_fraction
         waves = tail * math.ceil(filled) + (1 - tail) * max(filled, 1.0)
-        share = self._paired_share(blocks * parts)
+        # Multiprocessors that two blocks divide among them, as a share of all.
+        share = min(1.0, max(0.0, blocks * parts / self._units - 1))
         alone = kernels.alone_fraction + (1 - kernels.alone_fraction) * share
         return kernels.prefill_fixed_seconds + waves * seconds * alone
-
-    def _paired_share(self, blocks: int) -> float:
-        """Return the share of multiprocessors that two blocks divide among them."""
-        return min(1.0, max(0.0, blocks / self._units - 1))
 
 
 def _tiles_seen(query_tokens: int, cached_tokens: int) -> tuple[float, float]:

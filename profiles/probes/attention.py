@@ -17,6 +17,8 @@ from profiles.probes.bench.shapes import (
 from rlplan.job import Job
 
 if TYPE_CHECKING:
+    import torch
+
     from profiles.probes.bench.clock import TorchBench
 
 _HEADS_WITHOUT_JOB = ((8, 8, 64), (32, 8, 128))
@@ -75,8 +77,9 @@ def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:
 
 def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     """Return the forward pass, or the backward pass alone over a graph that is kept."""
-    import torch
     from torch.nn.functional import scaled_dot_product_attention
+
+    from profiles.probes.bench.clock import one_way
 
     batch, head_dim, precision = int(keys["batch"]), int(keys["head_dim"]), str(keys["precision"])
     query_tokens = int(keys["query_tokens"])
@@ -100,11 +103,7 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
             enable_gqa=keys["q_heads"] != keys["kv_heads"],
         )
 
-    if not backward:
-        return forward
-    output = forward()
-    arriving = torch.ones_like(output)
-    return lambda: torch.autograd.grad(output, (query, key, value), arriving, retain_graph=True)
+    return one_way(forward, (query, key, value), backward=backward)
 
 
 PROBE = DeviceProbe(name="attention", table="attention", points=points, prepare=prepare)

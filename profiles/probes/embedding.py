@@ -40,6 +40,8 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     import torch
     from torch.nn.functional import embedding
 
+    from profiles.probes.bench.clock import one_way
+
     backward = keys["direction"] == "backward"
     vocab = int(keys["vocab"])
     table = bench.tensor(
@@ -47,11 +49,7 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     )
     # A stride prime to most sizes walks over the whole table, as text does.
     tokens = (torch.arange(int(keys["tokens"]), device=bench.device) * 7919) % vocab
-    if not backward:
-        return lambda: embedding(tokens, table)
-    output = embedding(tokens, table)
-    arriving = torch.ones_like(output)
-    return lambda: torch.autograd.grad(output, table, arriving, retain_graph=True)
+    return one_way(lambda: embedding(tokens, table), (table,), backward=backward)
 
 
 PROBE = DeviceProbe(name="embedding", table="embedding", points=points, prepare=prepare)

@@ -31,8 +31,9 @@ def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:
 
 def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     """Return the forward pass, or the backward pass alone over a graph that is kept."""
-    import torch
     from torch.nn.functional import rms_norm
+
+    from profiles.probes.bench.clock import one_way
 
     precision, hidden = str(keys["precision"]), int(keys["hidden"])
     backward = keys["direction"] == "backward"
@@ -40,11 +41,11 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
         int(keys["tokens"]), hidden, precision=precision, with_gradient=backward
     )
     weight = bench.tensor(hidden, precision=precision, with_gradient=backward)
-    if not backward:
-        return lambda: rms_norm(activations, (hidden,), weight, 1e-5)
-    output = rms_norm(activations, (hidden,), weight, 1e-5)
-    arriving = torch.ones_like(output)
-    return lambda: torch.autograd.grad(output, (activations, weight), arriving, retain_graph=True)
+    return one_way(
+        lambda: rms_norm(activations, (hidden,), weight, 1e-5),
+        (activations, weight),
+        backward=backward,
+    )
 
 
 PROBE = DeviceProbe(name="norm", table="norm", points=points, prepare=prepare)

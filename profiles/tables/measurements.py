@@ -11,6 +11,7 @@ from profiles.tables.points import Key, Point
 from profiles.tables.remembered import remembered
 from profiles.tables.table import Profile
 from rlplan.estimate import Estimate, Source
+from rlplan.models.operators import Attention
 from rlplan.models.precision import PRECISIONS, Precision
 
 
@@ -61,16 +62,10 @@ class Measurements:
         }
 
         def model_seconds(shape: Shape) -> float:
-            return self._roofline.attention(
-                batch=shape[0],
-                query_tokens=shape[1],
-                cached_tokens=shape[2],
-                q_heads=heads[0],
-                kv_heads=heads[1],
-                head_dim=heads[2],
-                precision=precision,
-                backward=backward,
-            ).seconds
+            (batch, query_tokens, cached_tokens), (q_heads, kv_heads, head_dim) = shape, heads
+            sizes = (batch, query_tokens, cached_tokens, q_heads, kv_heads, head_dim)
+            operator = Attention("attention", *sizes)
+            return self._roofline.attention(operator, precision, backward=backward).seconds
 
         return Scatter(points, model_seconds) if points else None
 

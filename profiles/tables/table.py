@@ -13,35 +13,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from profiles.tables.points import (
-    TABLES,
-    Key,
-    Point,
-    PointSource,
-    architecture_digest,
-    key_of,
-    model_pass_keys,
-)
+from profiles.tables.points import TABLES, Key, Point, key_of
 from profiles.tables.table_rows import read_table, table_text
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict, freeze
 from rlplan.files.limits import NonNegativeInt, Positive
 from rlplan.files.writing import write_text, write_yaml
-
-__all__ = [
-    "HEADER_FILE",
-    "PROFILE_VERSION",
-    "TABLES",
-    "Header",
-    "Point",
-    "Profile",
-    "architecture_digest",
-    "key_of",
-    "model_pass_keys",
-    "new_profile",
-    "read_profile",
-]
 
 PROFILE_VERSION: Final = 1
 HEADER_FILE: Final = "profile.yaml"
@@ -103,14 +81,7 @@ class Profile:
         rates = (*self.header.loop_flops_per_second, flops_per_second)
         self.header = replace(self.header, loop_flops_per_second=rates)
 
-    def add(
-        self,
-        table: str,
-        keys: Mapping[str, str | int],
-        seconds: Sequence[float],
-        *,
-        source: PointSource = "measured",
-    ) -> Point:
+    def add(self, table: str, keys: Mapping[str, str | int], seconds: Sequence[float]) -> Point:
         """Store the seconds of each repeat of one operation, replacing an earlier point."""
         assert seconds, f"no repeats for {table} {dict(keys)}"
         assert all(math.isfinite(each) and each >= 0 for each in seconds), (table, keys, seconds)
@@ -121,7 +92,6 @@ class Profile:
             seconds_p90=max(p90, median),
             seconds_mean=float(np.minimum(seconds, p90).mean()),
             repeats=len(seconds),
-            source=source,
         )
         self.put(table, key_of(table, keys), point)
         return point
@@ -130,10 +100,6 @@ class Profile:
         """Store a point as it is."""
         self._tables[table][key] = point
         self._changed.add(table)
-
-    def has(self, table: str, keys: Mapping[str, str | int]) -> bool:
-        """Tell whether this very point was measured."""
-        return key_of(table, keys) in self._tables[table]
 
     def get(self, table: str, keys: Mapping[str, str | int]) -> Point | None:
         """Return this very point, or None when it was not measured."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device
+from rlplan.models.operators import Attention
 
 A100 = Roofline(load_device("a100-80gb-sxm"))
 H100 = Roofline(load_device("h100-80gb-sxm"))
@@ -13,11 +14,8 @@ TABLE_TOKENS = 4096
 
 
 def microseconds(batch, cached, *, line=A100, kv_heads=4, table=TABLE_TOKENS):
-    answer = line.attention(
-        batch=batch, query_tokens=1, cached_tokens=cached, q_heads=32, kv_heads=kv_heads,
-        head_dim=128, precision="fp16", paged=True, table_tokens=table,
-    )  # fmt: skip
-    return 1e6 * answer.seconds
+    shape = Attention("attention", batch, 1, cached, q_heads=32, kv_heads=kv_heads, head_dim=128)
+    return 1e6 * line.attention(shape, "fp16", paged=True, table_tokens=table).seconds
 
 
 @pytest.mark.parametrize(
@@ -73,10 +71,8 @@ def test_kernels_of_the_architecture_before_reach_a_smaller_share_of_the_peak():
     # FlashAttention-2 has 0.35 of an H100's peak and 0.6 of an A100's.
     shares = []
     for line in (A100, H100):
-        prompt = line.attention(
-            batch=8, query_tokens=2048, cached_tokens=2048, q_heads=32, kv_heads=8, head_dim=128,
-            precision="fp16", paged=True,
-        )  # fmt: skip
+        shape = Attention("attention", 8, 2048, 2048, q_heads=32, kv_heads=8, head_dim=128)
+        prompt = line.attention(shape, "fp16", paged=True)
         shares.append(1 / (prompt.seconds * line.peak("fp16")))
     assert shares[1] / shares[0] == pytest.approx(0.58, abs=0.06)
     assert prompt.spread_seconds >= 0.2 * prompt.seconds

@@ -20,12 +20,12 @@ from profiles.jobs.config.faults import architecture_fault
 from profiles.sheets import aliases_of, canonical_name
 from rlplan import parts
 from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import read_yaml
+from rlplan.files.decoding import load_yaml, read_yaml
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.parts import num_parameters
 from rlplan.parts.experts import expert_parameters
 from rlplan.sheets.hardware import EngineSheet
-from rlplan.units import GIB, bytes_from_gib
+from rlplan.units import GIB
 from tests.profiles.published import CARDS, FAMILY_PARAMETERS
 
 # Exact counts: number of parameters that the weights' files of each model on Hugging Face hold.
@@ -121,7 +121,7 @@ def test_a_gpu_has_tensor_cores_and_links_of_its_kind(name):
 def test_datasheet_figures_of_one_device_are_read_in_si():
     sheet = load_device("a100-80gb-sxm")
     assert sheet.peak_flops_per_second == {"bf16": 312e12, "fp16": 312e12, "fp32": 19.5e12}
-    assert sheet.memory_bytes == bytes_from_gib(80)
+    assert sheet.memory_bytes == 80 * GIB
     assert sheet.memory_bytes_per_second == 2.039e12
     assert sheet.intra_node_bytes_per_second == 300e9
     assert load_device("a800-80gb").intra_node_bytes_per_second == 200e9
@@ -226,8 +226,8 @@ def test_loading_one_sheet_opens_that_file_only(monkeypatch):
     opened = []
     monkeypatch.setattr(
         profiles.sheets,
-        "read_yaml",
-        lambda kind, path: opened.append(path.name) or read_yaml(kind, path),
+        "load_yaml",
+        lambda path: opened.append(path.name) or load_yaml(path),
     )
     load_model.cache_clear()
     load_model("qwen2.5-3b")
@@ -247,12 +247,7 @@ def test_parameters_are_those_of_the_family_s_own_class(name):
 def test_all_and_active_parameters_are_those_of_the_model_s_card(name):
     whole, active, tolerance, _ = CARDS[name]
     model = load_model(name)
-    kinds = layer_kinds(model)
-    counts = kinds.counts(0, model.num_layers)
-    held = sum(
-        count * parts.expert_parameters(kind, 1, 1)
-        for kind, count in zip(kinds.models, counts, strict=True)
-    )
+    held = layer_kinds(model).total(lambda kind: parts.expert_parameters(kind, 1, 1))
     idle = held * (1 - model.experts_per_token / model.num_experts)
     assert num_parameters(model) / 1e9 == pytest.approx(whole, rel=5e-3)
     found = (num_parameters(model) - idle - (model.vision_parameters or 0)) / 1e9

@@ -23,6 +23,7 @@ from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards, Workload
 from rlplan.models.model import ModelArchitecture
+from rlplan.models.operators import Attention
 from rlplan.probing import ModelPass
 from tests.effort import calls_of
 
@@ -200,13 +201,8 @@ def test_a_longer_attention_is_never_faster(device, backward, fused, cached, que
     facts = DeviceFacts(load_device(device))
     small, large = (
         facts.attention(
-            batch=2,
-            query_tokens=tokens,
-            cached_tokens=cached,
-            q_heads=8,
-            kv_heads=2,
-            head_dim=64,
-            precision="fp32",
+            Attention("attention", 2, tokens, cached, q_heads=8, kv_heads=2, head_dim=64),
+            "fp32",
             backward=backward,
             fused=fused,
         )
@@ -239,15 +235,7 @@ def test_every_estimate_is_finite_has_a_source_and_a_spread(num_bytes, more, par
 
 def test_measured_points_answer_first():
     facts = DeviceFacts(load_device("cpu"), measured_cpu())
-    attention = facts.attention(
-        batch=4,
-        query_tokens=64,
-        cached_tokens=0,
-        q_heads=4,
-        kv_heads=4,
-        head_dim=16,
-        precision="fp32",
-    )
+    attention = facts.attention(Attention("attention", 4, 64, 0, 4, 4, 16), "fp32")
     answers = {
         1e-5: facts.gemm(64, 64, 64, "fp32"),
         2e-4: attention,
@@ -316,12 +304,11 @@ def test_a_whole_pass_is_none_until_it_was_measured():
 def test_a_remembered_look_up_works_nothing_out_again():
     facts = DeviceFacts(load_device(A100))
     asked = ModelPass(name="infer", model=tiny(), head="lm", precision="bf16", tokens=8)
-    attention: dict[str, Any] = {"batch": 8, "query_tokens": 1, "cached_tokens": 512, "q_heads": 32}
-    attention |= {"kv_heads": 8, "head_dim": 128, "precision": "bf16"}
+    attention = Attention("attention", 8, 1, 512, q_heads=32, kv_heads=8, head_dim=128)
 
     def look_up():
         facts.gemm(64, 4096, 4096, "bf16")
-        facts.attention(**attention)
+        facts.attention(attention, "bf16")
         facts.collective("all_reduce", 1e6, 8, ranks_per_node=8, **INTER_NODE)
         facts.model_pass(asked)
 

@@ -12,7 +12,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.framework import FrameworkSheet, HostTime
+from rlplan.framework import FrameworkSheet
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
 
 USUAL = FrameworkSheet(name="", title="", sources=FrozenDict())
@@ -79,8 +79,3 @@ def test_the_trainers_own_pass_stands_behind_generation_and_before_the_update():
     assert tasks["actor.generate"].outputs == ("sequences",)
     assert tasks["actor.compute_log_prob"].outputs == ("log_probs",)
     assert "log_probs" in tasks["actor.update"].inputs
-
-
-def test_host_time_grows_with_sequences_and_tokens():
-    time = HostTime(seconds=2.0, seconds_per_sequence=1e-3, seconds_per_token=1e-6)
-    assert time.of(500, 250_000) == 2.75

@@ -1,7 +1,5 @@
 """Kernels: stairs of waves, laws of size, and times that were measured."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +11,14 @@ from profiles.kernels.constants import KERNELS_FOLDER, load_kernels
 from profiles.kernels.row_time import ROW_SHAPES
 from rlplan.errors import UnknownNameError
 from rlplan.estimate import Source
+from rlplan.models.operators import Attention
 
 A100, H100 = (Roofline(load_device(name)) for name in ("a100-80gb-sxm", "h100-80gb-sxm"))
-HEADS: dict[str, Any] = {
-    "q_heads": 32,
-    "kv_heads": 4,
-    "head_dim": 128,
-    "precision": "fp16",
-    "paged": True,
-}
+
+
+def paged(roofline, *lengths):
+    shape = Attention("attention", *lengths, q_heads=32, kv_heads=4, head_dim=128)
+    return roofline.attention(shape, "fp16", paged=True)
 
 
 def test_every_file_of_kernels_reads_and_names_its_architecture():
@@ -60,9 +57,8 @@ def test_kernels_of_another_architecture_are_no_fit():
     assert A100.gemm(64, 64, 64, "fp16").source == Source.FITTED
     ada = Roofline(load_device("l40s"))
     assert ada.gemm(64, 64, 64, "fp16").source == Source.DATASHEET
-    decode: dict[str, Any] = {"batch": 8, "query_tokens": 1, "cached_tokens": 512}
-    assert A100.attention(**decode, **HEADS).source == Source.FITTED
-    assert H100.attention(**decode, **HEADS).source == Source.DATASHEET
+    assert paged(A100, 8, 1, 512).source == Source.FITTED
+    assert paged(H100, 8, 1, 512).source == Source.DATASHEET
 
 
 @given(
@@ -92,9 +88,7 @@ def test_more_rows_or_wider_ones_are_never_faster(kind, rows, width, more_rows, 
     ],
 )
 def test_attention_over_a_paged_cache_takes_what_was_measured(shape, microseconds):
-    batch, query, cached = shape
-    answer = A100.attention(batch=batch, query_tokens=query, cached_tokens=cached, **HEADS)
-    assert answer.seconds == pytest.approx(microseconds * 1e-6, rel=0.2)
+    assert paged(A100, *shape).seconds == pytest.approx(microseconds * 1e-6, rel=0.2)
 
 
 def test_keys_are_split_only_when_blocks_are_few():
@@ -105,6 +99,5 @@ def test_keys_are_split_only_when_blocks_are_few():
 
 
 def test_without_a_paged_cache_attention_is_the_training_kernel():
-    shape: dict[str, Any] = {"batch": 1, "query_tokens": 2048, "cached_tokens": 0}
-    heads = {key: value for key, value in HEADS.items() if key != "paged"}
-    assert A100.attention(**shape, **heads).seconds < A100.attention(**shape, **HEADS).seconds
+    shape = Attention("attention", 1, 2048, 0, q_heads=32, kv_heads=4, head_dim=128)
+    assert A100.attention(shape, "fp16").seconds < paged(A100, 1, 2048, 0).seconds

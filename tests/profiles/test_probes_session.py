@@ -14,7 +14,8 @@ from profiles.probes.session import profile_machine
 from profiles.probes.session.context import context_bytes
 from profiles.probes.session.profiling import settings_of
 from profiles.sheets import load_model
-from profiles.tables.table import TABLES, read_profile
+from profiles.tables.points import TABLES
+from profiles.tables.table import read_profile
 from rlplan.errors import FileError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.tables.table import TABLES, Profile, architecture_digest, new_profile, read_profile
+from profiles.tables.points import TABLES, architecture_digest
+from profiles.tables.table import Profile, new_profile, read_profile
 from rlplan.errors import FileError
 from rlplan.models.model import ModelArchitecture
 
@@ -43,10 +44,10 @@ def test_a_point_keeps_median_percentiles_and_repeats():
     assert point.spread_seconds == pytest.approx(0.16 / 2.563)
 
 
-def test_has_knows_only_the_very_point():
+def test_a_profile_knows_only_the_very_point():
     made = profile()
-    assert made.has("gemm", GEMM)
-    assert not made.has("gemm", {**GEMM, "m": 65})
+    assert made.get("gemm", GEMM) is not None
+    assert made.get("gemm", {**GEMM, "m": 65}) is None
 
 
 def test_the_table_file_is_literally_this(tmp_path):

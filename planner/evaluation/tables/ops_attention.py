@@ -15,6 +15,7 @@ from planner.evaluation.rows import (
 from planner.evaluation.settings.serving import device_facts
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate
+from rlplan.models.operators import Attention
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
 
@@ -63,17 +64,17 @@ def forecast_of(device: DeviceFacts, record: Record) -> Estimate:
     """Return what the attention of a record takes on a device."""
     tp = int(record["num_tensor_parallel_workers"])
     heads = int(record["n_q_head"])
-    return device.attention(
+    shape = Attention(
+        name="attention",
         batch=int(record["batch_size"]),
         query_tokens=int(record["prefill_chunk_size"]) if is_prefill(record) else 1,
         cached_tokens=int(record["kv_cache_size"]),
         q_heads=heads // tp,
         kv_heads=max(1, int(record["n_kv_head"]) // tp),
         head_dim=int(record["n_embd"]) // heads,
-        precision=PRECISION,
-        paged=True,
-        table_tokens=int(record.get("max_model_len") or 0),
     )
+    table_tokens = int(record.get("max_model_len") or 0)
+    return device.attention(shape, PRECISION, paged=True, table_tokens=table_tokens)
 
 
 READER = TableReader(

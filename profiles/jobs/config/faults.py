@@ -65,15 +65,11 @@ def _size_fault(model: ModelArchitecture) -> ArchitectureFault | None:
     if tower > parameters:
         field, parameters = "vision_parameters", tower
     if parameters <= MOST_PARAMETERS:
-        return _width_fault(model)
+        if model.hidden_size <= MOST_HIDDEN_SIZE:
+            return None
+        return ArchitectureFault("hidden_size", "is too large", f"at most {MOST_HIDDEN_SIZE:,}")
     problem = f"gives about {parameters:.0e} parameters with the other sizes"
     return ArchitectureFault(field, problem, f"at most {MOST_PARAMETERS:.0e} parameters")
-
-
-def _width_fault(model: ModelArchitecture) -> ArchitectureFault | None:
-    if model.hidden_size <= MOST_HIDDEN_SIZE:
-        return None
-    return ArchitectureFault("hidden_size", "is too large", f"at most {MOST_HIDDEN_SIZE:,}")
 
 
 def _layers_fault(model: ModelArchitecture) -> ArchitectureFault | None:

@@ -113,13 +113,5 @@ def audio_parameters(audio: ConfigKeys, hidden_size: int) -> int | None:
         return depth * layer + before + 2 * width + width * out + out
     halved = -(-bins >> _HALVINGS)
     before = 9 * channels * (1 + (_HALVINGS - 1) * channels) + _HALVINGS * channels
-    return (
-        depth * layer
-        + before
-        + channels * halved * width
-        + 2 * width
-        + width * width
-        + width
-        + width * out
-        + out
-    )
+    behind = 2 * width + width * width + width + width * out + out
+    return depth * layer + before + channels * halved * width + behind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +60,19 @@ class TorchBench:
             operation()
             seconds.append(time.perf_counter() - start_seconds)
         return tuple(seconds)
+
+
+def one_way(
+    forward: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor], *, backward: bool
+) -> Callable[[], object]:
+    """Return a forward pass, or its backward pass alone over a graph that is kept."""
+    import torch
+
+    if not backward:
+        return forward
+    output = forward()
+    arriving = torch.ones_like(output)
+    return lambda: torch.autograd.grad(output, inputs, arriving, retain_graph=True)
 
 
 def dtype_of(precision: str) -> torch.dtype:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
@@ -31,11 +30,6 @@ def open_profile(out: Path, name: str, device: str, devices: int) -> Profile:
     profile = read_profile(out)
     _check_same(profile, out, machine, device=device, torch=software["torch"])
     return profile
-
-
-def reopen(profile: Profile) -> None:
-    """Mark a profile as unfinished, since points are about to be added."""
-    profile.header = replace(profile.header, complete=False)
 
 
 def torch_version() -> str:

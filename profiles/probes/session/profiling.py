@@ -1,7 +1,7 @@
 """Run all probes, and keep every point as soon as it is measured."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from profiles.probes.bench.repeats import (
     measure_within_budget,
 )
 from profiles.probes.session.context import context_bytes
-from profiles.probes.session.opening import open_profile, reopen
+from profiles.probes.session.opening import open_profile
 from profiles.sheets import sheet_of
 from profiles.tables.table import Profile
 from rlplan.errors import UserError
@@ -69,11 +69,12 @@ def profile_machine(  # noqa: PLR0913, the options of one command
     settings = settings_of(device, job, devices, quick=quick, runner=runner, rules=rules)
     profile = open_profile(out, name, sheet_of(job, device).name, devices)
     session = _Session(profile, out, progress or _say_nothing)
-    work = all_points(job, settings)
+    probes = [load_probe(name) for name in probe_names()]
+    work = [(probe, keys) for probe in probes for keys in probe.points(job, settings)]
     pending = [each for each in work if not _is_measured(profile, *each)]
     session.done, session.total = len(work) - len(pending), len(work)
     if pending or not profile.complete:
-        reopen(profile)
+        profile.header = replace(profile.header, complete=False)
         if runner is not None and not profile.header.context_bytes:
             profile.note_context(context_bytes(runner, settings))
         if runner is not None:
@@ -112,12 +113,6 @@ def settings_of(
         rules=tuple(rules.functions) if rules is not None else (),
         passes=runner is not None,
     )
-
-
-def all_points(job: Job | None, settings: Settings) -> list[tuple[Probe, Keys]]:
-    """Return the points of all probes, by the probe's name: the whole set of a session."""
-    probes = [load_probe(name) for name in probe_names()]
-    return [(probe, keys) for probe in probes for keys in probe.points(job, settings)]
 
 
 def _is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
