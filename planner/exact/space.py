@@ -242,10 +242,7 @@ class Space:
     def _least_fetch(self, key: str) -> float:
         one = [Site(device, 1, 1, np.inf) for device in self.devices]
         num_bytes = data_bytes((key,), self.job.workload)
-        return min(
-            transfer_cost(num_bytes, site, site, same_pool=False, facts=self.facts).seconds
-            for site in one
-        )
+        return min(transfer_cost(num_bytes, site, site, self.facts).seconds for site in one)
 
 
 def generates_alone(members: ColocatedSet) -> bool:

@@ -96,12 +96,9 @@ def with_length_spread(
     known = cost.total
     lucky = math.hypot(share * known.seconds, _environment_luck(cost, placed))
     wider = math.hypot(known.spread_seconds, lucky) - known.spread_seconds
-    return TaskCost(
-        tuple(
-            (name, replace(part, spread_seconds=part.spread_seconds + wider))
-            if name == "decode"
-            else (name, part)
-            for name, part in cost.parts
+    return cost.each(
+        lambda name, part: (
+            replace(part, spread_seconds=part.spread_seconds + wider) if name == "decode" else part
         )
     )
 

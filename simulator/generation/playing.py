@@ -17,15 +17,7 @@ import numpy as np
 from simulator.generation.batching.mixed_steps import mixed_set
 from simulator.generation.batching.prefill_first import PrefillFirst
 from simulator.generation.batching.waves import play_waves
-from simulator.generation.replica import (
-    Batching,
-    Chunks,
-    Generated,
-    Replica,
-    StepCost,
-)
-
-__all__ = ["Batching", "Chunks", "Generated", "Replica", "StepCost", "generate"]
+from simulator.generation.replica import Generated, Replica
 
 
 def generate(
@@ -53,7 +45,7 @@ def generate(
 
 def _play_calls(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
     """Play calls of `max_running` sequences one after another; nothing of two calls is merged."""
-    size, total = replica.max_running, Generated.nothing()
+    size, total = replica.max_running, Generated()
     for first in range(0, len(prompts), size):
         call = slice(first, first + size)
         total = total.then(PrefillFirst(replica, prompts[call], responses[call]).play())

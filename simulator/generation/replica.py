@@ -117,33 +117,17 @@ class Generated:
         finish_seconds: When each sequence is handed out, in the order given.
     """
 
-    seconds: float
-    prefill_seconds: float
-    decode_seconds: float
-    num_steps: int
-    num_jumps: int
-    num_preemptions: int
-    peak_running: int
-    peak_blocks: int
-    missing_blocks: int
-    finish_seconds: tuple[float, ...]
+    seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    num_steps: int = 0
+    num_jumps: int = 0
+    num_preemptions: int = 0
+    peak_running: int = 0
+    peak_blocks: int = 0
+    missing_blocks: int = 0
+    finish_seconds: tuple[float, ...] = ()
     idle_seconds: float = 0.0
-
-    @staticmethod
-    def nothing() -> "Generated":
-        """Return what was done before the first sequence."""
-        return Generated(
-            seconds=0.0,
-            prefill_seconds=0.0,
-            decode_seconds=0.0,
-            num_steps=0,
-            num_jumps=0,
-            num_preemptions=0,
-            peak_running=0,
-            peak_blocks=0,
-            missing_blocks=0,
-            finish_seconds=(),
-        )
 
     def then(self, other: "Generated") -> "Generated":
         """Return both, one after the other."""

@@ -45,15 +45,16 @@ def longest_shares(
     if statistics.workload.sequences < DRAWN_BELOW_SEQUENCES:
         prompts, responses = _usual_draw(statistics, replicas, wave)
     else:
-        prompts, responses = _evenly_spread(statistics.workload)
+        prompts, responses, _ = _evenly_spread(statistics.workload)
     return _last(prompts, responses, replicas, block, wave)
 
 
-def _evenly_spread(workload: Workload) -> tuple[Floats, Floats]:
-    """Return prompts and responses in tokens, each length as often as its distribution has it."""
+def _evenly_spread(workload: Workload) -> tuple[Floats, Floats, np.random.Generator]:
+    """Return prompts and responses in tokens, each length as often as its distribution has it, and who drew them."""
     generator = np.random.default_rng(ORDER_SEED)
     prompts = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
-    return prompts, generator.permutation(evenly(workload.response_tokens, workload.sequences))
+    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
+    return prompts, responses, generator
 
 
 def _usual_draw(statistics: LengthStatistics, replicas: int, wave: int) -> tuple[Floats, Floats]:
@@ -122,12 +123,10 @@ def longest_episodes(
         host: What each replica has of it.
     """
     workload = statistics.workload
-    generator = np.random.default_rng(ORDER_SEED)
-    each = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
+    each, responses, generator = _evenly_spread(workload)
     prompts = np.repeat(each, samples)
-    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
     drawn = usual_episodes(workload.environments, workload.prompts, samples, generator)
-    dealt = [rows for rows in np.array_split(np.arange(len(prompts)), replicas) if rows.size]
+    dealt = _dealt(len(prompts), replicas)
     tokens, outside = prompts + responses + drawn.observed_tokens, drawn.outside_seconds
     amounts = (
         [tokens[rows].sum() for rows in dealt],
@@ -201,7 +200,7 @@ def first_shares(
         most: Sequences, from which on fewer replicas stand for all.
     """
     workload = statistics.workload
-    prompts, responses = _evenly_spread(workload)
+    prompts, responses, _ = _evenly_spread(workload)
     found, count = [], 0
     for rows in _dealt(workload.sequences, replicas):
         if count >= most and count % block == 0:

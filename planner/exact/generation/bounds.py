@@ -14,7 +14,6 @@ gives the bound. Decision 7 has the argument in full.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,9 +22,8 @@ import numpy as np
 
 from planner.exact.generation.concave_bounds import ConcaveBound, Floors, floors_under
 from planner.exact.generation.loads import Load, least_steps
-from rlplan.estimate import Estimate
 from rlplan.models.model import layer_kinds
-from simulator.generation.prices.grids import NODES, Known
+from simulator.generation.prices.grids import NODES
 from simulator.generation.prices.stepping import EngineSteps
 from simulator.generation.replica import blocks_of
 from simulator.placed.columns import Floats
@@ -184,20 +182,10 @@ def _hull(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
 @lru_cache(maxsize=16384)
 def _nodes(steps: EngineSteps, part: str, most: int) -> tuple[Floats, Floats]:
     """Return the nodes from 0 to `most` tokens of a stage, and a part's seconds there."""
-    known, cost = (
-        (steps.dense_known, steps.dense) if part == "dense" else (steps.head_known, steps.head)
-    )
+    grid = steps.dense_grid if part == "dense" else steps.head_grid
     tokens = NODES[: bisect_left(NODES, most) + 1]
-    seconds = [_priced(known, cost, node) for node in tokens]
+    seconds = [grid.at_node(node).seconds for node in tokens]
     return np.array(tokens, dtype=np.float64), np.array(seconds)
-
-
-def _priced(known: Known, cost: Callable[[int], Estimate], node: int) -> float:
-    """Return a part's seconds at a node, and let generations that are played know them too."""
-    estimate = known.get((node,))
-    if estimate is None:
-        estimate = known[node,] = cost(node)
-    return estimate.seconds
 
 
 def _slope(left: tuple[int, float], right: tuple[int, float]) -> float:

@@ -11,10 +11,7 @@ from simulator.generation.replica import Chunks, Replica, blocks_of
 
 
 def mixed_set(
-    replica: Replica,
-    prompts: list[int],
-    responses: list[int],
-    longest_tokens: int | None = None,
+    replica: Replica, prompts: list[int], responses: list[int], longest_tokens: int | None = None
 ) -> RunningSet:
     """Return the sequences of a replica that batches `mixed`."""
     state = Reserving if replica.reserves_whole else Growing
@@ -39,17 +36,8 @@ class Growing(RunningSet):
     the running, and keeps its blocks.
     """
 
-    def __init__(
-        self,
-        replica: Replica,
-        prompts: list[int],
-        responses: list[int],
-        longest_tokens: int | None = None,
-    ) -> None:
-        super().__init__(replica, prompts, responses, longest_tokens)
-        self.part: tuple[int, int] | None = None  # sequence and its computed tokens
-        self.part_blocks = 0
-        self.budget, self.prompt_samples = replica.max_batched_tokens, replica.prompt_samples
+    part: tuple[int, int] | None = None  # sequence and its computed tokens
+    part_blocks = 0
 
     @property
     def busy(self) -> bool:
@@ -115,7 +103,7 @@ class Growing(RunningSet):
             return True
         sequence, computed = self.part
         total = self.prompts[sequence] + self.done_tokens[sequence]
-        tokens = min(total - computed, self.budget - len(self.running))
+        tokens = min(total - computed, self.replica.max_batched_tokens - len(self.running))
         self.capacity += self.part_blocks
         self.part_blocks = 0
         if self.used_next() + self.needed_blocks(sequence, computed + tokens) > self.capacity:
@@ -131,7 +119,7 @@ class Growing(RunningSet):
             free -= self.needed_blocks(*each)
         running = len(self.running)
         held = running + len(taken.complete)
-        left = self.budget - running - taken.tokens
+        left = self.replica.max_batched_tokens - running - taken.tokens
         waiting, prompts, done = self.waiting, self.prompts, self.done_tokens
         while waiting and held < self.max_running:
             sequence = waiting[0]
@@ -164,7 +152,7 @@ class Growing(RunningSet):
 
         What was preempted is computed again: the cache was full.
         """
-        if sequence % self.prompt_samples == 0 or self.done_tokens[sequence]:
+        if sequence % self.replica.prompt_samples == 0 or self.done_tokens[sequence]:
             return 0
         return (self.prompts[sequence] - 1) // self.block * self.block
 
@@ -216,15 +204,7 @@ class Growing(RunningSet):
 class Reserving(Growing):
     """Give a sequence all the blocks that it can ever need on admission; nothing is preempted."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        prompts: list[int],
-        responses: list[int],
-        longest_tokens: int | None = None,
-    ) -> None:
-        super().__init__(replica, prompts, responses, longest_tokens)
-        self.growth = 0
+    growth = 0
 
     def needed_blocks(self, sequence: int, tokens: int) -> int:
         """Return the blocks of the whole sequence, however many of its tokens are computed."""

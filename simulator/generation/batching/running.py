@@ -42,6 +42,8 @@ class RunningSet(ABC):
         idle: Seconds in which there was nothing to compute.
     """
 
+    growth = 1  # blocks that a sequence takes for `block` tokens more
+
     def __init__(
         self,
         replica: Replica,
@@ -64,7 +66,6 @@ class RunningSet(ABC):
         self.ends: list[tuple[int, int]] = []  # heap of (step, sequence); stale after a preemption
         self.residues = [0] * self.block
         self.offset_sum = self.used = 0
-        self.growth = 1  # blocks that a sequence takes for `block` tokens more
         self.closed = False
         self.step = self.jumps = self.preemptions = self.peak_running = self.peak_blocks = 0
         self.prefill = self.decode = self.idle = 0.0

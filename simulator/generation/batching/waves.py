@@ -44,7 +44,6 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
         decode_seconds=decode,
         num_steps=num_steps,
         num_jumps=jumps,
-        num_preemptions=0,
         peak_running=width,
         peak_blocks=width * slot_blocks,
         missing_blocks=missing,

@@ -311,7 +311,7 @@ class PrefillFirstEpisodes(EpisodeSet, PrefillFirst):
 
 def _one_by_one(replica: Replica, share: EpisodeShare) -> Generated:
     """Play episodes one after another; nothing of two episodes is batched."""
-    total, ends = Generated.nothing(), []
+    total, ends = Generated(), []
     for episode in share.episodes:
         begun = total.seconds
         total = total.after_waiting(episode.reset_seconds)
@@ -328,7 +328,7 @@ def _one_by_one(replica: Replica, share: EpisodeShare) -> Generated:
 
 def _in_lockstep(replica: Replica, share: EpisodeShare) -> Generated:
     """Play engines that wait for a whole batch: all episodes answer, then all environments step."""
-    host, total = HostQueue(share.host), Generated.nothing()
+    host, total = HostQueue(share.host), Generated()
     ends = [0.0] * len(share.episodes)
     for places in _rounds(share):
         batch = tuple(share.episodes[place] for place in places)

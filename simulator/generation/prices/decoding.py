@@ -1,15 +1,16 @@
 """What a prefill pass and a decode step of one generation replica take."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch
 from rlplan.probing import ModelPass, PassName
 from simulator.costs.pricing import PassSeconds, Setting, pass_seconds
-from simulator.generation.prices.grids import nodes, stretches
+from simulator.generation.prices.grids import Grid, Note, stretches, worst_of
 from simulator.generation.prices.setting import ReplicaSetting
 from simulator.generation.replica import run_seconds
 from simulator.model.weights import fullest_stage, kinds_of_stages, layer_parameters
@@ -17,48 +18,33 @@ from simulator.model.weights import fullest_stage, kinds_of_stages, layer_parame
 Cost = Callable[[int, int], Estimate]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Steps:
-    """Give estimates of steps by (sequences, tokens), remembered.
+class Steps(NamedTuple):
+    """Give estimates of steps by (sequences, tokens).
 
     Attributes:
-        cost: Estimates a step at whole numbers of sequences and tokens.
-        exact: Ask at the very numbers, because `cost` is measured and interpolates by itself.
+        exact: Ask at the very numbers, because the grid's costs are measured and interpolate by themselves.
     """
 
-    cost: Cost
+    grid: Grid
     exact: bool
-    known: dict[tuple[int, int], Estimate] = field(default_factory=dict)
-
-    def at(self, sequences: int, tokens: int) -> Estimate:
-        """Return the estimate of a step at whole numbers."""
-        key = (sequences, tokens)
-        estimate = self.known.get(key)
-        if estimate is None:
-            estimate = self.known[key] = self.cost(sequences, tokens)
-        return estimate
 
 
 class StepClock:
     """Give seconds of steps for one generation, and remember how well they are known."""
 
     def __init__(self, steps: Steps) -> None:
-        self._steps = steps
-        self._asked: dict[tuple[int, int], Estimate] = {}
+        self._grid, self._exact = steps
+        self._notes: set[Note] = set()
 
     def __call__(self, sequences: int, tokens: float) -> float:
         """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""
-        if self._steps.exact:
-            return self._at(sequences, round(tokens))
-        low, high, share = nodes(tokens)
-        seconds = self._between(sequences, low)
-        if share:
-            seconds += share * (self._between(sequences, high) - seconds)
-        return seconds
+        if self._exact:
+            return self._grid.at(self._notes, (sequences, round(tokens)))
+        return self._grid(self._notes, sequences, tokens)
 
     def run(self, sequences: int, first: float, steps: int) -> float:
         """Return seconds of steps at first, first + 1, ... tokens, exact between priced nodes."""
-        if self._steps.exact:
+        if self._exact:
             return run_seconds(self, sequences, first, steps)
         return sum(count * self(sequences, mean) for mean, count in stretches(first, steps))
 
@@ -67,28 +53,8 @@ class StepClock:
 
         It has the weakest source and the largest relative spread of all steps asked for.
         """
-        asked = [each for each in self._asked.values() if each.seconds > 0]
-        if not asked:
-            return Estimate(seconds)
-        return Estimate(
-            seconds,
-            seconds * max(each.spread_seconds / each.seconds for each in asked),
-            max(each.source for each in asked),
-            any(each.outside_range for each in asked),
-        )
-
-    def _between(self, sequences: int, tokens: int) -> float:
-        low, high, share = nodes(sequences)
-        seconds = self._at(low, tokens)
-        if share:
-            seconds += share * (self._at(high, tokens) - seconds)
-        return seconds
-
-    def _at(self, sequences: int, tokens: int) -> float:
-        key = (sequences, tokens)
-        if key not in self._asked:
-            self._asked[key] = self._steps.at(sequences, tokens)
-        return self._asked[key].seconds
+        worst = worst_of(self._notes)
+        return Estimate(seconds, seconds * worst.spread, worst.source, worst.outside_range)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +95,8 @@ def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
     if look_up("prefill", 1, 1) is None or look_up("decode", 1, 1) is None:
         return None
     return ReplicaSteps(
-        Steps(cost_of_step("prefill"), exact=True),
-        Steps(cost_of_step("decode"), exact=True),
+        Steps(Grid(cost_of_step("prefill")), exact=True),
+        Steps(Grid(cost_of_step("decode")), exact=True),
     )
 
 
@@ -170,7 +136,7 @@ def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
         )
         return (_slowest_stage(setting, model, batch) + host) * stages
 
-    return ReplicaSteps(Steps(prefill, exact=False), Steps(decode, exact=False))
+    return ReplicaSteps(Steps(Grid(prefill), exact=False), Steps(Grid(decode), exact=False))
 
 
 def _gathering(replica: ReplicaSetting) -> Estimate:

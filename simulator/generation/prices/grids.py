@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source
@@ -11,9 +12,6 @@ from rlplan.estimate import Estimate, Source
 # in each, and engines pad batches to sizes of this kind anyway.
 EXACT_NODES = 8
 NODE_RATIO = 1.25
-
-Known = dict[tuple[int, ...], Estimate]
-
 
 MOST_ROWS = 4096  # that a grid remembers
 
@@ -99,14 +97,10 @@ def worst_of(notes: Iterable[Note]) -> Note:
 
 
 class Grid:
-    """Read costs off straight lines between nodes, in as many dimensions as the cost has.
+    """Read costs off straight lines between nodes, in as many dimensions as the cost has."""
 
-    Args:
-        known: Estimates that are priced already.
-    """
-
-    def __init__(self, cost: Callable[..., Estimate], known: Known) -> None:
-        self._cost, self._known = cost, known
+    def __init__(self, cost: Callable[..., Estimate]) -> None:
+        self.at_node = cache(cost)  # what a node costs, asked once
         self._nodes: dict[tuple[int, ...], tuple[float, Note]] = {}
         # By all coordinates but the last, which are nodes or lie between them.
         # Then by the place of the last coordinate's node in `NODES`.
@@ -148,7 +142,7 @@ class Grid:
     ) -> float:
         """Return seconds at a node of the last coordinate, and any place of the others."""
         if not rest:
-            return self._at(notes, (*fixed, last))
+            return self.at(notes, (*fixed, last))
         low, high, share = nodes(rest[0])
         seconds = self._between(notes, (*fixed, low), rest[1:], last)
         if share:
@@ -156,12 +150,11 @@ class Grid:
             seconds += share * (upper - seconds)
         return seconds
 
-    def _at(self, notes: set[Note], node: tuple[int, ...]) -> float:
+    def at(self, notes: set[Note], node: tuple[int, ...]) -> float:
+        """Return seconds at whole numbers, which need not be nodes."""
         found = self._nodes.get(node)
         if found is None:
-            estimate = self._known.get(node)
-            if estimate is None:
-                estimate = self._known[node] = self._cost(*node)
+            estimate = self.at_node(*node)
             found = self._nodes[node] = (estimate.seconds, note_of(estimate))
         notes.add(found[1])
         return found[0]

@@ -8,10 +8,11 @@ the device's operators into its own kernels.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from profiles.tables.remembered import remembered
 from rlplan.estimate import Estimate, Source, total
 from rlplan.models.model import NO_PART, ModelArchitecture, layer_kinds
 from rlplan.models.operators import (
@@ -24,6 +25,7 @@ from rlplan.models.operators import (
     Operators,
     Scan,
 )
+from rlplan.models.precision import PRECISIONS
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from rlplan.sheets.hardware import EngineSheet
 from simulator.costs.pricing import (
@@ -33,7 +35,7 @@ from simulator.costs.pricing import (
     operator_seconds,
     price,
 )
-from simulator.generation.prices.grids import Grid, Known, Note, nodes, nodes_around
+from simulator.generation.prices.grids import Grid, Note, nodes, nodes_around
 from simulator.generation.prices.setting import ReplicaSetting
 from simulator.model.derived import kernels_of
 from simulator.model.operators import (
@@ -42,7 +44,6 @@ from simulator.model.operators import (
     layer_operators,
 )
 from simulator.model.weights import fullest_stage
-from simulator.placed.task import cache_value_bytes
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
 
@@ -83,43 +84,32 @@ class EngineSteps:
     model: ModelArchitecture
     engine: EngineSheet
     setting: Setting
-    dense_known: Known = field(default_factory=dict)
-    head_known: Known = field(default_factory=dict)
-    decode_known: Known = field(default_factory=dict)
-    prefill_known: Known = field(default_factory=dict)
-    layer_known: dict[tuple[ModelArchitecture, int], Estimate] = field(default_factory=dict)
-    embedding_known: dict[int, Estimate] = field(default_factory=dict)
-    # By sequences and lower node of cached tokens, with how well they are known.
-    stretches: dict[tuple[int, int], tuple[Stretch, frozenset[Note]]] = field(default_factory=dict)
 
     @cached_property
     def dense_grid(self) -> Grid:
         """Read `dense` between nodes."""
-        return Grid(self.dense, self.dense_known)
+        return Grid(self.dense)
 
     @cached_property
     def head_grid(self) -> Grid:
         """Read `head` between nodes."""
-        return Grid(self.head, self.head_known)
+        return Grid(self.head)
 
     @cached_property
     def decode_grid(self) -> Grid:
         """Read `decode_attention` between nodes."""
-        return Grid(self.decode_attention, self.decode_known)
+        return Grid(self.decode_attention)
 
     @cached_property
     def prefill_grid(self) -> Grid:
         """Read `prefill_attention` between nodes."""
-        return Grid(self.prefill_attention, self.prefill_known)
+        return Grid(self.prefill_attention)
 
     def stretch(self, running: int, cached: float) -> tuple[Stretch, frozenset[Note]]:
         """Return the straight line on which a decode step lies, and how well it is known."""
-        low, high = nodes_around(cached)
-        found = self.stretches.get((running, low))
-        if found is None:
-            found = self.stretches[running, low] = self._stretch(running, low, high)
-        return found
+        return self._stretch(running, *nodes_around(cached))
 
+    @remembered
     def _stretch(self, running: int, low: int, high: int) -> tuple[Stretch, frozenset[Note]]:
         notes: set[Note] = set()
         stages, host = self.setting.pp, self.host_seconds(running)
@@ -193,22 +183,16 @@ class EngineSteps:
         """Return the steps of fewest stages whose layers take the same: what they take is priced once."""
         return _steps_of(self.model, self.engine, in_fewest_stages(self.setting))
 
+    @remembered
     def layer(self, kind: ModelArchitecture, tokens: int) -> Estimate:
-        """Return what everything but attention takes in one layer of a kind, remembered."""
-        found = self.layer_known.get((kind, tokens))
-        if found is None:
-            setting, batch = self.setting, _one_each(tokens)
-            found = self._price(layer_operators(kind, setting.shard, batch, setting.adapter))
-            self.layer_known[kind, tokens] = found
-        return found
+        """Return what everything but attention takes in one layer of a kind."""
+        setting, batch = self.setting, _one_each(tokens)
+        return self._price(layer_operators(kind, setting.shard, batch, setting.adapter))
 
+    @remembered
     def embedding(self, tokens: int) -> Estimate:
-        """Return what the embedding takes, remembered."""
-        found = self.embedding_known.get(tokens)
-        if found is None:
-            operators = embedding_operators(self.model, self.setting.shard, _one_each(tokens))
-            found = self.embedding_known[tokens] = self._price(operators)
-        return found
+        """Return what the embedding takes."""
+        return self._price(embedding_operators(self.model, self.setting.shard, _one_each(tokens)))
 
     def head(self, tokens: int) -> Estimate:
         """Return what the output head and sampling take for so many tokens."""
@@ -230,9 +214,8 @@ class EngineSteps:
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
         tp, device = self.setting.shard.tp, self.setting.device
-        value_bytes = self.setting.cache_value_bytes or cache_value_bytes(
-            self.engine, self.setting.precision
-        )
+        usual_bytes = PRECISIONS[self.setting.precision].weight_bytes
+        value_bytes = self.setting.cache_value_bytes or usual_bytes
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
@@ -268,11 +251,8 @@ class EngineSteps:
         The device works meanwhile, so a step takes the longer of both.
         """
         skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
-        kinds = layer_kinds(self.model)
-        counts = kinds.counts(0, self.model.num_layers)
-        return sum(
-            (self._layer_launch(kind) + ALL_REDUCES * skew) * count
-            for kind, count in zip(kinds.models, counts, strict=True)
+        return layer_kinds(self.model).total(
+            lambda kind: self._layer_launch(kind) + ALL_REDUCES * skew
         )
 
     def _layer_launch(self, kind: ModelArchitecture) -> float:
@@ -350,9 +330,7 @@ def _one_each(tokens: int) -> Batch:
     return Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
 
 
-@lru_cache(maxsize=4096)
-def _steps_of(model: ModelArchitecture, engine: EngineSheet, setting: Setting) -> EngineSteps:
-    return EngineSteps(model, engine, setting)
+_steps_of = lru_cache(maxsize=4096)(EngineSteps)
 
 
 def engine_steps(replica: ReplicaSetting) -> EngineSteps:
