@@ -13,7 +13,7 @@ from typing import TypeVar
 from profiles.facts import Facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
+from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.trace import IterationSpan, Span
 from simulator.generation.over_provisioning import put_off
 from simulator.placed.plan import PlacedPlan
@@ -74,7 +74,10 @@ def _mean(plan: Plan, rounds: tuple[Forecast, Forecast], shares: tuple[float, fl
         tasks=spans,
         iterations=iterations,
         costs=_costs(rounds, shares),
-        memory=tuple(map(_fuller, short.memory, long.memory)),
+        memory=tuple(
+            max(pools, key=lambda each: each.gpu_peak_bytes)
+            for pools in zip(short.memory, long.memory, strict=True)
+        ),
         feasible=all(each.feasible for each in rounds),
         infeasible_reasons=_all_of(each.infeasible_reasons for each in rounds),
         cost_usd=_weighed([each.cost_usd for each in rounds], shares),
@@ -100,10 +103,6 @@ def _by_key(
 
 def _all_of(parts: Iterable[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for part in parts for each in part))
-
-
-def _fuller(short: MemoryForecast, long: MemoryForecast) -> MemoryForecast:
-    return max(short, long, key=lambda each: each.gpu_peak_bytes)
 
 
 def _costs(

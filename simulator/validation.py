@@ -8,7 +8,7 @@ import numpy as np
 
 from rlplan.errors import PlanError
 from rlplan.estimate import Source
-from rlplan.results.forecast import Forecast, TaskForecast
+from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import Span
 from rlplan.workload.lengths import mean_length
@@ -50,7 +50,7 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
             measured.pop((task.name, task.pool)),
             task.source,
         )
-        for task in _without_repeats(forecast.costs)
+        for task in {(task.name, task.pool): task for task in forecast.costs}.values()
         if (task.name, task.pool) in measured
     ]
     rows += [
@@ -65,7 +65,10 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
         [each.seconds for each in iterations],
         weakest_source(forecast),
     )
-    expected = _seconds_by_row(as_run) if as_run is not None else {}
+    expected: dict[Row, float] = {}
+    if as_run is not None:
+        expected = {(task.name, task.pool): task.worker_seconds for task in as_run.costs}
+        expected[ITERATION, ""] = as_run.iteration_seconds
     rows = [
         replace(row, as_run_seconds=expected.get((row.name, row.pool))) for row in (*rows, whole)
     ]
@@ -90,11 +93,6 @@ def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:
     if forecast.loop_flops_per_second is None or not run.loop_flops_per_second:
         return None
     return mean(forecast.loop_flops_per_second / each for each in run.loop_flops_per_second)
-
-
-def _seconds_by_row(forecast: Forecast) -> dict[Row, float]:
-    found = {(task.name, task.pool): task.worker_seconds for task in forecast.costs}
-    return found | {(ITERATION, ""): forecast.iteration_seconds}
 
 
 def seconds_by_row(
@@ -128,10 +126,6 @@ def weakest_source(forecast: Forecast) -> str:
     """Return the weakest source among a forecast's tasks and transitions."""
     ranks = {source.label: source for source in Source}
     return max((ranks[task.source] for task in forecast.costs), default=Source.MEASURED).label
-
-
-def _without_repeats(tasks: Sequence[TaskForecast]) -> list[TaskForecast]:
-    return list({(task.name, task.pool): task for task in tasks}.values())
 
 
 def _check_tasks(forecast: Forecast, run: MeasuredRun) -> None:

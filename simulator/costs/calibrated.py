@@ -30,11 +30,8 @@ def task_at_site(cost: TaskCost, placed: PlacedTask) -> TaskCost:
     if kind is None or is_plain(placed):
         return cost
     spread = uncalibrated_spread(placed.framework, kind)
-    return TaskCost(
-        tuple(
-            (name, _times(part, factor_of(placed, name), spread) * own_times(placed, name))
-            for name, part in cost.parts
-        )
+    return cost.each(
+        lambda name, part: _times(part, factor_of(placed, name), spread) * own_times(placed, name)
     )
 
 
@@ -42,7 +39,7 @@ def transition_at_site(cost: TaskCost, facts: Facts, framework: FrameworkSheet) 
     """Return what a framework's transition costs at the site of the facts, in seconds by cause."""
     factor = facts.calibration.factor("transition")
     spread = uncalibrated_spread(framework, "transition")
-    return TaskCost(tuple((name, _times(part, factor, spread)) for name, part in cost.parts))
+    return cost.each(lambda _, part: _times(part, factor, spread))
 
 
 def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:

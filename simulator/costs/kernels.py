@@ -29,17 +29,7 @@ def fused_attention_seconds(
     backward: bool,
 ) -> Estimate:
     """Return the seconds of an attention kernel that never writes its scores."""
-    seconds = device.attention(
-        batch=operator.batch,
-        query_tokens=operator.query_tokens,
-        cached_tokens=operator.cached_tokens,
-        q_heads=operator.q_heads,
-        kv_heads=operator.kv_heads,
-        head_dim=operator.head_dim,
-        precision=precision,
-        backward=backward,
-        fused=True,
-    )
+    seconds = device.attention(operator, precision, backward=backward)
     rate = rates.attention_backward_rate if backward else rates.attention_rate
     return seconds if rate == 1 else seconds * (1 / rate)
 

@@ -29,7 +29,7 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     """
     batches = 1.0 if table.any.trains else table.any.task.batches
     if table.any.trains:
-        table = table.of_task(table.any.batched)
+        table = PlacedTasks(table.columns, table.any.batched)
     if table.any.device.profile is not None:
         # Measured passes are few, and each layout is looked up by itself.
         rows = (table.row(row) for row in range(len(table)))

@@ -63,7 +63,7 @@ class Setting:
         stages_outermost: Whether each pipeline stage is on consecutive ranks (see `EngineSheet`).
         adapter: What is trained in place of the model's own weights, which are frozen.
         casts: Whether kernels of their own quantise the inputs of a layer's products.
-        cache_value_bytes: Bytes of one value in the KV cache; 0 is those of the engine, or of `precision`.
+        cache_value_bytes: Bytes of one value in the KV cache; 0 is those of `precision`.
     """
 
     device: DeviceFacts
@@ -109,11 +109,7 @@ class Setting:
             per_node = self.site.ranks_per_node(ranks, stride)
         network = self.site.inter_node_bytes_per_second * self.kernels.network_rate
         return self.device.collective(
-            kind,
-            num_bytes,
-            ranks,
-            ranks_per_node=per_node,
-            inter_node_bytes_per_second=network,
+            kind, num_bytes, ranks, ranks_per_node=per_node, inter_node_bytes_per_second=network
         )
 
     def send(self, num_bytes: float) -> Estimate:
@@ -129,15 +125,7 @@ class Setting:
         crosses = self.shard.tp * self.pp > self.site.gpus_per_node
         if self.stages_outermost:
             crosses = self.site.spans_nodes
-        return self.device.collective(
-            "send_recv",
-            num_bytes,
-            2,
-            ranks_per_node=1 if crosses else 2,
-            inter_node_bytes_per_second=(
-                self.site.inter_node_bytes_per_second * self.kernels.network_rate
-            ),
-        )
+        return self.collective("send_recv", num_bytes, 2, per_node=1 if crosses else 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.facts import DeviceFacts
 from rlplan.estimate import ZERO, Estimate
@@ -11,9 +10,8 @@ from rlplan.plan import HOST_DEVICE
 from rlplan.results.forecast import CALL
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import data_bytes
+from simulator.placed.columns import Floats
 from simulator.placed.task import PlacedTask
-
-Floats = npt.NDArray[np.float64]
 
 
 def rule_cost(placed: PlacedTask) -> TaskCost:

@@ -1,5 +1,6 @@
 """The answer of every cost function: seconds by cause, each with source and spread."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rlplan.estimate import Estimate, Source, total
@@ -20,6 +21,10 @@ class TaskCost:
         """Return the sum of all parts in seconds."""
         return total(estimate for _, estimate in self.parts)
 
+    def each(self, changed: Callable[[str, Estimate], Estimate]) -> "TaskCost":
+        """Return the cost with every part changed, told its cause."""
+        return TaskCost(tuple((name, changed(name, part)) for name, part in self.parts))
+
     def seconds_of(self, *causes: str) -> float:
         """Return the seconds that causes take together."""
         return sum(part.seconds for name, part in self.parts if name in causes)
@@ -32,7 +37,7 @@ def cost_of(parts: dict[str, Estimate]) -> TaskCost:
 
 def times(cost: TaskCost, factor: float) -> TaskCost:
     """Return what it costs to do the same `factor` times, in seconds by cause."""
-    return TaskCost(tuple((name, part * factor) for name, part in cost.parts))
+    return cost.each(lambda _, part: part * factor)
 
 
 def with_spread(cost: TaskCost, spread: float) -> TaskCost:
@@ -42,11 +47,10 @@ def with_spread(cost: TaskCost, spread: float) -> TaskCost:
     """
     if not spread:
         return cost
-    return TaskCost(
-        tuple(
-            (name, replace(part, spread_seconds=part.seconds * spread))
+    return cost.each(
+        lambda _, part: (
+            replace(part, spread_seconds=part.seconds * spread)
             if part.source >= Source.FITTED
-            else (name, part)
-            for name, part in cost.parts
+            else part
         )
     )

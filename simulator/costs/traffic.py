@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 
-from profiles.facts import DeviceFacts, Facts
+from profiles.facts import Facts
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.framework import HostTime
 from rlplan.job import Workload
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.precision import Precision
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
 from simulator.placed.site import Site
@@ -27,52 +25,42 @@ def data_bytes(keys: Iterable[str], workload: Workload) -> int:
     return round(count)
 
 
-def call_seconds(
-    device: DeviceFacts, model: ModelArchitecture | None, precision: Precision, num_bytes: int
-) -> Estimate:
-    """Return seconds of one remote call that passes `num_bytes` to the workers of a task."""
-    if model is not None:
-        bare = ModelPass(
-            name="call", model=model, head="lm", precision=precision, tokens=max(1, num_bytes)
-        )
-        measured = device.model_pass(bare)
-        if measured is not None:
-            return measured
-    return device.call(num_bytes)
-
-
 def call_of(placed: PlacedTask) -> Estimate:
     """Return seconds of the call that passes a task its inputs and collects what it returns."""
     framework = placed.framework
     if not framework.runs:
         return host_seconds(framework.call(placed.task.kind), placed)
     num_bytes = data_bytes(placed.task.inputs, placed.workload) // placed.layout.dp
-    return call_seconds(placed.device, placed.model, placed.precision, num_bytes)
+    bare = ModelPass(
+        name="call",
+        model=placed.model,
+        head="lm",
+        precision=placed.precision,
+        tokens=max(1, num_bytes),
+    )
+    return placed.device.model_pass(bare) or placed.device.call(num_bytes)
 
 
 def driver_of(placed: PlacedTask) -> Estimate:
     """Return seconds of a step's host work that belongs to no stage: it follows the actor's update."""
-    framework = placed.framework
     if placed.task.role != "actor":
         return ZERO
-    return host_seconds(framework.driver, placed)
+    return host_seconds(placed.framework.driver, placed)
 
 
 def host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
     """Return the seconds of a framework's own work on the batch of a task, by the processor of its nodes."""
-    sequences = placed.workload.sequences
-    seconds = time.of(sequences, sequences * placed.statistics.mean_tokens)
+    tokens = placed.workload.sequences * placed.statistics.mean_tokens
+    seconds = time.seconds_per_token * tokens
     return Estimate(seconds * placed.device.sheet.host_times, 0.0, Source.FITTED)
 
 
-def transfer_cost(
-    num_bytes: float, source: Site, target: Site, same_pool: bool, facts: Facts
-) -> Estimate:
+def transfer_cost(num_bytes: float, source: Site, target: Site, facts: Facts) -> Estimate:
     """Return seconds until data of one pool is on another: an object fetch over the network.
 
-    Within a pool the data comes with the call (see `call_seconds`).
+    Within a pool the data comes with the call (see `call_of`).
     """
-    if same_pool or num_bytes == 0:
+    if num_bytes == 0:
         return ZERO
     near = source if source.device != HOST_DEVICE else target
     if near.device == HOST_DEVICE:

@@ -99,7 +99,6 @@ class HostQueue:
 
     Attributes:
         running: Calls that run, as a heap of (end in seconds, number, call).
-        busy_core_seconds: Core-seconds of all calls so far.
     """
 
     def __init__(self, share: HostShare) -> None:
@@ -108,7 +107,6 @@ class HostQueue:
         self.queues: list[deque[Call]] = [deque() for _ in share.seats]
         self.running: list[tuple[float, int, Call]] = []
         self.asked = 0
-        self.busy_core_seconds = 0.0
 
     def ask(self, now: float, environment: int, seconds: float, episode: int, turn: int) -> None:
         """Let a step begin as soon as it has its cores."""
@@ -163,7 +161,6 @@ class HostQueue:
                 call = queue.popleft()
                 self.cores -= seats.cores
                 self.workers[call.environment] -= 1
-                self.busy_core_seconds += seats.cores * call.seconds
                 begin = max(now, call.asked_seconds)
                 heapq.heappush(self.running, (begin + call.seconds, call.number, call))
 

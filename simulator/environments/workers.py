@@ -23,6 +23,7 @@ WINDOW_STEPS, WARM_UP_STEPS = 60, 10
 INLINE_GROUPS = 8
 # Batches of a trainer that samples wait for; actors wait where more are full.
 QUEUED_BATCHES = 2
+SEED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +86,17 @@ class WorkerForecast:
     """Hold what workers do in the long run.
 
     Attributes:
-        rollout_frames_per_second: That the actors could make if nobody held them up.
         frames_per_second: Learnt from.
         trainer_waits_fraction: Share of the time in which trainers wait for samples.
-        staleness_mean: Updates between the making of a sample and learning from it.
     """
 
-    rollout_frames_per_second: float
     frames_per_second: float
     trainer_waits_fraction: float
-    staleness_mean: float
 
 
-def rollout_rate(system: WorkerSystem, seed: int = 0) -> float:
+def rollout_rate(system: WorkerSystem) -> float:
     """Return the frames per second of one group of actors, played step by step."""
-    group = _Group(system, random.Random(seed))
+    group = _Group(system, random.Random(SEED))
     group.environment.run()
     return group.rate
 
@@ -111,10 +108,8 @@ class _Group:
         self.system, self.generator = system, generator
         self.environment = simpy.Environment()
         remote = system.policies is not None
-        actors = max(1, round(system.actors / system.groups)) if remote else 1
         self.actors = max(1, round(system.actors / system.groups))
-        self.played = actors
-        self.stepped = 0
+        self.played = actors = self.actors if remote else 1
         self.ready = [simpy.Store(self.environment) for _ in range(actors)]
         self.requests: list[int] = []
         self.asked = self.environment.event()
@@ -179,19 +174,16 @@ class _Group:
             self.ready[number].put(0)
 
 
-def play_workers(system: WorkerSystem, steps: int, seed: int = 0) -> WorkerForecast:
+def play_workers(system: WorkerSystem, steps: int) -> WorkerForecast:
     """Return what all workers do over so many training steps."""
-    rate = rollout_rate(system, seed)
-    floor = _Floor(system, rate, random.Random(seed))
+    floor = _Floor(system, rollout_rate(system), random.Random(SEED))
     main = floor.environment.process(floor.train(steps))
     floor.environment.run(until=main)
     seconds = floor.environment.now - floor.begun_seconds
     frames = (steps - 1) * system.trainers * system.train_frames
     return WorkerForecast(
-        rollout_frames_per_second=rate * system.groups,
         frames_per_second=frames / seconds,
         trainer_waits_fraction=1 - (steps - 1) * system.train_seconds / seconds,
-        staleness_mean=floor.age / max(1, floor.taken),
     )
 
 
@@ -206,9 +198,7 @@ class _Floor:
             simpy.Container(self.environment, capacity=size + self._bundle_frames)
             for _ in range(system.trainers)
         ]
-        self.version, self.begun_seconds = 0, 0.0
-        self.age = self.taken = 0
-        self.versions: list[list[tuple[int, int]]] = [[] for _ in range(system.trainers)]
+        self.begun_seconds = 0.0
         for group in range(system.groups):
             self.environment.process(self._produce(group % system.trainers, rate))
 
@@ -221,10 +211,8 @@ class _Floor:
         frames = self._bundle_frames
         yield self.environment.timeout(self.generator.random() * frames / rate)
         while True:
-            version = self.version
             yield self.environment.timeout(frames / rate)
             yield self.queues[trainer].put(frames)
-            self.versions[trainer].append((version, frames))
 
     def train(self, steps: int) -> Steps:
         """Run updates, each when every trainer has its batch; the first one is not counted."""
@@ -232,21 +220,6 @@ class _Floor:
             yield self.environment.all_of(
                 [queue.get(self.system.train_frames) for queue in self.queues]
             )
-            for trainer in range(self.system.trainers):
-                self._note_age(trainer)
             yield self.environment.timeout(self.system.train_seconds)
-            self.version += 1
             if step == 0:
                 self.begun_seconds = self.environment.now
-
-    def _note_age(self, trainer: int) -> None:
-        """Add up how old the samples of a batch are, the oldest first."""
-        left, waiting = self.system.train_frames, self.versions[trainer]
-        while left > 0 and waiting:
-            version, frames = waiting.pop(0)
-            used = min(left, frames)
-            self.age += used * (self.version - version)
-            self.taken += used
-            left -= used
-            if used < frames:
-                waiting.insert(0, (version, frames - used))

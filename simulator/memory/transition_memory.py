@@ -140,8 +140,7 @@ def _second_copy_bytes(train: PlacedTask) -> int:
     """
     layout = train.layout
     if layout.ep > 1 or (layout.zero == FULLY_SHARDED and _gathers_first(train)):
-        held = largest_shard(train.model, "lm", layout.tp, layout.pp, layout.ep, train.details)
-        return held * train.formats.weight_bytes
+        return train.parameters * train.formats.weight_bytes
     return 0
 
 
@@ -159,8 +158,7 @@ def _piece_bytes(train: PlacedTask) -> int:
 
 def train_shard_bytes(train: PlacedTask) -> int:
     """Return the weight bytes of a GPU's shard in training."""
-    layout = train.layout
-    parameters = largest_shard(train.model, "lm", layout.tp, layout.pp, layout.ep, train.details)
-    if layout.zero == FULLY_SHARDED:
+    parameters = train.parameters
+    if train.layout.zero == FULLY_SHARDED:
         parameters = -(-parameters // train.state_ranks)
     return parameters * train.formats.weight_bytes

@@ -86,6 +86,5 @@ def logits_bytes(
     width = -(-model.vocab_size // tp)
     if not backward:
         return tokens * width * (value_bytes + FP32_BYTES)
-    entries = min(memory.head_entries or width, width) * min(memory.head_tokens or tokens, tokens)
     copies = memory.logit_copies * value_bytes + memory.fp32_logit_copies * FP32_BYTES
-    return entries * copies
+    return min(memory.head_entries or width, width) * tokens * copies

@@ -89,11 +89,7 @@ def layers_parameters(
     model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int, expert_tp: int
 ) -> int:
     """Return the parameters of so many layers of each kind on one of tp x ep devices."""
-    kinds = layer_kinds(model).models
-    return sum(
-        count * layer_parameters(kind, tp, ep, expert_tp)
-        for kind, count in zip(kinds, counts, strict=True)
-    )
+    return layer_kinds(model).total(lambda kind: layer_parameters(kind, tp, ep, expert_tp), counts)
 
 
 @lru_cache(maxsize=16384)
@@ -128,12 +124,9 @@ def adapter_shard(
     details: CutDetails = EVEN,
 ) -> int:
     """Return the parameters of adapters on the device whose layers hold most of them."""
-    each = [
-        layer_adapter_parameters(kind, adapter, tp, ep, details.expert_tp)
-        for kind in layer_kinds(model).models
-    ]
+    sizes, kinds = (adapter, tp, ep, details.expert_tp), layer_kinds(model)
     return max(
-        sum(count * size for count, size in zip(counts, each, strict=True))
+        kinds.total(lambda kind: layer_adapter_parameters(kind, *sizes), counts)
         for counts in kinds_of_stages(model, pp, details)
     )
 
@@ -151,10 +144,8 @@ def layers_experts(
     model: ModelArchitecture, counts: tuple[int, ...], tp: int, ep: int, expert_tp: int
 ) -> int:
     """Return the parameters of the experts of so many layers of each kind on one device of a cut."""
-    kinds = layer_kinds(model).models
-    return sum(
-        count * parts.expert_parameters(kind, expert_tp or tp, ep)
-        for kind, count in zip(kinds, counts, strict=True)
+    return layer_kinds(model).total(
+        lambda kind: parts.expert_parameters(kind, expert_tp or tp, ep), counts
     )
 
 
@@ -182,8 +173,9 @@ def largest_shard_bytes(
     tp: int,
     pp: int,
     ep: int,
-    precision: Precision,
     details: CutDetails = EVEN,
+    *,
+    precision: Precision,
 ) -> int:
     """Return the bytes of the weights of the device that holds most, as an engine generates with them.
 
@@ -207,14 +199,11 @@ def cached_sequence(
     model: ModelArchitecture, tp: int, pp: int, value_bytes: int, longest_tokens: int
 ) -> CachedSequence:
     """Return what the cache holds of a sequence on the device that holds most of the longest one."""
-    each = [
-        parts.cached_sequence(kind, tp, value_bytes, longest_tokens)
-        for kind in layer_kinds(model).models
-    ]
+    kinds, sizes = layer_kinds(model), (tp, value_bytes, longest_tokens)
     stages = (
         CachedSequence(
-            sum(count * one.token_bytes for count, one in zip(counts, each, strict=True)),
-            sum(count * one.fixed_bytes for count, one in zip(counts, each, strict=True)),
+            kinds.total(lambda kind: parts.cached_sequence(kind, *sizes).token_bytes, counts),
+            kinds.total(lambda kind: parts.cached_sequence(kind, *sizes).fixed_bytes, counts),
         )
         for counts in kinds_of_stages(model, pp)
     )
@@ -224,10 +213,7 @@ def cached_sequence(
 @lru_cache(maxsize=1024)
 def num_tensors(model: ModelArchitecture) -> int:
     """Return the tensors of a model as a checkpoint names them: every expert's matrices are their own."""
-    kinds = layer_kinds(model)
-    counts = kinds.counts(0, model.num_layers)
-    layers = sum(n * _layer_tensors(kind) for n, kind in zip(counts, kinds.models, strict=True))
-    return layers + (2 if model.tied_embeddings else 3)
+    return layer_kinds(model).total(_layer_tensors) + (2 if model.tied_embeddings else 3)
 
 
 def _layer_tensors(model: ModelArchitecture) -> int:

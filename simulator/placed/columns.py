@@ -21,7 +21,6 @@ RECOMPUTES: Final[tuple[Recompute, ...]] = (
     "full",
     "full-offload",
 )
-ZEROS: Final[tuple[Zero, ...]] = (0, 1, 2, 3)
 
 
 def whole(numbers: Floats) -> Ints:

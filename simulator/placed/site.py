@@ -1,6 +1,8 @@
 """Where pools stand in the cluster: which links their GPUs have to each other."""
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiles.facts import Facts
@@ -35,22 +37,29 @@ class Site:
         return self.gpus > self.gpus_per_node
 
 
-def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
-    """Return each pool's site by the pool's name.
+def first_gpus(plan: Plan) -> Iterator[tuple[ResourcePool, int]]:
+    """Yield each pool with the place of its first GPU among all of its device.
 
     Pools take the GPUs of the node groups that have their device, one pool after another in the
     plan's order, node by node.
     """
-    taken: dict[str, int] = {}
-    sites: dict[str, Site] = {}
+    taken: Counter[str] = Counter()
     for pool in plan.pools:
+        yield pool, taken[pool.device]
+        taken[pool.device] += pool.gpus
+
+
+def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
+    """Return each pool's site by the pool's name."""
+    sites: dict[str, Site] = {}
+    for pool, first in first_gpus(plan):
         if pool.is_host:
             sites[pool.name] = host_site(plan.job, pool.gpus)
             continue
         facts.device(pool.device)  # an unknown device is named here, not deep inside a cost
-        first = taken.get(pool.device, 0)
-        sites[pool.name] = _site(plan.job, pool, first)
-        taken[pool.device] = first + pool.gpus
+        site = site_at(plan.job, pool.device, first, pool.gpus)
+        assert site is not None, "the rules of a plan let pools want what the cluster has"
+        sites[pool.name] = site
     return sites
 
 
@@ -84,12 +93,6 @@ def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
         unbroken = math.gcd(*(size for _, size in pieces))
     network = min(group.network_bytes_per_second for group, _ in pieces)
     return Site(device, gpus, unbroken, network)
-
-
-def _site(job: Job, pool: ResourcePool, first: int) -> Site:
-    site = site_at(job, pool.device, first, pool.gpus)
-    assert site is not None, "the rules of a plan let pools want what the cluster has"
-    return site
 
 
 def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:

@@ -142,8 +142,7 @@ class PlacedTask:
     @cached_property
     def expert_parameters(self) -> int:
         """Return the parameters of experts on the device that holds most of them."""
-        layout = self.layout
-        return expert_parameters(self.model, layout.tp, layout.pp, layout.ep, self.details)
+        return expert_parameters(self.model, *self._cut)
 
     @property
     def expert_batches(self) -> int:
@@ -173,6 +172,10 @@ class PlacedTask:
         expert_tp, first = layout.expert_tp or 0, layout.first_stage_layers or 0
         return CutDetails(expert_tp, first, layout.last_stage_layers or 0)
 
+    @property
+    def _cut(self) -> tuple[int, int, int, CutDetails]:
+        return self.layout.tp, self.layout.pp, self.layout.ep, self.details
+
     @cached_property
     def shard(self) -> Shard:
         """Return how the layout cuts the model."""
@@ -181,9 +184,7 @@ class PlacedTask:
     @cached_property
     def parameters(self) -> int:
         """Return the parameters of the device that holds most of them."""
-        layout = self.layout
-        sizes = (layout.tp, layout.pp, layout.ep)
-        return largest_shard(self.model, self.task.head, *sizes, self.details)
+        return largest_shard(self.model, self.task.head, *self._cut)
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -191,9 +192,7 @@ class PlacedTask:
 
         As they generate: quantised where the job says so.
         """
-        layout = self.layout
-        sizes = (layout.tp, layout.pp, layout.ep, self.precision)
-        own = largest_shard_bytes(self.model, *sizes, self.details)
+        own = largest_shard_bytes(self.model, *self._cut, precision=self.precision)
         return own + self.adapter_parameters * self.formats.weight_bytes
 
     @property
@@ -204,10 +203,8 @@ class PlacedTask:
     @property
     def adapter_parameters(self) -> int:
         """Return the parameters of adapters on the device that holds most of them; 0 without any."""
-        layout, adapter = self.layout, self.adapter
-        if adapter is None:
-            return 0
-        return adapter_shard(self.model, adapter, layout.tp, layout.pp, layout.ep, self.details)
+        adapter = self.adapter
+        return 0 if adapter is None else adapter_shard(self.model, adapter, *self._cut)
 
     @cached_property
     def running(self) -> int:
@@ -217,9 +214,7 @@ class PlacedTask:
     @property
     def cache_value_bytes(self) -> int:
         """Return the bytes of one value in the KV cache."""
-        if self.job.kv_cache is not None:
-            return PRECISIONS[self.job.kv_cache].weight_bytes
-        return cache_value_bytes(self.engine, WIDE[self.precision])
+        return PRECISIONS[self.job.kv_cache or WIDE[self.precision]].weight_bytes
 
     @cached_property
     def cached_sequence(self) -> CachedSequence:
@@ -271,11 +266,6 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
     )
 
 
-def cache_value_bytes(engine: EngineSheet, precision: Precision) -> int:
-    """Return the bytes of one value in an engine's KV cache."""
-    return engine.cache_value_bytes or PRECISIONS[precision].weight_bytes
-
-
 # What is asked of a placed task: numbers that depend on some columns of its layout.
 Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
 
@@ -305,10 +295,6 @@ class PlacedTasks:
     def with_columns(self, columns: LayoutColumns) -> "PlacedTasks":
         """Return the task in other layouts of the same engine."""
         return PlacedTasks(columns, self.any.laid_out(columns.layout(0)))
-
-    def of_task(self, placed: PlacedTask) -> "PlacedTasks":
-        """Return the same layouts of another placed task."""
-        return PlacedTasks(self.columns, placed)
 
     def row(self, row: int) -> PlacedTask:
         """Return the task in one of the layouts."""

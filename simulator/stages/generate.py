@@ -2,16 +2,13 @@
 
 from simulator.costs.taskcost import TaskCost, times, with_spread
 from simulator.generation.generating import generate_cost
-from simulator.memory.task_memory import TaskMemory, generate_memory
+from simulator.memory.task_memory import generate_memory as memory
 from simulator.placed.task import PlacedTask
+
+__all__ = ["cost", "memory"]
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     """Return what it costs to generate all batches, one after another."""
     once = with_spread(generate_cost(placed, kv_bytes), placed.engine.forecast_spread)
     return times(once, placed.task.batches)
-
-
-def memory(placed: PlacedTask) -> TaskMemory:
-    """Return what it holds at least."""
-    return generate_memory(placed)

@@ -2,16 +2,13 @@
 
 from simulator.costs.layouts import passes_cost
 from simulator.costs.taskcost import TaskCost, times
-from simulator.memory.task_memory import TaskMemory, passes_memory
+from simulator.memory.task_memory import passes_memory as memory
 from simulator.placed.task import PlacedTask
+
+__all__ = ["cost", "memory"]
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     """Return what it costs to infer all batches, one after another."""
     assert kv_bytes is None, "nothing is generated"
     return times(passes_cost(placed), placed.task.batches)
-
-
-def memory(placed: PlacedTask) -> TaskMemory:
-    """Return what it holds on its fullest pipeline stage."""
-    return passes_memory(placed)

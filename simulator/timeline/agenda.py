@@ -115,8 +115,7 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
         data_bytes((key,), placed.plan.job.workload),
         placed.sites[source],
         placed.sites[target],
-        same_pool=False,
-        facts=placed.facts,
+        placed.facts,
     )
     work = Work(
         key=f"transfer:{key} from {producer.name} to {target}",

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 
 from profiles.catalog import load_device
 from profiles.facts import Facts
-from rlplan.job import Job
+from rlplan.job import Job, NodeGroup
 from rlplan.plan import HOST_DEVICE, Plan
 from rlplan.sheets.hardware import DeviceSheet
-from simulator.placed.site import pieces_at
+from simulator.placed.site import first_gpus, pieces_at
 
 SECONDS_PER_HOUR = 3600
 COMPUTING_POWER_FRACTION = 0.76
@@ -70,11 +70,14 @@ def pool_rates(
         first: Which GPU of the device is the pool's first, counted over the cluster's node groups;
             None takes the cheapest, so that no place costs less.
     """
-    sheet = _sheet(facts, device)
+    sheet = facts.device(device).sheet
+    if device == HOST_DEVICE and sheet.kind != "cpu":
+        sheet = load_device(HOST_SHEET)
     idle = min(sheet.idle_watts, sheet.power_watts)
-    computing, moving = (
-        max(0.0, fraction * sheet.power_watts - idle) for fraction in _power_fractions(sheet)
-    )
+    fractions = (COMPUTING_POWER_FRACTION, MOVING_POWER_FRACTION)
+    if sheet.kind == "cpu":
+        fractions = (1.0, 1.0)
+    computing, moving = (max(0.0, each * sheet.power_watts - idle) for each in fractions)
     price = 0.0 if device == HOST_DEVICE else _usd_per_hour(job, sheet, device, gpus, first)
     return PoolRates(
         usd_per_second=price / SECONDS_PER_HOUR,
@@ -86,13 +89,10 @@ def pool_rates(
 
 def rates_of(plan: Plan, facts: Facts) -> dict[str, PoolRates]:
     """Return the rates of every pool of a plan, by the pool's name."""
-    taken: dict[str, int] = {}
-    rates: dict[str, PoolRates] = {}
-    for pool in plan.pools:
-        first = taken.get(pool.device, 0)
-        rates[pool.name] = pool_rates(plan.job, facts, pool.device, pool.gpus, first)
-        taken[pool.device] = first + pool.gpus
-    return rates
+    return {
+        pool.name: pool_rates(plan.job, facts, pool.device, pool.gpus, first)
+        for pool, first in first_gpus(plan)
+    }
 
 
 def iteration_usd(rates: Iterable[PoolRates], iteration_seconds: float) -> float:
@@ -110,31 +110,16 @@ def iteration_joules(loads: Iterable[PoolLoad], iteration_seconds: float) -> flo
     return joules
 
 
-def _sheet(facts: Facts, device: str) -> DeviceSheet:
-    sheet = facts.device(device).sheet
-    return sheet if device != HOST_DEVICE or sheet.kind == "cpu" else load_device(HOST_SHEET)
-
-
-def _power_fractions(sheet: DeviceSheet) -> tuple[float, float]:
-    if sheet.kind == "cpu":
-        return 1.0, 1.0
-    return COMPUTING_POWER_FRACTION, MOVING_POWER_FRACTION
-
-
 def _usd_per_hour(job: Job, sheet: DeviceSheet, device: str, gpus: int, first: int | None) -> float:
-    listed = sheet.usd_per_hour
-    if first is None:
-        groups = sorted(
-            (listed if group.usd_per_gpu_hour is None else group.usd_per_gpu_hour, group.gpus)
-            for group in job.cluster
-            if group.gpu == device
-        )
-        total, left = 0.0, gpus
-        for price, held in groups:
-            total += price * min(left, held)
-            left -= min(left, held)
-        return total
-    return sum(
-        size * (listed if group.usd_per_gpu_hour is None else group.usd_per_gpu_hour)
-        for group, size in pieces_at(job, device, first, gpus)
-    )
+    def price(group: NodeGroup) -> float:
+        return sheet.usd_per_hour if group.usd_per_gpu_hour is None else group.usd_per_gpu_hour
+
+    if first is not None:
+        pieces = pieces_at(job, device, first, gpus)
+        return sum(size * price(group) for group, size in pieces)
+    groups = sorted((price(group), group.gpus) for group in job.cluster if group.gpu == device)
+    total, left = 0.0, gpus
+    for each, held in groups:
+        total += each * min(left, held)
+        left -= min(left, held)
+    return total

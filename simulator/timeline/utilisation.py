@@ -47,9 +47,5 @@ def forward_flops(model: ModelArchitecture, job: Job, head: Head) -> float:
     """Return the FLOPs of a forward pass of an uncut model over the sequences of an iteration."""
     work, statistics = job.workload, statistics_of(job.workload)
     batch = micro_batch_of(statistics, 1, "none")
-    kinds = layer_kinds(model)
-    layers = sum(
-        count * flops_of(layer_operators(kind, Shard(), batch))
-        for kind, count in zip(kinds.models, kinds.counts(0, model.num_layers), strict=True)
-    )
+    layers = layer_kinds(model).total(lambda kind: flops_of(layer_operators(kind, Shard(), batch)))
     return work.sequences * (layers + flops_of(head_operators(model, Shard(), batch, head)))

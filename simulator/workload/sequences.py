@@ -43,7 +43,6 @@ class LengthStatistics:
         rms_tokens: Root of its mean square: the length whose attention costs the average.
         std_tokens: Its standard deviation.
         prompt_std_tokens: Standard deviation of prompt lengths.
-        response_std_tokens: Standard deviation of response lengths.
         following_tokens: Mean of what follows a prompt: the response and what environments add.
         following_std_tokens: Its standard deviation.
         longest_tokens: Longest sequence that can occur: what buffers are sized for.
@@ -63,7 +62,6 @@ class LengthStatistics:
         self.rms_tokens = math.sqrt(float(np.mean(whole**2)))
         self.std_tokens = float(whole.std())
         self.prompt_std_tokens = float(prompts.std())
-        self.response_std_tokens = float(responses.std())
         self.following_tokens = float(following.mean())
         self.following_std_tokens = float(following.std())
         self.longest_tokens = workload.longest_sequence_tokens

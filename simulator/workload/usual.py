@@ -1,6 +1,7 @@
 """Lengths and times as often as their distributions have them: those of a usual batch."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from profiles.analytic.normal import normal_quantiles
 from rlplan.workload.latencies import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
 from rlplan.workload.lengths import Empirical, Lengths, Lognormal, Uniform
+from rlplan.workload.lognormal import log_moments
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,14 +25,18 @@ def evenly(lengths: Lengths, count: int) -> Floats:
     if isinstance(lengths, Uniform):
         return np.floor(lengths.low + shares * (lengths.high - lengths.low + 1))
     if isinstance(lengths, Lognormal):
-        variance = math.log1p((lengths.std / lengths.mean) ** 2)
-        centre = math.log(lengths.mean) - variance / 2
+        centre, width = log_moments(lengths.mean, lengths.std)
         drawn = np.minimum(shares / (1 - (lengths.at_max or 0.0)), 1.0)  # what is left is `max`
-        found = np.exp(centre + math.sqrt(variance) * normal_quantiles(drawn))
+        found = np.exp(centre + width * normal_quantiles(drawn))
         return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
     assert isinstance(lengths, Empirical), "a trace is resolved before use"
-    values = np.sort(np.asarray(lengths.values, dtype=np.float64))
-    return np.asarray(values[(shares * len(values)).astype(np.int64)], dtype=np.float64)
+    return _at_shares(lengths.values, shares)
+
+
+def _at_shares(values: Sequence[float], shares: Floats) -> Floats:
+    """Return the observed values at shares of their order. Same shape as `shares`."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    return np.asarray(ordered[(shares * len(ordered)).astype(np.int64)])
 
 
 def seconds_evenly(seconds: Seconds, count: int, most: float | None = None) -> Floats:
@@ -45,8 +51,7 @@ def seconds_evenly(seconds: Seconds, count: int, most: float | None = None) -> F
     elif isinstance(seconds, UniformSeconds):
         found = seconds.low + shares * (seconds.high - seconds.low)
     elif isinstance(seconds, EmpiricalSeconds):
-        values = np.sort(np.asarray(seconds.values, dtype=np.float64))
-        found = values[(shares * len(values)).astype(np.int64)]
+        found = _at_shares(seconds.values, shares)
     else:
         centre, width = log_normal_of(seconds)
         found = np.exp(centre + width * normal_quantiles(shares))

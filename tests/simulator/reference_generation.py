@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from simulator.generation.playing import Chunks, Replica
+from simulator.generation.replica import Chunks, Replica
 
 
 @dataclass

@@ -34,12 +34,17 @@ def clock_of(engine="vllm", model="llama-2-7b", tp=1, precision="bf16", device=A
 
 
 def test_costs_between_nodes_lie_on_straight_lines():
-    known, notes = {}, set()
-    grid = Grid(lambda x, y: Estimate(3.0 * x + y, 0.3 * x, Source.FITTED), known)
+    asked, notes = [], set()
+
+    def cost(x: int, y: int) -> Estimate:
+        asked.append((x, y))
+        return Estimate(3.0 * x + y, 0.3 * x, Source.FITTED)
+
+    grid = Grid(cost)
     assert grid(notes, 9.0, 11.5) == pytest.approx(38.5)
-    assert len(known) == 4  # 8 and 10 by 10 and 12, each priced once
+    assert len(asked) == 4  # 8 and 10 by 10 and 12, each priced once
     assert grid(notes, 9.0, 11.5) == pytest.approx(38.5)
-    assert len(known) == 4
+    assert len(asked) == 4
     # The largest spread is that of 10 by 10: 3 of 40 seconds.
     share: Any = pytest.approx(0.075)
     assert worst_of(notes) == Note(share, Source.FITTED, outside_range=False)

@@ -130,17 +130,14 @@ def test_data_of_a_global_batch_is_tokens_and_samples_by_their_bytes():
 
 
 def test_data_inside_a_pool_travels_with_the_call():
-    assert transfer_cost(1e9, NODE, NODE, same_pool=True, facts=FACTS).seconds == 0
+    assert transfer_cost(0, NODE, NODE, FACTS).seconds == 0
 
 
 def test_data_between_pools_takes_longer_the_more_there_is():
-    seconds = [
-        transfer_cost(size, NODE, NODE, same_pool=False, facts=FACTS).seconds
-        for size in (1e3, 1e6, 1e9)
-    ]
+    seconds = [transfer_cost(size, NODE, NODE, FACTS).seconds for size in (1e3, 1e6, 1e9)]
     assert 0 < seconds[0] < seconds[1] < seconds[2]
 
 
 def test_a_pool_of_workers_on_the_host_receives_over_the_network_of_the_gpus():
     host = Site("host", 4, 4, 25e9)
-    assert transfer_cost(1e6, NODE, host, same_pool=False, facts=FACTS).seconds > 0
+    assert transfer_cost(1e6, NODE, host, FACTS).seconds > 0

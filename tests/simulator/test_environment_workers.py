@@ -68,14 +68,13 @@ def test_inference_belongs_where_it_holds_up_less():
     )  # an answer is far, and nothing hides it
 
 
-def test_the_slower_side_sets_the_pace_and_samples_age():
+def test_the_slower_side_sets_the_pace():
     by_actors = play_workers(replace(INLINE, train_seconds=0.1), 50)
     assert by_actors.frames_per_second == pytest.approx(64 / 0.04, rel=0.05)
     assert by_actors.trainer_waits_fraction > 0.8
     by_trainers = play_workers(replace(INLINE, train_seconds=20.0), 20)
     assert by_trainers.frames_per_second == pytest.approx(2 * 5000 / 20, rel=0.05)
     assert by_trainers.trainer_waits_fraction == pytest.approx(0.0, abs=1e-9)
-    assert by_trainers.staleness_mean >= 1
 
 
 def test_fifteen_thousand_workers_and_32_trainers_are_played_in_seconds():

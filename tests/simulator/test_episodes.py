@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from simulator.environments.host import HostQueue, HostShare, Seats
 from simulator.generation.episodes.playing import Episode, EpisodeShare, Turn, generate_episodes
-from simulator.generation.playing import Replica, generate
+from simulator.generation.playing import generate
+from simulator.generation.replica import Replica
 from tests.cases import draws
 
 

@@ -11,6 +11,7 @@ from profiles.catalog import load_device, load_engine, load_model
 from profiles.facts import load_facts
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
+from rlplan.framework import HostTime
 from rlplan.job import Job, NodeGroup, Rewards, Workload
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.workload.lengths import Lognormal, mean_length
@@ -87,12 +88,13 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
     facts = load_facts(plan.job)
     sheet = facts.framework("nemo-rl-megatron")
     before = simulate(plan, facts)
-    longer = replace(sheet, driver=replace(sheet.driver, seconds=sheet.driver.seconds + 3.0))
+    each_seconds = sheet.driver.seconds_per_token + 3.0 / (512 * TOKENS)
+    longer = replace(sheet, driver=HostTime(seconds_per_token=each_seconds))
     monkeypatch.setattr(facts, "framework", lambda _: longer)
     after = simulate(plan, facts)
-    assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0)
+    assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0, rel=1e-3)
     (update,) = (cost for cost in after.costs if cost.name == "actor.update")
-    assert update.parts[DRIVER] == pytest.approx(longer.driver.of(512, 512 * TOKENS), rel=1e-3)
+    assert update.parts[DRIVER] == pytest.approx(each_seconds * 512 * TOKENS, rel=1e-3)
 
 
 def test_host_time_is_that_of_the_nodes_processors():
@@ -106,7 +108,7 @@ def test_host_time_is_that_of_the_nodes_processors():
     times = load_device("gb200").host_times
     assert times > 2
     assert update.parts[DRIVER] == pytest.approx(
-        times * sheet.driver.of(512, 512 * TOKENS), rel=1e-3
+        times * sheet.driver.seconds_per_token * 512 * TOKENS, rel=1e-3
     )
 
 

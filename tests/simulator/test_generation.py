@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.generation.playing import Replica, generate
+from simulator.generation.playing import generate
+from simulator.generation.replica import Replica
 from tests.cases import draws
 from tests.effort import calls_of
 from tests.simulator import reference_generation as reference

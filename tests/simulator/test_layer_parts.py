@@ -18,7 +18,8 @@ from rlplan.parts import (
     read_bytes,
 )
 from rlplan.parts.grouped_attention import windowed
-from simulator.generation.playing import Replica, generate
+from simulator.generation.playing import generate
+from simulator.generation.replica import Replica
 from simulator.model.derived import backward_operators, flops_of
 from simulator.model.operators import layer_operators
 from simulator.stages import task_cost

@@ -14,7 +14,7 @@ from rlplan.plan import TaskPlan
 from rlplan.workload.lengths import Lognormal
 from simulator.costs.layouts import layout_seconds
 from simulator.memory.task_memory import layout_memory
-from simulator.placed.columns import ZEROS, columns_of
+from simulator.placed.columns import columns_of
 from simulator.placed.site import site_at
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.stages import task_cost, task_memory
@@ -70,7 +70,7 @@ def drawn_layout(generator, model, engine, trains):
         ep=generator.choice([size for size in (1, 2, 4, 8) if dp % size == 0])
         if model.num_experts
         else 1,
-        zero=generator.choice(ZEROS) if trains else one_of(0, 3),
+        zero=one_of(0, 1, 2, 3) if trains else one_of(0, 3),
         micro_batch=one_of(1, 2, 4),
         chunks=one_of(1, 2) if trains else 1,
         recompute=one_of("none", "selective", "alternate", "full") if trains else "none",

@@ -13,7 +13,8 @@ from rlplan.models.operators import FP32_BYTES, KeptBatch, Shard
 from rlplan.workload.lengths import Empirical, Uniform
 from simulator.generation.batching.waves import most_prompts, prompts_between
 from simulator.generation.generating import limits_of
-from simulator.generation.playing import Replica, generate
+from simulator.generation.playing import generate
+from simulator.generation.replica import Replica
 from simulator.model.activations import layer_activation_bytes
 from simulator.workload.sequences import LengthStatistics, straggler_fraction
 from simulator.workload.shared_prompts import computed_batch, least_shared_tokens, waiting_fraction

@@ -20,7 +20,7 @@ from simulator.generation.replica import ReplicaLimits
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import cached_sequence, largest_shard
 from simulator.placed.site import Site
-from simulator.placed.task import cache_value_bytes, shard_of
+from simulator.placed.task import shard_of
 
 # Replicas of these tables lie inside one node; the network plays no part.
 NO_NETWORK = 1e9
@@ -86,7 +86,7 @@ def serve(service: Service, engine: EngineSheet) -> Estimate:
 def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
     """Return how the engine batches these requests."""
     tokens = engine.kv_block_tokens
-    value_bytes = cache_value_bytes(engine, service.precision)
+    value_bytes = PRECISIONS[service.precision].weight_bytes
     longest = service.prompt_tokens + service.response_tokens
     token_bytes = cached_sequence(service.model, service.tp, 1, value_bytes, longest).token_bytes
     return limits_of(

@@ -16,7 +16,6 @@ from profiles.catalog import load_device, load_engine, load_model
 from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.parts import num_parameters
 from rlplan.results.accuracy import Row
-from simulator.placed.task import cache_value_bytes
 
 ENGINE = "tensorrt-llm"
 KEY = ("model", "gpu", "tp", "isl", "osl")
@@ -85,9 +84,9 @@ def service_of(record: Record) -> Service:
     device, tp = DEVICES[record["gpu"]], int(record["tp"])
     prompt, response = int(record["isl"]), int(record["osl"])
     engine = load_engine(ENGINE)
-    weights = num_parameters(model) * PRECISIONS[precision].weight_bytes
+    value_bytes = PRECISIONS[precision].weight_bytes
+    weights = num_parameters(model) * value_bytes
     free = engine.memory_fraction * (load_device(device).memory_bytes * tp - weights)
-    value_bytes = cache_value_bytes(engine, precision)
     heads = max(tp, model.num_kv_heads)
     token_bytes = 2 * model.num_layers * heads * model.head_dim * value_bytes
     batch = min(free / (token_bytes * (prompt + response)), LARGEST_BATCH)

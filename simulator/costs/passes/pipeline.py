@@ -90,14 +90,9 @@ class MicroBatches:
         return amount(self.full) * self.count + amount(self.rest)
 
     @property
-    def last(self) -> Slots:
-        """Return the cost of the last micro-batch."""
-        rest = self.has_rest > 0
-        return Slots(
-            either(rest, self.rest.passes, self.full.passes),
-            either(rest, self.rest.others, self.full.others),
-            either(rest, self.rest.send, self.full.send),
-        )
+    def last_backward(self) -> Estimates:
+        """Return the backward pass of the last micro-batch."""
+        return either(self.has_rest > 0, self.rest.compute[1], self.full.compute[1])
 
 
 def micro_batches_of(table: PlacedTasks) -> MicroBatches:

@@ -1,7 +1,6 @@
 """What data-parallel ranks exchange because they share a model's states, and what of it is hidden."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -26,11 +25,6 @@ STATE_COLUMNS = (
     "zero",
     "shard_ranks",
 )
-
-
-def by_states(table: PlacedTasks) -> PlacedTasks:
-    """Return layouts that differ by whether optimizer states are sharded, not by what else is."""
-    return table.with_columns(replace(table.columns, zero=np.minimum(table.columns.zero, 1)))
 
 
 def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:

@@ -1,6 +1,7 @@
 """Infer and train tasks: passes of micro-batches, what ranks exchange, the optimizer, the call."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from simulator.costs.passes.estimates import Estimates, constant, either, estima
 from simulator.costs.passes.pipeline import MicroBatches, Parts, micro_batches_of, pipeline_parts
 from simulator.costs.passes.sharding import (
     STATE_COLUMNS,
-    by_states,
     exposed,
     gradient_exchanges,
     weight_gathers,
@@ -60,7 +60,10 @@ def update_parts(table: PlacedTasks) -> Parts:
     parts["host work"] = _host_work(table, batches)
     exchanges = gradient_exchanges(table, batches)
     parts |= exposed(exchanges, engine.overlap_fraction, _hideable(table, batches))
-    parts["optimizer"] = estimates_by(by_states(table), STATE_COLUMNS, _optimizer_step)
+    # A step asks whether optimizer states are sharded, not what else is.
+    sharded = replace(table.columns, zero=np.minimum(table.columns.zero, 1))
+    states = table.with_columns(sharded)
+    parts["optimizer"] = estimates_by(states, STATE_COLUMNS, _optimizer_step)
     if not engine.forecast_spread:
         return parts
     return {
@@ -84,7 +87,7 @@ def _hideable(table: PlacedTasks, batches: MicroBatches) -> Estimates:
     everything = batches.summed(lambda slots: slots.compute.summed())
     backward = batches.summed(lambda slots: slots.compute[1])
     behind = either(zero == FULLY_SHARDED, everything, backward)
-    return either(zero <= 1, batches.last.compute[1], behind)
+    return either(zero <= 1, batches.last_backward, behind)
 
 
 def _optimizer_step(placed: PlacedTask) -> Estimate:

@@ -21,7 +21,6 @@ from simulator.costs.traffic import host_seconds
 from simulator.model.weights import (
     adapter_shard,
     expert_parameters,
-    largest_shard,
     largest_shard_bytes,
     num_tensors,
 )
@@ -47,9 +46,7 @@ def volume_of(transition: PlacedTransition) -> TransitionVolume:
     return _volume(transition.name, moved_bytes(transition), shape)
 
 
-@lru_cache(maxsize=65536)
-def _volume(name: str, model_bytes: int, shape: TransitionShape) -> TransitionVolume:
-    return transition_volume(name, model_bytes, shape)
+_volume = lru_cache(maxsize=65536)(transition_volume)
 
 
 def moved_bytes(transition: PlacedTransition) -> int:
@@ -58,7 +55,7 @@ def moved_bytes(transition: PlacedTransition) -> int:
     if generate.adapter is not None:
         return adapter_shard(placed.model, generate.adapter, tp=1) * placed.formats.weight_bytes
     if placed.job.quantised_at == "sender":
-        return largest_shard_bytes(placed.model, 1, 1, 1, generate.precision)
+        return largest_shard_bytes(placed.model, 1, 1, 1, precision=generate.precision)
     return num_parameters(placed.model) * placed.formats.weight_bytes
 
 
@@ -68,7 +65,7 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
     Measured whole where the profile has it. Otherwise: a gather of fully sharded weights first, or of
     experts that training shares out over more ranks than generation does, the
     collective of the transition's formula, writing the received bytes, what the software needs beyond
-    that (`profiles/transitions/`), and the engine's fixed time.
+    that (`profiles/transitions/`), and what the framework's host does meanwhile.
     Nothing at all when both layouts are equal, on the same GPUs, and share one copy. Where groups are
     sampled again, a pool that also trains comes back to the generate layout in each round.
     """
@@ -84,9 +81,9 @@ def _once(transition: PlacedTransition) -> TaskCost:
     train, generate = transition.train, transition.generate
     if transition.shares_weights:
         return cost_of({})
-    switch = Estimate(generate.engine.transition_seconds, 0.0, Source.DATASHEET)
+    switch = ZERO
     if transition.same_pool and not train.framework.runs:
-        switch = switch + host_seconds(train.framework.call("transition"), generate)
+        switch = host_seconds(train.framework.call("transition"), generate)
     if transition.sheet.method is not None:
         synced = sync_parts(transition.sheet, sync_case(transition))
         return cost_of({**_own_weights(transition), **synced, "engine switch": switch})
@@ -138,9 +135,8 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
         bucket_bytes: Weights that are sent at a time; None takes the method's.
     """
     train, generate = transition.train, transition.generate
-    source, target, layout = train.site, generate.site, generate.layout
+    source, target = train.site, generate.site
     model, sheet = train.model, generate.device.sheet
-    kept = largest_shard(model, "lm", layout.tp, layout.pp, layout.ep, generate.details)
     apart = 0 if transition.same_pool else source.gpus
     num_bytes, tensors = moved_bytes(transition), num_tensors(model)
     experts = expert_parameters(model, 1, 1, 1)
@@ -156,7 +152,7 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
         trained_bytes=max(num_bytes, whole if not transition.moves_adapter else 0),
         tensors=tensors,
         active_fraction=1 - idle / num_parameters(model),
-        shard_fraction=min(1.0, kept / num_parameters(model)),
+        shard_fraction=min(1.0, generate.parameters / num_parameters(model)),
         cuts=max(1, int(train.layout.zero == FULLY_SHARDED) + int(cut)),
         stages=train.layout.pp,
         senders=source.gpus,
@@ -186,11 +182,8 @@ def _software(
     sheet, layout = transition.sheet, transition.generate.layout
     written = model_bytes / (layout.tp * layout.pp)
     if layout.expert_ranks > layout.tp:  # of experts, a rank generates with its own
-        generate = transition.generate
-        shard = largest_shard(
-            generate.model, "lm", layout.tp, layout.pp, layout.ep, generate.details
-        )
-        written = min(written, shard * transition.train.formats.weight_bytes)
+        shard_bytes = transition.generate.parameters * transition.train.formats.weight_bytes
+        written = min(written, shard_bytes)
     groups = max(1, transition.train.site.gpus // volume_of(transition).group_ranks)
     seconds = sheet.software_seconds(model_bytes, received, written, nodes, groups)
     return Estimate(
@@ -263,13 +256,10 @@ def lacking_expert_bytes(transition: PlacedTransition) -> int:
     A rank of e trains one in e of the experts, and generates with one in e_g of them: of every e / e_g
     shares it has one.
     """
-    placed = transition.train
-    train = placed.layout
     if transition.moves_adapter:
         return 0
-    lacking = max(0, transition.expert_shares - 1)
-    held = expert_parameters(placed.model, train.tp, train.pp, train.ep, placed.details)
-    return lacking * held * placed.formats.weight_bytes
+    lacking, train = max(0, transition.expert_shares - 1), transition.train
+    return lacking * train.expert_parameters * train.formats.weight_bytes
 
 
 def _gather_experts(transition: PlacedTransition) -> Estimate:
