@@ -70,7 +70,6 @@ class PlugIns(Generic[T]):
         return tuple(self.load(name) for name in self.names())
 
     def _members(self) -> Mapping[str, T]:
-        """Return what the table holds by name."""
         if self._table is None:
             return {}
         members: Mapping[str, T] = import_module(f"{self.package}.{self._table}").MEMBERS

@@ -227,7 +227,6 @@ def _loose(sums: Sequence[_Sum], names: Sequence[str], priors: Mapping[str, floa
 
 
 def _lengthened(each: _Sum, factors: Mapping[str, float]) -> dict[Names, float]:
-    """Return a sum's seconds with their factors."""
     return {names: own * prod(factors[n] for n in names) for names, own in each.seconds.items()}
 
 

@@ -100,9 +100,7 @@ class Roofline:
     ) -> Estimate:
         """Estimate the seconds of a norm, rotation, activation, addition or embedding of rows.
 
-        Args:
-            width: Values of a row that are written.
-            second_width: Values of a second tensor's row: the keys of a rotation.
+        Widths are those of `DeviceFacts.rowwise`.
         """
         kernel = self.kernels.rows[kind]
         value_bytes = PRECISIONS[precision].weight_bytes

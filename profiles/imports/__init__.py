@@ -118,7 +118,6 @@ def read_csv(path: Path) -> pd.DataFrame:
 FORMATS = PlugIns[Callable[[Source], Imported]](
     __name__, __path__, kind="format", attribute="read", dashes=False
 )
-format_names = FORMATS.names
 
 
 def import_profile(format_name: str, source: Source) -> tuple[Profile, Imported]:

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json
@@ -19,9 +19,6 @@ MEASURED_FILE = "measured.json"
 COMPARISON_FILE = "validation.json"
 SEARCH_FILE = "search.json"
 TRACE_FILE = "trace.json"
-
-T = TypeVar("T")
-
 
 # What a plan's file begins with.
 _FIRST = ("version", "made_by", "mode", "transition")

@@ -51,7 +51,6 @@ def _device(placed: PlacedTask) -> DeviceFacts:
 
 
 def _call(placed: PlacedTask) -> Estimate:
-    """Return what the job's functions take for one response."""
     rewards, device = placed.job.rewards, _device(placed)
     assert rewards is not None, "a rule task comes with rewards"
     functions = (rewards.function, rewards.cost_function)

@@ -61,7 +61,6 @@ def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
 
 
 def _slowest(placed: PlacedTask, kv_bytes: float | None) -> "Played":
-    """Return what the replica does that ends last."""
     steps, limits = replica_limits(placed, kv_bytes)
     samples, replicas = placed.workload.samples_per_prompt, placed.layout.dp
     if placed.workload.environments:
@@ -293,7 +292,6 @@ def played_episodes(steps: Steps, limits: ReplicaLimits, share: EpisodeShare) ->
 
 
 def _known(clock: EngineClock | PassClock, outcome: Generated) -> Played:
-    """Return what was played with how well it is known."""
     prefill, decode = clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
     ends = np.array(outcome.finish_seconds, dtype=np.float32)
     return Played(prefill, decode, Estimate(outcome.idle_seconds), ends)

@@ -211,7 +211,6 @@ def first_shares(
 
 
 def _dealt(sequences: int, replicas: int) -> list[npt.NDArray[np.int64]]:
-    """Return which sequences go to which replica."""
     return [rows for rows in np.array_split(np.arange(sequences), replicas) if rows.size]
 
 

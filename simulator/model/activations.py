@@ -63,7 +63,6 @@ def _row_bytes(model: ModelArchitecture, batch: KeptBatch) -> float:
 
 
 def _part_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> list[int]:
-    """Return what each part of a layer keeps."""
     return [
         part.kept_bytes(model, batch, keeps_products=keeps_products) for part in parts_of(model)
     ]

@@ -52,7 +52,6 @@ def _adapted(
     shard: Shard,
     adapter: Adapter | None,
 ) -> Operators:
-    """Return a part's operators with its adapters, if it has any."""
     if adapter is None:
         return operators
     kind = "attention" if part is attention_of(model) else "feed-forward"

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
-from simulator.memory.host_memory import host_capacity_bytes, host_terms
 from simulator.memory.task_memory import (
     KV_CACHE,
     Terms,
     generation_terms,
     generation_weight_bytes,
+    host_capacity_bytes,
+    host_terms,
     least_kv_bytes,
     useful_kv_bytes,
     weights_term,

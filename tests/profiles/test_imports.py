@@ -8,7 +8,7 @@ import pytest
 
 from profiles.catalog import load_device
 from profiles.facts import DeviceFacts
-from profiles.imports import Source, format_names, import_profile
+from profiles.imports import FORMATS, Source, import_profile
 from profiles.tables.table import read_profile
 from rlplan.errors import FileError, UnknownNameError
 from rlplan.estimate import Source as Origin
@@ -59,7 +59,7 @@ def reduce_row(per_node):
 
 
 def test_a_format_is_a_file_of_the_folder():
-    assert format_names() == ("aiconfigurator", "csv", "vidur")
+    assert FORMATS.names() == ("aiconfigurator", "csv", "vidur")
     with pytest.raises(UnknownNameError, match="did you mean 'vidur'"):
         import_profile("vidr", Source(path=None, device=A100))
 

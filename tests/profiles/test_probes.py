@@ -131,7 +131,8 @@ def test_a_function_takes_what_judging_a_response_takes_as_a_worker_does(job):
         return 4
 
     bench = HostBench(job=job, settings=SETTINGS, rules=JobRules({}, [], judge))
-    seconds = load_probe("rule").measure(bench, {"kind": "rule:exact", "num_bytes": 0}, 3)
+    rule: Any = load_probe("rule")
+    seconds = rule.measure(bench, {"kind": "rule:exact", "num_bytes": 0}, 3)
     assert judged == ["exact"] * 4  # the first is left out
     assert len(seconds) == 3
 

@@ -117,7 +117,6 @@ def _check_length(config: ConfigKeys, key: str, order: Sequence[str]) -> None:
 
 
 def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[str, ...]:
-    """Return how each layer attends."""
     listed = config.names("layer_types")
     key = traits.full_every_key
     every = config.integer(key, default=traits.full_every, least=1) if key else traits.full_every

@@ -96,43 +96,43 @@ class HostBench:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceProbe:
-    """Hold a probe that runs in one process per device, all of them busy as in a job.
+class Probe:
+    """Hold what all probes have.
 
     Attributes:
         name: The name of its file.
         table: The table of the profile that it fills.
         points: Returns the keys to measure, for a job or, without one, for any.
-        prepare: Makes the inputs of one point, and returns the operation that is timed.
-        collective: Whether the processes work together, so that the slowest one counts.
-        operations: How many of what the table counts one call does; its seconds are shared out.
     """
 
     name: str
     table: str
     points: Callable[[Job | None, Settings], Sequence[Keys]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProbe(Probe):
+    """Hold a probe that runs in one process per device, all of them busy as in a job.
+
+    Attributes:
+        prepare: Makes the inputs of one point, and returns the operation that is timed.
+        collective: Whether the processes work together, so that the slowest one counts.
+        operations: How many of what the table counts one call does; its seconds are shared out.
+    """
+
     prepare: Callable[[TorchBench, Keys], Callable[[], object]]
     collective: bool = False
     operations: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostProbe:
+class HostProbe(Probe):
     """Hold a probe that runs beside the devices, or has others run it.
 
     Attributes:
-        name: The name of its file.
-        table: The table of the profile that it fills.
-        points: Returns the keys to measure, for a job or, without one, for any.
         measure: Returns the seconds of each repeat of one point, after a warm-up.
         rounds: How often to come back to every point, the others in between.
     """
 
-    name: str
-    table: str
-    points: Callable[[Job | None, Settings], Sequence[Keys]]
     measure: Callable[[HostBench, Keys, int], tuple[float, ...]]
     rounds: int = 1
-
-
-Probe = DeviceProbe | HostProbe

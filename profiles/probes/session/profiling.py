@@ -126,8 +126,6 @@ def _is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
 
 @dataclass
 class _Session:
-    """Hold a profile while it is filled."""
-
     profile: Profile
     out: Path
     progress: Progress
@@ -162,7 +160,6 @@ class _Session:
                 self.profile.write(self.out)
 
     def _keep(self, probe: Probe, keys: Keys, measure: Callable[[int], tuple[float, ...]]) -> None:
-        """Measure one point and write it down at once."""
         self.progress(self.done, self.total, probe.name)
         self.profile.add(probe.table, keys, measure_within_budget(measure))
         self.profile.write(self.out)

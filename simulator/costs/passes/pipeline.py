@@ -141,7 +141,6 @@ def _slots(table: PlacedTasks) -> Slots:
 
 
 def _of_layers(layers: Sequence[Estimates], counts: Sequence[int] | Floats) -> Estimates:
-    """Return the passes of so many layers of each kind."""
     each = (layer * count for layer, count in zip(layers, counts, strict=True))
     passes: Estimates = reduce(Estimates.__add__, each)
     return passes

@@ -73,7 +73,6 @@ def update_parts(table: PlacedTasks) -> Parts:
 
 
 def _host_work(table: PlacedTasks, batches: MicroBatches) -> Estimates:
-    """Return seconds of the host's own work on micro-batches."""
     return constant(table.any.engine.step_seconds * batches.total_count, Source.DATASHEET)
 
 

@@ -77,7 +77,6 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
 
 
 def _once(transition: PlacedTransition) -> TaskCost:
-    """Return what one transition costs."""
     train, generate = transition.train, transition.generate
     if transition.shares_weights:
         return cost_of({})
@@ -170,7 +169,6 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
 
 
 def _nodes(train: Site, generate: Site, same_pool: bool) -> int:
-    """Return the nodes that take part in a transition."""
     gpus = train.gpus if same_pool else train.gpus + generate.gpus
     return max(1, -(-gpus // max(train.gpus_per_node, generate.gpus_per_node)))
 

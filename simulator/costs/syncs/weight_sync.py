@@ -96,7 +96,6 @@ def method_seconds(method: SyncMethod, case: SyncCase) -> dict[str, float]:
 
 
 def _sent(method: SyncMethod, case: SyncCase) -> float:
-    """Return the bytes that are sent of the whole model."""
     if method.sent_fraction == 1:
         return case.num_bytes
     return case.num_bytes * case.active_fraction * method.sent_fraction

@@ -146,7 +146,6 @@ class JoiningSet:
         return [row for wave in self._waves for row in wave.rows]
 
     def _fill(self) -> None:
-        """Let waiting sequences begin where there is room."""
         running = self._running()
         room = self._slots - len(running)
         if not self._waiting or room < 1 or (self._waves and not self.joins):

@@ -190,7 +190,6 @@ def _layers(
 def _ends(
     setting: Setting, model: ModelArchitecture, batch: Batch
 ) -> tuple[PassSeconds, PassSeconds]:
-    """Return what the embedding and the sampling head take."""
     return (
         pass_seconds(setting, model, "embedding", batch),
         pass_seconds(setting, model, "sampling head", batch),

@@ -326,7 +326,6 @@ def _merged(
 
 
 def _one_each(tokens: int) -> Batch:
-    """Return a batch of so many sequences with a token each."""
     return Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
 
 
