@@ -249,13 +249,6 @@ class DeviceFacts:
         """Return the seconds of a whole pass; None when its model and layout were not measured."""
         return self._points.passes.at(model_pass)
 
-    def launch(self, kernels: float) -> Estimate:
-        """Return the host's seconds to launch `kernels`, for engines that do not hide launches.
-
-        The other look-ups hold the device's time alone, on a CPU with its dispatch.
-        """
-        return self._roofline.launch(kernels)
-
 
 class Facts:
     """Answer for all devices of a job's cluster, and for engines.

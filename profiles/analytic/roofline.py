@@ -298,10 +298,6 @@ class Roofline:
         spread = max(spread, least.value if least is not None else 0.0)
         return Estimate(seconds, seconds * spread, Source.DATASHEET)
 
-    def launch(self, kernels: float) -> Estimate:
-        """Estimate the host's seconds to launch kernels, for engines that do not hide launches."""
-        return Estimate(kernels * self.sheet.launch_seconds, 0.0, Source.DATASHEET)
-
 
 def _paged_attention(kernels: Kernels, sheet: DeviceSheet) -> PagedAttentionTime | None:
     """Return the paged attention of a device by its own or the nearest architecture's kernels."""
