@@ -143,6 +143,11 @@ def _lacks_for_environments(plan: Plan) -> Iterator[CapabilityError]:
             names = f"{listed(environment_names())}, path/to/file.py:name, or a Gymnasium id"
             instead = f"it plays what `source` names: {names}"
             yield ENVIRONMENTS.lacked_by(HERE, f"{field}.{at}.source", "not given", instead)
+        if environment.instances_each(generate.dp) == 0:
+            instead = f"each of {generate.dp} replicas has some of its own: {generate.dp} or more"
+            yield ENVIRONMENTS.lacked_by(
+                HERE, f"{field}.{at}.instances", environment.instances, instead
+            )
         if environment.inference != environments[0].inference:
             instead = f"all have one way: {environments[0].inference}"
             yield ENVIRONMENTS.lacked_by(

@@ -1,8 +1,10 @@
 """Episodes over many calls, with turns and environments that take as long as they like."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,10 +57,14 @@ class Hosts:
 
     def __init__(self, rng):
         self.rng, self.asked, self.said = rng, {}, {}
+        self.kinds, self.most = {}, Counter()
 
     def ask(self, episode, question):
         assert episode not in self.asked
         self.asked[episode] = question
+        if not isinstance(question, str):
+            self.kinds[episode] = question.kind
+            self.most |= Counter(self.kinds.values())
 
     def answered(self, most_seconds):
         chosen = [each for each in self.asked if most_seconds or self.rng.random() < 0.5]
@@ -73,20 +79,23 @@ class Hosts:
 
     def forget(self, episode):
         assert episode not in self.asked
+        del self.kinds[episode]
 
 
-def session_of(turns, hosts, environment=ECHO, **changes):
+def session_of(turns, hosts, *environments, **changes):
+    environments = environments or (ECHO,)
     return EpisodeSession(
         turns,
         hosts,
-        (environment,),
+        environments,
         lambda text: [ord(letter) for letter in text],
         lambda tokens: " ".join(map(str, tokens)),
+        instances=[each.instances for each in environments],
         **({"most": None, "in_step": False} | changes),
     )
 
 
-def episode(row, most_tokens, most_turns):
+def episode(row, most_tokens, most_turns, kind=0):
     return Episode(
         batch=0,
         row=row,
@@ -94,6 +103,7 @@ def episode(row, most_tokens, most_turns):
         most_tokens=most_tokens,
         most_turns=most_turns,
         text="p",
+        kind=kind,
     )
 
 
@@ -157,6 +167,21 @@ def test_episodes_in_step_answer_in_the_waves_of_a_whole_batch():
     assert all(row in begun[0] for row in begun[-1])
 
 
+@pytest.mark.parametrize("in_step", [True, False])
+def test_episodes_wait_for_an_instance_of_their_environment(in_step):
+    """Two of the first environment at a time, and all of the second one."""
+    few, free = replace(ECHO, instances=2), replace(ECHO, name="free")
+    rng = np.random.default_rng(5)
+    turns, hosts = Turns(rng, 9, joins=not in_step), Hosts(rng)
+    session = session_of(turns, hosts, few, free, in_step=in_step)
+    session.begin([episode(row, 8, 4, kind=row // 7) for row in range(10)])
+    ended = []
+    while session.running:
+        ended += session.advance(2, 0)
+    assert hosts.most == {0: 2, 1: 3}
+    assert sorted(each.row for each in ended) == list(range(10))
+
+
 def test_an_episode_beyond_its_limit_gets_no_further_turn():
     rng = np.random.default_rng(1)
     late = Environment(
@@ -167,7 +192,7 @@ def test_an_episode_beyond_its_limit_gets_no_further_turn():
         episode_limit_seconds=1e-9,
         observation_tokens=1,
     )
-    session = session_of(Turns(rng, 2, joins=True), Hosts(rng), environment=late)
+    session = session_of(Turns(rng, 2, joins=True), Hosts(rng), late)
     session.begin([episode(0, 8, 4)])
     ended = []
     while session.running:

@@ -40,6 +40,10 @@ def without_host(plan):
             episodes_plan(environment=replace(GUESS, source=None)),
             "environments.0.source is not given: this executor cannot: .* it plays .*: calculator, guess",
         ),
+        (
+            episodes_plan(gpus=2, environment=replace(GUESS, instances=1)),
+            "environments.0.instances is 1: .* each of 2 replicas has some of its own: 2 or more",
+        ),
         (episodes_plan(gpus=2, tp=2), "tp x pp is 2: .* a rank plays episodes alone: 1"),
         (episodes_plan(algorithm="remax"), "a greedy baseline would play every episode twice"),
     ],
@@ -61,6 +65,14 @@ def test_remote_and_inline_inference_play_the_same_episodes(worker_pool):
         assert metrics["environment_seconds"] > 0
         assert 0 <= metrics["mean_reward"] <= 1
     assert [m["mean_reward"] for m in remote.metrics] == [m["mean_reward"] for m in inline.metrics]
+
+
+@pytest.mark.ray
+def test_few_instances_play_the_same_episodes_in_rounds(worker_pool):
+    """Each of the sixteen has random numbers of its own, whichever others are played with it."""
+    all_at_once = worker_pool.run(episodes_plan())
+    few = worker_pool.run(episodes_plan(environment=replace(GUESS, instances=3)))
+    assert (few.tokens[0] == all_at_once.tokens[0]).all()
 
 
 @pytest.mark.ray

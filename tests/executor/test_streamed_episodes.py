@@ -88,6 +88,16 @@ def test_streaming_learns_what_a_synchronous_run_learns_to_the_last_bit(worker_p
         assert found["environment_seconds"] > 0
 
 
+@pytest.mark.parametrize("mode", ["streaming", "async"])
+def test_few_instances_play_all_episodes(worker_pool, mode):
+    few = replace(GUESS, instances=3)
+    found = worker_pool.run(plan_of(mode, environment=few, staleness=float(mode == "async")))
+    assert all(len(record.ages) == 16 for record in found.finished)
+    if mode == "streaming":
+        sync = worker_pool.run(plan_of("sync"))
+        assert sorted(found.tokens[0].tolist()) == sorted(sync.tokens[0].tolist())
+
+
 CASES = [
     ("remote", "recompute"),
     ("inline", "keep"),

@@ -38,6 +38,7 @@ class EpisodePlayer:
         self._stream = prompt_stream(self._job, setup.rows)
         self._tokenizer = load_tokenizer(self._job.tokenizer, setup.folder)
         self._inline = environments[0].inference == "inline"
+        self._instances = tuple(each.instances_each(layout.dp) for each in environments)
         self._hosts: EnvironmentHosts
         if self._inline:
             self._hosts = LocalHost(environments, setup.folder)
@@ -91,6 +92,7 @@ class EpisodePlayer:
             self._tokenizer.encode_more,
             self._tokenizer.decode,
             most=1 if self._inline else None,
+            instances=self._instances,
             in_step=self._inline or mode != "async",
         )
 

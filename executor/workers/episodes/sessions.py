@@ -1,6 +1,7 @@
 """Episodes over many calls: turns go through a session of the engine, and environments step in between."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -95,6 +96,7 @@ class EpisodeSession:
         encode: Returns the tokens of an observation.
         decode: Returns the text of a turn's tokens.
         most: Episodes that are under way at a time; None: all.
+        instances: Those of each environment that are under way at a time; None: all.
         in_step: Whether those under way answer together, and none joins them.
 
     Attributes:
@@ -110,11 +112,12 @@ class EpisodeSession:
         decode: Callable[[list[int]], str],
         *,
         most: int | None,
+        instances: Sequence[int | None],
         in_step: bool,
     ) -> None:
         self._turns, self._hosts, self._environments = turns, hosts, environments
         self._encode, self._decode = encode, decode
-        self._most, self._in_step = most, in_step
+        self._most, self._instances, self._in_step = most, instances, in_step
         self._waiting: list[Episode] = []
         # By number, in the order in which they began. A sample that is lost and played again gets another one.
         self._under_way: dict[int, Episode] = {}
@@ -158,12 +161,18 @@ class EpisodeSession:
         return sorted(ended, key=lambda each: (each.batch, each.row))
 
     def _open(self) -> None:
-        """Let episodes begin as there is room."""
+        """Let episodes begin for which there is room, and an instance; those of another environment go by."""
         if self._in_step and self._under_way:
             return
-        room = len(self._waiting) if self._most is None else self._most - len(self._under_way)
-        opened, self._waiting = self._waiting[:room], self._waiting[room:]
-        for episode in opened:
+        has = Counter(each.kind for each in self._under_way.values())
+        waiting, self._waiting = self._waiting, []
+        for episode in waiting:
+            instances = self._instances[episode.kind]
+            is_full = instances is not None and has[episode.kind] >= instances
+            if is_full or len(self._under_way) == self._most:
+                self._waiting.append(episode)
+                continue
+            has[episode.kind] += 1
             number, self._begun = self._begun, self._begun + 1
             self._under_way[number] = episode
             episode.begun_seconds = time.monotonic()
