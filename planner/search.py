@@ -39,11 +39,7 @@ def search(
         InfeasibleError: No plan fits the cluster and keeps the limits.
         FileError: The job begins more responses than it learns from, of which bounds know nothing.
     """
-    for name in ("over_provisioning", "over_sampling"):
-        begun, field = getattr(job.workload, name), f"workload.{name}"
-        if begun > 1:
-            words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
-            raise FileError("job", words, field=field, value=begun, allowed=instead)
+    check_searched(job)
     with resting_collector():
         return load_searcher(searcher)(
             job,
@@ -54,3 +50,19 @@ def search(
             specs=specs,
             **options,
         )
+
+
+def check_searched(job: Job, file: str = "job") -> None:
+    """Check that a search knows all that a job asks for.
+
+    Args:
+        file: What to call the job in messages.
+
+    Raises:
+        FileError: The job begins more responses than it learns from, of which bounds know nothing.
+    """
+    for name in ("over_provisioning", "over_sampling"):
+        begun, field = getattr(job.workload, name), f"workload.{name}"
+        if begun > 1:
+            words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
+            raise FileError(file, words, field=field, value=begun, allowed=instead)

@@ -44,7 +44,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     """
     check_plan(plan, ENGINES)
     assert iterations >= 1
-    _refuse_unplayed(plan)
+    check_played(plan)
     placed = PlacedPlan(plan, facts)
     memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if plan.mode in STREAMED:
@@ -68,8 +68,11 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     return replace(forecast, tasks=part.spans, iterations=part.iterations)
 
 
-def _refuse_unplayed(plan: Plan) -> None:
-    """Refuse what has no playing yet.
+def check_played(plan: Plan, file: str = "plan") -> None:
+    """Check that all which a plan asks for has a playing.
+
+    Args:
+        file: What to call the plan in messages.
 
     Raises:
         FileError: Names the field.
@@ -79,8 +82,8 @@ def _refuse_unplayed(plan: Plan) -> None:
         value, field = getattr(work, name), f"job.workload.{name}"
         if plan.job.environments and value > 1:
             words = "is not simulated yet of episodes"
-            raise FileError("plan", words, field=field, value=value, allowed="1")
+            raise FileError(file, words, field=field, value=value, allowed="1")
     if plan.mode in STREAMED and work.over_sampling > 1:
         words, field = f"is not simulated in mode {plan.mode}", "job.workload.over_sampling"
         allowed = "1, or mode sync or one-step-off"
-        raise FileError("plan", words, field=field, value=work.over_sampling, allowed=allowed)
+        raise FileError(file, words, field=field, value=work.over_sampling, allowed=allowed)

@@ -78,7 +78,7 @@ def _filled(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, *, file: s
     if pools is None or placed != set(placed_roles(job)):
         from planner.answers.open_parts import searched  # noqa: PLC0415 -- only where pools are open
 
-        return searched(draft, pinned, job, facts)
+        return searched(draft, pinned, job, facts, file)
     written = _as_written(draft, pools, job)
     if written is not None:
         return written

@@ -13,7 +13,7 @@ from planner.placements.allocations import Share
 from planner.plans.assembly import plan_of
 from planner.requests.pinned import Pinned
 from planner.requests.schedules import AskedSchedules, ScheduleSpace
-from planner.search import search
+from planner.search import check_searched, search
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
@@ -23,12 +23,17 @@ from rlplan.specs import NO_SPECS
 from simulator.placed.site import sites_of
 
 
-def searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts) -> Plan:
+def searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, file: str) -> Plan:
     """Return the plan of the fewest seconds that keeps what is pinned, its pools included.
 
+    Args:
+        file: What to call the plan in messages.
+
     Raises:
+        FileError: A search does not know what the job asks for.
         InfeasibleError: Nothing fits.
     """
+    check_searched(job, file)
     pinned = replace(pinned, asked=_asked(draft, pinned))
     return search(job, facts, pinned=pinned, objective="throughput", specs=NO_SPECS).plans[0].plan
 

@@ -66,11 +66,15 @@ def _goodput_line(forecast: Forecast) -> str:
     left = forecast.goodput
     if left is None:
         return ""
-    step = "never" if left.iteration_seconds is None else show_seconds(left.iteration_seconds)
+    every = show_seconds(left.failure_every_seconds)
+    if left.iteration_seconds is None:
+        return (
+            f"goodput: none; with a failure every {every} the run would not get on: hardly a step and its "
+            "checkpoint, or a restart, would ever be done"
+        )
     return (
-        f"goodput: {percent(left.fraction)} with a failure every "
-        f"{show_seconds(left.failure_every_seconds)} and a checkpoint every "
-        f"{counted(left.checkpoint_every, 'step')}: {step} a step"
+        f"goodput: {percent(left.fraction)} with a failure every {every} and a checkpoint every "
+        f"{counted(left.checkpoint_every, 'step')}: {show_seconds(left.iteration_seconds)} a step"
     )
 
 

@@ -68,7 +68,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         require_execution,
         run_plan,
     )
-    from simulator.simulate import simulate
+    from simulator.simulate import check_played, simulate
 
     check_warmup(warmup, iterations)
     check_folder("--out", out)
@@ -90,6 +90,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         resume=resume,
         export=export,
     )
+    check_played(complete, str(plan))
     forecast = simulate(complete, facts)
     run = run_plan(
         complete,

@@ -42,7 +42,7 @@ def command(
     from planner.answers.explain import with_nearest_fit
     from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_search
     from rlplan_cli.outputs import check_folder
-    from simulator.simulate import simulate
+    from simulator.simulate import check_played, simulate
 
     is_run = source.is_dir()
     folder = out or (source / "report" if is_run else source.with_suffix(".report"))
@@ -55,6 +55,7 @@ def command(
     if is_run and profile is site is None and stored.exists():
         forecast = read_forecast(stored)
     else:
+        check_played(plan, str(source))
         forecast = with_nearest_fit(simulate(plan, facts), plan, facts)
     page = report_run(
         folder, plan, forecast, source if is_run else None, found, facts, asks=what_if

@@ -94,6 +94,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from executor.learning.rules import check_rule_names
     from planner.answers.best_plans import best_plans
     from planner.requests.drafts import load_request
+    from planner.search import check_searched
     from profiles.facts import load_facts
     from rlplan.results.stored import search_document
     from rlplan_cli.commands.report import report_run
@@ -109,6 +110,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     pinned = named_modes(pinned, mode)
     resolved = requested_job(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
+    check_searched(resolved, str(job))
     check_rule_names(resolved, job)
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))

@@ -51,11 +51,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.answering import print_answer, print_remarks
     from rlplan_cli.commands.report import report_run
     from rlplan_cli.outputs import check_files, check_folder
-    from simulator.simulate import simulate
+    from simulator.simulate import check_played, simulate
     from simulator.timeline.perfetto import trace_events
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
     complete, facts = load_plan(file, profile, site=site, misfits=True)
+    check_played(complete, str(file))
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     check_folder("--report", report)

@@ -1,6 +1,7 @@
 """Rule tasks: a reward function on CPU workers, after generation or streamed behind it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,7 +55,15 @@ def _call(placed: PlacedTask) -> Estimate:
     rewards, device = placed.job.rewards, _device(placed)
     assert rewards is not None, "a rule task comes with rewards"
     functions = (rewards.function, rewards.cost_function)
-    return sum((device.call(kind=f"rule:{name}") for name in functions if name), ZERO)
+    calls = (device.call(kind=f"rule:{name}") for name in functions if name)
+    return sum((_within(each, rewards.limit_seconds) for each in calls), ZERO)
+
+
+def _within(call: Estimate, limit_seconds: float | None) -> Estimate:
+    """Return a call that is ended at a limit; one that would take longer takes exactly that."""
+    if limit_seconds is None or call.seconds <= limit_seconds:
+        return call
+    return replace(call, seconds=limit_seconds, spread_seconds=0.0)
 
 
 def streamed_seconds(call_seconds: float, finish_seconds: Floats, workers: int) -> float:

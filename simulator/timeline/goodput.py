@@ -20,6 +20,9 @@ from simulator.placed.site import nodes_of
 
 # A larger exponent is beyond what a float holds: nothing is ever done.
 LARGEST_EXPONENT = 700.0
+# A training with less of the time than any table shows (`reports.tables.wording`) does not get on: no number of
+# centuries a step says more.
+LEAST_FRACTION = 1e-3
 # Below this share of M, a checkpoint costs nothing that tells one interval from another.
 LEAST_CHECKPOINT_FRACTION = 1e-12
 
@@ -34,6 +37,8 @@ def goodput_forecast(plan: Plan, iteration_seconds: float) -> GoodputForecast | 
     if every is None:
         every = best_interval(failures, between, iteration_seconds)
     fraction = goodput(failures, between, every * iteration_seconds)
+    if fraction < LEAST_FRACTION:
+        fraction = 0.0
     return GoodputForecast(
         fraction=fraction,
         failure_every_seconds=between,

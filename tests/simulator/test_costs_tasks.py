@@ -190,15 +190,23 @@ def test_an_offloaded_reference_pays_for_its_way_back():
     assert "weights from host" not in parts_of(task, layout(tp=8))
 
 
-def test_a_rule_shares_its_samples_out_over_its_workers():
+@pytest.mark.parametrize(
+    ("limit_seconds", "each_seconds"), [(None, 0.01), (0.5, 0.01), (0.002, 0.002)]
+)
+def test_a_rule_shares_its_samples_out_over_its_workers(limit_seconds, each_seconds):
+    """Each call takes no longer than the limit that ends it."""
     job = replace(
         job_of(algorithm="grpo", prompts=16, samples_per_prompt=4),
-        rewards=Rewards(function="exact_match", function_seconds_per_sample=0.01),
+        rewards=Rewards(
+            function="exact_match",
+            function_seconds_per_sample=0.01,
+            limit_seconds=limit_seconds,
+        ),
     )
     task = GRPO["rule.compute_reward"]
     site = Site("host", 8, 8, 1e9)
     cost = task_cost(PlacedTask(task, TaskPlan(pool="cpu"), site, job, facts_of(job)))
-    assert dict(cost.parts)["reward function"].seconds == pytest.approx(0.08)
+    assert dict(cost.parts)["reward function"].seconds == pytest.approx(8 * each_seconds)
 
 
 def test_fully_sharded_inference_gathers_weights_for_every_micro_batch():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.facts import load_facts
+from reports.tables.answers import step_lines
 from rlplan.job import Failures
 from simulator.simulate import simulate
 from simulator.timeline.goodput import best_interval, goodput
@@ -104,7 +105,16 @@ def test_a_forecast_speaks_of_failures_only_where_its_job_does():
     assert found.goodput.iteration_seconds == pytest.approx(
         found.iteration_seconds / found.goodput.fraction
     )
-    never = replace(plan, job=replace(plan.job, failures=failures(1e4, node_mtbf=1.0)))
-    nothing = simulate(never, load_facts(never.job)).goodput
-    assert nothing is not None
-    assert (nothing.fraction, nothing.iteration_seconds) == (0.0, None)
+
+
+@pytest.mark.parametrize("settings", [failures(1e4, node_mtbf=1.0), failures(node_mtbf=10.0)])
+def test_a_run_that_does_not_get_on_has_no_number(settings):
+    """Restarts of 300 s between failures of 10 s would take exp(30) times as long."""
+    plan = priced_plan()
+    plan = replace(plan, job=replace(plan.job, failures=settings))
+    found = simulate(plan, load_facts(plan.job))
+    assert found.goodput is not None
+    assert (found.goodput.fraction, found.goodput.iteration_seconds) == (0.0, None)
+    (line,) = (each for each in step_lines(plan, found, {}) if each.startswith("goodput"))
+    assert line.startswith("goodput: none; with a failure every ")
+    assert "would not get on" in line
