@@ -10,7 +10,7 @@ from executor.control.export import export_actor
 from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.control.run import Progress, Run, Saving
 from executor.control.start import check_machine, gpu_names
-from executor.data.workload import PromptBatches
+from executor.data.workload import PromptBatches, job_of_batches
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
@@ -55,7 +55,7 @@ def execute(
     """
     tasks = check_runnable(plan)
     check_machine(plan)
-    prompts = PromptBatches(plan.job, folder or Path())
+    prompts = PromptBatches(job_of_batches(plan), folder or Path())
     saving = saving or Saving()
     start = find_checkpoint(saving.resume) if saving.resume is not None else None
     if start is not None:

@@ -27,6 +27,8 @@ WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
 Mode = Literal["sync", "streaming", "one-step-off", "async"]
 InFlight = Literal["drain", "keep", "recompute"]
+# The others hand responses on one by one.
+WHOLE_BATCH_MODES: Final[tuple[Mode, ...]] = ("sync", "one-step-off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +166,11 @@ class Plan:
     def staleness_fraction(self) -> float:
         """Return the staleness as verl counts it: batches begun ahead, as a share of those between two syncs."""
         return (self.staleness - (self.sync_every - 1)) / self.sync_every
+
+    @property
+    def ends_generation_early(self) -> bool:
+        """Tell whether generation ends, and drops the rest, once as many responses have ended as an iteration learns from."""
+        return self.job.workload.drops_responses and self.mode in WHOLE_BATCH_MODES
 
     def pool(self, name: str) -> ResourcePool:
         """Return the pool of that name."""

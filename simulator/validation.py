@@ -78,7 +78,7 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
         warmup_iterations=run.warmup_iterations,
         compared_iterations=len(iterations),
         response_tokens=None
-        if run.response_tokens is None
+        if run.response_tokens is None or run.plan.job.workload.drops_responses
         else (mean_length(run.plan.job.workload.response_tokens), run.response_tokens),
         as_run_response_tokens=run.mean_response_tokens if as_run is not None else None,
         machine_slowdown=machine_slowdown(forecast, run),

@@ -10,7 +10,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.models.model import ModelArchitecture
-from rlplan.plan import Plan
+from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
 from rlplan.rules.capability import Capability
@@ -120,19 +120,40 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
 def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
     if plan.mode in STREAMED_MODES:
         yield from _lacks_for_streams(plan)
-    begun = plan.job.workload.over_provisioning
-    if begun > 1 and (plan.mode not in STREAMED_MODES or plan.job.environments):
-        modes = " and ".join(STREAMED_MODES)
-        instead = (
-            f"it drops responses in modes {modes}, without environments; else it waits for all: 1"
-        )
-        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_provisioning", begun, instead)
-    begun = plan.job.workload.over_sampling
-    if begun > 1:
-        instead = "it waits for all samples of a prompt: 1"
-        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_sampling", begun, instead)
+    if plan.job.workload.drops_responses:
+        yield from _lacks_for_drops(plan)
     if plan.job.environments:
         yield from _lacks_for_environments(plan)
+
+
+def _lacks_for_drops(plan: Plan) -> Iterator[CapabilityError]:
+    """Yield what is lacking where more responses are begun than are learnt from."""
+    algorithm, layout = load_algorithm(plan.job.algorithm), plan.tasks["actor.generate"]
+    names = [
+        name
+        for name in ("over_provisioning", "over_sampling")
+        if getattr(plan.job.workload, name) > 1
+    ]
+    if plan.mode in STREAMED_MODES and "over_sampling" in names:
+        modes = " and ".join(WHOLE_BATCH_MODES)
+        instead = f"in mode {plan.mode} it waits for all samples of a prompt: 1, or modes {modes}"
+        begun = plan.job.workload.over_sampling
+        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_sampling", begun, instead)
+    lacks = {"of episodes it waits for all": bool(plan.job.environments)}
+    if plan.ends_generation_early:
+        lacks |= {
+            f"{layout.engine} samples whole responses here, engine {DEFAULT_ENGINE} goes on": layout.engine
+            not in ("", DEFAULT_ENGINE),
+            f"{algorithm.name} samples groups again, and waits for all": algorithm.resamples,
+            f"{algorithm.name} generates greedy baselines beside, and waits for all": (
+                algorithm.advantage == "greedy-baseline"
+            ),
+            "stages of a pipeline (tasks.actor.generate.pp above 1) wait for all": layout.pp > 1,
+        }
+    for why in (words for words, is_so in lacks.items() if is_so):
+        for name in names:
+            value = getattr(plan.job.workload, name)
+            yield OVER_PROVISIONING.lacked_by(HERE, f"job.workload.{name}", value, f"{why}: 1")
 
 
 def _lacks_for_environments(plan: Plan) -> Iterator[CapabilityError]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from executor.data.workload import job_of_batches
 from executor.workers.calls import RANDOM_FOLDER, StoreCall
 from executor.workers.pools import WorkerGroup, fetched
 from rlplan.errors import FileError
@@ -21,7 +22,8 @@ from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
 from rlplan.files.writing import write_json
-from rlplan.plan import Plan
+from rlplan.job import Job
+from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.results.stored import PLAN_FILE, write_plan
 
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -226,6 +228,22 @@ def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: i
             _refuse(file, f"job.{field}", getattr(now, field), getattr(before, field))
     if before.workload.prompts != now.workload.prompts:
         _refuse(file, "job.workload.prompts", now.workload.prompts, before.workload.prompts)
+    _check_position(checkpoint, plan, before)
+
+
+def _check_position(checkpoint: Checkpoint, plan: Plan, before: Job) -> None:
+    """Refuse whole batches that would begin prompts again, or pass some over, for as many are begun as another job says."""
+    state, batches = checkpoint.state, job_of_batches(plan).workload
+    used = state.next_prompt - len(state.left_prompts)
+    if plan.mode not in WHOLE_BATCH_MODES or used == state.iteration * batches.prompts:
+        return
+    raise FileError(
+        str(checkpoint.folder),
+        f"has used up {used} prompts in {state.iteration} iterations, and not {batches.prompts} in each",
+        field="job.workload.over_provisioning",
+        value=plan.job.workload.over_provisioning,
+        allowed=f"{before.workload.over_provisioning!r}, in the mode that it was run in",
+    )
 
 
 def check_checkpoints_of(out: Path, start: Checkpoint | None) -> bool:

@@ -6,13 +6,14 @@ on another pool starts as soon as its inputs exist, without another message.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 
 from executor.control.loops import (
     beside_generation,
+    ended_first,
     enough_groups,
     generated,
     left_to_do,
@@ -20,6 +21,7 @@ from executor.control.loops import (
     one_step_off,
     sampled_again,
 )
+from executor.control.over_provisioning import BatchInSegments
 from executor.control.pending_calls import (
     CallLog,
     PendingCall,
@@ -29,7 +31,16 @@ from executor.control.pending_calls import (
 )
 from executor.control.prompt_batches import Batch, PromptPieces
 from executor.control.spans import PoolRank, measured_spans
-from executor.data.batches import Array, Columns, Piece, Rows, assemble, overlapping, split_rows
+from executor.data.batches import (
+    Array,
+    Columns,
+    Piece,
+    Rows,
+    assemble,
+    overlapping,
+    split_rows,
+)
+from executor.data.workload import job_of_batches
 from executor.learning.multiplier import initial_state, next_state
 from executor.parallel.positions import (
     generation_positions,
@@ -104,7 +115,8 @@ class Controller:
         prompts: Callable[[int], Columns],
     ) -> None:
         self._plan, self._groups = plan, groups
-        self.prompts = PromptPieces(prompts, plan.job.workload.sequences)
+        self._begun = job_of_batches(plan).workload
+        self.prompts = PromptPieces(prompts, self._begun.sequences)
         self._order = sending_order(plan, tasks)
         self._algorithm = load_algorithm(plan.job.algorithm)
         self.state = initial_state(self._algorithm, plan.job)
@@ -115,6 +127,7 @@ class Controller:
         }
         self._calls = CallLog()
         self._ahead: tuple[_IterationRun, Batch] | None = None
+        self._in_segments: BatchInSegments | None = None
         # What the ranks of another pool generate with, so that each gets just its part.
         self._shards: list[Any] = []
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
@@ -142,8 +155,8 @@ class Controller:
             assert run.iteration == iteration
             self._learn_and_generate(run, batch, None if is_last else iteration + 1)
         else:
-            run, resamples = _IterationRun(self, iteration), self._algorithm.resamples
-            batch = sampled_again(run, self._plan.job) if resamples else one_batch(run)
+            run = _IterationRun(self, iteration)
+            batch = self._one_after_another(run)
         return Running(
             iteration=iteration,
             start_seconds=start,
@@ -168,11 +181,12 @@ class Controller:
             spans=measured_spans(reported, running.iteration, origin),
             metrics=metrics,
             state=state,
+            dropped=self._begun.sequences - self._plan.job.workload.sequences,
         )
 
     def position(self, iteration: int) -> tuple[int, tuple[int, ...]]:
         """Return the next prompt of the stream after some iterations, and those before it that are left."""
-        return iteration * self._plan.job.workload.prompts, ()
+        return iteration * self._begun.prompts, ()
 
     def go_on_from(self, iteration: int, next_prompt: int, left: Sequence[int]) -> None:
         """Begin where a run was; whole batches need no more than the iteration's number."""
@@ -189,8 +203,19 @@ class Controller:
             if task.generates and (batch.is_first or self._reshards_every_time):
                 calls += [] if self.generator_is_ready else self._send_transition()
                 self.generator_is_ready = False
+            if task.generates and self._plan.ends_generation_early:
+                self._in_segments = self._begin_segments(task, batch)
+                continue
             calls.append(self._send_task(task, batch))
         return calls
+
+    def _one_after_another(self, run: "_IterationRun") -> Batch:
+        """Send an iteration that begins when the one before has ended."""
+        if self._algorithm.resamples:
+            return sampled_again(run, self._plan.job)
+        if self._plan.ends_generation_early:
+            return ended_first(run, lambda batch: self._hand_over(run, batch))
+        return one_batch(run)
 
     def _learn_and_generate(
         self, run: "_IterationRun", batch: Batch, following: int | None
@@ -206,8 +231,11 @@ class Controller:
         """Return an iteration with the batch that it will learn from.
 
         Where groups are sampled again this waits for their rewards, while the update that was sent
-        before goes on; all rounds are generated with the same weights.
+        before goes on; all rounds are generated with the same weights. Where more is begun than is learnt from it
+        waits until enough has ended.
         """
+        if self._plan.ends_generation_early:
+            return run, self._hand_over(run, batch)
         if not self._algorithm.resamples:
             return run, batch
         return run, enough_groups(run, self._plan.job, batch)
@@ -224,14 +252,8 @@ class Controller:
 
     def _send_task(self, task: Task, batch: Batch) -> PendingCall:
         """Send a task to the ranks of its pool and note where its outputs will be."""
-        pool, pieces = self._plan.tasks[task.name].pool, batch.pieces
-        group = self._groups[pool]
-        positions = self._places[task.name]
-        protocol = PROTOCOLS.load(STAGES.load(task.kind).PROTOCOL)
-        shares = protocol.distribute(
-            positions, batch.rows, lambda whole, parts: self._split(task, batch, whole, parts)
-        )
         calls: dict[int, tuple[Any, ...]] = {}
+        shares, pieces = self._shares(task, batch), batch.pieces
         for rank, share in shares.items():
             if not share:
                 continue  # more ranks than prompts
@@ -246,14 +268,51 @@ class Controller:
                 updates=batch.updates,
             )
             calls[rank] = (call, *(piece.reference for found in wanted.values() for piece in found))
-        results = group.send("run", calls, num_returns=len(task.outputs) + 1)
+        return self._send_calls(task, batch, shares, calls)
+
+    def _send_calls(
+        self,
+        task: Task,
+        batch: Batch,
+        shares: Mapping[int, Rows],
+        calls: Mapping[int, tuple[Any, ...]],
+    ) -> PendingCall:
+        """Send a task's calls, and note where the outputs of each rank's share will be."""
+        pool, positions = self._plan.tasks[task.name].pool, self._places[task.name]
+        protocol = PROTOCOLS.load(STAGES.load(task.kind).PROTOCOL)
+        results = self._groups[pool].send("run", calls, num_returns=len(task.outputs) + 1)
         reports = results
         if task.outputs:
             reports = {rank: made[-1] for rank, made in results.items()}
         for index, key in enumerate(task.outputs):
             held = {rank: Piece(shares[rank], made[index]) for rank, made in results.items()}
-            pieces[key] = protocol.collect(positions, held, tuple)
+            batch.pieces[key] = protocol.collect(positions, held, tuple)
         return self._calls.note(task.name, pool, "task", positions, _by_pool_rank(pool, reports))
+
+    def _shares(self, task: Task, batch: Batch) -> Mapping[int, Rows]:
+        """Return by rank the rows of a batch that it has in a task."""
+        protocol = PROTOCOLS.load(STAGES.load(task.kind).PROTOCOL)
+        shares: Mapping[int, Rows] = protocol.distribute(
+            self._places[task.name],
+            batch.rows,
+            lambda whole, parts: self._split(task, batch, whole, parts),
+        )
+        return shares
+
+    def _begin_segments(self, task: Task, batch: Batch) -> BatchInSegments:
+        """Send the first segment of a batch of which only what ends first is wanted."""
+        group = self._groups[self._plan.tasks[task.name].pool]
+        places, shares = self._places[task.name], self._shares(task, batch)
+        return BatchInSegments(self._plan, group, task, batch, places, shares)
+
+    def _hand_over(self, run: "_IterationRun", begun: Batch) -> Batch:
+        """Wait until enough of a batch has ended, and let replicas hand that over; return what is learnt from."""
+        segments, self._in_segments = self._in_segments, None
+        assert segments is not None, "its segments have begun"
+        batch = replace(begun, rows=segments.chosen())
+        shares, calls = segments.hand_over(batch.rows)
+        run.calls.append(self._send_calls(segments.task, batch, shares, calls))
+        return batch
 
     def _split(self, task: Task, batch: Batch, rows: Rows, parts: int) -> tuple[Rows, ...]:
         """Split rows so that the samples of one prompt stay together, and mini-batches stay equal.
@@ -261,8 +320,13 @@ class Controller:
         A reward function sees one response at a time: its workers share out the samples.
         """
         work = self._plan.job.workload
+        if task.generates:
+            return split_rows(rows, parts, block=self._begun.samples_per_prompt)
+        # What ends first may be single samples of a prompt, where they are not compared.
+        is_whole = self._algorithm.groups or not self._plan.ends_generation_early
         if not task.trains:
-            return split_rows(rows, parts, block=work.samples_per_prompt if task.has_model else 1)
+            block = work.samples_per_prompt if task.has_model and is_whole else 1
+            return split_rows(rows, parts, block=block)
         block = work.samples_per_prompt if self._algorithm.groups else 1
         return split_rows(rows, parts, block=block, updates=batch.updates or work.updates)
 

@@ -46,6 +46,17 @@ def generated(run: IterationRun) -> Batch:
     return batch
 
 
+def ended_first(run: IterationRun, hand_over: Callable[[Batch], Batch]) -> Batch:
+    """Generate a batch until enough of it has ended, then judge and learn from that.
+
+    Args:
+        hand_over: Waits for that; returns what has ended first.
+    """
+    batch = hand_over(generated(run))
+    run.send(left_to_do(run.tasks, judged=False), batch)
+    return batch
+
+
 def left_to_do(tasks: tuple[Task, ...], *, judged: bool) -> tuple[Task, ...]:
     """Return the tasks that a batch still wants once it is generated, or judged as well."""
     left = (task for task in tasks if not task.generates)

@@ -10,7 +10,7 @@ import torch
 from ray.exceptions import RayError
 
 from executor.control.capabilities import CPU
-from executor.data.workload import PromptBatches
+from executor.data.workload import PromptBatches, job_of_batches
 from executor.rollout.vllm_limits import check_vllm_is_here
 from executor.workers.calls import HostSetup, PoolSetup, RankInPool
 from executor.workers.host_worker import HostWorker
@@ -186,7 +186,8 @@ def prepare_groups(
             folder=folder,
         )
         if pool.is_host:
-            request = HostSetup(job=plan.job, tasks=here, rows=prompts.rows, folder=folder)
+            job = job_of_batches(plan)
+            request = HostSetup(job=job, tasks=here, rows=prompts.rows, folder=folder)
         references = groups[pool.name].start("prepare", request)
         waiting |= {(pool.name, rank): reference for rank, reference in references.items()}
     fetched(waiting)

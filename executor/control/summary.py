@@ -49,7 +49,7 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     that waited longest waited for environments; `broken_off_rewards` are calls of reward functions that went
     beyond their limits; `staleness_mean` and `staleness_max` how many updates the
     weights lacked that began the samples which went through the transfer queue; `dropped_samples` were begun and
-    got too old, where more is begun than is learnt from; `stage_seconds/...` reach from
+    not learnt from, where more is begun; `stage_seconds/...` reach from
     the first start to the last end of a
     stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
     """
@@ -89,7 +89,7 @@ def _of_the_queue(plan: Plan, record: Finished) -> dict[str, float]:
     if record.ages:
         found["staleness_mean"] = sum(record.ages) / len(record.ages)
         found["staleness_max"] = float(max(record.ages))
-    if plan.job.workload.over_provisioning > 1:
+    if plan.job.workload.drops_responses:
         found["dropped_samples"] = float(record.dropped)
     return found
 

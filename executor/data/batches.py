@@ -64,6 +64,12 @@ def rows_at(rows: Rows, first: int, last: int) -> Rows:
     return tuple(found)
 
 
+def common_rows(rows: Rows, others: Rows) -> Rows:
+    """Return the rows that are also among others, in the order of the first."""
+    shared = ((max(a, c), min(b, d)) for a, b in rows for c, d in others)
+    return tuple((start, stop) for start, stop in shared if start < stop)
+
+
 def shifted(rows: Rows, by: int) -> Rows:
     """Return the ranges with `by` added to every row's number."""
     return tuple((start + by, stop + by) for start, stop in rows)

@@ -1,6 +1,7 @@
 """The work of an iteration: its prompts, and how long responses may get."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,22 @@ from executor.data.texts import TextBatches
 from executor.data.tokenizer import Tokenizer, load_tokenizer
 from rlplan.errors import PlanError
 from rlplan.job import Job
+from rlplan.plan import Plan
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import longest, sample_lengths
 
 # Rows of made-up prompts of a job without a prompts file: enough that batches differ.
 MADE_UP_BATCHES = 4
+
+
+def job_of_batches(plan: Plan) -> Job:
+    """Return the job as its batches of prompts have it: of all that is begun, where generation ends early.
+
+    Rows are numbered in these batches, and random numbers and lengths belong to the rows.
+    """
+    if not plan.ends_generation_early:
+        return plan.job
+    return replace(plan.job, workload=plan.job.workload.begun())
 
 
 def response_lengths(job: Job, iteration: int) -> npt.NDArray[np.int64]:

@@ -68,6 +68,33 @@ class RollCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentCall:
+    """Ask a replica to go on with a batch of which it keeps what has ended, until it is told what is wanted.
+
+    Attributes:
+        task: Name of the task that generates.
+        batch: Number of the batch of prompts.
+        begin: The replica's rows, in the batch's first segment, which the prompts follow as an argument; None later.
+        steps: After which it ends: a step samples a token of every running response; None: it goes on.
+        ends: It ends once so many responses have ended in it; None: they all may.
+    """
+
+    task: str
+    batch: int
+    begin: Rows | None
+    steps: int | None
+    ends: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Say which rows have ended in a segment, after which of its steps each, and how many have not."""
+
+    ended: tuple[tuple[int, int], ...]
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolledResponse:
     """Say of a response that has ended which one it is, and how long.
 

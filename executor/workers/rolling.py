@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.data.batches import ROLLOUT_LOG_PROBS, Array, Columns, Rows
+from executor.data.batches import PADDING, RESPONSE, ROLLOUT_LOG_PROBS, Array, Columns, Rows
 from executor.data.workload import response_lengths
 from executor.rollout.engines import GenerationEngine
 from executor.rollout.sampling import GenerateSettings
@@ -77,17 +77,7 @@ class Roller:
         return (*(outputs[key] for key in keys), rolled)
 
     def _begun(self, batch: int, rows: Rows, columns: Columns) -> list[Response]:
-        lengths = response_lengths(self._job, batch)
-        begun = [
-            Response(
-                batch=batch,
-                row=row,
-                prompt=columns["prompt_tokens"][row][columns["prompt_present"][row]],
-                most_tokens=int(lengths[row]),
-            )
-            for start, stop in rows
-            for row in range(start, stop)
-        ]
+        begun = begun_responses(response_lengths(self._job, batch), batch, rows, columns)
         return begun if self._player is None else self._player.episodes(batch, begun)
 
     @property
@@ -97,6 +87,25 @@ class Roller:
         return session.waited_seconds if isinstance(session, EpisodeSession) else 0.0
 
 
+def begun_responses(lengths: Array, batch: int, rows: Rows, columns: Columns) -> list[Response]:
+    """Return responses to rows of a batch of prompts, with nothing said yet.
+
+    Args:
+        lengths: Most tokens of each response of the batch. Shape (sequences,).
+        columns: The prompts of the batch.
+    """
+    return [
+        Response(
+            batch=batch,
+            row=row,
+            prompt=columns["prompt_tokens"][row][columns["prompt_present"][row]],
+            most_tokens=int(lengths[row]),
+        )
+        for start, stop in rows
+        for row in range(start, stop)
+    ]
+
+
 def generated_outputs(
     made: tuple[str, ...], sequences: Columns, log_probs: Array
 ) -> dict[str, Columns]:
@@ -104,6 +113,17 @@ def generated_outputs(
     if "log_probs" in made:
         return {"sequences": sequences, "log_probs": {"log_probs": log_probs}}
     return {"sequences": {**sequences, ROLLOUT_LOG_PROBS: log_probs}}
+
+
+def counted(sequences: Columns) -> dict[str, float]:
+    """Return how many tokens sequences have, and how long their responses are."""
+    lengths = (sequences["parts"] == RESPONSE).sum(axis=1, dtype=float)
+    return {
+        "response_tokens": float(lengths.sum()),
+        "response_tokens_squared": float((lengths**2).sum()),
+        "longest_response_max": float(lengths.max(initial=0.0)),
+        "tokens": float((sequences["parts"] != PADDING).sum()),
+    }
 
 
 def _rewards(ended: Sequence[Response]) -> Array:

@@ -26,6 +26,8 @@ from executor.workers.calls import (
     PoolSetup,
     RankInPool,
     RollCall,
+    Segment,
+    SegmentCall,
     StoreCall,
     TaskCall,
 )
@@ -165,6 +167,11 @@ class Worker:
     def roll(self, call: RollCall, *prompts: Columns) -> Any:
         """Go on with the responses that this rank's replica generates."""
         return self._stages[call.task].roll(call, prompts)  # type: ignore[attr-defined]
+
+    def play_segment(self, call: SegmentCall, *prompts: Columns) -> Segment:
+        """Go on with the batch that this rank's replica generates, and keep what has ended."""
+        played: Segment = self._stages[call.task].play_segment(call, prompts)  # type: ignore[attr-defined]
+        return played
 
     @registered("one-to-all")
     def reshard(self, _: None) -> CallReport:

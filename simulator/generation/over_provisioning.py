@@ -1,6 +1,5 @@
 """Generation that begins more responses than are learnt from, and drops those that have not ended when enough have."""
 
-import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -40,14 +39,13 @@ class Enough:
 
 def begun(placed: PlacedTask, batches: float = 1.0) -> PlacedTask:
     """Return a generate task whose batch is all that is begun for so many batches that are learnt from."""
-    work = placed.workload
-    prompts = math.ceil(work.prompts * work.over_provisioning * batches)
-    samples = math.ceil(work.samples_per_prompt * work.over_sampling)
-    if (prompts, samples) == (work.prompts, work.samples_per_prompt):
+    learnt_from = placed.workload
+    work = learnt_from.begun(batches)
+    if (work.prompts, work.samples_per_prompt) == (
+        learnt_from.prompts,
+        learnt_from.samples_per_prompt,
+    ):
         return placed
-    work = replace(
-        work, prompts=prompts, samples_per_prompt=samples, over_provisioning=1.0, over_sampling=1.0
-    )
     return replace(placed, job=replace(placed.job, workload=work))
 
 

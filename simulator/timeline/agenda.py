@@ -17,7 +17,7 @@ from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
 from simulator.timeline.engine import Work
 from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
-from simulator.timeline.steady import STREAMED, one_step_off
+from simulator.timeline.steady import one_step_off
 from simulator.workload.usual import Floats
 
 
@@ -70,7 +70,7 @@ def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
     In modes that hand responses on one by one, it is seen in playing which of them are dropped.
     """
     plan = placed.plan
-    if not plan.job.workload.drops_responses or plan.mode in STREAMED:
+    if not plan.ends_generation_early:
         return placed
     job = replace(plan.job, workload=learnt(plan.job.workload, enough_learnt(placed)))
     return PlacedPlan(replace(plan, job=job), placed.facts)

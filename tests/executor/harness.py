@@ -15,7 +15,7 @@ from executor.control.capabilities import check_runnable
 from executor.control.run import controller_of
 from executor.control.start import join_all, prepare_groups
 from executor.control.summary import iteration_metrics
-from executor.data.workload import PromptBatches
+from executor.data.workload import PromptBatches, job_of_batches
 from executor.workers.host_worker import HostWorker
 from executor.workers.pools import WorkerGroup, start_group
 from executor.workers.processes.ray_session import DEVICE, HOST
@@ -129,7 +129,7 @@ class WorkerPool:
     def carry_out(self, plan, numbers=tuple(range(ITERATIONS)), seed=1):
         """Run iterations of a plan now; return what they did."""
         tasks, groups = check_runnable(plan), self.groups_of(plan)
-        prompts = PromptBatches(plan.job, Path())
+        prompts = PromptBatches(job_of_batches(plan), Path())
         prepare_groups(plan, tasks, prompts, seed, groups)
         controller = controller_of(plan, tasks, groups, prompts)
         record = Record()

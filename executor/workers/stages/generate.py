@@ -5,15 +5,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from executor.data.batches import PADDING, RESPONSE, Columns, as_baseline
+from executor.data.batches import Columns, as_baseline
 from executor.data.workload import response_lengths
 from executor.parallel.positions import RankPositions, generation_positions
 from executor.rollout.engines import EngineSetup, start_engine
 from executor.rollout.sampling import GenerateSettings, Sequences
-from executor.workers.calls import Outcome, RollCall, TaskCall, run_task
+from executor.workers.calls import Outcome, RollCall, Segment, SegmentCall, TaskCall, run_task
 from executor.workers.episodes.playing import EpisodePlayer
 from executor.workers.pool_models import PoolModels, as_array
-from executor.workers.rolling import Roller, generated_outputs
+from executor.workers.rolling import Roller, counted, generated_outputs
+from executor.workers.segments import Segments
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
 
@@ -38,11 +39,19 @@ class Stage:
             EpisodePlayer(pool, self._layout, self._engine) if setup.plan.job.environments else None
         )
         self._roller: Roller | None = None
+        self._segments: Segments | None = None
+        if setup.plan.ends_generation_early:
+            self._segments = Segments(pool, self._engine, self._settings(0))
 
     def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
-        """Generate responses of this replica's prompts."""
+        """Generate responses of this replica's prompts, or hand over those that segments have made."""
         leads = self._pool.generator.mesh.comes_first
-        results = run_task(call, pieces, lambda columns: self._generate(call, columns), leads=leads)
+        if self._segments is not None:
+            results = self._segments.hand_over(call)
+        else:
+            results = run_task(
+                call, pieces, lambda columns: self._generate(call, columns), leads=leads
+            )
         if self._pool.transition is not None:
             self._pool.transition.end()
         return results
@@ -52,6 +61,11 @@ class Stage:
         if self._roller is None:
             self._roller = Roller(self._pool, self._engine, self._settings(0), self._player)
         return self._roller.roll(call, prompts)
+
+    def play_segment(self, call: SegmentCall, prompts: tuple[Columns, ...]) -> Segment:
+        """Go on with a batch of which only a part is wanted (`executor.workers.segments`)."""
+        assert self._segments is not None, "this plan waits for all responses"
+        return self._segments.play(call, prompts)
 
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
         self._engine.load_weights()
@@ -101,11 +115,5 @@ class Stage:
 def _outcome(outputs: tuple[str, ...], made: Sequences) -> Outcome:
     """Return sequences as calls pass them on, and how many tokens they have."""
     sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
-    lengths = (sequences["parts"] == RESPONSE).sum(axis=1, dtype=float)
-    metrics = {
-        "response_tokens": float(lengths.sum()),
-        "response_tokens_squared": float((lengths**2).sum()),
-        "longest_response_max": float(lengths.max(initial=0.0)),
-        "tokens": float((sequences["parts"] != PADDING).sum()),
-    }
-    return generated_outputs(outputs, sequences, as_array(made.log_probs)), metrics
+    made_outputs = generated_outputs(outputs, sequences, as_array(made.log_probs))
+    return made_outputs, counted(sequences)
