@@ -1,12 +1,22 @@
 """An RL algorithm as a graph of tasks tied by the data that they pass on."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import DynamicSampling, Hyperparameters, Job, KlEstimator, KlPlace, LossMean, Role
+from rlplan.job import (
+    DynamicSampling,
+    Hyperparameters,
+    Job,
+    KlEstimator,
+    KlPlace,
+    LossMean,
+    Role,
+    Workload,
+)
 from rlplan.stages import STAGE_KINDS, Stage, StageKind
 
 Advantage = Literal[
@@ -204,6 +214,17 @@ def parts_of_updates(algorithm: Algorithm, job: Job) -> int:
     )
     in_parts = algorithm.advantage in LOCAL_ADVANTAGES and job.workload.epochs == 1
     return job.workload.updates if in_parts and not infers else 1
+
+
+def begun_work(work: Workload, batches: float = 1.0) -> Workload:
+    """Return the work of all that is begun for so many iterations, as if all of it went to its end."""
+    return replace(
+        work,
+        prompts=math.ceil(work.prompts * work.over_provisioning * batches),
+        samples_per_prompt=math.ceil(work.samples_per_prompt * work.over_sampling),
+        over_provisioning=1.0,
+        over_sampling=1.0,
+    )
 
 
 # Shares of samples that are under way to a task at a time, in modes that hand responses on one by one: a worker has

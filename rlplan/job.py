@@ -1,7 +1,6 @@
 """A job: what to train, on what work, on which machines. The file `job.yaml`."""
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
@@ -61,22 +60,6 @@ class Workload:
     def drops_responses(self) -> bool:
         """Tell whether more responses are begun than are learnt from."""
         return self.over_provisioning > 1 or self.over_sampling > 1
-
-    def begun(self, batches: float = 1.0) -> "Workload":
-        """Return the work of generation where all that is begun goes to its end.
-
-        Args:
-            batches: For whose learning it is begun.
-        """
-        prompts = math.ceil(self.prompts * self.over_provisioning * batches)
-        samples = math.ceil(self.samples_per_prompt * self.over_sampling)
-        return replace(
-            self,
-            prompts=prompts,
-            samples_per_prompt=samples,
-            over_provisioning=1.0,
-            over_sampling=1.0,
-        )
 
     @property
     def sequences(self) -> int:

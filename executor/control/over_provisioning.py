@@ -4,66 +4,21 @@ Replicas take the same steps in a segment, and a segment is looked at when all o
 ends first is told by steps and never by clocks, and the same seed gives the same batches.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from executor.control.prompt_batches import Batch
-from executor.data.batches import Rows, common_rows, whole_blocks
+from executor.data.batches import Rows, common_rows
 from executor.parallel.positions import RankPositions
+from executor.rollout.completions import Completions
 from executor.workers.calls import Segment, SegmentCall, TaskCall
 from executor.workers.pools import WorkerGroup, fetched
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task
-from rlplan.job import Workload
 from rlplan.plan import Plan
 
 # Steps of a segment of several replicas: none knows what the others have ended, and all go on until the segment has.
-# One replica alone ends its segments itself.
+# One replica alone sees when there is enough.
 SEGMENT_STEPS = 16
-
-Moment = tuple[int, int]
-"""A segment, and a step in it."""
-
-
-class Completions:
-    """Keep account of what has ended of a batch, and say what is learnt from: what ends first.
-
-    Where an algorithm compares the samples of a prompt, a prompt is done when as many of them have ended as are
-    learnt from; else each sample counts by itself.
-
-    Args:
-        work: Of an iteration, as the job has it.
-        groups: Whether samples of a prompt are compared.
-    """
-
-    def __init__(self, work: Workload, *, groups: bool) -> None:
-        begun = work.begun()
-        self._unit = begun.samples_per_prompt if groups else 1
-        self._needed = work.samples_per_prompt if groups else 1
-        self._wanted = work.sequences // self._needed
-        self._ended: list[list[tuple[Moment, int]]] = [
-            [] for _ in range(begun.sequences // self._unit)
-        ]
-
-    def note(self, number: int, ended: Iterable[tuple[int, int]]) -> None:
-        """Note the steps of a segment after which rows have ended."""
-        for step, row in ended:
-            self._ended[row // self._unit].append(((number, step), row))
-
-    @property
-    def missing(self) -> int:
-        """Return how many more responses have to end at least; 0 once there are enough."""
-        left = sorted(max(0, self._needed - len(ended)) for ended in self._ended)
-        return sum(left[: self._wanted])
-
-    @property
-    def chosen(self) -> Rows:
-        """Return the rows that are learnt from, in their order."""
-        assert not self.missing, "enough has ended"
-        firsts = [sorted(ended)[: self._needed] for ended in self._ended]
-        done = [first for first in firsts if len(first) == self._needed]
-        done.sort(key=lambda first: first[-1])
-        rows = sorted(row for first in done[: self._wanted] for _, row in first)
-        return whole_blocks(rows, 1)
 
 
 class BatchInSegments:
@@ -105,7 +60,7 @@ class BatchInSegments:
             for ranks in self._replicas:
                 if ranks[0] in played:
                     self._completions.note(number, played[ranks[0]].ended)
-            if not self._completions.missing:
+            if self._completions.are_enough:
                 return self._completions.chosen
             number += 1
             following = {rank: (self._segment(None),) for rank in played if played[rank].running}
@@ -126,11 +81,12 @@ class BatchInSegments:
         )
 
     def _segment(self, begin: Rows | None) -> SegmentCall:
-        """Return the next segment: a replica alone ends it when enough may have ended."""
+        """Return the next segment: a replica alone ends it when enough has ended."""
+        is_alone = len(self._replicas) == 1
         return SegmentCall(
             task=self.task.name,
             batch=self._batch.number,
             begin=begin,
-            steps=SEGMENT_STEPS if len(self._replicas) > 1 else None,
-            ends=None if len(self._replicas) > 1 else self._completions.missing,
+            steps=None if is_alone else SEGMENT_STEPS,
+            completions=self._completions if is_alone else None,
         )

@@ -12,6 +12,7 @@ from executor.data.batches import Columns, left_padded
 from executor.data.prompts import PromptStream, encode_prompts, load_prompts
 from executor.data.texts import TextBatches
 from executor.data.tokenizer import Tokenizer, load_tokenizer
+from rlplan.dataflow import begun_work
 from rlplan.errors import PlanError
 from rlplan.job import Job
 from rlplan.plan import Plan
@@ -29,7 +30,7 @@ def job_of_batches(plan: Plan) -> Job:
     """
     if not plan.ends_generation_early:
         return plan.job
-    return replace(plan.job, workload=plan.job.workload.begun())
+    return replace(plan.job, workload=begun_work(plan.job.workload))
 
 
 def response_lengths(job: Job, iteration: int) -> npt.NDArray[np.int64]:

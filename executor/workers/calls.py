@@ -9,6 +9,7 @@ from typing import Any
 import ray
 
 from executor.data.batches import Columns, Rows, joined_columns
+from executor.rollout.completions import Completions
 from rlplan.dataflow import Task
 from rlplan.job import Job
 from rlplan.plan import Plan
@@ -76,14 +77,15 @@ class SegmentCall:
         batch: Number of the batch of prompts.
         begin: The replica's rows, in the batch's first segment, which the prompts follow as an argument; None later.
         steps: After which it ends: a step samples a token of every running response; None: it goes on.
-        ends: It ends once so many responses have ended in it; None: they all may.
+        completions: What has ended of the batch before it, where the replica has all of it: the segment ends once
+            that is enough. None: others have some.
     """
 
     task: str
     batch: int
     begin: Rows | None
     steps: int | None
-    ends: int | None
+    completions: Completions | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,19 +27,21 @@ class Segments:
         self._start_seconds = 0.0
 
     def play(self, call: SegmentCall, prompts: tuple[Columns, ...]) -> Segment:
-        """Sample tokens one by one, until enough responses have ended, all have, or the steps are done."""
+        """Sample tokens one by one, until enough has ended, everything has, or the steps are done."""
         if call.begin is not None:
             self._begin(call.batch, call.begin, prompts[0])
         session, ended = self._session, list[tuple[int, int]]()
         assert session is not None, "a batch has begun"
-        step = 0
+        step, completions = 0, call.completions
         while session.running and step != call.steps:
-            for response in session.advance(1, call.batch):
-                self._ended[response.row] = response
-                ended.append((step, response.row))
+            at_once = session.advance(1, call.batch)
+            self._ended |= {response.row: response for response in at_once}
+            ended += [(step, response.row) for response in at_once]
+            if completions is not None:
+                completions.note(0, ended[-len(at_once) :] if at_once else ())
+                if completions.are_enough:
+                    break
             step += 1
-            if call.ends is not None and len(ended) >= call.ends:
-                break
         return Segment(ended=tuple(ended), running=session.running)
 
     def hand_over(self, call: TaskCall) -> Any:

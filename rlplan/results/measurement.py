@@ -91,7 +91,8 @@ class Comparison:
     Attributes:
         warmup_iterations: Iterations left out, from the first.
         compared_iterations: Iterations that the medians are over.
-        response_tokens: (forecast, measured) mean tokens of a response, where the run noted them.
+        response_tokens: (forecast, measured) mean tokens of a response, where the run noted them and learnt
+            from all that it began.
         as_run_response_tokens: Mean tokens of a response in the forecast as it ran; None where that has the
             lengths of the plan.
         machine_slowdown: How many times as long the machine took for a fixed loop during the run as when its

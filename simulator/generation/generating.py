@@ -14,6 +14,7 @@ from simulator.costs.calibrated import ENVIRONMENT
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_of
 from simulator.environments.host import host_share
+from simulator.generation.batching import waves
 from simulator.generation.episodes.playing import EpisodeShare, generate_episodes
 from simulator.generation.length_spread import OTHER_BATCHES, length_spread
 from simulator.generation.playing import generate
@@ -36,6 +37,7 @@ REMEMBERED_REPLICAS = 4096
 
 # Batching whose steps are priced in parts; waves are priced pass by pass.
 CONTINUOUS = ("continuous", "mixed", "calls")
+WAVES = ("static", "none")
 
 Steps = ReplicaSteps | EngineSteps
 
@@ -282,6 +284,18 @@ def _in_room(steps: Steps, limits: ReplicaLimits, share: Share) -> _Roomy:
     """Return what is known of a replica whose cache is never full: the same, however large that is."""
     del steps, limits, share
     return _Roomy()
+
+
+def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Floats:
+    """Return when each response of a replica has its last token; one of a static wave is handed out later.
+
+    Args:
+        share: As `played` takes it. The result has its shape, (sequences,).
+    """
+    if limits.batching not in WAVES:
+        return played(steps, limits, share).finish_seconds.astype(np.float64)
+    ends = waves.last_token_seconds(replica_of(clock_of(steps), limits), *map(list, share))
+    return np.array(ends)
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)

@@ -7,11 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import begun_work
 from rlplan.job import Workload
 from rlplan.results.forecast import CALL
 from rlplan.workload.lengths import Empirical
 from simulator.costs.taskcost import TaskCost
-from simulator.generation.generating import Steps, played, replica_limits
+from simulator.generation.generating import Steps, last_token_seconds, replica_limits
 from simulator.generation.replica import ReplicaLimits
 from simulator.generation.shares import first_shares
 from simulator.placed.task import PlacedTask
@@ -40,7 +41,7 @@ class Enough:
 def begun(placed: PlacedTask, batches: float = 1.0) -> PlacedTask:
     """Return a generate task whose batch is all that is begun for so many batches that are learnt from."""
     learnt_from = placed.workload
-    work = learnt_from.begun(batches)
+    work = begun_work(learnt_from, batches)
     if (work.prompts, work.samples_per_prompt) == (
         learnt_from.prompts,
         learnt_from.samples_per_prompt,
@@ -111,7 +112,7 @@ def _enough(
     """
     samples = statistics.workload.samples_per_prompt
     shares = first_shares(statistics, replicas, samples, PLAYED_SEQUENCES)
-    ends = np.concatenate([played(steps, limits, share).finish_seconds for share in shares])
+    ends = np.concatenate([last_token_seconds(steps, limits, share) for share in shares])
     responses = np.concatenate([np.asarray(share[1], dtype=np.int64) for share in shares])
     count = len(ends) // unit * unit
     by_unit, tokens = ends[:count].reshape(-1, unit), responses[:count].reshape(-1, unit)

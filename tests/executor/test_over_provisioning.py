@@ -16,7 +16,6 @@ from executor.control.checkpoints import (
     find_checkpoint,
 )
 from executor.control.metrics import read_metrics
-from executor.control.over_provisioning import Completions
 from executor.control.run import Saving, controller_of
 from executor.control.start import prepare_groups
 from executor.control.summary import iteration_metrics
@@ -24,8 +23,10 @@ from executor.data.batches import RESPONSE
 from executor.data.workload import PromptBatches, job_of_batches
 from executor.execute import execute
 from executor.parallel.positions import generation_positions
+from executor.rollout.completions import Completions
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import begun_work
 from rlplan.errors import CapabilityError, FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Workload
@@ -59,7 +60,7 @@ def first_rows(work, ends, *, groups):
     Args:
         ends: When each row ends.
     """
-    all_begun = work.begun()
+    all_begun = begun_work(work)
     size, needed = (all_begun.samples_per_prompt, work.samples_per_prompt) if groups else (1, 1)
     units = [
         sorted(range(start, start + size), key=lambda row: (ends[row], row))[:needed]
@@ -84,7 +85,7 @@ def test_what_ends_first_is_learnt_from_however_it_is_cut_in_segments(data, grou
         over_provisioning=draw(st.floats(1, 2.5)),
         over_sampling=draw(st.floats(1, 2.5)),
     )
-    count = work.begun().sequences
+    count = begun_work(work).sequences
     ends = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
     expected = first_rows(work, ends, groups=groups)
     completions, cuts = Completions(work, groups=groups), draw(st.sets(st.integers(1, 9)))
@@ -93,11 +94,9 @@ def test_what_ends_first_is_learnt_from_however_it_is_cut_in_segments(data, grou
         if step in cuts:
             begin, number = step, number + 1
         ended = [row for row in range(count) if ends[row] == step]
-        least = completions.missing
-        assert least > 0
+        assert not completions.are_enough
         completions.note(number, ((step - begin, row) for row in ended))
-        if not completions.missing:
-            assert len(ended) >= least  # so many had to end, whichever they were
+        if completions.are_enough:
             assert step == max(ends[row] for row in expected)
             break
     assert numbers(completions.chosen) == expected
@@ -107,14 +106,14 @@ def test_what_ends_first_is_learnt_from_however_it_is_cut_in_segments(data, grou
 def test_the_forecast_learns_from_the_lengths_that_the_run_learns_from(samples):
     """Where samples count by themselves; which prompt has which lengths is chance."""
     plan = apart("sync", over=1.25, samples=samples, staleness=0.0)
-    values = tuple(range(10, 10 + plan.job.workload.begun().sequences))
+    values = tuple(range(10, 10 + begun_work(plan.job.workload).sequences))
     work = replace(plan.job.workload, response_tokens=Empirical(values=values))
     plan = replace(plan, job=replace(plan.job, algorithm="ppo", workload=work))
     generates = PlacedPlan(plan, load_facts(plan.job)).tasks["actor.generate"]
     assert begun(generates).workload == job_of_batches(plan).workload
     completions = Completions(work, groups=False)
     for row, tokens in enumerate(values):
-        if completions.missing:
+        if not completions.are_enough:
             completions.note(0, [(tokens, row)])
     learnt = [values[row] for row in numbers(completions.chosen)]
     assert sorted(enough_of(generates, None).responses) == learnt
@@ -143,7 +142,7 @@ def carried_out(worker_pool, plan, iterations):
 def steps_of(plan, lengths):
     """Return after which step of its replica each response ends, in waves one after another."""
     replicas, layout = generation_positions(plan).dp_size, plan.tasks["actor.generate"]
-    block = plan.job.workload.begun().samples_per_prompt
+    block = begun_work(plan.job.workload).samples_per_prompt
     blocks = np.array_split(np.arange(len(lengths) // block), replicas)
     ends = np.zeros(len(lengths), dtype=int)
     for own in blocks:
@@ -190,12 +189,12 @@ def test_an_iteration_learns_from_what_ends_first_of_all_that_a_whole_run_genera
     for record, metrics, *_, learnt in found:
         assert (learnt == RESPONSE).any(axis=1).sum() == work.sequences
         assert metrics["response_tokens"] == (learnt == RESPONSE).sum() / work.sequences
-        assert metrics["dropped_samples"] == work.begun().sequences - work.sequences
+        assert metrics["dropped_samples"] == begun_work(work).sequences - work.sequences
         assert np.isfinite(metrics["policy_loss"])
         spans = [span.name for span in record.spans]
         assert len(spans) == len(set(spans))
     assert found[0][1]["response_tokens"] < lengths.mean()
-    assert position == (2 * work.begun().prompts, ())
+    assert position == (2 * begun_work(work).prompts, ())
 
 
 @pytest.mark.ray
@@ -240,7 +239,7 @@ def test_a_checkpoint_goes_on_with_as_many_prompts_in_an_iteration(
     write_plan(tmp_path / PLAN_FILE, plan)
     state = CheckpointState(
         iteration=3,
-        next_prompt=3 * plan.job.workload.begun().prompts,
+        next_prompt=3 * begun_work(plan.job.workload).prompts,
         seed=1,
         algorithm_state=FrozenDict[str, float]({}),
     )

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.generation.batching.waves import last_token_seconds
 from simulator.generation.playing import generate
 from simulator.generation.replica import Replica
 from tests.cases import draws
@@ -137,6 +138,27 @@ def test_calls_wait_for_their_longest_response_and_merge_with_none():
 def test_static_waves_wait_for_their_longest_response():
     flat = replica("static", prefill_seconds=lambda *_: 5.0, decode_seconds=lambda *_: 1.0)
     assert generate(flat, [1, 1, 1], [2, 4, 2]).finish_seconds == (8.0, 8.0, 14.0)
+    assert last_token_seconds(flat, [1, 1, 1], [2, 4, 2]) == (6.0, 8.0, 14.0)
+
+
+@given(st.sampled_from(["static", "none"]), replicas, workloads)
+def test_a_response_of_a_wave_has_its_last_token_where_its_wave_would_end_if_it_were_the_longest(
+    batching, one, workload
+):
+    prompts, responses = map(list, zip(*workload, strict=True))
+    # Waves are as wide as the longest response lets them, which a cut one must not change.
+    one = dataclasses.replace(one, batching=batching, kv_blocks=10_000)
+    ends = last_token_seconds(one, prompts, responses)
+    size, played = one.max_running, generate(one, prompts, responses)
+    for number, end in enumerate(ends):
+        first = number // size * size
+        cut = responses[:first] + [
+            min(tokens, responses[number]) for tokens in responses[first : first + size]
+        ]
+        assert end == pytest.approx(generate(one, prompts[: len(cut)], cut).seconds, rel=1e-6)
+    for first in range(0, len(ends), size):
+        wave = slice(first, first + size)
+        assert max(ends[wave]) == pytest.approx(played.finish_seconds[first])
 
 
 def test_when_blocks_run_out_the_latest_is_computed_again():

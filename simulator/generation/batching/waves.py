@@ -3,7 +3,14 @@
 from functools import partial
 from itertools import islice
 
-from simulator.generation.replica import Generated, Replica, blocks_of, prefill_passes, run_seconds
+from simulator.generation.replica import (
+    Generated,
+    Replica,
+    RunCost,
+    blocks_of,
+    prefill_passes,
+    run_seconds,
+)
 
 
 def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
@@ -12,11 +19,8 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
     longest = max(prompts) + max(responses) - 1
     slot_blocks = blocks_of(longest, replica.block_tokens) + replica.state_blocks if cached else 0
     missing = max(0, slot_blocks - replica.kv_blocks)
-    slots = replica.max_running
-    if cached:
-        slots = min(slots, (replica.kv_blocks + missing) // slot_blocks)
-    decode_run = replica.decode_run or partial(run_seconds, replica.decode_seconds)
-    prefill_run = replica.prefill_run or partial(run_seconds, replica.prefill_seconds)
+    slots = _slots(replica, slot_blocks, missing)
+    run = _run_of(replica)
     prefill = decode = 0.0
     num_steps = jumps = begun = 0
     finish: list[float] = []
@@ -29,10 +33,10 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
             count = prompts_between(begun, begun + len(wave), replica.prompt_samples)
             prefill += prefill_passes(replica, [prompt] * count)
             if steps:
-                decode += decode_run(len(wave), prompt, steps)
+                decode += run(len(wave), prompt, steps)
         else:
             steps = response
-            decode += prefill_run(len(wave), prompt, steps)
+            decode += run(len(wave), prompt, steps)
         begun += len(wave)
         num_steps += steps
         jumps += 1
@@ -49,6 +53,46 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
         missing_blocks=missing,
         finish_seconds=tuple(finish),
     )
+
+
+def last_token_seconds(
+    replica: Replica, prompts: list[int], responses: list[int]
+) -> tuple[float, ...]:
+    """Return when each response of static waves has its last token, in seconds; its wave may go on.
+
+    Args:
+        replica: As `play_waves` takes it.
+    """
+    cached = replica.batching == "static"
+    longest = max(prompts) + max(responses) - 1
+    slot_blocks = blocks_of(longest, replica.block_tokens) + replica.state_blocks if cached else 0
+    slots = _slots(replica, slot_blocks, max(0, slot_blocks - replica.kv_blocks))
+    run, seconds, ends = _run_of(replica), 0.0, list[float]()
+    for first in range(0, len(prompts), slots):
+        of_wave, own = prompts[first : first + slots], responses[first : first + slots]
+        prompt, count = max(of_wave), len(own)
+        if cached:
+            begun = prompts_between(first, first + count, replica.prompt_samples)
+            seconds += prefill_passes(replica, [prompt] * begun)
+        steps = {tokens: tokens - 1 if cached else tokens for tokens in set(own)}
+        taken = {t: run(count, prompt, n) if n else 0.0 for t, n in steps.items()}
+        ends += [seconds + taken[tokens] for tokens in own]
+        seconds += taken[max(own)]
+    return tuple(ends)
+
+
+def _slots(replica: Replica, slot_blocks: int, missing_blocks: int) -> int:
+    """Return the sequences of a wave."""
+    if not slot_blocks:
+        return replica.max_running
+    return min(replica.max_running, (replica.kv_blocks + missing_blocks) // slot_blocks)
+
+
+def _run_of(replica: Replica) -> RunCost:
+    """Return what steps of a wave cost: decode steps, or passes over the whole sequences without a KV cache."""
+    if replica.batching == "static":
+        return replica.decode_run or partial(run_seconds, replica.decode_seconds)
+    return replica.prefill_run or partial(run_seconds, replica.prefill_seconds)
 
 
 def prompts_between(first: int, last: int, samples: int) -> int:
