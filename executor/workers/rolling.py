@@ -115,7 +115,7 @@ def generated_outputs(
     return {"sequences": {**sequences, ROLLOUT_LOG_PROBS: log_probs}}
 
 
-def counted(sequences: Columns) -> dict[str, float]:
+def token_counts(sequences: Columns) -> dict[str, float]:
     """Return how many tokens sequences have, and how long their responses are."""
     lengths = (sequences["parts"] == RESPONSE).sum(axis=1, dtype=float)
     return {

@@ -10,7 +10,7 @@ from executor.rollout.sampling import GenerateSettings
 from executor.rollout.sessions import Response, Session, padded_responses, start_session
 from executor.workers.calls import CallReport, Segment, SegmentCall, TaskCall
 from executor.workers.pool_models import PoolModels
-from executor.workers.rolling import begun_responses, counted, generated_outputs
+from executor.workers.rolling import begun_responses, generated_outputs, token_counts
 
 
 class Segments:
@@ -47,7 +47,7 @@ class Segments:
     def hand_over(self, call: TaskCall) -> Any:
         """Return the rows of a call, as one that generates them does, and forget the batch."""
         rows = [row for start, stop in call.rows for row in range(start, stop)]
-        columns = padded_responses([self._ended[row] for row in rows], self._widths)
+        columns = padded_responses([self._ended[row] for row in rows], *self._widths)
         self._session, self._ended = None, {}
         sequences = {name: columns[name] for name in ("tokens", "parts")}
         outputs = generated_outputs(call.outputs, sequences, columns["log_probs"])
@@ -55,7 +55,7 @@ class Segments:
         report = CallReport(
             start_seconds=self._start_seconds,
             end_seconds=time.monotonic(),
-            metrics=counted(sequences),
+            metrics=token_counts(sequences),
         )
         return (*(outputs[key] if leads else None for key in call.outputs), report)
 

@@ -13,7 +13,7 @@ from executor.rollout.sampling import GenerateSettings, Sequences
 from executor.workers.calls import Outcome, RollCall, Segment, SegmentCall, TaskCall, run_task
 from executor.workers.episodes.playing import EpisodePlayer
 from executor.workers.pool_models import PoolModels, as_array
-from executor.workers.rolling import Roller, counted, generated_outputs
+from executor.workers.rolling import Roller, generated_outputs, token_counts
 from executor.workers.segments import Segments
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
@@ -116,4 +116,4 @@ def _outcome(outputs: tuple[str, ...], made: Sequences) -> Outcome:
     """Return sequences as calls pass them on, and how many tokens they have."""
     sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
     made_outputs = generated_outputs(outputs, sequences, as_array(made.log_probs))
-    return made_outputs, counted(sequences)
+    return made_outputs, token_counts(sequences)
