@@ -16,10 +16,7 @@ from simulator.generation.replica import (
 def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Generated:
     """Play `static` waves or, without a KV cache, `none`, in seconds."""
     cached = replica.batching == "static"
-    longest = max(prompts) + max(responses) - 1
-    slot_blocks = blocks_of(longest, replica.block_tokens) + replica.state_blocks if cached else 0
-    missing = max(0, slot_blocks - replica.kv_blocks)
-    slots = _slots(replica, slot_blocks, missing)
+    slots, slot_blocks, missing = _room(replica, prompts, responses)
     run = _run_of(replica)
     prefill = decode = 0.0
     num_steps = jumps = begun = 0
@@ -64,9 +61,7 @@ def last_token_seconds(
         replica: As `play_waves` takes it.
     """
     cached = replica.batching == "static"
-    longest = max(prompts) + max(responses) - 1
-    slot_blocks = blocks_of(longest, replica.block_tokens) + replica.state_blocks if cached else 0
-    slots = _slots(replica, slot_blocks, max(0, slot_blocks - replica.kv_blocks))
+    slots, _, _ = _room(replica, prompts, responses)
     run, seconds, ends = _run_of(replica), 0.0, list[float]()
     for first in range(0, len(prompts), slots):
         of_wave, own = prompts[first : first + slots], responses[first : first + slots]
@@ -81,11 +76,15 @@ def last_token_seconds(
     return tuple(ends)
 
 
-def _slots(replica: Replica, slot_blocks: int, missing_blocks: int) -> int:
-    """Return the sequences of a wave."""
-    if not slot_blocks:
-        return replica.max_running
-    return min(replica.max_running, (replica.kv_blocks + missing_blocks) // slot_blocks)
+def _room(replica: Replica, prompts: list[int], responses: list[int]) -> tuple[int, int, int]:
+    """Return the sequences of a wave, the KV blocks of each, and the blocks that the cache lacks for one."""
+    if replica.batching != "static":
+        return replica.max_running, 0, 0
+    longest = max(prompts) + max(responses) - 1
+    slot_blocks = blocks_of(longest, replica.block_tokens) + replica.state_blocks
+    missing = max(0, slot_blocks - replica.kv_blocks)
+    slots = min(replica.max_running, (replica.kv_blocks + missing) // slot_blocks)
+    return slots, slot_blocks, missing
 
 
 def _run_of(replica: Replica) -> RunCost:
