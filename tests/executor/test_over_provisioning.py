@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ def steps_of(plan, lengths):
 
 
 PPO_APART = {"p0": (1, ALL_ROLES), "generator": (2, ("actor",))}
-CASES = {
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "samples of a prompt too, in one wave": (job_of(samples_over=1.5), {"p0": (1, GRPO)}, {}),
     "two replicas in waves, each sample by itself": (
         job_of("ppo"),
