@@ -8,6 +8,21 @@ import simpy
 
 Steps = Generator[simpy.Event, object, None]
 
+
+def begin(steps: Steps) -> None:
+    """Take steps at once until they wait, and go on with them as what they wait for happens.
+
+    Nobody waits for their end or interrupts them: so they need no events of their own, as a SimPy process has.
+    """
+
+    def go_on(_: object) -> None:
+        for event in steps:
+            if event.callbacks is not None:
+                event.callbacks.append(go_on)
+                return
+
+    go_on(None)
+
 # What is left of a work when it ends, by rounding, as a share of what it takes.
 ROUNDING = 1e-9
 
@@ -57,7 +72,7 @@ class Cores:
     def _await_next(self) -> None:
         self._changes += 1
         if self._works:
-            self.environment.process(self._end_next(self._changes))
+            begin(self._end_next(self._changes))
 
     def _end_next(self, change: int) -> Steps:
         """Wait until the next work ends, unless another one comes before that."""

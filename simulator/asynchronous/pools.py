@@ -1,10 +1,10 @@
 """Pools of devices that works of training hold, one after another."""
 
+import heapq
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import simpy
-from simpy.resources.resource import PriorityRequest
 
 from rlplan.results.forecast import CALL
 from rlplan.trace import Span
@@ -16,7 +16,6 @@ from simulator.timeline.agenda import Entry
 OF_STEPS = ("optimizer", "gradient reduction")
 # Where works wait for a pool, the least rank gets it; of equal ones that which has waited longest.
 Rank = tuple[int, ...]
-Held = tuple[str, PriorityRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +99,43 @@ def learning(works: Sequence[PieceWork]) -> list[PieceWork]:
     ]
 
 
+class Line:
+    """Let one work at a time hold a pool.
+
+    A pool that is free is had at once: half of SimPy's events would be about that.
+    """
+
+    def __init__(self, environment: simpy.Environment) -> None:
+        self.environment = environment
+        self._held = False
+        self._waiting: list[tuple[Rank, int, simpy.Event]] = []
+        self._count = 0
+
+    def ask(self, rank: Rank) -> simpy.Event | None:
+        """Return what happens when the pool is had; None where it is had at once."""
+        if not self._held and not self._waiting:
+            self._held = True
+            return None
+        self._count += 1
+        event = self.environment.event()
+        heapq.heappush(self._waiting, (rank, self._count, event))
+        self._grant()
+        return event
+
+    def release(self) -> None:
+        """Let the next one have the pool, behind all that asks for it in this instant before its turn."""
+        self._held = False
+        if self._waiting:
+            turn = self.environment.event().succeed()
+            assert turn.callbacks is not None
+            turn.callbacks.append(lambda _: self._grant())
+
+    def _grant(self) -> None:
+        if self._waiting and not self._held:
+            self._held = True
+            heapq.heappop(self._waiting)[2].succeed()
+
+
 class Pools:
     """Let works hold their pools.
 
@@ -112,25 +148,27 @@ class Pools:
     ) -> None:
         self.environment, self.cores, self.meter = environment, cores, meter
         names = dict.fromkeys(name for each in works for name in each.entry.work.holds)
-        self._pools = {name: simpy.PriorityResource(environment) for name in names}
+        self._lines = {name: Line(environment) for name in names}
         self.spans: list[Span] = []
 
     def take(
         self, names: Iterable[str], rank: Rank = ()
-    ) -> Generator[simpy.Event, object, Sequence[Held]]:
+    ) -> Generator[simpy.Event, object, Sequence[Line]]:
         """Wait for pools, as far as works share them; return what is to be released."""
-        held: list[Held] = []
+        held: list[Line] = []
         for name in sorted(names):
-            if name in self._pools:
-                request = self._pools[name].request(priority=rank)  # type: ignore[arg-type]
-                held.append((name, request))
-                yield request
+            line = self._lines.get(name)
+            if line is not None:
+                held.append(line)
+                turn = line.ask(rank)
+                if turn is not None:
+                    yield turn
         return held
 
-    def release(self, held: Iterable[Held]) -> None:
+    def release(self, held: Iterable[Line]) -> None:
         """Let others have pools."""
-        for name, request in held:
-            self._pools[name].release(request)
+        for line in held:
+            line.release()
 
     def work(
         self,
@@ -146,12 +184,12 @@ class Pools:
             begins: Called when it has its pools.
         """
         work = entry.work
-        requests = yield from self.take(work.holds, rank)
+        lines = yield from self.take(work.holds, rank)
         begins()
         start_seconds = self.environment.now
         held = work.holds if work.activity == "task" else ()
         self.meter.work(start_seconds, entry.stage, held, 1)
         yield from self.cores.work(seconds)
         self.meter.work(self.environment.now, entry.stage, held, -1)
-        self.release(requests)
+        self.release(lines)
         self.spans.append(work.span(iteration, start_seconds, self.environment.now))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import simpy
 
 from rlplan.dataflow import SHARES_AHEAD
-from simulator.asynchronous.cores import Steps
+from simulator.asynchronous.cores import Steps, begin
 from simulator.asynchronous.pools import PieceWork, Pools
 from simulator.asynchronous.samples import Sample
 
@@ -118,7 +118,7 @@ class Preparation:
     def end(self, sample: Sample, tokens: int) -> None:
         """Take a response of so many tokens that has ended."""
         if not self._ended:
-            self.environment.process(self._write())
+            begin(self._write())
         self._ended.append(Response(sample, sample.prompt + tokens, len(self.works)))
 
     def _write(self) -> Steps:
@@ -140,7 +140,7 @@ class Preparation:
     def _go_on(self, key: str) -> None:
         while self._under_way[key] < SHARES_AHEAD and (share := self._ready[key].take()):
             self._under_way[key] += 1
-            self.environment.process(self._run(key, share))
+            begin(self._run(key, share))
 
     def _run(self, key: str, share: Sequence[Response]) -> Steps:
         each = self.works[key]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import simpy
 
-from simulator.asynchronous.cores import Steps
+from simulator.asynchronous.cores import Steps, begin
 from simulator.asynchronous.pools import PieceWork, Pools
 from simulator.asynchronous.samples import SampleQueue
 from simulator.asynchronous.setting import StreamSetting
@@ -88,7 +88,7 @@ class Training:
     def _start(self, piece: Piece, learning: simpy.Event) -> simpy.Event:
         done = {each.entry.work.key: self.environment.event() for each in self.works}
         for each in self.works:
-            self.environment.process(self._run(each, piece, done, learning))
+            begin(self._run(each, piece, done, learning))
         return self.environment.all_of(done.values())
 
     def _run(
