@@ -23,6 +23,7 @@ def begin(steps: Steps) -> None:
 
     go_on(None)
 
+
 # What is left of a work when it ends, by rounding, as a share of what it takes.
 ROUNDING = 1e-9
 
@@ -48,16 +49,15 @@ class Cores:
         self._seen_seconds = 0.0
         self._changes = 0
 
-    def work(self, seconds: float) -> Steps:
-        """Do what takes so many seconds of a core, or of a device of its own."""
+    def work(self, seconds: float) -> simpy.Event:
+        """Return the end of what takes so many seconds of a core, or of a device of its own, from now on."""
         if self.are_own:
-            yield self.environment.timeout(seconds)
-            return
+            return self.environment.timeout(seconds)
         self._go_on()
         work = _Work(seconds, ROUNDING * seconds, self.environment.event())
         self._works.append(work)
         self._await_next()
-        yield work.done
+        return work.done
 
     def _rate(self) -> float:
         return min(1.0, self.count / len(self._works)) if self._works else 1.0

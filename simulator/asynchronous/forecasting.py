@@ -9,13 +9,14 @@ from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
-from rlplan.trace import Trace
 from rlplan.workload.lengths import longest
-from simulator.asynchronous.long_run import LongRun, long_run
+from simulator.asynchronous.long_run import LongRun, long_run, shown
 from simulator.asynchronous.meter import GENERATION
 from simulator.asynchronous.playing import Stream, play_stream
 from simulator.asynchronous.pools import PieceWork, piece_work
 from simulator.asynchronous.setting import (
+    LARGEST_BOUND,
+    LONGEST_WARM_UP,
     MOST_PIECES,
     OWN,
     StreamSetting,
@@ -56,24 +57,48 @@ def stream_forecast(
     """Return the forecast of a plan in mode `streaming` or `async`: means of the long run.
 
     Args:
-        iterations: How many iterations the trace shows at least, beside those that fill the pools.
+        iterations: How many iterations the trace shows at least, beside those that fill the pools. What is counted
+            has nothing to do with it: beyond those that were played, they are shown again.
     """
     plan, agenda = placed.plan, agenda_of(placed)
-    stream = stream_of(placed, agenda, iterations)
+    stream = stream_of(placed, agenda)
     streamed = play_stream(stream)
-    trace = Trace(
-        origin="simulated", spans=tuple(streamed.spans), iterations=tuple(streamed.iterations)
+    found = long_run(stream, streamed)
+    more = _largest_bound(placed, stream)
+    if found.held and found.waited_fraction > WAITING_FRACTION and more > LONGEST_WARM_UP:
+        stream = stream_of(placed, agenda, more)
+        streamed = play_stream(stream)
+        found = long_run(stream, streamed)
+    if found.held and found.waited_fraction <= WAITING_FRACTION:
+        found = found.older(stream.setting.beyond)
+    trace = shown(streamed, stream.setting, iterations)
+    return forecast_of(plan, placed.facts, agenda, trace, memory, _figures(placed, agenda, found))
+
+
+def _largest_bound(placed: PlacedPlan, stream: Stream) -> int:
+    """Return the largest bound that can matter beyond the usual one: with it all replicas are as full as they get."""
+    setting = stream.setting
+    if not setting.beyond:
+        return LONGEST_WARM_UP
+    task = next(each for each in placed.tasks.values() if each.task.kind == "generate")
+    _, limits = replica_limits(
+        begun(task, placed.plan.staleness + 1), max(0.0, kv_bytes_left(placed))
     )
-    figures = _figures(placed, agenda, long_run(stream, streamed))
-    return forecast_of(plan, placed.facts, agenda, trace, memory, figures)
+    full = limits.max_running * setting.replicas / (setting.begun * setting.unit)
+    return min(LONGEST_WARM_UP + setting.beyond, LARGEST_BOUND, math.ceil(full))
 
 
-def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], iterations: int) -> Stream:
-    """Return what streams in a plan."""
+def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_WARM_UP) -> Stream:
+    """Return what streams in a plan.
+
+    Args:
+        most: Updates of the largest bound that is played, beside those within an interval of syncs.
+    """
     plan = placed.plan
     task = next(each for each in placed.tasks.values() if each.task.kind == "generate")
-    setting = setting_of(plan, task, iterations)
-    steps, limits = replica_limits(begun(task, plan.staleness + 1), max(0.0, kv_bytes_left(placed)))
+    setting = setting_of(plan, task, most)
+    together = begun(task, setting.staleness + 1)
+    steps, limits = replica_limits(together, max(0.0, kv_bytes_left(placed)))
     limits = replace(limits, prompt_samples=min(limits.prompt_samples, setting.bundle))
     entries = {entry.work.key: entry for entry in agenda}
     transition = entries.pop(TRANSITION, None)

@@ -162,10 +162,7 @@ class GeneratingReplica:
         jump = state.turn()
         if jump is None:
             seconds = self.time_factor * (state.prefill + state.decode - before)
-            if self.cores.are_own:
-                yield environment.timeout(seconds)
-            else:
-                yield from self.cores.work(seconds)
+            yield self.cores.work(seconds)
             return
         jumping = self._jumping_state
         assert jumping is not None, "a wave is taken at once"

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlplan.results.forecast import OverlapForecast
+from rlplan.trace import IterationSpan, Span, Trace
 from simulator.asynchronous.playing import Count, Stream, Streamed
 from simulator.asynchronous.samples import batch_tokens
+from simulator.asynchronous.setting import StreamSetting
 from simulator.timeline.pool_memory import TRANSITION
 
 
@@ -20,6 +22,8 @@ class LongRun:
         stage_seconds: Seconds in which each stage is what it waits for; they sum to the whole.
         busy_seconds: By pool, seconds in which it computes; of generators, of the mean replica.
         idle_seconds: By stage, pool-seconds in which pools have nothing to do.
+        waited_fraction: Share of the time in which training waits for samples.
+        held: Whether generators always begin all that the bound lets them.
     """
 
     learnt_share: float
@@ -27,11 +31,29 @@ class LongRun:
     busy_seconds: Mapping[str, float]
     idle_seconds: Mapping[str, float]
     overlap: OverlapForecast
+    waited_fraction: float
+    held: bool
 
     @property
     def seconds(self) -> float:
         """Return how long it lasts."""
         return sum(self.stage_seconds.values())
+
+    def older(self, updates: int) -> "LongRun":
+        """Return the same under a bound that is so many updates larger, where samples wait to be learnt from.
+
+        Generators that are faster than training fill any bound. Then they begin a batch whenever one is learnt from,
+        and a larger bound makes samples wait for longer, nothing else.
+        """
+        ages = self.overlap
+        return replace(
+            self,
+            overlap=replace(
+                ages,
+                staleness_mean=ages.staleness_mean + updates,
+                staleness_max=ages.staleness_max + updates,
+            ),
+        )
 
 
 def long_run(stream: Stream, streamed: Streamed) -> LongRun:
@@ -61,7 +83,51 @@ def long_run(stream: Stream, streamed: Streamed) -> LongRun:
         {pool: seconds * each for pool, seconds in spent.busy_seconds.items()},
         idle,
         _overlap(stream, first, last),
+        waited_fraction=(last.waited_seconds - first.waited_seconds) / spent.at_seconds,
+        held=last.held - first.held == count // setting.sync_every,
     )
+
+
+def shown(streamed: Streamed, setting: StreamSetting, iterations: int) -> Trace:
+    """Return the trace of what was played, its counted iterations shown again as often as it takes.
+
+    They are the long run already: playing on would show the same lengths in other orders. So an iteration later than
+    the last one played has the works of the one that stands in its place among the counted, so many rounds of
+    all of them later. A work that begins in one round and ends in the next is not in it.
+
+    Args:
+        iterations: How many there are at least, beside those that fill the pools.
+    """
+    spans, ends = list(streamed.spans), list(streamed.iterations)
+    counted, since = ends[setting.warm_up :], ends[setting.warm_up].start_seconds
+    again = [span for span in spans if span.start_seconds >= since]
+    round_seconds = counted[-1].end_seconds - since
+    for number in range(setting.counted, iterations):
+        rounds, place = divmod(number, setting.counted)
+        each = counted[place]
+        ends.append(
+            IterationSpan(
+                iteration=each.iteration + rounds * setting.counted,
+                start_seconds=each.start_seconds + rounds * round_seconds,
+                end_seconds=each.end_seconds + rounds * round_seconds,
+            )
+        )
+    until = ends[-1].end_seconds
+    for rounds in range(1, -(-iterations // setting.counted)):
+        later_seconds = rounds * round_seconds
+        spans += [
+            Span(
+                name=span.name,
+                pool=span.pool,
+                iteration=span.iteration + rounds * setting.counted,
+                start_seconds=span.start_seconds + later_seconds,
+                end_seconds=span.end_seconds + later_seconds,
+                activity=span.activity,
+            )
+            for span in again
+            if span.end_seconds + later_seconds <= until
+        ]
+    return Trace(origin="simulated", spans=tuple(spans), iterations=tuple(ends))
 
 
 def _overlap(stream: Stream, first: Count, last: Count) -> OverlapForecast:

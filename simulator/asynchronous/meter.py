@@ -82,7 +82,11 @@ class Meter:
         seconds, self._now = now - self._now, now
         if not seconds:
             return
-        stage = next((each for each in FIRST if self._active[each]), GENERATION)
+        stage = GENERATION
+        for each in FIRST:
+            if self._active[each]:
+                stage = each
+                break
         self._stages[stage] += seconds
         for pool in self._pools:
             if self._held[pool]:

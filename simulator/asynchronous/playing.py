@@ -82,7 +82,12 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Hold what was counted until the end of an iteration, all tokens those of the replicas that were played."""
+    """Hold what was counted until the end of an iteration, all tokens those of the replicas that were played.
+
+    Attributes:
+        waited_seconds: In which training waited for samples.
+        held: How often all had been begun that might be, when generators got new weights.
+    """
 
     reading: Reading
     generated: int
@@ -90,6 +95,8 @@ class Count:
     dropped: int
     taken: int
     ages: Mapping[int, int]
+    waited_seconds: float
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +220,7 @@ class _Floor:
         if transition is None:
             return
         held = yield from self.pools.take(transition.holds)
-        yield from self.pools.cores.work(self.stream.call_seconds)
+        yield self.pools.cores.work(self.stream.call_seconds)
         self.pools.release(held)
 
     def _transition(self, iteration: int) -> Steps:
@@ -238,4 +245,6 @@ class _Floor:
             queue.dropped_tokens,
             queue.taken_tokens,
             dict(queue.ages),
+            queue.waited_seconds,
+            queue.held,
         )

@@ -155,15 +155,12 @@ class Pools:
         self, names: Iterable[str], rank: Rank = ()
     ) -> Generator[simpy.Event, object, Sequence[Line]]:
         """Wait for pools, as far as works share them; return what is to be released."""
-        held: list[Line] = []
-        for name in sorted(names):
-            line = self._lines.get(name)
-            if line is not None:
-                held.append(line)
-                turn = line.ask(rank)
-                if turn is not None:
-                    yield turn
-        return held
+        lines = [self._lines[name] for name in sorted(names) if name in self._lines]
+        for line in lines:
+            turn = line.ask(rank)
+            if turn is not None:
+                yield turn
+        return lines
 
     def release(self, held: Iterable[Line]) -> None:
         """Let others have pools."""
@@ -189,7 +186,7 @@ class Pools:
         start_seconds = self.environment.now
         held = work.holds if work.activity == "task" else ()
         self.meter.work(start_seconds, entry.stage, held, 1)
-        yield from self.cores.work(seconds)
+        yield self.cores.work(seconds)
         self.meter.work(self.environment.now, entry.stage, held, -1)
         self.release(lines)
         self.spans.append(work.span(iteration, start_seconds, self.environment.now))

@@ -125,7 +125,7 @@ class Preparation:
         """Write all that ends in this instant, and let works take it."""
         yield self.environment.timeout(0)
         ended, self._ended = self._ended, []
-        yield from self.pools.cores.work(self.write_seconds)
+        yield self.pools.cores.work(self.write_seconds)
         for response in ended:
             if not response.left:
                 self.prepared(response.sample)
@@ -144,14 +144,16 @@ class Preparation:
 
     def _run(self, key: str, share: Sequence[Response]) -> Steps:
         each = self.works[key]
-        # They are read and sent; meanwhile the pool has the share before it.
-        yield from self.pools.cores.work(each.queue_seconds + each.call_seconds)
+        sending_seconds = each.queue_seconds + each.call_seconds
+        if sending_seconds:  # they are read and sent; meanwhile the pool has the share before it
+            yield self.pools.cores.work(sending_seconds)
         tokens = sum(response.tokens for response in share)
         seconds = each.sample_seconds * tokens / self.batch_tokens
         yield from self.pools.work(each.entry, seconds, self.iteration)
         self._under_way[key] -= 1
         self._go_on(key)
-        yield from self.pools.cores.work(each.queue_seconds)  # what was made of them is written
+        if each.queue_seconds:  # what was made of them is written
+            yield self.pools.cores.work(each.queue_seconds)
         for response in share:
             response.left -= 1
             if not response.left:

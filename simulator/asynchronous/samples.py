@@ -99,6 +99,8 @@ class SampleQueue:
         ages: How many samples were learnt from at which age, in updates.
         taken_tokens: Prompt and response tokens of samples that were taken.
         dropped_tokens: Response tokens that nobody learns from.
+        waited_seconds: In which training waited for samples.
+        held: How often all had been begun that might be, when generators got new weights.
         prepare: Called with a response that has ended, and its tokens; None: it is handed on at once.
     """
 
@@ -115,6 +117,7 @@ class SampleQueue:
         self.begun = self.taken = self.dropped = 0
         self.ages: Counter[int] = Counter()
         self.taken_tokens = self.dropped_tokens = 0
+        self.waited_seconds, self.held = 0.0, 0
         self.prepare: Callable[[Sample, int], None] | None = None
         self._open: Sample | None = None  # begun, with responses that no replica has yet
         self._unbegun = 0  # responses of it
@@ -127,6 +130,7 @@ class SampleQueue:
 
     def renew(self, version: int) -> None:
         """Let generators have weights of a version."""
+        self.held += self.begun >= self.setting.quota(self.version)
         self.version = version
         self._count_quota()
 
@@ -188,12 +192,13 @@ class SampleQueue:
 
     def collect(self, count: int, iteration: int) -> Generator[simpy.Event, object, int]:
         """Take so many samples as they end; return their tokens."""
-        tokens = 0
+        tokens, asked_seconds = 0, self.environment.now
         for _ in range(count):
             while (sample := self._take(iteration)) is None:
                 self._came = self.environment.event()
                 yield self._came
             tokens += sample.tokens
+        self.waited_seconds += self.environment.now - asked_seconds
         return tokens
 
     def _take(self, iteration: int) -> Sample | None:

@@ -17,8 +17,10 @@ PLAYED_SEQUENCES = 12_000
 LEAST_SEQUENCES = 512
 LEAST_ITERATIONS = 8
 # Responses begun at the same time end together at first; their ages are mixed after as many iterations as may be
-# under way. A bound of more than this is not reached by generators that are slower than training.
+# under way. Generators that are faster than training fill this bound, and would fill any larger one.
 LONGEST_WARM_UP = 16
+# Where they need more responses under way to keep up, larger bounds are played too, as far as this.
+LARGEST_BOUND = 64
 # Of a job that this project's executor runs.
 OWN = "rlplan"
 # Micro-batches of an update that go on as they are ready; finer ones would move its end by less than a sixteenth.
@@ -43,7 +45,8 @@ class StreamSetting:
         learns: Whether each piece is learnt from as soon as it is prepared, with those before it that were not;
             none given: all are.
         ahead: Whether works prepare responses as they end, beside training; else they take pieces of it.
-        staleness: Most updates that the weights which began a response may lack.
+        staleness: Most updates that the weights which began a response may lack, as it is played.
+        beyond: Whole updates by which the plan's bound is larger than the one that is played.
         warm_up: Iterations that fill the pools.
         counted: Iterations whose mean is taken.
     """
@@ -65,6 +68,7 @@ class StreamSetting:
     counted: int
     learns: tuple[bool, ...] = ()
     ahead: bool = False
+    beyond: int = 0
 
     @property
     def iterations(self) -> int:
@@ -80,18 +84,20 @@ class StreamSetting:
         return math.ceil(version + self.staleness)
 
 
-def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetting:
+def setting_of(plan: Plan, generate: PlacedTask, most: int = LONGEST_WARM_UP) -> StreamSetting:
     """Return what is played of a plan.
 
     Args:
-        iterations: How many are to be counted at least.
+        most: Updates of the largest bound that is played, beside those within an interval of syncs.
     """
     work, replicas = plan.job.workload, generate.layout.dp
-    warm_up, counted = _iterations(plan, iterations)
+    beyond = max(0, math.floor(plan.staleness - (plan.sync_every - 1 + most)))
+    staleness = plan.staleness - beyond
+    warm_up, counted = _iterations(plan, staleness, most)
     updates = work.updates
     prompts = round(work.prompts * generate.task.batches)
     turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
-    batches = warm_up + counted + min(plan.staleness, LONGEST_WARM_UP)
+    batches = warm_up + counted + min(staleness, most)
     sequences = prompts * work.samples_per_prompt * work.over_provisioning * batches
     played = _played_replicas(plan, prompts, sequences * turns, replicas, turns)
     prompts = prompts * played // replicas
@@ -117,7 +123,8 @@ def setting_of(plan: Plan, generate: PlacedTask, iterations: int) -> StreamSetti
         begun=math.ceil(learnt * work.over_provisioning),
         pieces=pieces,
         piece_updates=ends,
-        staleness=plan.staleness,
+        staleness=staleness,
+        beyond=beyond,
         sync_every=plan.sync_every,
         in_flight=plan.in_flight,
         warm_up=warm_up,
@@ -148,19 +155,18 @@ def _learning_pieces(plan: Plan, number: int) -> tuple[bool, ...]:
     return tuple((piece + 1) * parts // number > piece * parts // number for piece in range(number))
 
 
-def _iterations(plan: Plan, iterations: int) -> tuple[int, int]:
+def _iterations(plan: Plan, staleness: float, most: int) -> tuple[int, int]:
     """Return the iterations that fill the pools and those that are counted, in whole intervals of syncs.
 
     Streaming iterations are alike but for the order of their responses: each ends before the next one's are
     begun. Where a batch is small, so many are counted that their order's chance does not show.
     """
     enough = math.ceil(LEAST_SEQUENCES / plan.job.workload.sequences)
-    if plan.staleness == 0:
-        return 1, max(iterations, enough)
+    if staleness == 0:
+        return 1, enough
     every = plan.sync_every
-    warm_up = every * math.ceil(min(plan.staleness + 1, LONGEST_WARM_UP) / every)
-    counted = every * math.ceil(max(iterations, LEAST_ITERATIONS, enough) / every)
-    return warm_up, counted
+    warm_up = every * math.ceil(min(staleness + 1, most) / every)
+    return warm_up, every * math.ceil(max(LEAST_ITERATIONS, enough) / every)
 
 
 def _played_replicas(

@@ -106,7 +106,7 @@ class Training:
         yield self.environment.all_of([done[other] for other in each.after])
         calls_seconds = self._calls_seconds(each)
         if calls_seconds:
-            yield from self.pools.cores.work(calls_seconds)
+            yield self.pools.cores.work(calls_seconds)
         share = piece.learnt if each.together else piece.share
         seconds = each.sample_seconds * share + each.step_seconds * piece.steps
         if not self.prepared:

@@ -114,7 +114,7 @@ def test_cores_are_shared_and_never_idle_while_there_is_work_for_them(begins, co
 
     def work(name, begin, seconds):
         yield environment.timeout(begin)
-        yield from cores.work(seconds)
+        yield cores.work(seconds)
         ends[name] = environment.now
 
     for name, (begin, seconds) in enumerate(begins):
@@ -134,7 +134,7 @@ def test_three_works_on_two_cores():
     cores, ends = Cores(environment, 2), []
 
     def work(seconds):
-        yield from cores.work(seconds)
+        yield cores.work(seconds)
         ends.append(environment.now)
 
     for seconds in (1.0, 2.0, 2.0):

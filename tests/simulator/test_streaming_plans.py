@@ -132,7 +132,7 @@ def test_what_prepares_ahead_takes_shares_as_the_executor_does():
     placed = PlacedPlan(plan, load_facts(plan.job))
     found = {
         each.entry.work.name: (each.share, each.fixed)
-        for each in stream_of(placed, agenda_of(placed), 4).works
+        for each in stream_of(placed, agenda_of(placed)).works
         if not each.together
     }
     reference = plan.tasks["reference.compute_log_prob"]
