@@ -1,7 +1,7 @@
-"""Time forecasts: `python benchmarks/forecast_speed.py [--repeats N]` prints two tables.
+"""Time forecasts: `python benchmarks/forecast_speed.py [--repeats N]` prints three tables.
 
-Generation stages of 1,024 sequences with mixed lengths on one replica, and synchronous PPO iterations
-on 128 GPUs. Every repeat forecasts a workload that was not forecast before, so nothing of it is
+Generation stages of 1,024 sequences with mixed lengths on one replica, synchronous PPO iterations
+on 128 GPUs, and many asynchronous iterations of the plans in `plans/`. Every repeat of the first two forecasts a workload that was not forecast before, so nothing of it is
 remembered; what is known of the device's operators is remembered after the first, which has a column
 of its own. Milliseconds of one core's CPU time, which on a quiet machine are those of the clock.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from planner.answers.completion import load_plan
 from profiles.catalog import load_engine, load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
@@ -48,6 +49,11 @@ PROMPTS = Lognormal(mean=256, std=200, max=1024)
 TAILED = Lognormal(mean=512, std=400, max=2048)
 LONG_TAILED = Lognormal(mean=400, std=800, max=3072)
 EVEN = Uniform(low=16, high=1024)
+
+# Plans in mode async: iterations that the trace shows, and the seconds that the forecast may take.
+PLANS = Path(__file__).with_name("plans")
+STREAMS = {"async-512xh100": (50, 5.0), "environments-15000": (100, 10.0)}
+STREAM_REPEATS = 3
 
 Run = Callable[[], tuple[float, ...]]
 
@@ -140,6 +146,11 @@ def main() -> None:
         times = timed(iteration_runs(case), repeats)
         (iteration_seconds,) = next(iteration_runs(case))()
         show(f"{case.name:<36}{iteration_seconds:>17.1f}", times)
+    print("\nAsynchronous iterations")
+    print(f"{'':<20}{'iterations':>12}{'bar, s':>8}{HEADER}")
+    for name, (iterations, bar_seconds) in STREAMS.items():
+        times = timed(stream_runs(name, iterations), min(repeats, STREAM_REPEATS))
+        show(f"{name:<20}{iterations:>12}{bar_seconds:>8.0f}", times)
 
 
 HEADER = f"{'first, ms':>12}{'median, ms':>12}{'p90, ms':>10}"
@@ -201,6 +212,13 @@ def iteration_runs(case: Iteration) -> Iterator[Run]:
 def play_iteration(plan: Plan) -> tuple[float, ...]:
     """Return the seconds of an iteration."""
     return (simulate(plan, load_facts(plan.job)).iteration_seconds,)
+
+
+def stream_runs(name: str, iterations: int) -> Iterator[Run]:
+    """Yield runs that forecast a plan with iterations in its trace, again and again."""
+    plan, facts = load_plan(PLANS / f"{name}.plan.yaml")
+    while True:
+        yield lambda: (simulate(plan, facts, iterations=iterations).iteration_seconds,)
 
 
 def job_of(model: str, responses: Lengths, number: int = 0) -> Job:

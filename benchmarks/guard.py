@@ -26,6 +26,7 @@ from simulator.simulate import simulate
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).with_name("guard.json")
 EXAMPLES = ROOT / "examples"
+PLANS = ROOT / "benchmarks" / "plans"
 # Beyond it a case is warned of.
 WARNED_RATIO = 1.3
 REPEATS = 3
@@ -51,9 +52,9 @@ def searched(name: str) -> None:
     best_plans(job, load_facts(job))
 
 
-def simulated(iterations: int) -> None:
-    """Read and forecast the example's plan."""
-    plan, facts = load_plan(EXAMPLES / "ppo-7b-16xa100.plan.yaml")
+def simulated(iterations: int, folder: Path = EXAMPLES, name: str = "ppo-7b-16xa100") -> None:
+    """Read and forecast a plan, the example's if no other is given."""
+    plan, facts = load_plan(folder / f"{name}.plan.yaml")
     assert isinstance(plan, Plan)
     simulate(plan, facts, iterations=iterations)
 
@@ -67,6 +68,10 @@ def evaluated() -> None:
 CASES: dict[str, Callable[[], object]] = {
     "simulate a plan": lambda: simulated(1),
     "simulate 50 iterations": lambda: simulated(50),
+    "simulate 50 iterations of async-512xh100": lambda: simulated(50, PLANS, "async-512xh100"),
+    "simulate 100 iterations of environments-15000": lambda: simulated(
+        100, PLANS, "environments-15000"
+    ),
     "search grpo-qwen2.5-7b-8xh100": lambda: searched("grpo-qwen2.5-7b-8xh100.yaml"),
     "search ppo-7b-16xa100": lambda: searched("ppo-7b-16xa100.yaml"),
     "evaluate a launch script": evaluated,

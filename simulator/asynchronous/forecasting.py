@@ -69,14 +69,18 @@ def stream_forecast(
         stream = stream_of(placed, agenda, more)
         streamed = play_stream(stream)
         found = long_run(stream, streamed)
-    if found.held and found.waited_fraction <= WAITING_FRACTION:
-        found = found.older(stream.setting.beyond)
+    if stream.setting.beyond and found.filling and found.waited_fraction <= WAITING_FRACTION:
+        found = found.as_old_as(math.ceil(plan.staleness))
     trace = shown(streamed, stream.setting, iterations)
     return forecast_of(plan, placed.facts, agenda, trace, memory, _figures(placed, agenda, found))
 
 
 def _largest_bound(placed: PlacedPlan, stream: Stream) -> int:
-    """Return the largest bound that can matter beyond the usual one: with it all replicas are as full as they get."""
+    """Return the largest bound that is played beyond the usual one.
+
+    With it all replicas are as full as they get; twice the usual one at least, since training may wait for what must
+    not get older though replicas are full.
+    """
     setting = stream.setting
     if not setting.beyond:
         return LONGEST_WARM_UP
@@ -85,7 +89,8 @@ def _largest_bound(placed: PlacedPlan, stream: Stream) -> int:
         begun(task, placed.plan.staleness + 1), max(0.0, kv_bytes_left(placed))
     )
     full = limits.max_running * setting.replicas / (setting.begun * setting.unit)
-    return min(LONGEST_WARM_UP + setting.beyond, LARGEST_BOUND, math.ceil(full))
+    largest = max(2 * LONGEST_WARM_UP, min(math.ceil(full), LARGEST_BOUND))
+    return min(LONGEST_WARM_UP + setting.beyond, largest)
 
 
 def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_WARM_UP) -> Stream:

@@ -11,6 +11,9 @@ from simulator.asynchronous.samples import batch_tokens
 from simulator.asynchronous.setting import StreamSetting
 from simulator.timeline.pool_memory import TRANSITION
 
+# Generators that begin by no more than this more than is learnt from are as fast as training.
+FILLING_FRACTION = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
@@ -23,7 +26,8 @@ class LongRun:
         busy_seconds: By pool, seconds in which it computes; of generators, of the mean replica.
         idle_seconds: By stage, pool-seconds in which pools have nothing to do.
         waited_fraction: Share of the time in which training waits for samples.
-        held: Whether generators always begin all that the bound lets them.
+        held: Whether generators begin all that the bound lets them whenever they get weights.
+        filling: Whether they do, or begin more than is learnt from.
     """
 
     learnt_share: float
@@ -33,27 +37,22 @@ class LongRun:
     overlap: OverlapForecast
     waited_fraction: float
     held: bool
+    filling: bool
 
     @property
     def seconds(self) -> float:
         """Return how long it lasts."""
         return sum(self.stage_seconds.values())
 
-    def older(self, updates: int) -> "LongRun":
-        """Return the same under a bound that is so many updates larger, where samples wait to be learnt from.
+    def as_old_as(self, bound: int) -> "LongRun":
+        """Return the same with samples that wait to be learnt from until they are so many updates old.
 
         Generators that are faster than training fill any bound. Then they begin a batch whenever one is learnt from,
         and a larger bound makes samples wait for longer, nothing else.
         """
         ages = self.overlap
-        return replace(
-            self,
-            overlap=replace(
-                ages,
-                staleness_mean=ages.staleness_mean + updates,
-                staleness_max=ages.staleness_max + updates,
-            ),
-        )
+        mean = ages.staleness_mean + bound - ages.staleness_max
+        return replace(self, overlap=replace(ages, staleness_mean=mean, staleness_max=float(bound)))
 
 
 def long_run(stream: Stream, streamed: Streamed) -> LongRun:
@@ -70,6 +69,7 @@ def long_run(stream: Stream, streamed: Streamed) -> LongRun:
     share = (last.taken - first.taken) / (count * mean)
     drops = setting.begun > setting.learnt
     each = 1 / count if drops else 1 / (count * share)
+    held = last.held - first.held == count // setting.sync_every
     idle: dict[str, float] = {}
     for (_, stage), seconds in spent.idle_seconds.items():
         idle[stage] = idle.get(stage, 0.0) + seconds * each
@@ -84,7 +84,8 @@ def long_run(stream: Stream, streamed: Streamed) -> LongRun:
         idle,
         _overlap(stream, first, last),
         waited_fraction=(last.waited_seconds - first.waited_seconds) / spent.at_seconds,
-        held=last.held - first.held == count // setting.sync_every,
+        held=held,
+        filling=held or last.begun - first.begun > (1 + FILLING_FRACTION) * count * setting.begun,
     )
 
 

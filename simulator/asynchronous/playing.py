@@ -86,6 +86,7 @@ class Count:
 
     Attributes:
         waited_seconds: In which training waited for samples.
+        begun: Samples that were begun.
         held: How often all had been begun that might be, when generators got new weights.
     """
 
@@ -96,6 +97,7 @@ class Count:
     taken: int
     ages: Mapping[int, int]
     waited_seconds: float
+    begun: int
     held: int
 
 
@@ -246,5 +248,6 @@ class _Floor:
             queue.taken_tokens,
             dict(queue.ages),
             queue.waited_seconds,
+            queue.begun,
             queue.held,
         )

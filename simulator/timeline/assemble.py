@@ -118,7 +118,7 @@ def forecast_of(
         energy_joules=iteration_joules(figures.loads, seconds),
         overlap=figures.overlap,
         goodput=goodput_forecast(plan, seconds),
-        warnings=warnings_of(plan, agenda, memory),
+        warnings=warnings_of(plan, agenda, memory, figures.overlap),
         assumptions=assumptions_of(plan.job, facts),
         profile=facts.label,
         site=facts.calibration.label,

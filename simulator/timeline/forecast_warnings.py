@@ -1,5 +1,6 @@
 """What a reader should know before trusting a forecast."""
 
+import math
 from collections.abc import Sequence
 
 from rlplan.algorithms import load_algorithm
@@ -7,7 +8,7 @@ from rlplan.dataflow import unused_roles
 from rlplan.estimate import Source
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.results.forecast import MemoryForecast
+from rlplan.results.forecast import MemoryForecast, OverlapForecast
 from simulator.timeline.agenda import Entry
 
 # Allocators lose a few per cent to fragmentation; above this share of a device's memory a plan
@@ -16,16 +17,23 @@ TIGHT_MEMORY_FRACTION = 0.95
 
 
 def warnings_of(
-    plan: Plan, agenda: Sequence[Entry], memory: Sequence[MemoryForecast]
+    plan: Plan,
+    agenda: Sequence[Entry],
+    memory: Sequence[MemoryForecast],
+    overlap: OverlapForecast | None = None,
 ) -> tuple[str, ...]:
-    """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights, drops."""
+    """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights, drops.
+
+    Args:
+        overlap: What becomes of generation beside training, where responses are handed on one by one.
+    """
     return (
         *_about_sources(agenda),
         *_about_pools(plan),
         *_about_memory(memory),
         *_about_positions(plan.job),
         *_about_unused_models(plan.job),
-        *_about_staleness(plan),
+        *_about_staleness(plan, overlap),
         *_about_drops(plan.job),
     )
 
@@ -92,10 +100,12 @@ def _about_unused_models(job: Job) -> list[str]:
     return [f"models.{role} is not used: {why}" for role in unused]
 
 
-def _about_staleness(plan: Plan) -> list[str]:
+def _about_staleness(plan: Plan, overlap: OverlapForecast | None) -> list[str]:
     if plan.staleness == 0:
         return []
     age = f"up to {plan.staleness} update(s) old"
+    if overlap is not None and overlap.staleness_max < math.floor(plan.staleness):
+        age = f"up to {overlap.staleness_max:g} update(s) old, as generation never reaches the bound of {plan.staleness:g}"
     return [f"mode {plan.mode}: trains on samples of weights {age}, which may change convergence"]
 
 

@@ -102,6 +102,62 @@ def test_a_longer_trace_has_as_many_iterations_as_were_asked_for():
     assert len(forecast(apart(), iterations=20).iterations) >= 20
 
 
+def test_a_longer_trace_shows_counted_iterations_again_and_moves_no_figure():
+    short, long = forecast(apart()), forecast(apart(), iterations=20)
+    assert len(long.iterations) == 2 + 20
+    assert long.iteration_seconds == short.iteration_seconds
+    assert long.iterations[: len(short.iterations)] == short.iterations
+    assert [each.iteration for each in long.iterations] == list(range(22))
+    for one, other in itertools.pairwise(long.iterations):
+        assert other.start_seconds == pytest.approx(one.end_seconds)
+    # Eight iterations are counted behind two that fill the pools.
+    assert long.iterations[12].seconds == pytest.approx(long.iterations[4].seconds)
+    spans = sorted(
+        (s.start_seconds, s.end_seconds)
+        for s in long.tasks
+        if s.pool == "t" and s.activity == "task"
+    )
+    assert spans[-1][1] > long.iterations[-1].start_seconds
+    for (_, end), (start, _) in itertools.pairwise(spans):
+        assert start >= end - 1e-9
+
+
+# Lengths come in other orders under another bound: that moves an iteration by a per cent.
+ROUNDING = 0.01
+
+
+@pytest.mark.parametrize("in_flight", ["drain", "keep", "recompute"])
+@pytest.mark.parametrize("running", [4, 64])
+def test_a_larger_bound_is_never_slower_and_a_huge_one_is_played_as_a_moderate_one(
+    running, in_flight
+):
+    """With few slots generation is slower than training: then no bound beyond them matters."""
+    plan = apart()
+    generate = replace(plan.tasks["actor.generate"], max_running=running)
+    tasks = plan.tasks.with_item("actor.generate", generate)
+    found = {
+        bound: forecast(replace(plan, tasks=tasks, staleness=bound, in_flight=in_flight))
+        for bound in (16, 17, 64, 512, 10**6)
+    }
+    rates = [each.tokens_per_second for each in found.values()]
+    for smaller, larger in itertools.pairwise(rates):
+        assert larger >= (1 - ROUNDING) * smaller
+    assert rates[-1] == rates[-2] == rates[-3]
+    assert len(found[10**6].iterations) == len(found[64].iterations) <= 64 + 8
+    recomputed = {each.overlap.recomputed_fraction for bound, each in found.items() if bound >= 64}
+    assert len(recomputed) == 1
+
+
+def test_samples_get_as_old_as_the_bound_where_generation_is_faster_and_no_older_than_slots_where_it_is_slower():
+    fast = forecast(apart(staleness=1000, in_flight="keep"))
+    assert fast.overlap.staleness_max == 1000
+    plan = apart(staleness=1000, in_flight="keep")
+    generate = replace(plan.tasks["actor.generate"], max_running=4)
+    slow = forecast(replace(plan, tasks=plan.tasks.with_item("actor.generate", generate)))
+    assert slow.overlap.staleness_max <= 2
+    assert any("never reaches the bound of 1000" in warning for warning in slow.warnings)
+
+
 def test_streaming_is_no_slower_than_whole_batches_one_after_another():
     """The same pools in mode sync cannot be: so one by one is what tasks cost, added up."""
     found = forecast(apart("streaming"))
