@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft
-from rlplan.rules import batches, engines, layouts, order, pools, transition
+from rlplan.rules import batches, engines, kinds, layouts, order, pools, transition
 from rlplan.rules.rule import Refusal, Rule
 from rlplan.rules.situations import Engines, situations_of
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 
-# In the order of their files, and as they stand in each.
+# In the order of these subjects, and as they stand in each: what a setting does somewhere is said before that it does
+# nothing for a kind of task.
 RULES: tuple[Rule, ...] = tuple(
     each
-    for subject in (pools, layouts, batches, engines, order, transition)
+    for subject in (pools, layouts, batches, engines, order, transition, kinds)
     for each in vars(subject).values()
     if isinstance(each, Rule)
 )

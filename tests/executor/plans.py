@@ -91,14 +91,15 @@ def make_plan(
         if task.kind == "generate":
             size, stages = tp_gen or size, pp_gen or stages
         shares = {"cp": cp, "ep": ep} if task.kind in ("train", "infer") else {"cp": 1}
+        used = task.stage_kind.layout_fields
+        own: dict[str, Any] = {"micro_batch": micro_batch, "max_running": max_running}
         layouts[task.name] = TaskPlan(
             pool=pool_name,
             tp=size,
             pp=stages,
             dp=gpus // (size * stages * shares["cp"]),
             **shares,
-            micro_batch=micro_batch,
-            max_running=max_running,
+            **{name: value for name, value in own.items() if name in used},
             **(train if task.kind == "train" else {}),
             **(lies_sharded if task.kind == "infer" and task.role in trained else {}),
         )

@@ -1,0 +1,26 @@
+"""Settings against kinds of tasks: what a kind does not use is not set."""
+
+from dataclasses import fields
+from typing import Final
+
+from rlplan.dataflow import Task
+from rlplan.plan import TaskPlan
+from rlplan.rules.layouts import SIZES
+from rlplan.rules.rule import Problem, rule
+from rlplan.rules.situations import Layout
+
+# What every kind of task may be given, models or not.
+ALWAYS_USED: Final = frozenset({"pool", "engine", *SIZES})
+
+
+@rule("task")
+def settings_are_used(task: Task, layout: Layout) -> Problem | None:
+    """Set what a task of this kind uses: anything else would be dropped without a word."""
+    for each in fields(TaskPlan):
+        value = getattr(layout, each.name)
+        open_too = value is None or value == each.default
+        if open_too or each.name in ALWAYS_USED or each.name in task.stage_kind.layout_fields:
+            continue
+        words = f"means nothing for a {task.kind} task such as {task.name}"
+        return Problem(each.name, words, value, f"{each.default}, or leave it out")
+    return None
