@@ -72,8 +72,8 @@ class Task:
 
     @property
     def has_model(self) -> bool:
-        """Tell whether a model computes it."""
-        return self.stage_kind.engine is not None
+        """Tell whether a model computes it, on GPUs; all others are host tasks."""
+        return self.stage_kind.has_model
 
     @property
     def generates(self) -> bool:

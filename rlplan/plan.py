@@ -11,6 +11,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, Updates
 from rlplan.job import Job, Role
 from rlplan.transfers import TransitionName
+from rlplan.transports import DEFAULT_TRANSPORT, TransportName
 from rlplan.units import MIB
 
 PLAN_VERSION = 1
@@ -145,6 +146,7 @@ class Plan:
         sync_every: Iterations between two syncs of weights (mode async; verl's `trigger_parameter_sync_step`).
         in_flight: What becomes of responses under way when new weights come (mode async): `drain` ends
             them first, `keep` goes on with them on their KV cache, `recompute` prefills them again.
+        transport: What carries the weights where generation has a pool of its own.
         bucket_bytes: Weights that are under way to a GPU at a time in a transition.
         made_by: What wrote the plan (a searcher, a baseline, a person), for reports.
     """
@@ -159,6 +161,7 @@ class Plan:
     staleness: Updates = 0
     sync_every: AtLeastOne = 1
     in_flight: InFlight = "drain"
+    transport: TransportName = DEFAULT_TRANSPORT
     bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"
 
@@ -264,5 +267,6 @@ class PlanDraft:
     staleness: Updates | None = None
     sync_every: AtLeastOne | None = None
     in_flight: InFlight | None = None
+    transport: TransportName = DEFAULT_TRANSPORT
     bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"

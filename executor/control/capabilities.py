@@ -6,6 +6,7 @@ from executor.environments import environment_names
 from executor.parallel.positions import TRAIN_ENGINES
 from executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from executor.rollout.vllm_limits import lacks_of_vllm
+from executor.workers.transports import TRANSPORTS
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
@@ -72,6 +73,7 @@ PLAIN_MLP = Capability("MLPs without a gate")
 PARTS = Capability("layers of other parts than the family's own")
 STREAMED = Capability("rewards while responses are still generated")
 RETOKENIZING = Capability("models of different vocabularies")
+TRANSPORT = Capability("this transport of weights between pools")
 WEIGHT_SYNC = Capability("a framework's way to bring weights to the engine")
 
 
@@ -117,6 +119,7 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         if task.has_model:
             yield from _lacks_for_model(plan, task)
             yield from _lacks_for_layout(plan, task)
+            yield from _lacks_for_settings(plan, task)
     yield from lacks_of_vllm(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
 
 
@@ -214,6 +217,9 @@ def _lacks_for_transition(plan: Plan) -> Iterator[CapabilityError]:
         own = (name for name in transfer_names() if not TRANSFERS.load(name).method)
         runs = f"it runs {listed(own)}"
         yield WEIGHT_SYNC.lacked_by(HERE, "transition", plan.transition, runs)
+    if plan.transport not in TRANSPORTS.names():
+        runs = f"it has {listed(TRANSPORTS.names())}"
+        yield TRANSPORT.lacked_by(HERE, "transport", plan.transport, runs)
 
 
 def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
@@ -245,6 +251,15 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     if layout.dp % layout.ep or layout.expert_tp not in (None, layout.tp):
         instead = f"it runs divisors of the {layout.dp} data-parallel ranks, with expert_tp as tp"
         yield EXPERT_GROUPS.lacked_by(HERE, f"{field}.ep", layout.ep, instead)
+    known = engine_module_names() if generates else TRAIN_ENGINES
+    if layout.engine not in ("", *known):
+        key = "generate" if generates else "train"
+        instead = f"it has {listed(known)}; plan with `engines: {{{key}: ...}}` in the job"
+        yield ENGINE.lacked_by(HERE, f"tasks.{task.name}.engine", layout.engine, instead)
+
+
+def _lacks_for_settings(plan: Plan, task: Task) -> Iterator[CapabilityError]:
+    layout, field = plan.tasks[task.name], f"tasks.{task.name}"
     if layout.token_budget is not None:
         instead = "it counts sequences: micro_batch"
         yield TOKEN_BUDGET.lacked_by(HERE, f"{field}.token_budget", layout.token_budget, instead)
@@ -255,11 +270,6 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         copies = layout.dp * layout.cp
         instead = f"it shards over all {copies} copies"
         yield SHARD_GROUPS.lacked_by(HERE, f"{field}.shard_ranks", layout.shard_ranks, instead)
-    known = engine_module_names() if generates else TRAIN_ENGINES
-    if layout.engine not in ("", *known):
-        key = "generate" if generates else "train"
-        instead = f"it has {listed(known)}; plan with `engines: {{{key}: ...}}` in the job"
-        yield ENGINE.lacked_by(HERE, f"tasks.{task.name}.engine", layout.engine, instead)
 
 
 def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:

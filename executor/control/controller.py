@@ -51,7 +51,7 @@ from executor.workers.calls import TaskCall
 from executor.workers.pools import WorkerGroup
 from executor.workers.protocols import PROTOCOLS
 from executor.workers.stages import STAGES
-from executor.workers.transports import DEFAULT_TRANSPORT, TRANSPORTS
+from executor.workers.transports import TRANSPORTS
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
@@ -340,7 +340,7 @@ class Controller:
             reports = _by_pool_rank(train.pool, group.start("reshard"))
         else:
             places = task_positions(train, group.ranks)
-            transport = TRANSPORTS.load(DEFAULT_TRANSPORT)
+            transport = TRANSPORTS.load(self._plan.transport)
             exports, imports = transport.send(
                 group, target, places.groups()[0], self._shards, self._plan.bucket_bytes
             )

@@ -39,7 +39,7 @@ from executor.workers.processes.process_state import (
 )
 from executor.workers.protocols import registered
 from executor.workers.stages import STAGES
-from executor.workers.transports import DEFAULT_TRANSPORT, TRANSPORTS
+from executor.workers.transports import TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass
 
@@ -152,7 +152,7 @@ class Worker:
         """Build this rank's shards of the pool's models, and the groups of ranks that tasks need."""
         self._setup = setup
         self._models = PoolModels(setup, self._place.rank, self._place.ranks, self._device)
-        self._endpoint = TRANSPORTS.load(DEFAULT_TRANSPORT).Endpoint(self._models)
+        self._endpoint = TRANSPORTS.load(setup.plan.transport).Endpoint(self._models)
         # What is trained is built first, and what generates last: others take over their shards.
         tasks = sorted(setup.tasks, key=lambda task: (task.generates, not task.trains))
         self._stages = {

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from planner.placements.partitions import GENERATION, placed_roles
-from planner.plans.assembly import assemble
+from planner.plans.assembly import HOST_ENGINE, assemble
 from planner.requests.drafts import named, pinned_parts, read_draft
 from planner.requests.pinned import Pinned
 from profiles.catalog import ENGINES
@@ -66,7 +66,7 @@ def complete(
         plan = least_misfit(choose, facts, error)
     names = ("staleness", "sync_every", "in_flight")
     given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
-    plan = replace(plan, bucket_bytes=draft.bucket_bytes, **given)
+    plan = replace(plan, transport=draft.transport, bucket_bytes=draft.bucket_bytes, **given)
     check_plan(plan, ENGINES, file)
     return plan
 
@@ -104,7 +104,7 @@ def _as_written(draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job) -> 
     layouts = {}
     for task in tasks_of(load_algorithm(job.algorithm), job):
         written = draft.tasks.get(task.name)
-        if written is None and task.kind == "rule":
+        if written is None and not task.has_model:
             continue
         if written is None or any(getattr(written, size) is None for size in sizes):
             return None
@@ -123,6 +123,6 @@ def _as_written(draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job) -> 
 def _layout(written: TaskDraft, task: Task, job: Job) -> TaskPlan:
     given = {item.name: getattr(written, item.name) for item in fields(written)}
     if written.engine is None:
-        generates = task.kind == "generate"
-        given["engine"] = job.engines.generate if generates else job.engines.train
+        trained = job.engines.train if task.has_model else HOST_ENGINE
+        given["engine"] = job.engines.generate if task.generates else trained
     return TaskPlan(**{key: value for key, value in given.items() if value is not None})

@@ -255,9 +255,9 @@ class PlacementBounds:
         others: OtherPools,
     ) -> Floats:
         """Return bounds on the values of candidates with choices for the others: (candidates, choices)."""
-        rule = self.space.rule_seconds + self._arrival(self.space.rule_arrival_seconds)
+        host = self.space.judging_seconds + self._arrival(self.space.judging_arrival_seconds)
         own_stages = self._stages(*own)
-        judged = self._stages(np.full(1, rule), np.zeros(1))
+        judged = self._stages(np.full(1, host), np.zeros(1))
         prepare, train = (
             np.maximum(np.maximum(mine, judging)[:, None], theirs)
             for mine, judging, theirs in zip(own_stages, judged, others.stages.T[:2], strict=True)

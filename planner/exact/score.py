@@ -56,8 +56,8 @@ class Score:
 
     Args:
         devices: Of the cluster, in the order of `OtherPools.used`.
-        workers: Processes of the reward function.
-        rule_seconds: What they work.
+        workers: Processes of tasks without a model.
+        host_seconds: What they work.
 
     Attributes:
         figures: The objective's first, then those that the specs limit.
@@ -72,14 +72,14 @@ class Score:
         specs: Specs,
         devices: tuple[str, ...],
         workers: int,
-        rule_seconds: float,
+        host_seconds: float,
     ) -> None:
         self.objective, self.specs, self.devices = load_objective(objective), specs, devices
         limited = [name for spec, name in limited_objectives().items() if spec in specs.given]
         self.gpu_rates = [pool_rates(job, facts, device, 1) for device in devices]
         self.host_rates = pool_rates(job, facts, HOST_DEVICE, workers) if workers else None
         self.figures = tuple(
-            self._figure(load_objective(name), rule_seconds)
+            self._figure(load_objective(name), host_seconds)
             for name in dict.fromkeys((objective, *limited))
         )
         counted = [figure for figure in self.figures if figure.counts_work]
@@ -125,12 +125,12 @@ class Score:
                 found = np.where(value > limit * (1 + ROUNDING), np.inf, found)
         return np.asarray(found)
 
-    def _figure(self, objective: Objective, rule_seconds: float) -> Figure:
+    def _figure(self, objective: Objective, host_seconds: float) -> Figure:
         rates = [objective.pool_rates(each) for each in self.gpu_rates]
         held = work = 0.0
         if self.host_rates is not None:
             host = objective.pool_rates(self.host_rates)
-            held, work = host.held, host.computing * rule_seconds
+            held, work = host.held, host.computing * host_seconds
         return Figure(
             held=np.array([each.held for each in rates]),
             computing=np.array([each.computing for each in rates]),

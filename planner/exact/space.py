@@ -18,7 +18,7 @@ from planner.layouts.pool_rows import roles_of
 from planner.layouts.role_options import Tally
 from planner.placements.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
 from planner.placements.partitions import GENERATION, ColocatedSet
-from planner.plans.assembly import host_pool, rule_layout
+from planner.plans.assembly import host_layout, host_pool
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.schedules import Schedule
 from planner.requests.specs import usable_fraction
@@ -156,7 +156,7 @@ class Space:
     @cached_property
     def score(self) -> Score:
         """Return what iterations are worth."""
-        workers = self.host.gpus if self._rule else 0
+        workers = self.host.gpus if self._host_seconds else 0
         return Score(
             self.job,
             self.facts,
@@ -164,26 +164,33 @@ class Space:
             self.specs,
             self.devices,
             workers,
-            self.rule_seconds,
+            sum(self._host_seconds.values()),
         )
 
     @property
     def host(self) -> ResourcePool:
-        """Return the pool of reward functions."""
+        """Return the pool of tasks without a model."""
         return self.pinned.host or host_pool(self.job)
 
     @cached_property
-    def rule_seconds(self) -> float:
-        """Return the seconds of the reward function on its workers; 0 if the job has none."""
-        if self._rule is None:
-            return 0.0
-        layout, site = rule_layout(self.host), host_site(self.job, self.host.gpus)
-        placed = PlacedTask(self._rule, layout, site, self.job, self.facts)
-        return task_cost(placed).total.seconds
+    def _host_seconds(self) -> dict[Task, float]:
+        """Return the seconds of each task without a model on the host's workers."""
+        layout, site = host_layout(self.host), host_site(self.job, self.host.gpus)
+        hosted = (task for task in self.tasks if not task.has_model)
+        placed = (PlacedTask(task, layout, site, self.job, self.facts) for task in hosted)
+        return {each.task: task_cost(each).total.seconds for each in placed}
 
     @cached_property
-    def _rule(self) -> Task | None:
-        return next((task for task in self.tasks if task.kind == "rule"), None)
+    def _judging(self) -> tuple[Task, ...]:
+        """Return the tasks without a model that wait for what is generated, and that updates wait for."""
+        made = set(self.generations.task.outputs)
+        prepare = (task for task in self._host_seconds if task.stage == "preparation")
+        return tuple(task for task in prepare if made & set(task.inputs))
+
+    @cached_property
+    def judging_seconds(self) -> float:
+        """Return the seconds of what judges responses on the host's workers, one task after another."""
+        return sum(self._host_seconds[task] for task in self._judging)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
@@ -224,9 +231,9 @@ class Space:
         return min((self._fetch_seconds(task) for task in preparing), default=0.0)
 
     @cached_property
-    def rule_arrival_seconds(self) -> float:
-        """Return the least seconds until the reward function has its data; it always runs elsewhere."""
-        return self._fetch_seconds(self._rule) if self._rule else 0.0
+    def judging_arrival_seconds(self) -> float:
+        """Return the least seconds until what judges responses has its data; it always runs elsewhere."""
+        return min((self._fetch_seconds(task) for task in self._judging), default=0.0)
 
     def _fetch_seconds(self, task: Task) -> float:
         made = self.generations.task.outputs

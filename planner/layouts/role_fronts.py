@@ -70,7 +70,7 @@ class RoleFront:
         self.space, self.role, self.site, self.tally = space, role, site, tally
         self.least: tuple[int, int] | None = None
         own = [task for task in space.tasks if task.role == role]
-        self.tasks = [task for task in own if task.kind not in ("generate", "rule")]
+        self.tasks = [task for task in own if task.has_model and not task.generates]
         self.generates = any(task.kind == "generate" for task in own)
         self.trains = any(task.kind == "train" for task in own)
         self.model = space.job.architecture(role)

@@ -21,7 +21,7 @@ GENERATION: Final = "actor.generate"
 def placed_roles(job: Job) -> tuple[Role, ...]:
     """Return the roles that need GPUs, in the order in which the dataflow first uses them."""
     tasks = tasks_of(load_algorithm(job.algorithm), job)
-    return tuple(dict.fromkeys(task.role for task in tasks if task.kind != "rule"))
+    return tuple(dict.fromkeys(task.role for task in tasks if task.has_model))
 
 
 def placements(roles: tuple[Role, ...]) -> Iterator[RolePlacement]:

@@ -18,7 +18,7 @@ from rlplan.rules.transition import transition_for
 from rlplan.transfers import TWO_COPIES, TransitionName
 
 HOST_POOL = "host"
-RULE_ENGINE = "python"
+HOST_ENGINE = "python"
 
 
 def assemble(
@@ -32,22 +32,22 @@ def assemble(
     order: Mapping[str, tuple[str, ...]] | None = None,
     host: ResourcePool | None = None,
 ) -> Plan:
-    """Return the plan of pools and layouts, with a host pool where a reward function needs one.
+    """Return the plan of pools and layouts, with a host pool where tasks without a model need one.
 
     Args:
-        layouts: By task name, pools included; the reward function's may be left out.
+        layouts: By task name, pools included; those of tasks without a model may be left out.
         transition: None takes that of the job, or the usual one.
         order: By pool, its tasks in the order in which they get it; None, and pools that it leaves out,
             take the dataflow's order.
-        host: The pool of a reward function that has no layout yet; None takes the usual one.
+        host: The pool of tasks without a model that have no layout yet; None takes the usual one.
     """
     tasks = tasks_of(load_algorithm(job.algorithm), job)
     known, held = dict(layouts), list(pools)
-    rule = next((task.name for task in tasks if task.kind == "rule"), None)
-    if rule is not None and rule not in known:
+    hosted = [task.name for task in tasks if not task.has_model and task.name not in known]
+    if hosted:
         if not any(pool.is_host for pool in held):
             held.append(host or host_pool(job))
-        known[rule] = rule_layout(next(pool for pool in held if pool.is_host))
+        known |= dict.fromkeys(hosted, host_layout(next(pool for pool in held if pool.is_host)))
     ordered = {task.name: known[task.name] for task in tasks}
     orders = {
         pool.name: tuple(name for name, each in ordered.items() if each.pool == pool.name)
@@ -76,12 +76,14 @@ def host_pool(job: Job) -> ResourcePool:
     """Return the pool of CPU workers: one for each core of all nodes, but no more than responses."""
     cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
     workers = max(1, min(cores, job.workload.sequences))
-    return ResourcePool(name=HOST_POOL, device=HOST_DEVICE, gpus=workers, roles=("rule",))
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    roles = tuple(dict.fromkeys(task.role for task in tasks if not task.has_model))
+    return ResourcePool(name=HOST_POOL, device=HOST_DEVICE, gpus=workers, roles=roles)
 
 
-def rule_layout(host: ResourcePool) -> TaskPlan:
-    """Return the layout of a reward function on its pool of CPU workers."""
-    return TaskPlan(pool=host.name, dp=host.gpus, engine=RULE_ENGINE)
+def host_layout(host: ResourcePool) -> TaskPlan:
+    """Return the layout of a task without a model on its pool of CPU workers."""
+    return TaskPlan(pool=host.name, dp=host.gpus, engine=HOST_ENGINE)
 
 
 @dataclass(frozen=True, slots=True)

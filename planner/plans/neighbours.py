@@ -51,6 +51,7 @@ class Walk:
         self.job, self.facts, self.random, self.modes = job, facts, random, modes
         self.algorithm = load_algorithm(job.algorithm)
         self.tasks = tasks_of(self.algorithm, job)
+        self._placed = tuple(task for task in self.tasks if task.has_model)
         self._names = tuple(task.name for task in self.tasks)
         self.members: ColocatedSet = (*placed_roles(job), GENERATION)
         self._cuts: dict[tuple[PlacedModel, Site], list[Sizes]] = {}
@@ -86,8 +87,7 @@ class Walk:
             pool_of |= dict.fromkeys(members, pool.name)
         layouts = {
             task.name: replace(state.layouts[task.name], pool=pool_of[_member(task)])
-            for task in self.tasks
-            if task.kind != "rule"
+            for task in self._placed
         }
         order = {
             pool.name: tuple(
@@ -101,7 +101,7 @@ class Walk:
 
     def _retune(self, state: State) -> State | None:
         """Draw another setting of one task, its cut as it is."""
-        task = self.random.choice([task for task in self.tasks if task.kind != "rule"])
+        task = self.random.choice(self._placed)
         old, sites = state.layouts[task.name], self._sites(state)
         assert sites is not None, "a state's pools fit the cluster"
         cut = Sizes(old.tp, old.pp, old.dp, old.zero, old.cp, old.ep, old.expert_tp or 0)
@@ -114,9 +114,7 @@ class Walk:
         """Draw another cut of one model."""
         member = self.random.choice(self.members)
         kept = {
-            task.name: state.layouts[task.name]
-            for task in self.tasks
-            if task.kind != "rule" and _member(task) != member
+            task.name: state.layouts[task.name] for task in self._placed if _member(task) != member
         }
         return self._laid_out(replace(state, layouts=FrozenDict(kept)), (member,))
 
@@ -186,7 +184,7 @@ class Walk:
         cuts = self._cuts_on(member, site)
         if not cuts:
             return None
-        tasks = [task for task in self.tasks if _member(task) == member and task.kind != "rule"]
+        tasks = [task for task in self._placed if _member(task) == member]
         tasks.sort(key=lambda task: task.kind != "train")  # its cut says how weights are sharded
         old = next((before[task.name] for task in tasks if task.name in before), None)
         alike = [cut for cut in cuts if old and (cut.tp, cut.pp, cut.zero) == _cut(old)]

@@ -37,7 +37,7 @@ class Offer:
 def job_tasks(job: Job) -> tuple[Task, ...]:
     """Return the tasks of a job that need GPUs, in the dataflow's order."""
     known = tasks_of(load_algorithm(job.algorithm), job)
-    return tuple(task for task in known if task.kind != "rule")
+    return tuple(task for task in known if task.has_model)
 
 
 def largest_group(job: Job) -> NodeGroup:

@@ -67,7 +67,7 @@ def _uses(job: Job) -> tuple[_Use, ...]:
     """Return the distinct (architecture, head) of a job with all that is done with them."""
     found: dict[tuple[str, int, Head], _Use] = {}
     for task in tasks_of(load_algorithm(job.algorithm), job):
-        if task.kind == "rule":
+        if not task.has_model:
             continue
         model = job.architecture(task.role)
         place = (architecture_digest(model), model.num_layers, task.head)

@@ -165,7 +165,7 @@ def layout_table(plan: Plan) -> Table:
     rows = []
     for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job):
         layout = plan.tasks[task.name]
-        model = model_of(plan.job, task.role) if task.has_model else "rule"
+        model = model_of(plan.job, task.role) if task.has_model else task.kind
         rows.append((task.name, layout.pool, model, layout_words(layout, task.kind)))
     return Table(columns=columns("Task", "Pool", "Model", "How it runs"), rows=tuple(rows))
 

@@ -9,6 +9,7 @@ from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, ComparisonRow
+from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TRANSFERS
 from rlplan.units import show_seconds
 from rlplan.workload.lengths import Empirical, Lengths, Logged, Lognormal, TraceFile, Uniform
@@ -212,7 +213,7 @@ def pool_sizes(plan: Plan) -> str:
 
 def layout_words(layout: TaskPlan, kind: str) -> str:
     """Return how a task runs on its pool, in words."""
-    if kind == "rule":
+    if not STAGE_KINDS.load(kind).has_model:
         return counted(layout.gpus, "worker process", "worker processes")
     if kind == "generate":
         words = [_replicas(layout), f"at most {layout.max_running:,} sequences at a time each"]

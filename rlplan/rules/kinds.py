@@ -5,9 +5,8 @@ from typing import Final
 
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
-from rlplan.rules.layouts import SIZES
 from rlplan.rules.rule import Problem, rule
-from rlplan.rules.situations import Layout
+from rlplan.rules.situations import SIZES, Layout
 
 # What every kind of task may be given, models or not.
 ALWAYS_USED: Final = frozenset({"pool", "engine", *SIZES})
@@ -21,6 +20,6 @@ def settings_are_used(task: Task, layout: Layout) -> Problem | None:
         open_too = value is None or value == each.default
         if open_too or each.name in ALWAYS_USED or each.name in task.stage_kind.layout_fields:
             continue
-        words = f"means nothing for a {task.kind} task such as {task.name}"
+        words = f"means nothing for {task.name}, whose kind is {task.kind}"
         return Problem(each.name, words, value, f"{each.default}, or leave it out")
     return None

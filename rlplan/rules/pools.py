@@ -100,10 +100,11 @@ def pool_holds_the_role(task: Task, pool: Pool, pools: tuple[Pool, ...]) -> Prob
 
 @rule("task")
 def models_run_on_gpus(task: Task, pool: Pool) -> Problem | None:
-    """Run models on devices and reward functions in processes of the host."""
-    if task.stage_kind.runs_on == ("host" if pool.device == HOST_DEVICE else "gpus"):
+    """Run models on devices, and what has none in processes of the host."""
+    if task.has_model == (pool.device != HOST_DEVICE):
         return None
-    return Problem("pool", "models run on GPU pools, and rules on host pools", pool.name)
+    words = "models run on GPU pools, and tasks without one, such as rules, on host pools"
+    return Problem("pool", words, pool.name)
 
 
 @rule("plan")

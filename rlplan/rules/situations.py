@@ -88,6 +88,7 @@ def _of_plan(
         "sync_every": plan.sync_every,
         "in_flight": plan.in_flight,
         "transition": plan.transition,
+        "transport": plan.transport,
         "train_cut": _cut(plan.tasks.get("actor.update")),
         "generate_cut": _cut(plan.tasks.get("actor.generate")),
         "homes": homes,

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from rlplan.plan import TaskPlan
 from rlplan.rules.rule import Problem, listed, rule
+from rlplan.rules.situations import Pool
 from rlplan.transfers import (
     TRANSFERS,
     Cut,
@@ -12,6 +13,7 @@ from rlplan.transfers import (
     transitions_between_pools,
     transitions_on_a_pool,
 )
+from rlplan.transports import DEFAULT_TRANSPORT, KNOWN_TRANSPORTS, TransportName
 
 
 def transitions(
@@ -68,3 +70,26 @@ def transition_reaches_the_layout(
     (tp, pp), (tp_gen, pp_gen) = train_cut, generate_cut
     words = f"cannot bring tp {tp}, pp {pp} to tp {tp_gen}, pp {pp_gen} of generation"
     return Problem("transition", words, transition, fits[0])
+
+
+@rule("plan")
+def transport_serves_the_pools(
+    transport: TransportName, train_pool: str, generate_pool: str, pools: tuple[Pool, ...]
+) -> Problem | None:
+    """Carry weights between the pools that there are."""
+    if train_pool == generate_pool:
+        usual = transport == DEFAULT_TRANSPORT
+        words = "means nothing where the actor generates on the pool that it trains on"
+        return None if usual else Problem("transport", words, transport, DEFAULT_TRANSPORT)
+    devices = {pool.name: pool.device for pool in pools}
+    source, target = devices.get(train_pool), devices.get(generate_pool)
+    if source is None or target is None:
+        return None
+    lacks = {
+        name: KNOWN_TRANSPORTS.load(name).lacks(source, target) for name in KNOWN_TRANSPORTS.names()
+    }
+    lack = lacks[transport]
+    if lack is None:
+        return None
+    serving = (name for name, each in lacks.items() if each is None)
+    return Problem("transport", lack, transport, listed(serving))

@@ -9,7 +9,6 @@ from typing import Literal
 from rlplan.plug_ins import PlugIns
 
 Stage = Literal["generation", "preparation", "training"]
-Place = Literal["gpus", "host", "outside"]
 EngineRole = Literal["train", "generate"]
 
 
@@ -19,18 +18,24 @@ class StageKind:
 
     Attributes:
         stage: The part of an iteration to which they belong.
-        runs_on: `gpus` (a pool of GPUs), `host` (a pool of CPU worker processes), or `outside` (no
-            pool of the plan).
-        engine: Which of a job's two engines runs the model; None where there is no model.
+        engine: Which of a job's two engines runs the model, on a pool of GPUs; None where there is no
+            model: such tasks run on a pool of CPU worker processes.
         has_gradients: Whether they have a backward pass, gradients and an optimizer step.
+        calls_functions: Whether they call the job's reward functions, one response at a time, which a
+            job may have streamed.
         layout_fields: What they use of their task's layout, beside the pool and `dp`.
     """
 
     stage: Stage
-    runs_on: Place = "gpus"
     engine: EngineRole | None = None
     has_gradients: bool = False
+    calls_functions: bool = False
     layout_fields: frozenset[str] = frozenset()
+
+    @property
+    def has_model(self) -> bool:
+        """Tell whether a model computes them, on GPUs; all others are host tasks."""
+        return self.engine is not None
 
     @property
     def generates(self) -> bool:

@@ -2,4 +2,4 @@
 
 from rlplan.stages import StageKind
 
-KIND = StageKind(stage="preparation", runs_on="host")
+KIND = StageKind(stage="preparation", calls_functions=True)

@@ -11,6 +11,7 @@ from rlplan.plan import Plan, ResourcePool
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets.hardware import TransitionSheet
 from rlplan.transfers import TRANSFERS, TransitionName
+from rlplan.transports import DEFAULT_TRANSPORT, TransportName
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask
 from simulator.workload.packing import packed_layout
@@ -23,12 +24,14 @@ class PlacedTransition:
     Attributes:
         name: How they get there, as the plan says it.
         same_pool: Whether they are trained on the pool that generates.
+        transport: What carries them to another pool.
     """
 
     name: TransitionName
     train: PlacedTask
     generate: PlacedTask
     same_pool: bool
+    transport: TransportName = DEFAULT_TRANSPORT
 
     @property
     def shares_weights(self) -> bool:
@@ -127,5 +130,6 @@ class PlacedPlan:
         for placed in self.tasks.values():
             if placed.trains and placed.task.role == generate.task.role:
                 same = placed.layout.pool == generate.layout.pool
-                return PlacedTransition(self.plan.transition, placed, generate, same)
+                transport = self.plan.transport
+                return PlacedTransition(self.plan.transition, placed, generate, same, transport)
         return None

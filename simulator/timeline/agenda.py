@@ -131,7 +131,7 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
 def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) -> Entry:
     name, pool = task.task.name, task.layout.pool
     cost = _generation_cost(task, placed) if task.task.kind == "generate" else task_cost(task)
-    if task.task.kind == "rule" and task.job.rewards and task.job.rewards.streamed:
+    if task.task.stage_kind.calls_functions and task.job.rewards and task.job.rewards.streamed:
         cost = with_backlog(cost, task, response_end_seconds(placed))
     work = Work(key=name, name=name, pool=pool, holds=(pool,), after=after)
     return Entry(work, task.task.stage, cost)

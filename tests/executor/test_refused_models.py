@@ -20,12 +20,14 @@ OF_OTHER_FAMILIES = (
     "phi-4",
 )
 
+POOLS = {"p0": (1, ("actor", "reference"))}
+
 
 def refusal(model):
     """Return what is said of a plan whose models are this one, and which capability it lacks."""
     job = make_job("grpo", model=replace(model, max_positions=64))
     with pytest.raises(CapabilityError) as caught:
-        check_runnable(make_plan(job, {"p0": (1, ("actor", "reference"))}))
+        check_runnable(make_plan(job, POOLS))
     return str(caught.value), caught.value.capability
 
 
@@ -56,3 +58,15 @@ def test_layers_of_unlike_kinds_are_refused_in_a_family_that_it_builds(kind):
 )
 def test_parts_that_a_family_does_not_have_are_refused(change, words):
     assert words in refusal(replace(TINY, **change))[0]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "alternate", "full"])
+def test_what_it_computes_again_is_run(recompute):
+    assert check_runnable(make_plan(make_job("grpo"), POOLS, recompute=recompute))
+
+
+def test_inputs_of_layers_that_wait_in_host_memory_are_refused():
+    with pytest.raises(CapabilityError) as caught:
+        check_runnable(make_plan(make_job("grpo"), POOLS, recompute="full-offload"))
+    assert "tasks.actor.update.recompute is full-offload: this executor cannot" in str(caught.value)
+    assert "it runs none, selective, alternate, full" in str(caught.value)

@@ -7,6 +7,7 @@ it: what it is, what it costs, how it runs.
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,14 +21,19 @@ import rlplan.algorithms
 import rlplan.parts
 import rlplan.stages
 import rlplan.transfers
+import rlplan.transports
 import simulator.stages
+from executor.control.capabilities import check_runnable
 from executor.workers.stages import STAGES as EXECUTED
 from executor.workers.transports import TRANSPORTS
 from planner.evaluation.tables import READERS
+from planner.plans.neighbours import Walk
+from planner.search import search
 from profiles.catalog import load_device, load_engine, load_model
 from profiles.facts import load_facts
 from profiles.sheets import load_transition
 from reports.panels import PANELS, Subject, sections_of
+from reports.tables.wording import layout_words
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
@@ -35,11 +41,13 @@ from rlplan.parts import layer_parameters, num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.rules import check_plan
 from rlplan.rules.transition import transitions
+from rlplan.transports import KNOWN_TRANSPORTS
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.simulate import simulate
 from simulator.stages import STAGES as COSTED
 from simulator.stages import task_cost
+from tests.executor.plans import make_job, make_plan
 from tests.reports.samples import gpu_forecast, gpu_plan
 from tests.simulator.golden.plans import PLANS
 
@@ -193,7 +201,7 @@ class Stage:
 
 
 def test_a_kind_of_task_is_one_file_for_each_of_its_readers(tmp_path):
-    kind = "from rlplan.stages import StageKind\nKIND = StageKind(stage='generation', runs_on='host')\n"
+    kind = "from rlplan.stages import StageKind\nKIND = StageKind(stage='generation')\n"
     known = rlplan.stages.STAGE_KINDS
     with (
         one_file(rlplan.stages, known, tmp_path / "kinds", "environment", kind),
@@ -209,6 +217,43 @@ def test_a_kind_of_task_is_one_file_for_each_of_its_readers(tmp_path):
         placed = PlacedTask(task, TaskPlan(pool="cpu", dp=8), site, job, load_facts(PLAN.job))
         assert task_cost(placed).total.seconds == 12.0
         assert EXECUTED.load("environment").PROTOCOL == "dp"
+
+
+JUDGED = """
+from dataclasses import replace
+from rlplan.algorithms.grpo import ALGORITHM as GRPO
+
+TASKS = tuple(replace(t, kind="judge") if t.kind == "rule" else t for t in GRPO.tasks)
+ALGORITHM = replace(GRPO, name="judged", tasks=TASKS)
+"""
+
+
+def test_a_kind_of_task_without_a_model_is_planned_searched_and_run(tmp_path):
+    kind = "from rlplan.stages import StageKind\nKIND = StageKind(stage='preparation')\n"
+    kinds, algorithms = rlplan.stages.STAGE_KINDS, rlplan.algorithms.ALGORITHMS
+    with (
+        one_file(rlplan.stages, kinds, tmp_path / "kinds", "judge", kind),
+        one_file(simulator.stages, COSTED, tmp_path / "costs", "judge", COSTS),
+        one_file(executor.workers.stages, EXECUTED, tmp_path / "runs", "judge", RUNS),
+        one_file(rlplan.algorithms, algorithms, tmp_path / "algorithms", "judged", JUDGED),
+    ):
+        plan = PLANS["grpo 7b, long answers on 8 h100"]()
+        plan = replace(plan, job=replace(plan.job, algorithm="judged"))
+        facts = load_facts(plan.job)
+        costs = {cost.name: cost.seconds for cost in simulate(plan, facts).costs}
+        assert costs["rule.compute_reward"] == 12.0
+        found = search(plan.job, facts, seconds=2).plans[0]
+        assert {cost.name for cost in found.forecast.costs} >= {"rule.compute_reward"}
+        assert found.plan.pool_of("rule.compute_reward").is_host
+        check_plan(found.plan)
+        assert layout_words(found.plan.tasks["rule.compute_reward"], "judge").endswith("processes")
+        walk = Walk(plan.job, facts, Random(0), ("sync",))
+        state = walk.first()
+        assert state is not None
+        assert walk.plan(state, "test").pool_of("rule.compute_reward").is_host
+        tiny = make_job("grpo", samples_per_prompt=2)
+        small = make_plan(replace(tiny, algorithm="judged"), {"p0": (1, ("actor", "reference"))})
+        assert {task.kind for task in check_runnable(small)} >= {"judge"}
 
 
 LAZY = """
@@ -231,10 +276,30 @@ def test_a_transition_is_its_file_and_the_sheet_of_its_software(tmp_path, sheets
         assert whole > simulate(PLAN, facts).stage_seconds["transition"] * 0.5
 
 
-def test_a_transport_is_one_file(tmp_path):
-    text = "class Endpoint:\n    pass\n\n\ndef send(source, target, leaders, shards, bucket_bytes):\n    return {}, {}\n"
-    with one_file(executor.workers.transports, TRANSPORTS, tmp_path, "post", text):
-        assert "post" in TRANSPORTS.names()
+POST = """
+from rlplan.transports import Transport, serves_all
+
+TRANSPORT = Transport(words="by post", probed=False, lacks=serves_all)
+"""
+CARRIES = """
+class Endpoint:
+    pass
+
+
+def send(source, target, leaders, shards, bucket_bytes):
+    return {}, {}
+"""
+
+
+def test_a_transport_is_a_file_for_plans_and_one_that_carries_it_out(tmp_path):
+    """A run with another one is in tests/executor/test_transports.py."""
+    apart = {"p0": (1, ("actor", "reference")), "generator": (1, ("actor",))}
+    plan = make_plan(make_job("grpo"), apart, transition="two-copies")
+    with (
+        one_file(rlplan.transports, KNOWN_TRANSPORTS, tmp_path / "kinds", "post", POST),
+        one_file(executor.workers.transports, TRANSPORTS, tmp_path / "runs", "post", CARRIES),
+    ):
+        assert check_runnable(replace(plan, transport="post"))
         assert TRANSPORTS.load("post").send(None, None, (), (), 1) == ({}, {})
 
 

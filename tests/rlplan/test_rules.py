@@ -83,12 +83,22 @@ WRONG = {
     "tasks.critic.update: is missing": lambda p: replace(
         p, tasks=without(p.tasks, "critic.update")
     ),
+    "transport: means nothing where the actor generates on the pool that it trains on; found 'post'; "
+    "allowed: object-store": lambda p: replace(p, transport="post"),
+    "tasks.actor.generate.offload: means nothing for actor.generate, whose kind is generate; "
+    "found True; allowed: False, or leave it out": lambda p: with_task(
+        p, "actor.generate", offload=True
+    ),
+    "tasks.reference.compute_log_prob.recompute: means nothing for reference": lambda p: with_task(
+        p, "reference.compute_log_prob", recompute="full"
+    ),
     "tasks.actor.update.pool: no such pool; found 'p2'; allowed: p0, p1": lambda p: with_task(
         p, "actor.update", pool="p2"
     ),
     "tasks.critic.update.pool: pool p0 does not hold the role critic; found 'p0'; "
     "allowed: p1": lambda p: with_task(p, "critic.update", pool="p0"),
-    "tasks.reward.compute_reward.pool: models run on GPU pools, and rules on host pools; "
+    "tasks.reward.compute_reward.pool: models run on GPU pools, and tasks "
+    "without one, such as rules, on host pools; "
     "found 'host'": lambda p: with_task(
         replace(p, pools=(*p.pools, replace(HOST, roles=("reward",)))),
         "reward.compute_reward",

@@ -14,6 +14,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Workload
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
+from rlplan.transports import KNOWN_TRANSPORTS, Transport, serves_all
 from rlplan.workload.lengths import Uniform
 from simulator.costs.syncs.transition import transition_cost
 from simulator.memory.task_memory import CONTEXT
@@ -207,16 +208,24 @@ def test_memory_counts_what_a_worker_was_seen_to_hold_without_a_model(facts, tmp
     )
 
 
-def sync(facts, train, generate, *, same_pool):
-    cost = transition_cost(
-        transition("two-copies", train, generate, SITE, JOB, facts, same_pool=same_pool)
-    )
+def sync(facts, train, generate, *, same_pool, transport="object-store"):
+    moves = transition("two-copies", train, generate, SITE, JOB, facts, same_pool=same_pool)
+    cost = transition_cost(replace(moves, transport=transport))
     return {name: part.seconds for name, part in cost.parts}
 
 
 def test_weights_that_go_to_another_pool_take_their_measured_time(facts):
     train, generate = layout(dp=2), layout("torch-static", dp=2)
     assert sync(facts, train, generate, same_pool=False) == {"weight sync": 0.25}
+
+
+def test_a_transport_that_no_pass_measures_takes_the_time_of_its_links(facts, monkeypatch):
+    post = Transport(words="by post", probed=False, lacks=serves_all)
+    monkeypatch.setitem(KNOWN_TRANSPORTS._loaded, "post", post)
+    train, generate = layout(dp=2), layout("torch-static", dp=2)
+    found = sync(facts, train, generate, same_pool=False, transport="post")
+    assert found["weight broadcast"] > 0
+    assert "weight sync" not in found
 
 
 def test_equal_layouts_on_one_pool_share_their_weights(facts):

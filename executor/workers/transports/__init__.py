@@ -1,19 +1,21 @@
 """Transports, one file each: how weights travel from the train pool to a generate pool of its own.
 
+Its name is that of its file in `rlplan/transports/`, which says what it needs from a plan.
+
 The controller calls `send` of the transport's file; ranks of both pools have an `Endpoint` each, to
 which their workers pass the calls on.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from executor.weights.reshard import ShardLayout
-from executor.workers.calls import CallReport
-from executor.workers.pool_models import PoolModels
-from executor.workers.pools import WorkerGroup
 from rlplan.plug_ins import PlugIns
 
-DEFAULT_TRANSPORT = "object-store"
+if TYPE_CHECKING:  # names are asked for where nothing runs, without torch and Ray
+    from executor.weights.reshard import ShardLayout
+    from executor.workers.calls import CallReport
+    from executor.workers.pool_models import PoolModels
+    from executor.workers.pools import WorkerGroup
 
 Reports = Mapping[int, Any]
 """By rank, references of reports."""
@@ -22,13 +24,13 @@ Reports = Mapping[int, Any]
 class Endpoint(Protocol):
     """Send or receive weights on a rank."""
 
-    def __init__(self, models: PoolModels) -> None:
+    def __init__(self, models: "PoolModels") -> None:
         """Take the rank's models, whose weights are sent or written."""
 
-    def send(self, request: Any) -> tuple[Any, CallReport]:
+    def send(self, request: Any) -> "tuple[Any, CallReport]":
         """Hand out this rank's part of the trained weights; return where it is."""
 
-    def receive(self, request: Any) -> CallReport:
+    def receive(self, request: Any) -> "CallReport":
         """Write this rank's generate shard from what the train pool's ranks sent."""
 
 
@@ -39,10 +41,10 @@ class Transport(Protocol):
 
     def send(
         self,
-        source: WorkerGroup,
-        target: WorkerGroup,
+        source: "WorkerGroup",
+        target: "WorkerGroup",
         leaders: Sequence[int],
-        shards: Sequence[ShardLayout],
+        shards: "Sequence[ShardLayout]",
         bucket_bytes: int,
     ) -> tuple[Reports, Reports]:
         """Call `send_weights` and `receive_weights` of workers; return both pools' last reports.

@@ -203,7 +203,7 @@ def _differences(plan: Plan, job: Job, draft: PlanDraft) -> Iterator[tuple[str, 
         yield from _of_layouts(plan, name, other)
         assert other.pool is not None, "an import pins pools"
         wanted, found = plan.pool(layout.pool), pools[other.pool]
-        if wanted.gpus != found.gpus or set(wanted.roles) - {"rule"} != set(found.roles):
+        if wanted.gpus != found.gpus or set(wanted.roles) != set(found.roles):
             yield f"tasks.{name}.pool", _shown(wanted), _shown(found)
     usual = FrozenDict({pool: tuple(_names(plan, pool)) for pool in plan.order})
     yield from (

@@ -14,6 +14,7 @@ from rlplan.parts import num_parameters
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
+from rlplan.transports import KNOWN_TRANSPORTS
 from simulator.costs.calibrated import transition_at_site
 from simulator.costs.syncs.weight_sync import SyncCase, sync_parts
 from simulator.costs.taskcost import TaskCost, cost_of, times
@@ -214,6 +215,8 @@ def _measured(transition: PlacedTransition) -> Estimate | None:
         return None
     if transition.keeps_own_weights:
         return None  # no probe has adapters or quantises
+    if not KNOWN_TRANSPORTS.load(transition.transport).probed:
+        return None
     placed = transition.generate
     return placed.device.model_pass(
         ModelPass(
