@@ -1,23 +1,26 @@
 """Run one job in every mode on two pools of this machine: tokens per second, staleness and learning curves.
 
-    python benchmarks/asynchronous.py [--iterations 40] [--seeds 0 1 2] [--runs sync streaming ...]
-        [--profile FOLDER] [--out reports/published]
+    python benchmarks/asynchronous.py [--jobs tiny wider] [--seeds 0 1 2] [--runs sync streaming ...]
+        [--iterations N] [--profile FOLDER] [--out reports/published] [--awake]
 
-GRPO of the demo's tiny model, rewarded with the share of digits in its response; responses end by a
-long-tailed distribution of lengths. A pool generates, another one has the trainer and the reference; each is
-one core. First the machine is measured, as `rlplan profile --job` does it (three minutes; `--profile` names a folder
-that is kept, and used if it is there), and each mode forecast from that. Runs of one seed follow each other, so that
-all modes see the same machine. Prints mode, measured tokens per second, forecast and error, and writes
-`asynchronous.md` and `asynchronous.json`: these, what samples lacked of updates, and the mean reward over the last
-iterations beside its spread over the seeds. What is there of runs that are not run again stays.
+GRPO rewarded with the share of digits in a response; responses end by a long-tailed distribution of lengths. A pool
+generates, another one has the trainer and the reference; each is one core. Two jobs: the demo's `tiny` model, which
+learns, and a `wider` one, whose iterations are passes of the model for the most part, so that modes differ by more
+than calls and chance do. First the machine is measured for each, as `rlplan profile --job` does it (some minutes;
+`--profile` names a folder that is kept, and used if it is there), and each mode forecast from that. Runs of one seed
+follow each other, so that all modes see the same machine. Prints mode, measured tokens per second, forecast and
+error, and writes `asynchronous.md` and `asynchronous.json`: these, the order of the modes, what samples lacked of
+updates, and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that
+are not run again stays.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
+from rlplan.models.model import ModelArchitecture
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.workload.lengths import Lognormal
@@ -42,12 +46,8 @@ from simulator.validation import machine_slowdown
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
-# Most responses are short, and one in thirty three times as long as the mean: the tail of published runs.
-LENGTHS = Lognormal(mean=24.0, std=24.0, max=128)
 ENDS = 10
 LEARNT = 0.9  # a reward that counts as learnt
-# Until the policy says nothing but digits it ends some responses before their length: the first half is not timed.
-WARMUP_SHARE = 0.5
 ENGINES = {"generate": "torch-static", "rule": "python"}
 RUNS: dict[str, dict[str, Any]] = {
     "sync": {},
@@ -61,56 +61,113 @@ RUNS: dict[str, dict[str, Any]] = {
 # Most that a token is weighed with in decoupled PPO.
 IMPORTANCE_CAP = 2.0
 Rows = list[dict[str, float]]
+# By run: what each of its seeds came to.
+Found = dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Hold what one of the jobs is.
+
+    Attributes:
+        sizes: Of the actor and the reference, where they are not the demo's.
+        lengths: Of responses. Most are short, and one in thirty three times as long as the mean: the tail of
+            published runs.
+        warmup_share: Of the iterations, which are not timed. The tiny model's policy ends responses before their
+            length until it says nothing but digits.
+    """
+
+    sizes: Mapping[str, int]
+    lengths: Lognormal
+    updates: int
+    iterations: int
+    warmup_share: float
+    words: str
+
+
+SETTINGS = {
+    "tiny": Setting(
+        sizes={},
+        lengths=Lognormal(mean=24.0, std=24.0, max=128),
+        updates=2,
+        iterations=40,
+        warmup_share=0.5,
+        words="the demo's model (2 layers of width 64)",
+    ),
+    "wider": Setting(
+        sizes={
+            "hidden_size": 192,
+            "num_layers": 4,
+            "num_heads": 6,
+            "num_kv_heads": 2,
+            "head_dim": 32,
+            "ffn_size": 512,
+        },
+        lengths=Lognormal(mean=48.0, std=48.0, max=192),
+        updates=4,
+        iterations=16,
+        warmup_share=0.25,
+        words="a model of 4 layers of width 192",
+    ),
+}
 
 
 def main() -> None:
     """Run every mode with every seed, and publish."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--jobs", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--iterations", type=int, help="of each run, else the job's own number")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--runs", nargs="+", default=list(RUNS))
+    parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
     parser.add_argument("--awake", action="store_true", help="keep cores from being clocked down")
     options = parser.parse_args()
     with cores_awake(awake=options.awake):
-        measure(options)
+        for name in options.jobs:
+            measure(name, options)
 
 
-def measure(options: argparse.Namespace) -> None:
-    """Run what is asked for, and publish after each run."""
+def measure(job: str, options: argparse.Namespace) -> None:
+    """Run what is asked for of one job, and publish after each run."""
+    setting = SETTINGS[job]
+    iterations = options.iterations or setting.iterations
     path = options.out / "asynchronous.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found: Found = kept.setdefault(job, {})
     for name in options.runs:
         found.pop(name, None)
     with tempfile.TemporaryDirectory(prefix="rlplan-profile-") as folder:
-        forecasts = forecasts_of(options.profile or Path(folder), options.runs)
+        profile = options.profile / job if options.profile else Path(folder)
+        forecasts = forecasts_of(setting, profile, options.runs)
     with running_ray(devices=2, hosts=1):
         for seed in options.seeds:
             for name in options.runs:
-                rows, slowdown = measured(forecasts[name], name, options.iterations, seed)
-                figured = figures(rows) | {
+                rows, slowdown = measured(setting, forecasts[name], name, iterations, seed)
+                figured = figures(rows, setting.warmup_share) | {
                     "forecast_seconds": round(forecasts[name].iteration_seconds, 4),
                     "machine_slowdown": round(slowdown, 4),
                 }
                 found.setdefault(name, []).append(figured)
-                write_json(path, found)
+                write_json(path, kept)
                 write_text(
-                    options.out / "asynchronous.md",
-                    page(found, options.iterations, NOTE if options.awake else ""),
+                    options.out / "asynchronous.md", page(kept, NOTE if options.awake else "")
                 )
                 rate, expected = figured["tokens_per_second"], expected_rate(figured)
                 error = f"{expected / rate - 1:+.1%}"
-                print(f"{name:32} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}, {error}")
+                print(
+                    f"{job:6} {name:30} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}, {error}",
+                    flush=True,
+                )
 
 
-def forecasts_of(profile: Path, names: Sequence[str]) -> dict[str, Forecast]:
+def forecasts_of(setting: Setting, profile: Path, names: Sequence[str]) -> dict[str, Forecast]:
     """Return what is expected of each mode on this machine, which is measured if it was not."""
-    job = small_job()
+    job = small_job(setting)
     if not profile.exists() or not any(profile.iterdir()):
         measure_machine(profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True)
     facts = load_facts(job, profile)
-    return {name: simulate(plan_of(name), facts) for name in names}
+    return {name: simulate(plan_of(setting, name), facts) for name in names}
 
 
 def expected_rate(figured: Mapping[str, Any], slowdown: float = 1.0) -> float:
@@ -123,7 +180,7 @@ def expected_rate(figured: Mapping[str, Any], slowdown: float = 1.0) -> float:
     return float(figured["tokens_per_second"] * figured["mean_seconds"] / expected_seconds)
 
 
-def small_job() -> Job:
+def small_job(setting: Setting) -> Job:
     """Return the demo's job with GRPO, fewer prompts and long-tailed lengths."""
     job = load_job(DEMO)
     assert job.rewards is not None
@@ -131,10 +188,12 @@ def small_job() -> Job:
         job.workload,
         prompts=PROMPTS,
         samples_per_prompt=SAMPLES,
-        response_tokens=LENGTHS,
-        updates=2,
+        response_tokens=setting.lengths,
+        updates=setting.updates,
     )
-    actor = job.models["actor"]
+    tiny = job.models["actor"]
+    assert isinstance(tiny, ModelArchitecture)
+    actor = replace(tiny, **setting.sizes)
     return replace(
         job,
         name="modes",
@@ -145,9 +204,9 @@ def small_job() -> Job:
     )
 
 
-def plan_of(name: str) -> Plan:
+def plan_of(setting: Setting, name: str) -> Plan:
     """Return a run's plan: one core generates, one trains, a process judges."""
-    job = small_job()
+    job = small_job(setting)
     if name.endswith("decoupled"):
         settings = replace(job.hyperparameters, importance_cap=IMPORTANCE_CAP)
         job = replace(job, old_log_prob="trainer", hyperparameters=settings)
@@ -181,18 +240,24 @@ def plan_of(name: str) -> Plan:
     return replace(plan, **RUNS[name])
 
 
-def measured(forecast: Forecast, name: str, iterations: int, seed: int) -> tuple[Rows, float]:
+def measured(
+    setting: Setting, forecast: Forecast, name: str, iterations: int, seed: int
+) -> tuple[Rows, float]:
     """Return the metrics of each iteration of a run, and how much slower the machine was than for its profile."""
     with tempfile.TemporaryDirectory(prefix="rlplan-modes-") as folder:
         run = execute(
-            plan_of(name), Path(folder), iterations=iterations, seed=seed, folder=DEMO.parent
+            plan_of(setting, name),
+            Path(folder),
+            iterations=iterations,
+            seed=seed,
+            folder=DEMO.parent,
         )
         return read_metrics(Path(folder)), machine_slowdown(forecast, run) or 1.0
 
 
-def figures(rows: Rows) -> dict[str, Any]:
+def figures(rows: Rows, warmup_share: float) -> dict[str, Any]:
     """Return what a run comes to."""
-    timed, ends = rows[int(WARMUP_SHARE * len(rows)) :], rows[-ENDS:]
+    timed, ends = rows[int(warmup_share * len(rows)) :], rows[-ENDS:]
     tokens = sum(row["tokens_per_second"] * row["seconds"] for row in timed)
     seconds = sum(row["seconds"] for row in timed)
     return {
@@ -208,17 +273,14 @@ def figures(rows: Rows) -> dict[str, Any]:
     }
 
 
-def page(found: dict[str, list[dict[str, Any]]], iterations: int, note: str) -> str:
+def page(kept: Mapping[str, Found], note: str) -> str:
     """Return the page of all runs, with what is to be said of the machine meanwhile."""
     lines = [
         "# Modes on two pools of one machine",
         "",
         (
-            f"Made by `python benchmarks/asynchronous.py --iterations {iterations}`: GRPO, {PROMPTS} prompts of"
-            f" {SAMPLES} samples, lengths lognormal with mean and deviation {LENGTHS.mean:g}, at most"
-            f" {LENGTHS.max} tokens; a core generates, a core trains. Medians over the seeds; the reward is the"
-            f" mean of the last {ENDS} iterations with its deviation over the seeds. The second half of the"
-            " iterations is timed: before that the policy ends responses before their length."
+            f"Made by `python benchmarks/asynchronous.py`: GRPO, {PROMPTS} prompts of {SAMPLES} samples; a core"
+            " generates, a core trains. Medians over the seeds."
         ),
         "",
         (
@@ -228,35 +290,79 @@ def page(found: dict[str, list[dict[str, Any]]], iterations: int, note: str) -> 
         ),
         "",
         *([note, ""] if note else []),
+    ]
+    for job in (job for job in SETTINGS if kept.get(job)):
+        lines += [*section(job, kept[job]), ""]
+    return "\n".join(lines)
+
+
+def section(job: str, found: Found) -> list[str]:
+    """Return the lines of one job: its table, and whether its modes are in the order that was forecast."""
+    setting = SETTINGS[job]
+    iterations = len(next(iter(found.values()))[0]["rewards"])
+    lines = [
+        f"## `{job}`",
+        "",
+        (
+            f"Of {setting.words}, {setting.updates} updates an iteration, lengths lognormal with mean and deviation"
+            f" {setting.lengths.mean:g}, at most {setting.lengths.max} tokens; {iterations} iterations, of which the"
+            f" last {1 - setting.warmup_share:.0%} are timed. The reward is the mean of the last {ENDS} iterations"
+            " with its deviation over the seeds."
+        ),
+        "",
         (
             "| run | tokens/s | against sync | forecast | error | at the machine's rate | iteration (s) | staleness mean, most | reward"
             f" | iterations to {LEARNT:g} |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in (name for name in RUNS if name in found):
-        runs = found[name]
-        rates = [run["tokens_per_second"] for run in runs]
-        ratios = [
-            run["tokens_per_second"] / base["tokens_per_second"]
-            for run, base in zip(runs, found.get("sync", runs), strict=False)
-        ]
-        rewards = [run["reward"] for run in runs]
-        expected = statistics.median(expected_rate(run) for run in runs)
-        corrected = statistics.median(
-            expected_rate(run, run["machine_slowdown"]) / run["tokens_per_second"] - 1
-            for run in runs
-        )
-        spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
-        lines.append(
-            f"| {name} | {statistics.median(rates):,.0f} | {statistics.median(ratios):.2f}"
-            f" | {expected:,.0f} | {expected / statistics.median(rates) - 1:+.1%} | {corrected:+.1%}"
-            f" | {statistics.median(run['iteration_seconds'] for run in runs):.3f}"
-            f" | {statistics.mean(run['staleness_mean'] for run in runs):.2f},"
-            f" {max(run['staleness_max'] for run in runs):g}"
-            f" | {statistics.mean(rewards):.3f} +- {spread:.3f} | {_learnt(runs)} |"
-        )
-    return "\n".join([*lines, ""])
+    names = [name for name in RUNS if name in found]
+    return [*lines, *(_row(found, name) for name in names), "", _order(found, names)]
+
+
+def _row(found: Found, name: str) -> str:
+    runs = found[name]
+    rates = [run["tokens_per_second"] for run in runs]
+    ratios = [
+        run["tokens_per_second"] / base["tokens_per_second"]
+        for run, base in zip(runs, found.get("sync", runs), strict=False)
+    ]
+    rewards = [run["reward"] for run in runs]
+    expected = statistics.median(expected_rate(run) for run in runs)
+    corrected = statistics.median(
+        expected_rate(run, run["machine_slowdown"]) / run["tokens_per_second"] - 1 for run in runs
+    )
+    spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
+    return (
+        f"| {name} | {statistics.median(rates):,.0f} | {statistics.median(ratios):.2f}"
+        f" | {expected:,.0f} | {expected / statistics.median(rates) - 1:+.1%} | {corrected:+.1%}"
+        f" | {statistics.median(run['iteration_seconds'] for run in runs):.3f}"
+        f" | {statistics.mean(run['staleness_mean'] for run in runs):.2f},"
+        f" {max(run['staleness_max'] for run in runs):g}"
+        f" | {statistics.mean(rewards):.3f} +- {spread:.3f} | {_learnt(runs)} |"
+    )
+
+
+def _order(found: Found, names: Sequence[str]) -> str:
+    """Return which of two modes is faster, measured and forecast, for all pairs that every seed has alike."""
+    told, wrong, unlike = 0, [], []
+    for one, other in itertools.combinations(names, 2):
+        pairs = list(zip(found[one], found[other], strict=False))
+        ratios = [a["tokens_per_second"] / b["tokens_per_second"] for a, b in pairs]
+        expected = statistics.median(expected_rate(a) / expected_rate(b) for a, b in pairs)
+        words = f"{one} / {other}: {statistics.median(ratios):.2f}, forecast {expected:.2f}"
+        if min(ratios) < 1 < max(ratios):
+            unlike.append(words)
+            continue
+        told += 1
+        if (expected > 1) != (statistics.median(ratios) > 1):
+            wrong.append(words)
+    text = (
+        f"Order: of {told} pairs of modes of which every seed says the same one is faster, the forecast has"
+        f" {told - len(wrong)} in that order"
+    )
+    text += f" (not {'; '.join(wrong)})." if wrong else "."
+    return text + (f" Seeds differ about {'; '.join(unlike)}." if unlike else "")
 
 
 def _learnt(runs: Sequence[Mapping[str, Any]]) -> str:

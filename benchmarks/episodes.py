@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from asynchronous import DEMO, plan_of
+from asynchronous import DEMO, SETTINGS, plan_of
 from waiting_tool import MAX_SECONDS, MEAN_SECONDS, OBSERVATION, STD_SECONDS
 
 from executor.control.metrics import read_metrics
@@ -77,7 +77,7 @@ def main() -> None:
 
 def episodes_plan(name: str) -> Plan:
     """Return a run's plan: one core generates, one trains, processes of their own play the tool."""
-    plan = plan_of(name)
+    plan = plan_of(SETTINGS["tiny"], name)
     work = replace(
         plan.job.workload,
         environments=(TOOL,),
