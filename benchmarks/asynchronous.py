@@ -105,7 +105,7 @@ SETTINGS = {
         },
         lengths=Lognormal(mean=48.0, std=48.0, max=192),
         updates=4,
-        iterations=16,
+        iterations=12,
         warmup_share=0.25,
         words="a model of 4 layers of width 192",
     ),
