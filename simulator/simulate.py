@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from profiles.catalog import ENGINES
 from profiles.facts import Facts
-from rlplan.errors import FileError
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
+from simulator.capabilities import check_played
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import agenda_of, learnt_plan
 from simulator.timeline.assemble import assemble, batch_tokens, device_pools
@@ -40,6 +40,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
 
     Raises:
         FileError: The plan breaks a rule of `rlplan.rules`.
+        CapabilityError: The plan asks for what has no playing.
         MissingFactError: A cost is known neither from the profile nor from a sheet.
     """
     check_plan(plan, ENGINES)
@@ -66,24 +67,3 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:], tokens)
     part = shown(full, cycle, iterations)
     return replace(forecast, tasks=part.spans, iterations=part.iterations)
-
-
-def check_played(plan: Plan, file: str = "plan") -> None:
-    """Check that all which a plan asks for has a playing.
-
-    Args:
-        file: What to call the plan in messages.
-
-    Raises:
-        FileError: Names the field.
-    """
-    work = plan.job.workload
-    for name in ("over_provisioning", "over_sampling"):
-        value, field = getattr(work, name), f"job.workload.{name}"
-        if plan.job.environments and value > 1:
-            words = "is not simulated yet of episodes"
-            raise FileError(file, words, field=field, value=value, allowed="1")
-    if plan.mode in STREAMED and work.over_sampling > 1:
-        words, field = f"is not simulated in mode {plan.mode}", "job.workload.over_sampling"
-        allowed = "1, or mode sync or one-step-off"
-        raise FileError(file, words, field=field, value=work.over_sampling, allowed=allowed)

@@ -8,6 +8,7 @@ from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
 from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture
+from rlplan.rules.batches import learned_units
 from rlplan.rules.layouts import divisors
 from rlplan.sheets.hardware import DeviceSheet
 from rlplan.workload.lengths import Empirical, Lengths, Uniform, longest
@@ -157,21 +158,24 @@ def check_workload(job: Job, place: JobPlace) -> None:
     for field in ("prompt_tokens", "response_tokens"):
         lengths, least = getattr(work, field), "at least one length"
         check_lengths(f"workload.{field}", lengths, place, least=least)
-    if work.sequences % work.updates:
+    algorithm = load_algorithm(job.algorithm)
+    units = learned_units(algorithm, work)
+    if units % work.updates:
+        name = "prompts" if algorithm.groups else "sequences"
         raise place.error(
             "workload.updates",
-            f"the {work.sequences} sequences of a global batch do not divide into so many updates",
+            f"the {units} {name} of a global batch do not divide into so many updates",
             value=work.updates,
-            allowed=_nearest_divisors(work.sequences, work.updates),
+            allowed=_nearest_divisors(units, work.updates),
         )
-    if load_algorithm(job.algorithm).groups and work.samples_per_prompt == 1:
+    if algorithm.groups and work.samples_per_prompt == 1:
         raise place.error(
             "workload.samples_per_prompt",
             f"{job.algorithm} compares the samples of one prompt with each other",
             value=1,
             allowed="2 or more",
         )
-    if load_algorithm(job.algorithm).one_sample and work.samples_per_prompt > 1:
+    if algorithm.one_sample and work.samples_per_prompt > 1:
         raise place.error(
             "workload.samples_per_prompt",
             f"{job.algorithm} compares one sample of a prompt with the greedy response",

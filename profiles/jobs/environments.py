@@ -8,6 +8,7 @@ from profiles.jobs.checks import check_lengths
 from profiles.jobs.place import JobPlace
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Job
+from rlplan.rules.pools import nodes_have_the_cores_of_environments
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import (
     EmpiricalSeconds,
@@ -133,25 +134,12 @@ def _check_seconds(field: str, seconds: Seconds | None, place: JobPlace) -> None
 
 
 def check_host_cores(job: Job, place: JobPlace) -> None:
-    """Check that the nodes of a resolved job have the cores that steps hold.
+    """Check that the nodes of a resolved job have the cores that steps hold (a rule of plans).
 
     Raises:
         FileError: A step, or all workers that are asked for, hold more.
     """
-    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
-    for at, environment in enumerate(job.environments):
-        field, held = f"{FIELD}.{at}", environment.cpu_cores
-        if held > cores:
-            raise place.error(
-                f"{field}.cpu_cores",
-                f"is more than all nodes have together, {cores}",
-                value=held,
-                allowed=f"at most {cores}, or 0 where steps run outside of the cluster",
-            )
-        if environment.workers is not None and environment.workers * held > cores:
-            raise place.error(
-                f"{field}.workers",
-                f"hold {environment.workers * held:g} cores, and all nodes together have {cores}",
-                value=environment.workers,
-                allowed=f"at most {int(cores / held)}, or none for as many as fit",
-            )
+    problem = nodes_have_the_cores_of_environments.find(job)
+    if problem is not None:
+        field = problem.field.removeprefix("job.")
+        raise place.error(field, problem.words, value=problem.value, allowed=problem.allowed)

@@ -120,3 +120,26 @@ def role_has_one_home(
             allowed = f"one; on two, tasks.{role}.generate.pool says" if copies else "one pool"
             return Problem("pools", f"the role {role} is on {len(holding)} pools", None, allowed)
     return None
+
+
+@rule("plan")
+def nodes_have_the_cores_of_environments(job: Job) -> Problem | None:
+    """Let steps of environments hold no more cores than there are."""
+    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
+    for at, environment in enumerate(job.environments):
+        field, held = f"job.workload.environments.{at}", environment.cpu_cores
+        if held > cores:
+            return Problem(
+                f"{field}.cpu_cores",
+                f"is more than all nodes have together, {cores}",
+                held,
+                f"at most {cores}, or 0 where steps run outside of the cluster",
+            )
+        if environment.workers is not None and environment.workers * held > cores:
+            return Problem(
+                f"{field}.workers",
+                f"hold {environment.workers * held:g} cores, and all nodes together have {cores}",
+                environment.workers,
+                f"at most {int(cores / held)}, or none for as many as fit",
+            )
+    return None

@@ -68,7 +68,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
         require_execution,
         run_plan,
     )
-    from simulator.simulate import check_played, simulate
+    from simulator.capabilities import check_played
+    from simulator.simulate import simulate
 
     check_warmup(warmup, iterations)
     check_folder("--out", out)

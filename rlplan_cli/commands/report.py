@@ -42,7 +42,8 @@ def command(
     from planner.answers.explain import with_nearest_fit
     from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_search
     from rlplan_cli.outputs import check_folder
-    from simulator.simulate import check_played, simulate
+    from simulator.capabilities import check_played
+    from simulator.simulate import simulate
 
     is_run = source.is_dir()
     folder = out or (source / "report" if is_run else source.with_suffix(".report"))

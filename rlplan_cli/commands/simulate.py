@@ -51,7 +51,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.answering import print_answer, print_remarks
     from rlplan_cli.commands.report import report_run
     from rlplan_cli.outputs import check_files, check_folder
-    from simulator.simulate import check_played, simulate
+    from simulator.capabilities import check_played
+    from simulator.simulate import simulate
     from simulator.timeline.perfetto import trace_events
 
     file = plan / PLAN_FILE if plan.is_dir() else plan

@@ -42,19 +42,23 @@ def longest_shares(
         block: Samples of one prompt, which follow one another.
         wave: Sequences that begin together and wait for their longest response; 0 where they do not.
     """
-    if statistics.workload.sequences < DRAWN_BELOW_SEQUENCES:
-        prompts, responses = _usual_draw(statistics, replicas, wave)
-    else:
-        prompts, responses, _ = _evenly_spread(statistics.workload)
+    prompts, responses = _usual_batch(statistics, replicas, wave, np.random.default_rng(ORDER_SEED))
     return _last(prompts, responses, replicas, block, wave)
 
 
-def _evenly_spread(workload: Workload) -> tuple[Floats, Floats, np.random.Generator]:
-    """Return prompts and responses in tokens, each length as often as its distribution has it, and who drew them."""
-    generator = np.random.default_rng(ORDER_SEED)
+def _usual_batch(
+    statistics: LengthStatistics, replicas: int, wave: int, generator: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Return prompts and responses of a usual batch in tokens, as `longest_shares` says it."""
+    if statistics.workload.sequences < DRAWN_BELOW_SEQUENCES:
+        return _usual_draw(statistics, replicas, wave)
+    return _evenly_spread(statistics.workload, generator)
+
+
+def _evenly_spread(workload: Workload, generator: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return prompts and responses in tokens, each length as often as its distribution has it."""
     prompts = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
-    responses = generator.permutation(evenly(workload.response_tokens, workload.sequences))
-    return prompts, responses, generator
+    return prompts, generator.permutation(evenly(workload.response_tokens, workload.sequences))
 
 
 def _usual_draw(statistics: LengthStatistics, replicas: int, wave: int) -> tuple[Floats, Floats]:
@@ -89,7 +93,7 @@ def _waited_for(responses: Floats, replicas: int, wave: int) -> Floats:
         return np.asarray(responses.max(axis=1))
     steps = [
         np.maximum.reduceat(responses[:, rows], np.arange(0, rows.size, wave), axis=1).sum(axis=1)
-        for rows in _dealt(responses.shape[1], replicas)
+        for rows in _replicas_rows(responses.shape[1], replicas)
     ]
     return np.asarray(np.max(steps, axis=0))
 
@@ -123,15 +127,16 @@ def longest_episodes(
         host: What each replica has of it.
     """
     workload = statistics.workload
-    each, responses, generator = _evenly_spread(workload)
+    generator = np.random.default_rng(ORDER_SEED)
+    each, responses = _usual_batch(statistics, replicas, 0, generator)
     prompts = np.repeat(each, samples)
     drawn = usual_episodes(workload.environments, workload.prompts, samples, generator)
-    dealt = _dealt(len(prompts), replicas)
+    rows_of = _replicas_rows(len(prompts), replicas)
     tokens, outside = prompts + responses + drawn.observed_tokens, drawn.outside_seconds
     amounts = (
-        [tokens[rows].sum() for rows in dealt],
-        [responses[rows].max() for rows in dealt],
-        [outside[rows].max() for rows in dealt],
+        [tokens[rows].sum() for rows in rows_of],
+        [responses[rows].max() for rows in rows_of],
+        [outside[rows].max() for rows in rows_of],
     )
     last = {int(np.argmax(each)) for each in amounts}
     return tuple(
@@ -140,7 +145,7 @@ def longest_episodes(
                 episode_of(
                     drawn, int(row), int(prompts[row]), int(responses[row]), samples, workload
                 )
-                for row in dealt[number]
+                for row in rows_of[number]
             ),
             host,
             workload.environments[0].inference == "inline",
@@ -176,16 +181,16 @@ def _last(
 ) -> tuple[Share, ...]:
     """Return the shares with most tokens and with the longest response, or with the longest waves.
 
-    Sequences are dealt out in runs of equal numbers, or of one more on the first replicas; the samples of
-    a prompt follow one another.
+    Replicas get runs of equal numbers, or of one more on the first ones; the samples of a prompt follow one
+    another.
     """
     prompts = np.repeat(each, block)
-    dealt = _dealt(len(prompts), replicas)
+    rows_of = _replicas_rows(len(prompts), replicas)
     if wave:
-        last = [max(dealt, key=lambda rows: float(wave_tops(responses[rows], wave).sum()))]
+        last = [max(rows_of, key=lambda rows: float(wave_tops(responses[rows], wave).sum()))]
     else:
-        fullest = max(dealt, key=lambda rows: int(prompts[rows].sum() + responses[rows].sum()))
-        longest = max(dealt, key=lambda rows: int(responses[rows].max()))
+        fullest = max(rows_of, key=lambda rows: int(prompts[rows].sum() + responses[rows].sum()))
+        longest = max(rows_of, key=lambda rows: int(responses[rows].max()))
         last = [fullest] if np.array_equal(fullest, longest) else [fullest, longest]
     return tuple((_whole(prompts[rows]), _whole(responses[rows])) for rows in last)
 
@@ -200,9 +205,9 @@ def first_shares(
         most: Sequences, from which on fewer replicas stand for all.
     """
     workload = statistics.workload
-    prompts, responses, _ = _evenly_spread(workload)
+    prompts, responses = _evenly_spread(workload, np.random.default_rng(ORDER_SEED))
     found, count = [], 0
-    for rows in _dealt(workload.sequences, replicas):
+    for rows in _replicas_rows(workload.sequences, replicas):
         if count >= most and count % block == 0:
             break
         found.append((_whole(prompts[rows // block]), _whole(responses[rows])))
@@ -210,7 +215,7 @@ def first_shares(
     return tuple(found)
 
 
-def _dealt(sequences: int, replicas: int) -> list[npt.NDArray[np.int64]]:
+def _replicas_rows(sequences: int, replicas: int) -> list[npt.NDArray[np.int64]]:
     return [rows for rows in np.array_split(np.arange(sequences), replicas) if rows.size]
 
 

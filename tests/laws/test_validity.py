@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from functools import cache
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from rlplan.errors import CapabilityError, FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import PlanDraft, PoolDraft, ResourcePool, TaskDraft
 from rlplan.rules import refusals
+from rlplan.workload.environment import Environment
 from simulator.simulate import simulate
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 from tests.golden.kept import kept_plans
@@ -20,6 +22,9 @@ from tests.golden.kept import kept_plans
 EXPERTS = replace(TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=16)
 APART = {"p0": (4, ALL_ROLES), "generator": (2, ("actor",))}
 KEPT_EVERY = 10
+TOOL = Environment(
+    name="tool", source="safe_tool.py:Tool", turns=2, observation_tokens=2, step_seconds=0.01
+)
 sizes = st.sampled_from([1, 2, 4])
 CHANGES = {
     "tp": sizes,
@@ -30,7 +35,11 @@ CHANGES = {
     "zero": st.sampled_from([0, 1, 2, 3]),
     "chunks": sizes,
     "micro_batch": st.sampled_from([1, 2, 3, 8]),
-    "recompute": st.sampled_from(["none", "selective", "full"]),
+    "recompute": st.sampled_from(["none", "selective", "alternate", "full", "full-offload"]),
+    "token_budget": st.sampled_from([None, 1, 64]),
+    "shard_ranks": st.sampled_from([None, 1, 2]),
+    "expert_tp": st.sampled_from([None, 1, 2]),
+    "offload": st.booleans(),
     "engine": st.sampled_from(["torch-3d", "torch-3d-sp", "torch-static", "fsdp2", "vllm", "none"]),
     "pool": st.sampled_from(["p0", "generator", "host", "none"]),
 }
@@ -118,7 +127,9 @@ def change_how_weights_move(draw, plan):
 def change_the_mode(draw, plan):
     mode = draw(st.sampled_from(["sync", "one-step-off", "streaming", "async"]))
     staleness = draw(st.sampled_from([int(mode != "sync"), 0, 1, 4]))
-    return replace(plan, mode=mode, staleness=staleness)
+    in_flight = draw(st.sampled_from(["drain", "keep", "recompute"]))
+    sync_every = draw(st.sampled_from([1, 1, 2]))
+    return replace(plan, mode=mode, staleness=staleness, in_flight=in_flight, sync_every=sync_every)
 
 
 def change_a_pool(draw, plan):
@@ -162,7 +173,16 @@ def shuffle_an_order(draw, plan):
 
 
 def change_the_work(draw, plan):
-    change = draw(st.sampled_from([{"prompts": 6}, {"updates": 3}, {"samples_per_prompt": 3}]))
+    changes: list[dict[str, Any]] = [
+        {"prompts": 6},
+        {"updates": 3},
+        {"samples_per_prompt": 3},
+        {"over_provisioning": 1.5},
+        {"over_sampling": 2},
+        {"environments": (replace(TOOL, cpu_cores=draw(st.sampled_from([0.0, 1.0]))),)},
+        {"environments": (replace(TOOL, inference="inline"),), "over_provisioning": 1.5},
+    ]
+    change = draw(st.sampled_from(changes))
     return replace(plan, job=replace(plan.job, workload=replace(plan.job.workload, **change)))
 
 
@@ -230,7 +250,10 @@ def test_what_is_valid_the_executor_runs_or_refuses_for_a_named_capability(drawn
 def test_the_simulator_forecasts_what_is_valid_and_nothing_else(drawn):
     plan, facts = drawn
     refused = outcome(lambda: simulate(plan, facts))
-    assert (refused is not None) == any(refusals(plan, plan.job, ENGINES))
+    if any(refusals(plan, plan.job, ENGINES)):
+        assert isinstance(refused, FileError)
+    else:
+        assert refused is None or (isinstance(refused, CapabilityError) and refused.capability)
 
 
 def part_of(draw, given_part, kind, keep=()):
