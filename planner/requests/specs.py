@@ -44,6 +44,14 @@ def violations(plan: Plan, forecast: Forecast, specs: Specs) -> tuple[Violation,
     )
 
 
+def broken_words(plan: Plan, forecast: Forecast) -> tuple[str, ...]:
+    """Return a sentence for each limit of its own job that a plan does not keep."""
+    return tuple(
+        f"breaks a limit: specs.{each.spec} is {each.limit:.6g}, this plan has {each.found:.6g}"
+        for each in violations(plan, forecast, plan.job.specs)
+    )
+
+
 def is_kept(spec: str, limit: float, found: float) -> bool:
     """Tell whether a value keeps a limit: headroom from below, everything else from above."""
     if spec == "memory_headroom_fraction":

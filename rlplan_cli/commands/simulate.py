@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,13 @@ from rlplan_cli.terminal import (
     SiteOption,
     echo_json,
     print_table,
+    say,
     say_written,
 )
+
+if TYPE_CHECKING:
+    from rlplan.plan import Plan
+    from rlplan.results.forecast import Forecast
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
@@ -38,16 +43,18 @@ def command(  # noqa: PLR0917 -- one parameter an option
 ) -> None:
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings.
 
-    The exit code is 2 where it does not fit, or nothing does that keeps what is pinned.
+    The exit code is 2 where it does not fit, breaks a limit of its job's `specs`, or nothing fits that
+    keeps what is pinned.
     """
     from executor.learning.rules import check_rule_names
     from planner.answers.completion import load_plan
     from planner.answers.explain import with_nearest_fit
     from planner.requests.drafts import load_request
+    from planner.requests.specs import broken_words
     from reports.tables.plans import memory_terms_table
     from rlplan.errors import InfeasibleError
     from rlplan.files.writing import write_json
-    from rlplan.results.stored import PLAN_FILE, write_plan
+    from rlplan.results.stored import PLAN_FILE
     from rlplan_cli.answering import print_answer, print_remarks
     from rlplan_cli.commands.report import report_run
     from rlplan_cli.outputs import check_files, check_folder
@@ -66,17 +73,27 @@ def command(  # noqa: PLR0917 -- one parameter an option
         forecast = with_nearest_fit(forecast, complete, facts, load_request(file)[1])
     if trace is not None:
         write_json(trace, trace_events(forecast.trace, complete))
-    if out is not None:
-        write_json(out, forecast)
-    if out_plan is not None:
-        write_plan(out_plan, complete)
+    _write(out, forecast, out_plan, complete)
     if as_json:
         echo_json(forecast)
     else:
         print_answer(complete, forecast, facts)
         print_table("Memory of the fullest GPU", memory_terms_table(forecast))
         print_remarks(forecast)
+    broken = broken_words(complete, forecast)
+    if broken:
+        say("\n".join(broken))
     page = report and report_run(report, complete, forecast, None, None, facts)
     say_written(trace, out, out_plan, page)
-    if not forecast.feasible:
+    if broken or not forecast.feasible:
         raise typer.Exit(InfeasibleError.exit_code)
+
+
+def _write(out: Path | None, forecast: Forecast, out_plan: Path | None, plan: Plan) -> None:
+    from rlplan.files.writing import write_json
+    from rlplan.results.stored import write_plan
+
+    if out is not None:
+        write_json(out, forecast)
+    if out_plan is not None:
+        write_plan(out_plan, plan)

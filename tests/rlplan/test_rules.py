@@ -9,6 +9,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules import RULES, check_plan, refusals
+from rlplan.workload.environment import Environment
 from tests.planner.sound_plans import A100, split_ppo
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yaml"
@@ -68,7 +69,22 @@ def piped(plan):
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "moe_ffn_size": 1024}
 SIZES = {"tp": 8, "pp": 1, "dp": 1}
+TOOL = Environment(name="tool", turns=1, step_seconds=1.0, cpu_cores=2.0, workers=4)
+
+
+def with_tools(plan, *, cores, held=2.0):
+    cluster = tuple(replace(group, cpu_cores=cores, nodes=1) for group in plan.job.cluster[:1])
+    work = replace(plan.job.workload, environments=(replace(TOOL, cpu_cores=held),))
+    return replace(plan, job=replace(plan.job, cluster=cluster, workload=work))
+
+
 WRONG = {
+    "job.workload.environments.0.cpu_cores: is more than all nodes have together, 0; found 2.0; "
+    "allowed: at most 0, or 0 where steps run outside of the cluster": lambda p: with_tools(
+        p, cores=None
+    ),
+    "job.workload.environments.0.workers: hold 8 cores, and all nodes together have 6; found 4; "
+    "allowed: at most 3, or none for as many as fit": lambda p: with_tools(p, cores=6),
     "pools: is empty: every model needs a pool": lambda p: replace(p, pools=()),
     "pools.0.name: is used by two pools; found 'p1'": lambda p: with_pool(p, 0, name="p1"),
     "pools.0.device: is not a device of the job's cluster; found 'a100-40gb-sxm'; "

@@ -116,3 +116,20 @@ def test_wrong_options_are_refused_in_one_line(project, rlplan):
         answer = rlplan("search", "job.yaml", *arguments)
         assert (answer.code, len(answer.lines)) == (2, 1), answer.err
         assert said in answer.err, answer.err
+
+
+@pytest.mark.parametrize(
+    "command", [["simulate", "plan.yaml"], ["execute", "plan.yaml", "--out", "new"]]
+)
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("gpus", 1), ("iteration_seconds", 1e-6), ("memory_headroom_fraction", 0.99999)],
+)
+def test_a_whole_plan_that_breaks_a_limit_of_its_job_is_not_passed_over(
+    project, rlplan, command, name, limit
+):
+    change("plan.yaml", "job", "specs", to={name: limit})
+    answer = rlplan(*command)
+    assert answer.code == 2
+    assert f"breaks a limit: specs.{name} is {limit}, this plan has " in answer.err
+    assert not (project / "new").exists()

@@ -88,7 +88,7 @@ def test_figures_are_the_means_of_short_rounds_and_a_long_one(over, shorts):
 
 def test_more_samples_are_refused_where_nothing_plays_them():
     plan = in_rounds(1.0, 1.5)
-    with pytest.raises(FileError, match="over_sampling"):
+    with pytest.raises(CapabilityError, match="over_sampling"):
         simulate(replace(plan, mode="streaming"), load_facts(plan.job))
     with pytest.raises(FileError, match="over_sampling"):
         search(plan.job, load_facts(plan.job))
