@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.objectives import limited_objectives, load_objective
+from rlplan.errors import InfeasibleError
 from rlplan.plan import Mode, Plan
 from rlplan.results.forecast import Forecast
 from rlplan.specs import Specs
@@ -50,6 +51,16 @@ def broken_words(plan: Plan, forecast: Forecast) -> tuple[str, ...]:
         f"breaks a limit: specs.{each.spec} is {each.limit:.6g}, this plan has {each.found:.6g}"
         for each in violations(plan, forecast, plan.job.specs)
     )
+
+
+def check_limits(plan: Plan, forecast: Forecast, file: str) -> None:
+    """Refuse a plan that breaks a limit of its own job.
+
+    Raises:
+        InfeasibleError: Names the file, the limit and what the plan has instead.
+    """
+    for words in broken_words(plan, forecast):
+        raise InfeasibleError(f"{file}: {words}")
 
 
 def is_kept(spec: str, limit: float, found: float) -> bool:

@@ -60,8 +60,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """Run a plan end to end, measure every task, and print forecast against measurement."""
     from executor.learning.rules import check_rule_names, rule_functions
     from planner.answers.completion import load_plan
-    from planner.requests.specs import broken_words
-    from rlplan.errors import InfeasibleError
+    from planner.requests.specs import check_limits
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.running import (
         check_warmup,
@@ -95,8 +94,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     )
     check_played(complete, str(plan))
     forecast = simulate(complete, facts)
-    for words in broken_words(complete, forecast):
-        raise InfeasibleError(f"{plan}: {words}")
+    check_limits(complete, forecast, str(plan))
     run = run_plan(
         complete,
         out,
