@@ -73,7 +73,7 @@ TOOL = Environment(name="tool", turns=1, step_seconds=1.0, cpu_cores=2.0, worker
 
 
 def with_tools(plan, *, cores, held=2.0):
-    cluster = tuple(replace(group, cpu_cores=cores, nodes=1) for group in plan.job.cluster[:1])
+    cluster = tuple(replace(group, cpu_cores=cores) for group in plan.job.cluster)
     work = replace(plan.job.workload, environments=(replace(TOOL, cpu_cores=held),))
     return replace(plan, job=replace(plan.job, cluster=cluster, workload=work))
 
@@ -84,7 +84,7 @@ WRONG = {
         p, cores=None
     ),
     "job.workload.environments.0.workers: hold 8 cores, and all nodes together have 6; found 4; "
-    "allowed: at most 3, or none for as many as fit": lambda p: with_tools(p, cores=6),
+    "allowed: at most 3, or none for as many as fit": lambda p: with_tools(p, cores=3),
     "pools: is empty: every model needs a pool": lambda p: replace(p, pools=()),
     "pools.0.name: is used by two pools; found 'p1'": lambda p: with_pool(p, 0, name="p1"),
     "pools.0.device: is not a device of the job's cluster; found 'a100-40gb-sxm'; "
