@@ -42,12 +42,16 @@ class FrameworkSheet:
         unpinned: What goes there at that rate.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are dealt to data-parallel ranks by their tokens.
+        balances_updates: Whether those of each update are; else a rank has an equal share of the batch's tokens, and
+            of an update's what comes.
         pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.
         keeps_domains: Whether ranks that follow one another stay in one domain of nodes on a fast link as long as it
             has room; else a job on several domains meets over the network wherever a group leaves a node.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.
+        bounds_ages: Whether its trainer waits, in mode async, for samples that would get too old; else only how many are
+            begun before others are learnt from is bounded, and those that take long are learnt from when they end.
         staleness: Updates that its weights may lack where it is run as its authors run it, generation on GPUs of its
             own; None where it runs iterations one after another.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
@@ -70,10 +74,12 @@ class FrameworkSheet:
     unpinned: tuple[Literal["weights", "optimizer"], ...] = ("optimizer",)
     recompute: Recompute = "none"
     balances_tokens: bool = False
+    balances_updates: bool = True
     pads_packs: bool = False
     keeps_domains: bool = True
     streams_rewards: bool = False
     in_flight: InFlight = "drain"
+    bounds_ages: bool = True
     staleness: Updates | None = None
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME

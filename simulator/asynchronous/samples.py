@@ -91,7 +91,7 @@ class SampleQueue:
 
     A sample may be taken unless that would leave too little room, in the iterations that are left to them, for
     samples of older weights: so none is ever learnt from later than its staleness allows, and iterations wait for
-    those that must not get older.
+    those that must not get older. Where ages are not bounded, whatever has ended may be taken.
 
     Attributes:
         version: Iterations whose updates the generators' weights have.
@@ -210,7 +210,8 @@ class SampleQueue:
             if ready and (best is None or ready[0].ended_at < best.ended_at):
                 best = ready[0]
             alive += self._alive[version]
-            if alive >= self._room(self.setting.last_iteration(version)):
+            room = self._room(self.setting.last_iteration(version))
+            if self.setting.bounds_ages and alive >= room:
                 break  # what is newer must not take their places
         if best is None:
             return None
@@ -232,6 +233,8 @@ class SampleQueue:
 
     def drop_due(self, iteration: int) -> None:
         """Drop what would be too old after an iteration: more was begun than is learnt from."""
+        if not self.setting.bounds_ages:
+            return
         self._over = iteration
         self._count_quota()
         for version in [

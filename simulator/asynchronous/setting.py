@@ -47,6 +47,7 @@ class StreamSetting:
         ahead: Whether works prepare responses as they end, beside training; else they take pieces of it.
         staleness: Most updates that the weights which began a response may lack, as it is played.
         beyond: Whole updates by which the plan's bound is larger than the one that is played.
+        bounds_ages: Whether iterations wait for samples that would get older than that.
         warm_up: Iterations that fill the pools.
         counted: Iterations whose mean is taken.
     """
@@ -69,6 +70,7 @@ class StreamSetting:
     learns: tuple[bool, ...] = ()
     ahead: bool = False
     beyond: int = 0
+    bounds_ages: bool = True
 
     @property
     def iterations(self) -> int:
@@ -131,6 +133,7 @@ def setting_of(plan: Plan, generate: PlacedTask, most: int = LONGEST_WARM_UP) ->
         counted=counted,
         learns=_learning_pieces(plan, number),
         ahead=takes_what_ends_first(plan) and plan.job.framework == OWN,
+        bounds_ages=generate.framework.bounds_ages,
     )
 
 

@@ -177,6 +177,22 @@ def test_asynchronous_iterations_approach_the_slower_side():
     assert found.iteration_seconds <= 1.02 * one_off.iteration_seconds
 
 
+def test_what_takes_long_is_waited_for_only_where_ages_are_bounded(monkeypatch):
+    """One response in 128 takes as long as several iterations: nobody waits for it who takes what has ended."""
+    lengths = Lognormal(mean=100, std=50, max=8000, at_max=1 / 128)
+    plan = apart(staleness=0.5, in_flight="keep")
+    plan = replace(
+        plan, job=replace(plan.job, workload=replace(plan.job.workload, response_tokens=lengths))
+    )
+    facts = load_facts(plan.job)
+    bounded, sheet = simulate(plan, facts), facts.framework(plan.job.framework)
+    monkeypatch.setattr(facts, "framework", lambda _: replace(sheet, bounds_ages=False))
+    free = simulate(plan, facts)
+    assert free.iteration_seconds < 0.8 * bounded.iteration_seconds
+    assert free.overlap.staleness_max > 1 >= bounded.overlap.staleness_max
+    assert free.overlap.dropped_fraction == 0
+
+
 def test_engines_that_take_waves_are_played_too():
     plan = apart()
     tasks = dict(plan.tasks)

@@ -22,7 +22,7 @@ from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of
 from simulator.model.weights import kinds_of_stages
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.workload.packing import packed_waiting
+from simulator.workload.packing import dealt_waiting, packed_waiting
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 Parts = dict[str, Estimates]
@@ -313,7 +313,7 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
     """Return how much longer than the mean the rank with the longest sequences works.
 
     Balancing ranks leaves micro-batches as uneven as they are, and ranks that exchange in every layer
-    wait in each of them.
+    wait in each of them. Where only a batch is balanced, ranks wait for the one whose part of an update is longest.
     """
     layout, engine, statistics = placed.layout, placed.engine, placed.statistics
     ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches
@@ -325,6 +325,8 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
     else:
         sequences = min(layout.micro_batch, placed.local)
         each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)
+    if placed.trains and placed.workload.updates > 1 and not placed.framework.balances_updates:
+        each = max(each, dealt_waiting(statistics, placed.local, layout.dp))
     if engine.waits_each_micro_batch or placed.framework.balances_tokens:
         return (each,)
     sizes = (placed.local, layout.micro_batch, layout.dp)
