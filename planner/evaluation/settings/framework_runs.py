@@ -51,6 +51,7 @@ class PublishedRun:
         staleness: Updates that weights may be old, in parts of a step, where generation never stops.
         in_flight: What becomes of responses under way when weights come.
         sequences_per_update: The optimizer's batch.
+        rollout_running: Sequences that a replica decodes at a time, at most.
         micro_batch, log_prob_micro_batch: Sequences of a micro-batch; where sequences are packed, as many of
             the longest ones as its tokens make.
         token_budget: Tokens of a micro-batch on a GPU.
@@ -88,6 +89,7 @@ class PublishedRun:
     rollout_tp: int = 1
     rollout_pp: int = 1
     rollout_memory_fraction: float | None = None
+    rollout_running: int = MAX_RUNNING
     micro_batch: int | None = None
     log_prob_micro_batch: int | None = None
     token_budget: int | None = None
@@ -203,7 +205,7 @@ def plan_of(run: PublishedRun, job: Job) -> Plan:
         tp=run.rollout_tp,
         pp=run.rollout_pp,
         dp=_copies(pools[-1].gpus, run.rollout_tp * run.rollout_pp, "rollout"),
-        max_running=MAX_RUNNING,
+        max_running=run.rollout_running,
         memory_fraction=run.rollout_memory_fraction or MEMORY_FRACTION,
     )
     tasks = {"actor.generate": generate} | dict(_trained(run, job, trains))

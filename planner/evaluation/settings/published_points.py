@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from planner.evaluation.settings.framework_runs import PublishedRun, job_of, plan_of
 from profiles.facts import load_facts
+from rlplan.files.frozen import FrozenDict
 from rlplan.results.reproduced import Claim, Point, Quantity
 from rlplan.workload.lengths import mean_length
 from simulator.simulate import simulate
@@ -22,6 +23,14 @@ def step_seconds(run: PublishedRun) -> float:
     return simulate(plan_of(run, job), load_facts(job)).iteration_seconds * run.parts
 
 
+@lru_cache(maxsize=256)
+def task_seconds(run: PublishedRun) -> FrozenDict[str, float]:
+    """Return the seconds that each task of a run is forecast to take alone."""
+    job = job_of(run)
+    costs = simulate(plan_of(run, job), load_facts(job)).costs
+    return FrozenDict({cost.name: cost.seconds for cost in costs})
+
+
 def step_tokens(run: PublishedRun) -> float:
     """Return the tokens that a run learns from in a step, prompts included."""
     work = job_of(run).workload
@@ -35,17 +44,19 @@ def forecast_points(
     runs: Mapping[tuple[str, str], PublishedRun],
     published: Mapping[tuple[str, str], float],
     progress: Progress | None = None,
+    seconds_of: Callable[[PublishedRun], float] = step_seconds,
 ) -> tuple[Point, ...]:
     """Return a point for each run, by panel and series.
 
     Args:
+        seconds_of: What a step of a run takes, where something beside the step was measured with it.
         progress: Called with (done, total, point) before each.
     """
     points = []
     for done, ((panel, series), run) in enumerate(runs.items()):
         if progress:
             progress(done, len(runs), f"{figure}, {panel}, {series}")
-        seconds = step_seconds(run)
+        seconds = seconds_of(run)
         points.append(
             Point(
                 figure=figure,

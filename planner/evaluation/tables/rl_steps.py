@@ -55,7 +55,7 @@ FRAMEWORKS = {
 FITTED = frozenset({"n959_8b_mg", "n959_8b_mg_rerun", "n959_8b_dt", "gpg_fsdp7b", "mi300_ppo7b"})
 # Versions of a framework that have a sheet of their own where a trainer has it: its ending, and how their names begin.
 OLDER = {
-    "verl": (("0.2", ("0.1", "0.2", "0.3")),),
+    "verl": (("0.2", ("0.1", "0.2", "0.3")), ("0.6", ("0.4", "0.5", "0.6"))),
     "nemo-rl": (("0.3", ("0.2", "0.3")), ("0.5", ("0.4", "0.5")), ("0.6", ("0.6",))),
 }
 NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
