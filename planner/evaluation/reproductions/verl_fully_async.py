@@ -1,6 +1,6 @@
 """verl's fully asynchronous trainer beside its colocated one: volcengine/verl, docs/advance/fully_async.md."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 
 from planner.evaluation.settings.framework_runs import PublishedRun
 from planner.evaluation.settings.published_points import Progress, forecast_points, task_seconds
@@ -11,6 +11,7 @@ from planner.evaluation.verl_fully_async.claims import (
     SIZES,
     STALE,
     claims_of,
+    figure_of,
 )
 from planner.evaluation.verl_fully_async.runs import (
     APART,
@@ -22,7 +23,7 @@ from planner.evaluation.verl_fully_async.runs import (
     REQUIRED,
     STALENESS,
     USUAL,
-    USUAL_STALENESS,
+    Fitted,
     endless,
     larger,
     measured_seconds,
@@ -31,7 +32,9 @@ from planner.evaluation.verl_fully_async.runs import (
 from rlplan.results.reproduced import Point, Reproduction
 from rlplan.workload.lengths import Logged
 
-Series = tuple[str, str]
+PANEL_7B, PANEL_30B = "Qwen2.5-Math-7B, H20", "Qwen3-30B-A3B, H20"
+# Runs with their published seconds, by panel and series.
+Rows = dict[tuple[str, str], tuple[PublishedRun, float]]
 
 
 def reproduce(progress: Progress | None = None) -> Reproduction:
@@ -41,9 +44,9 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
         progress: Called with (done, total, point) before each.
     """
     points: list[Point] = []
-    for figure, runs_of in FIGURES.items():
-        runs = {key: run for key, (run, _) in runs_of().items()}
-        published = {key: seconds for key, (_, seconds) in runs_of().items()}
+    for figure, rows in dict(_figures()).items():
+        runs = {key: run for key, (run, _) in rows.items()}
+        published = {key: seconds for key, (_, seconds) in rows.items()}
         points += forecast_points(figure, "seconds", runs, published, progress, measured_seconds)
     return Reproduction(
         name="verl-fully-async",
@@ -56,46 +59,32 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
     )
 
 
-def _sizes() -> dict[Series, tuple[PublishedRun, float]]:
-    found = {}
+def _figures() -> Iterator[tuple[str, Rows]]:
     for fit in (usual(), endless()):
-        for gpus, seconds in COLOCATED.items():
-            found[fit.name, f"colocated, {gpus}"] = (fit.colocated(gpus), seconds)
-        for training, seconds in APART.items():
-            found[fit.name, f"apart, {training} + {training}"] = (fit.apart(training), seconds)
+        yield figure_of(SIZES, fit.name), _sizes(fit)
+        stale: Rows = {
+            (PANEL_7B, f"staleness {staleness:g}"): (fit.apart(LARGEST, staleness), seconds)
+            for staleness, seconds in STALENESS.items()
+        }
+        yield figure_of(STALE, fit.name), stale
+        batches: Rows = {
+            (PANEL_7B, f"require_batches {each}"): (fit.apart(LARGEST, required=each), seconds)
+            for each, seconds in REQUIRED.items()
+        }
+        yield figure_of(BATCHES, fit.name), batches
+    together, split = SERIES_30B
+    runs = zip((together, split), larger(), (COLOCATED_30B, APART_30B), strict=True)
+    larger_rows: Rows = {(PANEL_30B, name): (run, seconds) for name, run, seconds in runs}
+    yield figure_of(LARGER, USUAL), larger_rows
+
+
+def _sizes(fit: Fitted) -> Rows:
+    found: Rows = {}
+    for gpus, seconds in COLOCATED.items():
+        found[PANEL_7B, f"colocated, {gpus}"] = (fit.colocated(gpus), seconds)
+    for training, seconds in APART.items():
+        found[PANEL_7B, f"apart, {training} + {training}"] = (fit.apart(training), seconds)
     return found
-
-
-def _stale() -> dict[Series, tuple[PublishedRun, float]]:
-    return {
-        (fit.name, f"staleness {staleness:g}"): (fit.apart(LARGEST, staleness), seconds)
-        for fit in (usual(), endless())
-        for staleness, seconds in STALENESS.items()
-    }
-
-
-def _batches() -> dict[Series, tuple[PublishedRun, float]]:
-    return {
-        (fit.name, f"require_batches {required}"): (
-            fit.apart(LARGEST, USUAL_STALENESS, required),
-            seconds,
-        )
-        for fit in (usual(), endless())
-        for required, seconds in REQUIRED.items()
-    }
-
-
-def _larger() -> dict[Series, tuple[PublishedRun, float]]:
-    together, split = larger()
-    return {
-        (USUAL, SERIES_30B[0]): (together, COLOCATED_30B),
-        (USUAL, SERIES_30B[1]): (split, APART_30B),
-    }
-
-
-FIGURES: Mapping[str, Callable[[], dict[Series, tuple[PublishedRun, float]]]] = {
-    SIZES: _sizes, STALE: _stale, BATCHES: _batches, LARGER: _larger,
-}  # fmt: skip
 
 
 def notes() -> tuple[str, ...]:

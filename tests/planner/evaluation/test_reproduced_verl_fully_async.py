@@ -1,5 +1,6 @@
 """verl's fully asynchronous experiments: what was published, lengths fitted on colocated rows, and the claims."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from planner.evaluation.verl_fully_async.claims import (
     SIZES,
     STALE,
     claims_of,
+    figure_of,
 )
 from rlplan.results.reproduced import Point
 from rlplan.rules import check_plan
@@ -22,9 +24,9 @@ LENGTHS = Logged(mean=800, max=runs.LONGEST_RESPONSE)
 FITTED = runs.Fitted(runs.USUAL, dict.fromkeys(runs.COLOCATED, LENGTHS))
 
 
-def point(figure, panel, series, seconds, factor):
+def point(table, fit, series, seconds, factor):
     return Point(
-        figure=figure, panel=panel, series=series, gpus=1, quantity="seconds", published=seconds,
+        figure=figure_of(table, fit), panel="7B", series=series, gpus=1, quantity="seconds", published=seconds,
         forecast=seconds * factor,
     )  # fmt: skip
 
@@ -35,7 +37,7 @@ def published_points(asynchronous=1.0):
     for fit in (runs.USUAL, runs.ENDLESS):
         for gpus, seconds in runs.COLOCATED.items():
             found.append(point(SIZES, fit, f"colocated, {gpus}", seconds, 1.0))
-        tables = {
+        tables: dict[tuple[str, str], Mapping[int, float] | Mapping[float, float]] = {
             (SIZES, "apart, {0:g} + {0:g}"): runs.APART,
             (STALE, "staleness {:g}"): runs.STALENESS,
             (BATCHES, "require_batches {:g}"): runs.REQUIRED,
