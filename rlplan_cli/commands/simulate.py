@@ -53,14 +53,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from planner.requests.specs import broken_words
     from reports.tables.plans import memory_terms_table
     from rlplan.errors import InfeasibleError
-    from rlplan.files.writing import write_json
     from rlplan.results.stored import PLAN_FILE
     from rlplan_cli.answering import print_answer, print_remarks
     from rlplan_cli.commands.report import report_run
     from rlplan_cli.outputs import check_files, check_folder
     from simulator.capabilities import check_played
     from simulator.simulate import simulate
-    from simulator.timeline.perfetto import trace_events
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
     complete, facts = load_plan(file, profile, site=site, misfits=True)
@@ -71,9 +69,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     forecast = simulate(complete, facts, iterations=iterations)
     if not forecast.feasible:
         forecast = with_nearest_fit(forecast, complete, facts, load_request(file)[1])
-    if trace is not None:
-        write_json(trace, trace_events(forecast.trace, complete))
-    _write(out, forecast, out_plan, complete)
+    _write(trace, out, out_plan, complete, forecast)
     if as_json:
         echo_json(forecast)
     else:
@@ -89,10 +85,15 @@ def command(  # noqa: PLR0917 -- one parameter an option
         raise typer.Exit(InfeasibleError.exit_code)
 
 
-def _write(out: Path | None, forecast: Forecast, out_plan: Path | None, plan: Plan) -> None:
+def _write(
+    trace: Path | None, out: Path | None, out_plan: Path | None, plan: Plan, forecast: Forecast
+) -> None:
     from rlplan.files.writing import write_json
     from rlplan.results.stored import write_plan
+    from simulator.timeline.perfetto import trace_events
 
+    if trace is not None:
+        write_json(trace, trace_events(forecast.trace, plan))
     if out is not None:
         write_json(out, forecast)
     if out_plan is not None:
