@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rlplan.errors import MissingFactError
 from rlplan.job import Job
 from rlplan.workload.environment import Environment
 
@@ -41,7 +42,16 @@ class HostShare:
 
 
 def host_share(job: Job, replicas: int) -> HostShare:
-    """Return what each of so many replicas has of all nodes' cores and of the environments' workers."""
+    """Return what each of so many replicas has of all nodes' cores and of the environments' workers.
+
+    Raises:
+        MissingFactError: Steps hold cores, and nobody says how many a node has.
+    """
+    known = any(group.cpu_cores is not None for group in job.cluster)
+    if not known and any(each.cpu_cores for each in job.environments):
+        raise MissingFactError(
+            "job.cluster: how many cores has a node? Steps of environments hold them: set cpu_cores"
+        )
     cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster) / replicas
     return HostShare(
         cores=cores,

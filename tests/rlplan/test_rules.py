@@ -79,9 +79,9 @@ def with_tools(plan, *, cores, held=2.0):
 
 
 WRONG = {
-    "job.workload.environments.0.cpu_cores: is more than all nodes have together, 0; found 2.0; "
-    "allowed: at most 0, or 0 where steps run outside of the cluster": lambda p: with_tools(
-        p, cores=None
+    "job.workload.environments.0.cpu_cores: is more than all nodes have together, 2; found 4.0; "
+    "allowed: at most 2, or 0 where steps run outside of the cluster": lambda p: with_tools(
+        p, cores=1, held=4.0
     ),
     "job.workload.environments.0.workers: hold 8 cores, and all nodes together have 6; found 4; "
     "allowed: at most 3, or none for as many as fit": lambda p: with_tools(p, cores=3),
