@@ -115,7 +115,8 @@ def notes() -> tuple[str, ...]:
         (
             "Colocated scripts of these runs are not published: layouts are those of the asynchronous scripts (FSDP2 in "
             "groups of 8, sequence parallel 4, generation with TP 4), states off-loaded while vLLM generates. Asynchronous runs "
-            "take the engine's log-probabilities, run 16 prompts a server at most, and stop and go on at a sync."
+            "take the engine's log-probabilities, run 16 prompts a server at most, and stop and go on at a sync. That all fits is taken for granted: a micro-batch of "
+            "61,440 tokens a GPU, as the scripts allow, would need 132 GiB; an update's share is far from filling one."
         ),
         (
             "verl of October 2025 balanced the tokens of a batch over ranks, not those of an update: in each the ranks wait for "
