@@ -19,6 +19,7 @@ from planner.configs.checking import Checked, check_config, check_plan
 from planner.objectives import load_objective
 from planner.requests.drafts import load_request, read_draft
 from planner.requests.pinned import NOTHING_PINNED
+from planner.search import check_searched
 from profiles.catalog import load_job as load_job_file
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
@@ -30,6 +31,7 @@ from rlplan.results.measurement import MeasuredRun
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
 from rlplan_cli.config_options import Given, import_options
+from simulator.simulate import check_played
 from simulator.simulate import simulate as simulate_plan
 
 File = str | PathLike[str]
@@ -79,6 +81,7 @@ def search(
         given, pinned = resolve_job(job, Path()), NOTHING_PINNED
     else:
         given, pinned = load_request(Path(job))
+        check_searched(given, str(job))
     name = objective or given.objective
     load_objective(name)
     specs = decode(Specs, {**given.specs.given, **(limits or {})}, "limits")
@@ -105,6 +108,7 @@ def simulate(
         return with_nearest_fit(simulate_plan(plan, facts, iterations=iterations), plan, facts)
     path = Path(plan)
     complete, facts = load_plan_and_facts(path, _path(profile), site=_path(site), misfits=True)
+    check_played(complete, str(path))
     forecast = simulate_plan(complete, facts, iterations=iterations)
     if forecast.feasible:
         return forecast

@@ -18,7 +18,7 @@ from rlplan.files.writing import plain
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.workload.lengths import sample_lengths
-from simulator.simulate import simulate
+from simulator.simulate import check_played, simulate
 
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 
@@ -153,6 +153,7 @@ def check_plan(plan: Plan, facts: Facts, file: str, found: Imported | None = Non
     Args:
         found: The configuration that it is of.
     """
+    check_played(plan, file)
     forecast = simulate(plan, facts)
     verdict, remarks = _verdict(plan, facts, forecast)
     return Checked(

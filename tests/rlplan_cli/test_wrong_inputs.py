@@ -20,6 +20,12 @@ HUGGING_FACE = {
 }  # fmt: skip
 
 
+BEGUN_BEYOND = {
+    "prompts": 4, "samples_per_prompt": 1, "prompt_tokens": 6, "response_tokens": 5,
+    "over_provisioning": 1.5, "environments": [{"name": "tool", "step_seconds": 1.0}],
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Wrong:
     """Hold one kind of wrong input: what is done to the project, what is run, what must be said."""
@@ -161,6 +167,8 @@ MODEL_FILES = [
 ]  # fmt: skip
 
 PLANS = [
+    plan("job", "workload", to=BEGUN_BEYOND, name="more begun than a forecast plays", said=("job.workload.over_provisioning: is not simulated", "found 1.5", "allowed: 1")),
+    plan("job", "workload", to=BEGUN_BEYOND, name="more begun than a check plays", arguments="check plan.yaml", said=("job.workload.over_provisioning: is not simulated", "found 1.5", "allowed: 1")),
     plan("tasks", "actor.update", "tp", to=3, name="TP that does not divide the heads", said=("tasks.actor.update.tp", "4 heads", "found 3", "1, 2")),
     plan("tasks", "actor.update", "dp", to=4, name="layout that covers more than its pool", said=("tasks.actor.update", "dp 4", "but pool p0 has 2")),
     plan("tasks", "actor.generate", "pool", to="p7", name="pool that there is not", said=("tasks.actor.generate.pool", "'p7'")),
