@@ -74,22 +74,24 @@ def plan_of(record: Record) -> Plan:
     """Return the heuristic's plan for a row."""
     job = job_of(record)
     stages = job.gpus // NODE_GPUS
-
-    def task(engine: str, sequences: int, micro_batches: int, **more: object) -> TaskPlan:
-        size = max(1, sequences // micro_batches)
-        return TaskPlan(
-            pool=POOL, tp=NODE_GPUS, pp=stages, engine=engine, micro_batch=size, **more  # type: ignore[arg-type]
-        )  # fmt: skip
-
     batch, train, generate = job.workload.prompts, job.engines.train, job.engines.generate
     assert train
     assert generate
-    update = task(train, batch // MINI_BATCHES, 2 * stages, recompute="full")
+
+    def task(sequences: int, micro_batches: int, **more: object) -> TaskPlan:
+        size = max(1, sequences // micro_batches)
+        return TaskPlan(
+            pool=POOL, tp=NODE_GPUS, pp=stages, engine=train, micro_batch=size, **more  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    update = task(batch // MINI_BATCHES, 2 * stages, recompute="full")
     tasks = {
-        "actor.generate": task(generate, batch, stages, max_running=batch),
-        "critic.compute_values": task(train, batch, stages),
-        "reference.compute_log_prob": task(train, batch, stages, offload=True),
-        "reward.compute_reward": task(train, batch, stages, offload=True),
+        "actor.generate": TaskPlan(
+            pool=POOL, tp=NODE_GPUS, pp=stages, engine=generate, max_running=batch
+        ),
+        "critic.compute_values": task(batch, stages),
+        "reference.compute_log_prob": task(batch, stages, offload=True),
+        "reward.compute_reward": task(batch, stages, offload=True),
         "actor.update": update,
         "critic.update": update,
     }
