@@ -85,11 +85,9 @@ def transport_serves_the_pools(
     source, target = devices.get(train_pool), devices.get(generate_pool)
     if source is None or target is None:
         return None
-    lacks = {
-        name: KNOWN_TRANSPORTS.load(name).lacks(source, target) for name in KNOWN_TRANSPORTS.names()
-    }
-    lack = lacks[transport]
+    lack = KNOWN_TRANSPORTS.load(transport).lacks(source, target)
     if lack is None:
         return None
-    serving = (name for name, each in lacks.items() if each is None)
+    every = ((name, KNOWN_TRANSPORTS.load(name)) for name in KNOWN_TRANSPORTS.names())
+    serving = (name for name, each in every if each.lacks(source, target) is None)
     return Problem("transport", lack, transport, listed(serving))
