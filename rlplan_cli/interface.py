@@ -31,7 +31,7 @@ from rlplan.results.measurement import MeasuredRun
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
 from rlplan_cli.config_options import Given, import_options
-from simulator.simulate import check_played
+from simulator.capabilities import check_played
 from simulator.simulate import simulate as simulate_plan
 
 File = str | PathLike[str]

@@ -18,7 +18,8 @@ from rlplan.files.writing import plain
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.workload.lengths import sample_lengths
-from simulator.simulate import check_played, simulate
+from simulator.capabilities import check_played
+from simulator.simulate import simulate
 
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 
