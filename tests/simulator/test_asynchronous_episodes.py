@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.facts import load_facts
+from rlplan.errors import MissingFactError
 from rlplan.plan import ResourcePool
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
@@ -181,6 +182,15 @@ def test_a_part_of_an_instance_is_none():
     job = plan_of("sync", 0, instances=1, workers=1).job
     (found,) = host_share(job, 2).seats
     assert (found.instances, found.sharing, found.slowdown) == (1, 2, 1)
+
+
+def test_cores_that_nobody_says_are_asked_for():
+    job = plan_of("sync", 0).job
+    cluster = tuple(replace(group, cpu_cores=None) for group in job.cluster)
+    holding = replace(job.environments[0], cpu_cores=1.0)
+    work = replace(job.workload, environments=(holding,))
+    with pytest.raises(MissingFactError, match="set cpu_cores"):
+        host_share(replace(job, cluster=cluster, workload=work), 2)
 
 
 def on_one_replica(plan):

@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profiles.facts import load_facts
+from rlplan.workload.environment import Environment
+from rlplan.workload.lengths import Lognormal
 from simulator.environments.host import HostQueue, HostShare, Seats
 from simulator.generation.episodes.playing import Episode, EpisodeShare, Turn, generate_episodes
 from simulator.generation.playing import generate
 from simulator.generation.replica import Replica
+from simulator.simulate import simulate
 from tests.cases import draws
+from tests.simulator.golden.plans import PLANS
 
 
 def flat(batching="mixed", **changes):
@@ -65,6 +70,29 @@ def test_episodes_of_one_turn_that_nothing_follows_are_plain_generation(
     assert found.seconds == pytest.approx(plain.seconds)
     assert found.finish_seconds == pytest.approx(plain.finish_seconds)
     assert found.idle_seconds == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("prompts", [8, 63, 128])
+def test_an_environment_of_one_turn_that_takes_no_time_changes_no_forecast(prompts):
+    plan = PLANS["grpo 7b, long answers on 8 h100"]()
+    lengths = Lognormal(mean=900, std=900, max=8192)
+    work = dataclasses.replace(
+        plan.job.workload,
+        prompts=prompts,
+        samples_per_prompt=8,
+        updates=1,
+        response_tokens=lengths,
+    )
+    nothing = Environment(name="nothing", turns=1, step_seconds=0.0, cpu_cores=0.0)
+    played = dataclasses.replace(work, environments=(nothing,))
+    seconds = [
+        simulate(
+            dataclasses.replace(plan, job=dataclasses.replace(plan.job, workload=each)),
+            load_facts(plan.job),
+        ).stage_seconds["generation"]
+        for each in (work, played)
+    ]
+    assert seconds[1] == pytest.approx(seconds[0], rel=1e-6)
 
 
 def test_an_episode_alone_is_its_turns_and_steps_one_after_the_other():
