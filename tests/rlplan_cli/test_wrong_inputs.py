@@ -167,8 +167,8 @@ MODEL_FILES = [
 ]  # fmt: skip
 
 PLANS = [
-    plan("job", "workload", to=BEGUN_BEYOND, name="more begun than a forecast plays", said=("job.workload.over_provisioning: is not simulated", "found 1.5", "allowed: 1")),
-    plan("job", "workload", to=BEGUN_BEYOND, name="more begun than a check plays", arguments="check plan.yaml", said=("job.workload.over_provisioning: is not simulated", "found 1.5", "allowed: 1")),
+    plan("job", "workload", to=BEGUN_BEYOND, name="more begun than a forecast plays", said=("plan.yaml: job.workload.over_provisioning is 1.5: the simulator cannot", "all that begin: 1")),
+    plan("job", "workload", to=BEGUN_BEYOND, name="more begun than a check plays", arguments="check plan.yaml", said=("plan.yaml: job.workload.over_provisioning is 1.5: the simulator cannot", "all that begin: 1")),
     plan("tasks", "actor.update", "tp", to=3, name="TP that does not divide the heads", said=("tasks.actor.update.tp", "4 heads", "found 3", "1, 2")),
     plan("tasks", "actor.update", "dp", to=4, name="layout that covers more than its pool", said=("tasks.actor.update", "dp 4", "but pool p0 has 2")),
     plan("tasks", "actor.generate", "pool", to="p7", name="pool that there is not", said=("tasks.actor.generate.pool", "'p7'")),
