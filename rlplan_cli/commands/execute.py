@@ -61,23 +61,17 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from executor.learning.rules import check_rule_names, rule_functions
     from planner.answers.completion import load_plan
     from planner.requests.specs import check_limits
+    from rlplan_cli import running
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.running import (
-        check_warmup,
-        compare_run,
-        print_errors,
-        require_execution,
-        run_plan,
-    )
     from simulator.capabilities import check_played
     from simulator.simulate import simulate
 
-    check_warmup(warmup, iterations)
+    running.check_warmup(warmup, iterations)
     check_folder("--out", out)
     check_folder("--export", export)
     _check_new_run(out, resume)
     complete, facts = load_plan(plan, profile, site=site)
-    require_execution()
+    running.require_execution()
     check_rule_names(complete.job, plan)
     rule_functions(complete.job, plan.parent)
     from executor.control.capabilities import check_runnable
@@ -95,7 +89,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_played(complete, str(plan))
     forecast = simulate(complete, facts)
     check_limits(complete, forecast, str(plan))
-    run = run_plan(
+    run = running.run_plan(
         complete,
         out,
         iterations=iterations,
@@ -104,11 +98,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
         folder=plan.parent,
         saving=saving,
     )
-    comparison = compare_run(out, forecast, run, facts)
+    comparison = running.compare_run(out, forecast, run, facts)
     if as_json:
         echo_json(comparison)
         return
-    print_errors(comparison)
+    running.print_errors(comparison)
     say(f"run written to {out}")
 
 

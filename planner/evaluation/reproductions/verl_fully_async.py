@@ -87,6 +87,12 @@ def _sizes(fit: Fitted) -> Rows:
     return found
 
 
+LEFT_OUT = (
+    "Left out: asynchronous training without partial rollout (its row is empty); ReTool with several turns (neither "
+    "turns, lengths nor times of its tool are published); the ablation of validation on the trainer."
+)
+
+
 def notes() -> tuple[str, ...]:
     """Return what to know before judging, with the lengths that were fitted."""
     means = ", ".join(f"{gpus} GPUs {each.mean:,.0f}" for gpus, each in usual().by_gpus.items())
@@ -135,10 +141,7 @@ def notes() -> tuple[str, ...]:
             "response of 28,672 tokens at 6.6 ms each, in which a server decodes one alone by the sheet: either decoding was "
             "faster, or not every step had one."
         ),
-        (
-            "Left out: asynchronous training without partial rollout (its row is empty); ReTool with several turns "
-            "(neither turns, lengths nor times of its tool are published); the ablation of validation on the trainer."
-        ),
+        LEFT_OUT,
     )
 
 
