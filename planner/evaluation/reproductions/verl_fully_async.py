@@ -137,7 +137,8 @@ def notes() -> tuple[str, ...]:
             "a step in every row; the sheet's time a token, fitted to verl 0.2, makes it 19 to 37."
         ),
         (
-            f"So hits of '{ENDLESS}' are no proof that lengths were so. At staleness 0 a step of 159 s leaves no room for a "
+            f"So hits of '{ENDLESS}' are no proof that lengths were so; that some responses never end was also tried after the "
+            "asynchronous rows had been seen. At staleness 0 a step of 159 s leaves no room for a "
             "response of 28,672 tokens at 6.6 ms each, in which a server decodes one alone by the sheet: either decoding was "
             "faster, or not every step had one."
         ),
