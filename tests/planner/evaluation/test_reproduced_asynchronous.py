@@ -68,3 +68,10 @@ def test_an_order_holds_of_what_was_sorted_for_it(values):
 def test_a_stated_figure_holds_within_its_fraction(value, within):
     assert stated("", "", value * (1 + 0.9 * within), value, within).holds
     assert not stated("", "", value * (1 + 1.1 * within), value, within).holds
+
+
+@pytest.mark.full
+def test_the_search_lets_asyncflows_job_generate_beside_training():
+    claim = asyncflow.chosen_modes({64: asyncflow.searched(64)})
+    assert claim.holds
+    assert claim.evidence.startswith("64: async, 32 + 32, gap ")
