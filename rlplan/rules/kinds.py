@@ -8,8 +8,9 @@ from rlplan.plan import TaskPlan
 from rlplan.rules.rule import Problem, rule
 from rlplan.rules.situations import SIZES, Layout
 
-# What every kind of task may be given, models or not.
-ALWAYS_USED: Final = frozenset({"pool", "engine", *SIZES})
+# What every kind of task may be given: a number of sequences at a time, which plans give to all their tasks at once,
+# promises nothing where a task takes them otherwise.
+ALWAYS_TAKEN: Final = frozenset({"pool", "engine", "micro_batch", "max_running", *SIZES})
 
 
 @rule("task")
@@ -18,7 +19,7 @@ def settings_are_used(task: Task, layout: Layout) -> Problem | None:
     for each in fields(TaskPlan):
         value = getattr(layout, each.name)
         open_too = value is None or value == each.default
-        if open_too or each.name in ALWAYS_USED or each.name in task.stage_kind.layout_fields:
+        if open_too or each.name in ALWAYS_TAKEN or each.name in task.stage_kind.layout_fields:
             continue
         words = f"means nothing for {task.name}, whose kind is {task.kind}"
         return Problem(each.name, words, value, f"{each.default}, or leave it out")
