@@ -169,7 +169,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
         {"p0": (2, GRPO)},
         {"tp": 2, "tp_gen": 1, "max_running": 6},
     ),
-    "a replica of two ranks": (job_of(), {"p0": (2, GRPO)}, {"tp_gen": 2, "max_running": 5}),
+    "a replica of two ranks": (job_of(), {"p0": (2, GRPO)}, {"tp": 2, "max_running": 5}),
 }
 
 
