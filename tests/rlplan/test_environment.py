@@ -78,7 +78,9 @@ def test_drawn_seconds_have_the_mean_that_is_said_and_stay_below_the_longest(sec
     most = getattr(seconds, "max", None)
     assert most is None or max(drawn) <= most
     error = statistics.pstdev(drawn) / DRAWS**0.5
-    assert mean_seconds(seconds) == pytest.approx(statistics.fmean(drawn), abs=6 * error + 1e-6)
+    # What comes up less than once in all draws may be in none of them.
+    unseen = max(drawn) / DRAWS
+    assert mean_seconds(seconds) == pytest.approx(statistics.fmean(drawn), abs=6 * (error + unseen))
 
 
 def test_percentiles_are_those_of_what_is_drawn():
