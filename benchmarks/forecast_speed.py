@@ -19,11 +19,12 @@ from planner.answers.completion import load_plan
 from profiles.catalog import load_engine, load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Role, Workload
+from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.sheets.machine import read_fingerprint
 from rlplan.units import gib_from_bytes
 from rlplan.workload.lengths import Lengths, Lognormal, Uniform, sample_lengths
+from rlplan.workload.work import Workload
 from simulator.costs.pricing import setting_on
 from simulator.generation.generating import Steps, clock_of, limits_of, replica_of, steps_in
 from simulator.generation.playing import generate

@@ -31,12 +31,13 @@ from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
-from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, MeasuredRun
 from rlplan.results.searched import Candidate
 from rlplan.units import show_seconds
+from rlplan.workload.work import Workload
 from rlplan_cli.measuring import measure_machine
 from simulator.calibration import calibrate
 from simulator.observations import observations_of_run

@@ -13,10 +13,11 @@ from planner.search import search
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
+from rlplan.workload.work import Workload
 
 MODEL = ModelArchitecture(
     name="llama-256x4",

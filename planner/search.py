@@ -61,8 +61,6 @@ def check_searched(job: Job, file: str = "job") -> None:
     Raises:
         FileError: The job begins more responses than it learns from, of which bounds know nothing.
     """
-    for name in ("over_provisioning", "over_sampling"):
-        begun, field = getattr(job.workload, name), f"workload.{name}"
-        if begun > 1:
-            words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
-            raise FileError(file, words, field=field, value=begun, allowed=instead)
+    for name, begun in job.workload.begun_beyond.items():
+        words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
+        raise FileError(file, words, field=f"workload.{name}", value=begun, allowed=instead)

@@ -7,17 +7,9 @@ from functools import lru_cache
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import (
-    DynamicSampling,
-    Hyperparameters,
-    Job,
-    KlEstimator,
-    KlPlace,
-    LossMean,
-    Role,
-    Workload,
-)
+from rlplan.job import DynamicSampling, Hyperparameters, Job, KlEstimator, KlPlace, LossMean, Role
 from rlplan.stages import STAGE_KINDS, Stage, StageKind
+from rlplan.workload.work import Workload
 
 Advantage = Literal[
     "gae",

@@ -41,7 +41,7 @@ class FrameworkSheet:
             pinned nor kept from step to step; None is the rate of the link, as into pinned memory.
         unpinned: What goes there at that rate.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
-        balances_tokens: Whether sequences are dealt to data-parallel ranks by their tokens.
+        balances_tokens: Whether sequences are shared out to data-parallel ranks by their tokens.
         balances_updates: Whether those of each update are; else a rank has an equal share of the batch's tokens, and
             of an update's what comes.
         pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.

@@ -16,7 +16,7 @@ from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from rlplan.units import bytes_per_second_from_gbps
 from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import Lengths, longest
+from rlplan.workload.work import Workload
 
 JOB_VERSION = 1
 
@@ -25,58 +25,6 @@ KlPlace = Literal["reward", "loss", "none"]
 LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm", "sum"]
 KlEstimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+"]
 OldLogProb = Literal["engine", "trainer"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """Describe the work of one iteration.
-
-    Attributes:
-        prompts: Prompts in a global batch.
-        samples_per_prompt: Responses generated for each prompt.
-        prompt_tokens: Lengths of the prompts.
-        response_tokens: Lengths of the responses.
-        max_total_tokens: Most tokens of a prompt, its response and what environments add together, which the
-            engine cuts off at; None where each has a limit of its own.
-        over_provisioning: Prompts begun for each that is learnt from; those that are done last are dropped.
-        over_sampling: Responses begun for each of a prompt's that is learnt from; the last ones are dropped.
-        updates: Optimizer steps in one pass over the global batch.
-        epochs: Passes over the global batch.
-        environments: What answers the model between its turns; none where a response is one turn.
-    """
-
-    prompts: AtLeastOne
-    samples_per_prompt: AtLeastOne = 1
-    prompt_tokens: Lengths
-    response_tokens: Lengths
-    max_total_tokens: AtLeastOne | None = None
-    over_provisioning: Annotated[float, Ge(1), NotBool()] = 1.0
-    over_sampling: Annotated[float, Ge(1), NotBool()] = 1.0
-    updates: AtLeastOne = 1
-    epochs: AtLeastOne = 1
-    environments: tuple[Environment, ...] = ()
-
-    @property
-    def drops_responses(self) -> bool:
-        """Tell whether more responses are begun than are learnt from."""
-        return self.over_provisioning > 1 or self.over_sampling > 1
-
-    @property
-    def sequences(self) -> int:
-        """Return the responses of one iteration."""
-        return self.prompts * self.samples_per_prompt
-
-    @property
-    def longest_sequence_tokens(self) -> int:
-        """Return the longest prompt, response and observations together, or what limits them."""
-        both = longest(self.prompt_tokens) + longest(self.response_tokens)
-        both += max((each.longest_observations_tokens for each in self.environments), default=0)
-        return min(both, self.max_total_tokens or both)
-
-    @property
-    def mean_observations_tokens(self) -> float:
-        """Return the tokens that environments are expected to add to a sequence."""
-        return sum(each.share * each.mean_observations_tokens for each in self.environments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +341,13 @@ class Job:
     def environments(self) -> tuple[Environment, ...]:
         """Return what answers the model between its turns."""
         return self.workload.environments
+
+    @property
+    def host_cores(self) -> int | None:
+        """Return the cores of all nodes together; None where no group of nodes says how many it has."""
+        if all(group.cpu_cores is None for group in self.cluster):
+            return None
+        return sum((group.cpu_cores or 0) * group.nodes for group in self.cluster)
 
     @property
     def gpus(self) -> int:

@@ -28,8 +28,9 @@ WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
 Mode = Literal["sync", "streaming", "one-step-off", "async"]
 InFlight = Literal["drain", "keep", "recompute"]
-# The others hand responses on one by one.
+# Modes that hand on whole batches, and those that hand responses on one by one.
 WHOLE_BATCH_MODES: Final[tuple[Mode, ...]] = ("sync", "one-step-off")
+STREAMED_MODES: Final[tuple[Mode, ...]] = ("streaming", "async")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

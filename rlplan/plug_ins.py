@@ -3,6 +3,7 @@
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -44,7 +45,7 @@ class PlugIns(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all files, sorted; none is loaded."""
-        return tuple(sorted(self._modules().keys() | self._members().keys()))
+        return tuple(sorted(self._modules().keys() | self._members.keys()))
 
     def load(self, name: str, *, hint: str = "") -> T:
         """Return what the file of that name gives; a file is loaded once.
@@ -55,8 +56,8 @@ class PlugIns(Generic[T]):
         Raises:
             UnknownNameError: No file of that name exists.
         """
-        if name not in self._loaded and name in self._members():
-            self._loaded[name] = self._members()[name]
+        if name in self._members:
+            return self._members[name]
         if name not in self._loaded:
             modules = self._modules()
             if name not in modules:
@@ -69,6 +70,7 @@ class PlugIns(Generic[T]):
         """Return what every file gives, in the order of their names."""
         return tuple(self.load(name) for name in self.names())
 
+    @cached_property
     def _members(self) -> Mapping[str, T]:
         if self._table is None:
             return {}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-from rlplan.job import Workload
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.models.precision import Precision
+from rlplan.workload.work import Workload
 
 PassName = Literal[
     "infer",

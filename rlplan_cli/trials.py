@@ -90,7 +90,8 @@ def trial_job(trial: Trial, sheet: DeviceSheet, devices: int, cores: int) -> Job
     """Return the job of a trial: small, with random weights, prompts that are made up and a rule."""
     from rlplan.algorithms import load_algorithm
     from rlplan.files.frozen import FrozenDict
-    from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+    from rlplan.job import Engines, Job, NodeGroup, Rewards
+    from rlplan.workload.work import Workload
 
     algorithm = load_algorithm(trial.algorithm)
     tokens, sequences = (128, 64) if sheet.kind == "gpu" else (16, 32)

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from rlplan.errors import CapabilityError
-from rlplan.plan import Plan
-from rlplan.rules.capability import Capability
-from simulator.timeline.steady import STREAMED
+from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.rules.capability import Capability, refuse_first
 
 HERE = "the simulator"
 DROPPED_EPISODES = Capability("more episodes begun than are learnt from")
@@ -23,18 +22,16 @@ def check_played(plan: Plan, file: str = "plan") -> None:
     Raises:
         CapabilityError: Names the file, what is lacked, and the field that asks for it.
     """
-    for lack in _lacks(plan):
-        raise CapabilityError(lack.capability, f"{file}: {lack}")
+    refuse_first(_lacks(plan), file)
 
 
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     work = plan.job.workload
     if plan.job.environments:
-        for name in ("over_provisioning", "over_sampling"):
-            value, field = getattr(work, name), f"job.workload.{name}"
-            if value > 1:
-                yield DROPPED_EPISODES.lacked_by(HERE, field, value, "it plays all that begin: 1")
-    if plan.mode in STREAMED and work.over_sampling > 1:
+        for name, value in work.begun_beyond.items():
+            field, instead = f"job.workload.{name}", "it plays all that begin: 1"
+            yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
+    if plan.mode in STREAMED_MODES and work.over_sampling > 1:
         instead = "it drops samples of a prompt in modes sync and one-step-off, in others none: 1"
         field = "job.workload.over_sampling"
         yield OVER_SAMPLED_STREAMS.lacked_by(HERE, field, work.over_sampling, instead)

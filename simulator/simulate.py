@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from profiles.catalog import ENGINES
 from profiles.facts import Facts
-from rlplan.plan import Plan
+from rlplan.plan import STREAMED_MODES, Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
 from simulator.capabilities import check_played
@@ -16,7 +16,6 @@ from simulator.timeline.pool_memory import pool_memory
 from simulator.timeline.steady import (
     EMPTYING_ITERATIONS,
     ITERATIONS_PLAYED,
-    STREAMED,
     cycle_of,
     first_of,
     overlaps,
@@ -48,7 +47,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     check_played(plan)
     placed = PlacedPlan(plan, facts)
     memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
-    if plan.mode in STREAMED:
+    if plan.mode in STREAMED_MODES:
         from simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 
         return stream_forecast(placed, memory, iterations)

@@ -11,10 +11,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.models.model import ModelArchitecture
-from rlplan.plan import WHOLE_BATCH_MODES, Plan
+from rlplan.plan import STREAMED_MODES, WHOLE_BATCH_MODES, Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
-from rlplan.rules.capability import Capability
+from rlplan.rules.capability import Capability, refuse_first
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
 from rlplan.rules.rule import listed
 from rlplan.transfers import TRANSFERS, transfer_names
@@ -43,7 +43,6 @@ PRECISIONS = ("fp32", "bf16")
 RECOMPUTES = ("none", "selective", "alternate", "full")
 CPU = "cpu"
 OWN = "rlplan"
-STREAMED_MODES = ("streaming", "async")
 
 ENVIRONMENTS = Capability("episodes in environments")
 RESAMPLED = Capability("groups that are sampled again among responses that go on one by one")
@@ -88,8 +87,7 @@ def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
         CapabilityError: The plan is valid, and asks for what this executor cannot do.
     """
     check_plan(plan, file=file)
-    for lack in _lacks(plan):
-        raise CapabilityError(lack.capability, f"{file}: {lack}")
+    refuse_first(_lacks(plan), file)
     return tasks_of(load_algorithm(plan.job.algorithm), plan.job)
 
 
@@ -135,16 +133,12 @@ def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
 def _lacks_for_drops(plan: Plan) -> Iterator[CapabilityError]:
     """Yield what is lacking where more responses are begun than are learnt from."""
     algorithm, layout = load_algorithm(plan.job.algorithm), plan.tasks["actor.generate"]
-    names = [
-        name
-        for name in ("over_provisioning", "over_sampling")
-        if getattr(plan.job.workload, name) > 1
-    ]
-    if plan.mode in STREAMED_MODES and "over_sampling" in names:
+    begun = plan.job.workload.begun_beyond
+    if plan.mode in STREAMED_MODES and "over_sampling" in begun:
         modes = " and ".join(WHOLE_BATCH_MODES)
         instead = f"in mode {plan.mode} it waits for all samples of a prompt: 1, or modes {modes}"
-        begun = plan.job.workload.over_sampling
-        yield OVER_PROVISIONING.lacked_by(HERE, "job.workload.over_sampling", begun, instead)
+        field = "job.workload.over_sampling"
+        yield OVER_PROVISIONING.lacked_by(HERE, field, begun["over_sampling"], instead)
     lacks = {"of episodes it waits for all": bool(plan.job.environments)}
     if plan.ends_generation_early:
         lacks |= {
@@ -157,8 +151,7 @@ def _lacks_for_drops(plan: Plan) -> Iterator[CapabilityError]:
             "stages of a pipeline (tasks.actor.generate.pp above 1) wait for all": layout.pp > 1,
         }
     for why in (words for words, is_so in lacks.items() if is_so):
-        for name in names:
-            value = getattr(plan.job.workload, name)
+        for name, value in begun.items():
             yield OVER_PROVISIONING.lacked_by(HERE, f"job.workload.{name}", value, f"{why}: 1")
 
 

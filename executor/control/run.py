@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.control.capabilities import STREAMED_MODES
 from executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
@@ -27,7 +26,7 @@ from executor.workers.processes.ray_session import running_ray
 from rlplan.dataflow import Task
 from rlplan.errors import WorkerLostError
 from rlplan.files.frozen import FrozenDict
-from rlplan.plan import Plan
+from rlplan.plan import STREAMED_MODES, Plan
 
 # Called as progress(iterations done, iterations in all, what is done).
 Progress = Callable[[int, int, str], None]

@@ -12,10 +12,11 @@ from executor.parallel.meshes import ReduceSum
 from executor.weights.shard import ModelShard
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import BYTES_PER_SAMPLE, Task, tasks_of
-from rlplan.job import Job, Workload
+from rlplan.job import Job
 from rlplan.models.model import Head
 from rlplan.probing import ModelPass
 from rlplan.workload.lengths import Lengths, sample_lengths
+from rlplan.workload.work import Workload
 
 # Of each length that stands for a share of a job's.
 DRAWS_OF_LENGTH = 16

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from executor.data.batches import Rows, whole_blocks
 from rlplan.dataflow import begun_work
-from rlplan.job import Workload
+from rlplan.workload.work import Workload
 
 Moment = tuple[int, int]
 """A segment, and a step in it."""

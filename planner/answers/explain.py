@@ -15,7 +15,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import Mode, Plan, TaskDraft, TaskPlan
+from rlplan.plan import STREAMED_MODES, Mode, Plan, TaskDraft, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
@@ -25,7 +25,6 @@ from rlplan.transfers import TRANSFERS
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import pool_memory
-from simulator.timeline.steady import STREAMED
 
 # Of each search for plans in which the pins of some tasks give way.
 OPENING_SECONDS = 5.0
@@ -81,7 +80,7 @@ def _in_whole_batches(plan: Plan) -> Plan:
     Playing dozens of changes response by response would take as many seconds. What makes a task faster makes
     both faster.
     """
-    if plan.mode not in STREAMED:
+    if plan.mode not in STREAMED_MODES:
         return plan
     mode: Mode = "one-step-off" if plan.staleness else "sync"
     bound = 1 if plan.staleness else 0

@@ -9,7 +9,7 @@ from planner.requests.schedules import AskedSchedules
 from profiles.facts import Facts
 from rlplan.errors import UserError
 from rlplan.job import Job
-from rlplan.plan import Plan
+from rlplan.plan import STREAMED_MODES, Plan
 from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
 from rlplan.workload.lengths import stretched
 from simulator.placed.plan import PlacedPlan
@@ -17,7 +17,6 @@ from simulator.simulate import simulate
 from simulator.timeline.agenda import response_end_seconds
 from simulator.timeline.assemble import device_pools
 from simulator.timeline.pool_memory import memory_moments
-from simulator.timeline.steady import STREAMED
 
 # Of each search; a plan that more time would find is little faster (`reports/published/search.md`).
 SEARCH_SECONDS = 10.0
@@ -96,7 +95,7 @@ def _searched(change: str, plan: Plan, job: Job, facts: Facts) -> WhatIf:
 
 def responses_under_way(plan: Plan, facts: Facts) -> ResponsesUnderWay | None:
     """Return how many responses are under way during generation; None in modes that never stop generating."""
-    if plan.mode in STREAMED:
+    if plan.mode in STREAMED_MODES:
         return None
     ends = sorted(response_end_seconds(PlacedPlan(plan, facts)).tolist())
     layout, count = plan.tasks["actor.generate"], len(ends)

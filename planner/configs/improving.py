@@ -13,13 +13,12 @@ from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Role
-from rlplan.plan import Plan
+from rlplan.plan import STREAMED_MODES, Plan
 from rlplan.results.forecast import Forecast
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.agenda import agenda_of
 from simulator.timeline.pool_memory import TRANSITION
-from simulator.timeline.steady import STREAMED
 
 SHOWN: Final = 3
 # Plans that are simulated: a few tenths of a second together on a laptop.
@@ -89,7 +88,7 @@ def _least_seconds(plan: Plan, facts: Facts) -> float:
     Streamed iterations take turns: the trainer's pool does its tasks one after the other, and then stands still for
     its share of a transition.
     """
-    if plan.mode not in STREAMED:
+    if plan.mode not in STREAMED_MODES:
         return 0.0
     pool = plan.tasks[UPDATE].pool
     seconds = 0.0

@@ -23,13 +23,13 @@ from rlplan.job import (
     OldLogProb,
     Rewards,
     Role,
-    Workload,
 )
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Lengths, Logged
+from rlplan.workload.work import Workload
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"

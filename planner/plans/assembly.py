@@ -74,8 +74,7 @@ def assemble(
 
 def host_pool(job: Job) -> ResourcePool:
     """Return the pool of CPU workers: one for each core of all nodes, but no more than responses."""
-    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
-    workers = max(1, min(cores, job.workload.sequences))
+    workers = max(1, min(job.host_cores or 0, job.workload.sequences))
     tasks = tasks_of(load_algorithm(job.algorithm), job)
     roles = tuple(dict.fromkeys(task.role for task in tasks if not task.has_model))
     return ResourcePool(name=HOST_POOL, device=HOST_DEVICE, gpus=workers, roles=roles)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.objectives import limited_objectives, load_objective
 from rlplan.errors import InfeasibleError
-from rlplan.plan import Mode, Plan
+from rlplan.plan import WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.results.forecast import Forecast
 from rlplan.specs import Specs
 from simulator.timeline.expenses import SECONDS_PER_HOUR
@@ -77,4 +77,4 @@ def usable_fraction(specs: Specs) -> float:
 
 def allowed_modes(specs: Specs) -> tuple[Mode, ...]:
     """Return the modes in which weights are no older than the specs let them be."""
-    return ("sync", "one-step-off") if specs.staleness else ("sync",)
+    return WHOLE_BATCH_MODES if specs.staleness else ("sync",)

@@ -6,7 +6,8 @@ from profiles.catalog import load_device, resolve_job
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.workload.work import Workload
 
 # A model of some hundred thousand weights learns at rates at which a large one falls apart.
 SMALL_MODEL = Hyperparameters(learning_rate=1e-3, critic_learning_rate=2e-3)

@@ -20,9 +20,9 @@ from profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
 from profiles.analytic.normal import normal_quantile, zero_between
 from profiles.jobs.place import JobPlace
 from rlplan.files.decoding import read_yaml
-from rlplan.job import Workload
 from rlplan.workload.lengths import Empirical, Lengths, Logged, Lognormal, mean_length
 from rlplan.workload.lognormal import cut_mean, log_moments, normal_share
+from rlplan.workload.work import Workload
 
 Field = Literal["prompt_tokens", "response_tokens"]
 

@@ -34,11 +34,12 @@ from profiles.sheets import (
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync, Workload
+from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
 from rlplan.models.model import ModelArchitecture
 from rlplan.sheets.hardware import DeviceSheet
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Lengths, TraceFile
+from rlplan.workload.work import Workload
 
 # The engines that a job gets when it names none: on CPU what this project itself runs, on GPU what
 # RL frameworks commonly run.

@@ -8,10 +8,11 @@ import math
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm, Task
-from rlplan.job import Job, Workload
+from rlplan.job import Job
 from rlplan.rules.layouts import divisors
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.workload.work import Workload
 
 
 def learned_units(algorithm: Algorithm, work: Workload) -> int:

@@ -1,5 +1,6 @@
 """What a valid plan may ask for and an executor need not have: capabilities, by name."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rlplan.errors import CapabilityError
@@ -21,3 +22,16 @@ class Capability:
         return CapabilityError(
             self.name, f"{field} is {value}: {who} cannot: {self.name}; {instead}"
         )
+
+
+def refuse_first(lacks: Iterable[CapabilityError], file: str) -> None:
+    """Raise the first thing that is lacking, if there is any.
+
+    Args:
+        file: What to call the plan in its message.
+
+    Raises:
+        CapabilityError: Names the file, what is lacked, and the field that asks for it.
+    """
+    for lack in lacks:
+        raise CapabilityError(lack.capability, f"{file}: {lack}")

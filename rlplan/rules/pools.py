@@ -125,9 +125,9 @@ def role_has_one_home(
 @rule("plan")
 def nodes_have_the_cores_of_environments(job: Job) -> Problem | None:
     """Let steps of environments hold no more cores than there are, where that is known."""
-    if all(group.cpu_cores is None for group in job.cluster):
+    cores = job.host_cores
+    if cores is None:
         return None
-    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
     for at, environment in enumerate(job.environments):
         field, held = f"job.workload.environments.{at}", environment.cpu_cores
         if held > cores:

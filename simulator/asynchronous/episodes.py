@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import simpy
 
-from rlplan.job import Workload
+from rlplan.workload.work import Workload
 from simulator.asynchronous.setting import StreamSetting
 from simulator.generation.batching.running import Jump
 from simulator.generation.episodes.playing import Episode, EpisodeSet

@@ -84,10 +84,8 @@ def _largest_bound(placed: PlacedPlan, stream: Stream) -> int:
     setting = stream.setting
     if not setting.beyond:
         return LONGEST_WARM_UP
-    task = next(each for each in placed.tasks.values() if each.task.kind == "generate")
-    _, limits = replica_limits(
-        begun(task, placed.plan.staleness + 1), max(0.0, kv_bytes_left(placed))
-    )
+    together = begun(placed.generate, placed.plan.staleness + 1)
+    _, limits = replica_limits(together, max(0.0, kv_bytes_left(placed)))
     full = limits.max_running * setting.replicas / (setting.begun * setting.unit)
     largest = max(2 * LONGEST_WARM_UP, min(math.ceil(full), LARGEST_BOUND))
     return min(LONGEST_WARM_UP + setting.beyond, largest)
@@ -99,8 +97,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_W
     Args:
         most: Updates of the largest bound that is played, beside those within an interval of syncs.
     """
-    plan = placed.plan
-    task = next(each for each in placed.tasks.values() if each.task.kind == "generate")
+    plan, task = placed.plan, placed.generate
     setting = setting_of(plan, task, most)
     together = begun(task, setting.staleness + 1)
     steps, limits = replica_limits(together, max(0.0, kv_bytes_left(placed)))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import simpy
 
-from rlplan.job import Workload
 from rlplan.trace import IterationSpan, Span
+from rlplan.workload.work import Workload
 from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.episodes import EndlessPlans, EpisodeArrivals
 from simulator.asynchronous.generators import GeneratingReplica, Generators

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import simpy
 
-from rlplan.job import Workload
+from rlplan.workload.work import Workload
 from simulator.asynchronous.setting import LEAST_SEQUENCES, StreamSetting
 from simulator.workload.usual import evenly
 

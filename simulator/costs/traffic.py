@@ -6,9 +6,9 @@ from profiles.facts import Facts
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.framework import HostTime
-from rlplan.job import Workload
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
+from rlplan.workload.work import Workload
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 from simulator.workload.sequences import statistics_of

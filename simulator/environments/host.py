@@ -47,12 +47,11 @@ def host_share(job: Job, replicas: int) -> HostShare:
     Raises:
         MissingFactError: Steps hold cores, and nobody says how many a node has.
     """
-    known = any(group.cpu_cores is not None for group in job.cluster)
-    if not known and any(each.cpu_cores for each in job.environments):
+    if job.host_cores is None and any(each.cpu_cores for each in job.environments):
         raise MissingFactError(
             "job.cluster: how many cores has a node? Steps of environments hold them: set cpu_cores"
         )
-    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster) / replicas
+    cores = (job.host_cores or 0) / replicas
     return HostShare(
         cores=cores,
         seats=tuple(_seats(each, cores, replicas) for each in job.environments),

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import begun_work
-from rlplan.job import Workload
 from rlplan.results.forecast import CALL
 from rlplan.workload.lengths import Empirical
+from rlplan.workload.work import Workload
 from simulator.costs.taskcost import TaskCost
 from simulator.generation.generating import Steps, last_token_seconds, replica_limits
 from simulator.generation.replica import ReplicaLimits

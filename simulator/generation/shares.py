@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from rlplan.job import Workload
+from rlplan.workload.work import Workload
 from simulator.environments.host import HostShare
 from simulator.generation.episodes.playing import Episode, EpisodeShare, Turn
 from simulator.generation.replica import Batching

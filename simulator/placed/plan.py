@@ -121,6 +121,11 @@ class PlacedPlan:
             if task.name in plan.tasks
         }
 
+    @property
+    def generate(self) -> PlacedTask:
+        """Return the task that generates."""
+        return next(placed for placed in self.tasks.values() if placed.task.generates)
+
     def tasks_on(self, pool: ResourcePool) -> list[PlacedTask]:
         """Return the tasks of a pool, in the dataflow's order."""
         return [placed for placed in self.tasks.values() if placed.layout.pool == pool.name]

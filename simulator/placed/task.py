@@ -14,7 +14,7 @@ from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.framework import FrameworkSheet
-from rlplan.job import Job, Workload
+from rlplan.job import Job
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Shard
@@ -23,6 +23,7 @@ from rlplan.parts import CachedSequence
 from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.workload.work import Workload
 from simulator.model.weights import (
     CutDetails,
     adapter_shard,

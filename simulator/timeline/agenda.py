@@ -78,7 +78,7 @@ def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
 
 def enough_learnt(placed: PlacedPlan) -> Enough:
     """Return when a plan has as many responses as it learns from, of all that it begins."""
-    return enough_of(_generate_task(placed), max(0.0, kv_bytes_left(placed)))
+    return enough_of(placed.generate, max(0.0, kv_bytes_left(placed)))
 
 
 def transition_before(task: Task, placed: PlacedPlan) -> Entry | None:
@@ -146,13 +146,9 @@ def _generation_cost(task: PlacedTask, placed: PlacedPlan) -> TaskCost:
 
 def response_end_seconds(placed: PlacedPlan) -> Floats:
     """Return when each response of an iteration ends, in seconds from the start of its generation; shape (responses,)."""
-    generate, kv_bytes = _generate_task(placed), max(0.0, kv_bytes_left(placed))
+    generate, kv_bytes = placed.generate, max(0.0, kv_bytes_left(placed))
     ends = finish_seconds(begun(generate), kv_bytes) * times_of(generate)
     if begun(generate) is generate:
         return ends
     fraction = enough_of(generate, kv_bytes).time_fraction
     return np.minimum(ends, fraction * float(ends.max()))
-
-
-def _generate_task(placed: PlacedPlan) -> PlacedTask:
-    return next(task for task in placed.tasks.values() if task.task.kind == "generate")

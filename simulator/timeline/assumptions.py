@@ -115,7 +115,7 @@ def _of_rules(job: Job, facts: Facts) -> Iterator[str]:
 
 def _of_environments(job: Job) -> Iterator[str]:
     """Yield how many steps of environments run at a time that the job does not say it of."""
-    cores = sum((group.cpu_cores or 0) * group.nodes for group in job.cluster)
+    cores = job.host_cores or 0
     for each in job.environments:
         if each.workers is None and each.cpu_cores and each.inference == "remote":
             steps = int(cores / each.cpu_cores)

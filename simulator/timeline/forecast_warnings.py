@@ -110,11 +110,9 @@ def _about_staleness(plan: Plan, overlap: OverlapForecast | None) -> list[str]:
 
 
 def _about_drops(job: Job) -> list[str]:
-    fields = {name: getattr(job.workload, name) for name in ("over_provisioning", "over_sampling")}
     return [
         f"{name} {over:g}: the longest responses are dropped, so it learns from shorter ones than the job says"
-        for name, over in fields.items()
-        if over > 1
+        for name, over in job.workload.begun_beyond.items()
     ]
 
 

@@ -101,7 +101,7 @@ def kv_bytes_left(placed: PlacedPlan) -> float:
     of what is free once it is loaded), less all residents of the pool, the weights it generates
     with, and what it computes in.
     """
-    generate = next(task for task in placed.tasks.values() if task.task.kind == "generate")
+    generate = placed.generate
     beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
     resident = residents(task_memory(task).resident for task in beside)
     resident |= _copy_terms(placed, generate)

@@ -21,7 +21,6 @@ ITERATIONS_PLAYED = 4 * LONGEST_CYCLE
 # The last ones have nothing behind them to share the pools with, and are played but not counted.
 EMPTYING_ITERATIONS = 2
 ROUNDING = 1e-9
-STREAMED: tuple[Mode, ...] = ("streaming", "async")  # what `simulator.asynchronous` plays
 
 
 def overlaps(mode: Mode) -> bool:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rlplan.job import Workload
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import Seconds
 from rlplan.workload.lengths import Lengths
+from rlplan.workload.work import Workload
 from simulator.workload.usual import Floats, evenly, seconds_evenly
 
 Ints = npt.NDArray[np.int64]

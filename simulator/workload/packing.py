@@ -5,15 +5,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from rlplan.job import Workload
 from rlplan.plan import TaskPlan
+from rlplan.workload.work import Workload
 from simulator.workload.sequences import LengthStatistics, longest_of, statistics_of
 from simulator.workload.usual import Floats
 
 PACKED_SEQUENCES = 512  # of which micro-batches are made, to see how full they get
 # Sequences that are drawn to see how uneven shares are: a mean of so many is known within some per cent.
-DEALT_SEQUENCES = 2**19
-DEALT_SEED = 3
+CHANCE_SEQUENCES = 2**19
+CHANCE_SEED = 3
 
 
 def packed_layout(layout: TaskPlan, workload: Workload) -> TaskPlan:
@@ -42,16 +42,16 @@ def packed_waiting(statistics: LengthStatistics, token_budget: int, ranks: int) 
 
 
 @lru_cache(maxsize=256)
-def dealt_waiting(statistics: LengthStatistics, sequences: int, ranks: int) -> float:
+def unbalanced_waiting(statistics: LengthStatistics, sequences: int, ranks: int) -> float:
     """Return how much more tokens than the mean the fullest of `ranks` has, as a fraction.
 
-    Each has so many sequences as chance deals them. They are drawn: a few that never end, of many short ones, are
+    Each has so many sequences by chance. They are drawn: a few that never end, of many short ones, are
     far from a normal distribution's sum.
     """
     if ranks == 1:
         return 0.0
-    batches = max(1, DEALT_SEQUENCES // (sequences * ranks))
-    generator = np.random.default_rng(DEALT_SEED)
+    batches = max(1, CHANCE_SEQUENCES // (sequences * ranks))
+    generator = np.random.default_rng(CHANCE_SEED)
     drawn = generator.choice(statistics.ordered("whole"), size=(batches, ranks, sequences))
     shares = drawn.sum(axis=2)
     return float(shares.max(axis=1).mean() / shares.mean()) - 1

@@ -14,9 +14,9 @@ import numpy as np
 
 from profiles.jobs.logged_lengths import other_spreads
 from rlplan.estimate import largest_normal
-from rlplan.job import Workload
 from rlplan.models.operators import Batch
 from rlplan.workload.lengths import longest
+from rlplan.workload.work import Workload
 from simulator.workload.episodes import usual_episodes
 from simulator.workload.usual import Floats, evenly
 

@@ -10,10 +10,10 @@ import math
 from dataclasses import replace
 
 from rlplan.estimate import largest_normal
-from rlplan.job import Workload
 from rlplan.models.operators import Batch
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.workload.lengths import longest
+from rlplan.workload.work import Workload
 from simulator.workload.sequences import LengthStatistics, micro_batch_of, straggler_fraction
 
 

@@ -5,9 +5,10 @@ from typing import Any
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.workload.work import Workload
 from tests.cases import covering
 
 TINY = ModelArchitecture(

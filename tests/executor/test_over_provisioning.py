@@ -30,10 +30,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import begun_work
 from rlplan.errors import CapabilityError, FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Workload
 from rlplan.results.stored import PLAN_FILE, write_plan
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Empirical, Lognormal
+from rlplan.workload.work import Workload
 from simulator.generation.over_provisioning import begun, enough_of
 from simulator.placed.plan import PlacedPlan
 from tests.cases import first

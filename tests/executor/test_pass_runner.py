@@ -8,8 +8,9 @@ from executor.pass_runner import RayPassRunner, beside_work
 from executor.probing.passes import WORK_SECONDS
 from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
 from rlplan.probing import ModelPass
+from rlplan.workload.work import Workload
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.ray

@@ -7,7 +7,8 @@ from executor.probing.inputs import preparation
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards
+from rlplan.workload.work import Workload
 from tests.executor.plans import TINY
 
 SHAPE = (8, 12)

@@ -10,9 +10,10 @@ from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import Facts, load_facts
 from rlplan.errors import RlplanError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.rules import check_plan
 from rlplan.workload.lengths import Lognormal, Uniform
+from rlplan.workload.work import Workload
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PPO = ("actor", "critic", "reference", "reward")

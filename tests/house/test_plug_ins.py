@@ -76,7 +76,7 @@ def test_the_folders_that_a_user_or_a_developer_adds_to_are_under_this_contract(
 def test_plug_ins_are_the_files_of_their_folder_and_load_once(package):
     plug_ins = PLUG_INS[package]
     files = {path.stem for path in modules_in(package.replace(".", "/"))}
-    own = set(plug_ins.names()) - set(plug_ins._members())
+    own = set(plug_ins.names()) - set(plug_ins._members)
     assert plug_ins.package == package
     assert len(own) == len(files) > 0
     assert {name.replace("-", "_").replace(".", "_") for name in own} == files

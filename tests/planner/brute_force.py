@@ -17,9 +17,10 @@ from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.rules.transition import transitions
 from rlplan.workload.lengths import Uniform
+from rlplan.workload.work import Workload
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.pool_memory import pool_memory
 from tests.strategies import architectures

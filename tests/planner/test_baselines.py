@@ -14,10 +14,11 @@ from profiles.catalog import ENGINES, load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from rlplan.workload.environment import Environment
+from rlplan.workload.work import Workload
 from tests.cases import only
 
 PPO = ("actor", "critic", "reference", "reward")

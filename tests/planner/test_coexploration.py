@@ -11,9 +11,10 @@ from profiles.catalog import ENGINES, load_model
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Workload
+from rlplan.job import Engines, Job, NodeGroup
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 from tests.cases import first
 

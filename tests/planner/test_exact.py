@@ -17,11 +17,12 @@ from profiles.facts import load_facts
 from profiles.sheets import load_framework
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NodeGroup, Workload
+from rlplan.job import NodeGroup
 from rlplan.models.adapter import Adapter
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Uniform
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 from tests.cases import draws, first
 from tests.hybrids import HYBRIDS

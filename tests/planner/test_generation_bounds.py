@@ -13,9 +13,10 @@ from planner.exact.generation.loads import Contexts, load_of, steps_in_turn
 from profiles.catalog import load_engine, load_model
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Workload
+from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.workload.lengths import Lognormal, Uniform
+from rlplan.workload.work import Workload
 from simulator.generation.generating import steps_of
 from simulator.generation.shares import longest_shares, waits
 from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes

@@ -13,7 +13,8 @@ from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Workload
+from rlplan.job import Engines, Job, NodeGroup
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 from tests.planner.brute_force import every_order
 

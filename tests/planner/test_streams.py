@@ -26,11 +26,12 @@ from planner.search import search
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.specs import Specs
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Lognormal, Uniform, longest
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 from tests.cases import draws
 from tests.planner.brute_force import random_space

@@ -21,10 +21,11 @@ from profiles.tables.table import new_profile
 from rlplan.errors import FileError, MissingFactError, UnknownNameError
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Attention
 from rlplan.probing import ModelPass
+from rlplan.workload.work import Workload
 from tests.effort import calls_of
 
 A100 = "a100-80gb-sxm"

@@ -13,7 +13,8 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
-from rlplan.job import Engines, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.workload.work import Workload
 
 USUAL = FrameworkSheet(name="", title="", sources=FrozenDict())
 NOT_CHOICES = {"name", "title", "aliases", "runs", "sources"}

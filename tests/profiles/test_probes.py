@@ -14,7 +14,8 @@ from profiles.sheets import load_model
 from profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
 from rlplan.errors import UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards
+from rlplan.workload.work import Workload
 
 DEVICE_PROBES = [name for name in probe_names() if isinstance(load_probe(name), DeviceProbe)]
 SETTINGS = Settings(

@@ -21,8 +21,9 @@ from profiles.probes.model_pass import passes_of
 from profiles.sheets import load_model
 from profiles.tables.points import model_pass_keys
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
 from rlplan.workload.lengths import Empirical, Lognormal, Uniform
+from rlplan.workload.work import Workload
 
 TINY = load_model("tiny")
 

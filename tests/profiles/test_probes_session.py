@@ -18,13 +18,14 @@ from profiles.tables.points import TABLES
 from profiles.tables.table import read_profile
 from rlplan.errors import FileError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
 from rlplan.sheets.machine import (
     fingerprint_digest,
     matches,
     read_fingerprint,
     usable_cores,
 )
+from rlplan.workload.work import Workload
 from tests.cases import only
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,11 +5,12 @@ import statistics
 from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import IterationSpan, Trace, sorted_spans
+from rlplan.workload.work import Workload
 from tests.reports.samples import (
     GENERATE_PARTS,
     GIB,

@@ -6,7 +6,8 @@ from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
+from rlplan.workload.work import Workload
 from simulator.placed.site import site_at
 
 A100 = "a100-80gb-sxm"

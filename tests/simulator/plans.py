@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.workload.work import Workload
 
 TINY = ModelArchitecture(
     name="tiny",

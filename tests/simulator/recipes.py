@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role, Workload
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role
 from rlplan.models.precision import Precision
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.workload.lengths import Lognormal
+from rlplan.workload.work import Workload
 
 TABLE = Path(__file__).parent / "nemo_rl_recipes.csv"
 PROMPT_TOKENS = 256

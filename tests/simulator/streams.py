@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlplan.estimate import Estimate
-from rlplan.job import Workload
 from rlplan.workload.lengths import Empirical
+from rlplan.workload.work import Workload
 from simulator.asynchronous.long_run import long_run
 from simulator.asynchronous.playing import Stream, play_stream
 from simulator.asynchronous.pools import piece_work

@@ -11,11 +11,12 @@ from profiles.tables.table import new_profile, read_profile
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from rlplan.transports import KNOWN_TRANSPORTS, Transport, serves_all
 from rlplan.workload.lengths import Uniform
+from rlplan.workload.work import Workload
 from simulator.costs.syncs.transition import transition_cost
 from simulator.memory.task_memory import CONTEXT
 from simulator.placed.site import Site

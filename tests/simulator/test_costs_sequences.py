@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplan.job import Workload
 from rlplan.rules.batches import rank_sequences
 from rlplan.workload.lengths import Empirical, Uniform, mean_length
+from rlplan.workload.work import Workload
 from simulator.workload.sequences import (
     LengthStatistics,
     micro_batch_of,

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.estimate import Source
-from rlplan.job import Rewards, Workload
+from rlplan.job import Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import TaskPlan
 from rlplan.workload.lengths import Empirical, Lognormal
+from rlplan.workload.work import Workload
 from simulator.generation.prices.decoding import operator_steps
 from simulator.generation.prices.setting import replica_setting_of
 from simulator.placed.site import Site

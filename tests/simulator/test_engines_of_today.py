@@ -9,10 +9,11 @@ from profiles.facts import load_facts
 from profiles.sheets import ENGINES
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
 from rlplan.parts import experts
 from rlplan.plan import TaskPlan
 from rlplan.workload.lengths import Lognormal
+from rlplan.workload.work import Workload
 from simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from simulator.generation.playing import generate
 from simulator.placed.site import site_at

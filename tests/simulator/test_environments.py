@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from profiles.facts import load_facts
-from rlplan.job import NodeGroup, Workload
+from rlplan.job import NodeGroup
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 from simulator.workload.sequences import LengthStatistics
 from tests.simulator.plans import priced_plan

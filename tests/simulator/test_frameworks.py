@@ -12,12 +12,13 @@ from profiles.facts import load_facts
 from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostTime
-from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.workload.lengths import Lognormal, mean_length
+from rlplan.workload.work import Workload
 from simulator.costs.passes.tasks import DRIVER, STATES_AWAY
 from simulator.simulate import simulate
-from simulator.workload.packing import dealt_waiting, packed_sequences, packed_waiting
+from simulator.workload.packing import packed_sequences, packed_waiting, unbalanced_waiting
 from simulator.workload.sequences import statistics_of
 
 POOL = ResourcePool(name="all", device="h100-80gb-sxm", gpus=8, roles=("actor",))
@@ -174,14 +175,14 @@ def test_micro_batches_that_hold_one_sequence_are_as_unlike_as_those_and_full_on
 
 def test_parts_of_an_update_are_the_more_uneven_the_fewer_sequences_and_the_more_ranks():
     statistics = statistics_of(WORK)
-    few, many = dealt_waiting(statistics, 8, 16), dealt_waiting(statistics, 128, 16)
+    few, many = unbalanced_waiting(statistics, 8, 16), unbalanced_waiting(statistics, 128, 16)
     normal = 1.77 * statistics.std_tokens / statistics.mean_tokens  # the largest of 16 normal draws
     assert many == pytest.approx(normal / 128**0.5, rel=0.1)
     assert few > 1.9 * many  # the square root of 128 / 8 is 4, but lengths are cut
-    assert dealt_waiting(statistics, 8, 2) < few
-    assert dealt_waiting(statistics, 8, 1) == 0.0
+    assert unbalanced_waiting(statistics, 8, 2) < few
+    assert unbalanced_waiting(statistics, 8, 1) == 0.0
     equal = statistics_of(replace(WORK, response_tokens=500))
-    assert dealt_waiting(equal, 8, 16) == pytest.approx(0.0)
+    assert unbalanced_waiting(equal, 8, 16) == pytest.approx(0.0)
 
 
 def test_a_few_sequences_that_never_end_make_parts_of_an_update_far_more_uneven():
@@ -189,7 +190,7 @@ def test_a_few_sequences_that_never_end_make_parts_of_an_update_far_more_uneven(
     statistics = statistics_of(endless)
     # Of 512 sequences on 16 ranks 1.5 are so long: 32 others, and the one of 28,800 tokens, are waited for.
     expected = 28_672 * (1 - 0.997**512) / (32 * statistics.mean_tokens)
-    assert dealt_waiting(statistics, 32, 16) > 0.9 * expected
+    assert unbalanced_waiting(statistics, 32, 16) > 0.9 * expected
 
 
 def test_ranks_wait_in_each_update_where_only_a_batch_is_balanced():
@@ -207,7 +208,7 @@ def test_ranks_wait_in_each_update_where_only_a_batch_is_balanced():
 
     balanced, dealt = update("verl-fsdp"), update("verl-fsdp-0.6")
     done = balanced["forward"] + balanced["backward"]
-    expected = dealt_waiting(statistics_of(plan.job.workload), 512 // 4 // 8, 8)
+    expected = unbalanced_waiting(statistics_of(plan.job.workload), 512 // 4 // 8, 8)
     assert dealt["uneven lengths"] / done == pytest.approx(expected, rel=0.05)
     assert balanced["uneven lengths"] < 0.5 * dealt["uneven lengths"]
     once = replace(plan, job=replace(plan.job, workload=replace(WORK, updates=1)))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from profiles.catalog import load_engine, load_model
 from profiles.jobs.logged_lengths import with_logged_lengths
 from profiles.jobs.place import JobPlace
-from rlplan.job import Workload
 from rlplan.plan import TaskPlan
 from rlplan.workload.lengths import Empirical, Logged, Lognormal, Uniform
+from rlplan.workload.work import Workload
 from simulator.generation.generating import (
     clock_of,
     limits_of,

@@ -9,9 +9,10 @@ from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Workload
+from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.workload.lengths import Lognormal
+from rlplan.workload.work import Workload
 from simulator.costs.layouts import layout_seconds
 from simulator.memory.task_memory import layout_memory
 from simulator.placed.columns import columns_of

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.catalog import engine_names, load_engine, load_model
-from rlplan.job import Workload
 from rlplan.models.operators import FP32_BYTES, KeptBatch, Shard
 from rlplan.workload.lengths import Empirical, Uniform
+from rlplan.workload.work import Workload
 from simulator.generation.batching.waves import most_prompts, prompts_between
 from simulator.generation.generating import limits_of
 from simulator.generation.playing import generate

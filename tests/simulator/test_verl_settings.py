@@ -8,8 +8,9 @@ import pytest
 from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NodeGroup, Workload
+from rlplan.job import NodeGroup
 from rlplan.rules import check_plan
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 from tests.planner.sound_plans import plan_on
 

@@ -1,6 +1,5 @@
 """The samples of a run: which prompt is begun next, with which weights, and what of it is in the queue."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -11,12 +10,19 @@ from executor.data.batches import Columns
 from executor.data.workload import most_observed_tokens, response_lengths
 from executor.queue.ledger import Ledger, Reader
 from executor.queue.transfer_queue import TransferQueue
-from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, DATASET_KEYS, Task
+from rlplan.dataflow import (
+    BYTES_PER_SAMPLE,
+    BYTES_PER_TOKEN,
+    DATASET_KEYS,
+    Task,
+    begun_work,
+)
 from rlplan.errors import PlanError
-from rlplan.job import Job, Workload
+from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.units import show_bytes
 from rlplan.workload.lengths import longest
+from rlplan.workload.work import Workload
 
 # Storage actors on this machine: with two of them one goes on answering while the other one writes.
 STORAGE_UNITS = 2
@@ -83,7 +89,7 @@ class Samples:
     ) -> None:
         work = plan.job.workload
         self._work, self._prompts, self._trains = work, prompts, flow.trains
-        begun = math.ceil(work.prompts * work.over_provisioning)
+        begun = begun_work(work).prompts
         self.bound = StalenessBound(prompts=begun, staleness=plan.staleness)
         self._token_bytes, self._sample_bytes = _row_bytes(plan, flow)
         most = self._bytes_of(_longest_tokens(work))

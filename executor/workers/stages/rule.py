@@ -15,9 +15,10 @@ from executor.workers.calls import HostSetup, Outcome, TaskCall, run_task
 from executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.job import Job, Workload
+from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.workload.lengths import mean_length
+from rlplan.workload.work import Workload
 
 PROTOCOL = "dp"
 # Responses that are judged to see how long one takes, at most.

@@ -19,10 +19,11 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, Workload
+from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft, TaskDraft
 from rlplan.units import show_bytes
 from rlplan.workload.lengths import longest, mean_length
+from rlplan.workload.work import Workload
 from simulator.placed.plan import PlacedPlan
 from simulator.stages import task_memory
 from simulator.timeline.pool_memory import residents

@@ -14,11 +14,12 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role, Workload
+from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role
 from rlplan.models.precision import Precision
 from rlplan.plan import InFlight, Mode, Plan, ResourcePool, TaskPlan
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.workload.lengths import Lengths
+from rlplan.workload.work import Workload
 
 TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
 NODE_GPUS = 8

@@ -7,9 +7,10 @@ from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Role, Workload
+from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.workload.lengths import Lengths, Lognormal
+from rlplan.workload.work import Workload
 
 DEVICE = "a100-80gb-sxm"
 NODE_GPUS = 8

@@ -15,12 +15,13 @@ from profiles.facts import Facts, load_facts
 from rlplan.dataflow import Task
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Workload
+from rlplan.job import Job, NodeGroup
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.precision import TrainingPrecision
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.workload.work import Workload
 from simulator.costs.passes.tasks import update_parts
 from simulator.costs.taskcost import cost_of
 from simulator.placed.site import Site

@@ -17,12 +17,13 @@ from profiles.catalog import load_model, resolve_job
 from profiles.facts import load_facts
 from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Role, Workload
+from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
 from rlplan.transfers import TransitionName
 from rlplan.workload.lengths import Lengths
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 
 DEVICE, GPUS = "a800-80gb", 8

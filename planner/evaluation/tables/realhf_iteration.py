@@ -14,10 +14,11 @@ from planner.plans.assembly import assemble
 from profiles.catalog import load_model, resolve_job
 from profiles.facts import Facts, load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Role, Workload
+from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
+from rlplan.workload.work import Workload
 from simulator.simulate import simulate
 
 DEVICE = "a800-80gb"  # "probably A800": NVLink 400 GB/s, a network of the 200 Gbps class

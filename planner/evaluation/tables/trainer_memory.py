@@ -11,11 +11,12 @@ from profiles.jobs.resolve import resolve_job
 from rlplan.dataflow import Task
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.models.adapter import Adapter
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.units import GIB
+from rlplan.workload.work import Workload
 from simulator.memory.task_memory import CONTEXT
 from simulator.placed.site import site_at
 from simulator.placed.task import PlacedTask

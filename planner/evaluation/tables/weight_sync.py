@@ -19,12 +19,13 @@ from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError, UnknownNameError
 from rlplan.estimate import Estimate, total
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.models.model import LatentAttention, LayerRun, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.transfers import TransitionName
 from rlplan.units import GIB
+from rlplan.workload.work import Workload
 from simulator.costs.syncs.transition import sync_case
 from simulator.costs.syncs.weight_sync import METADATA, sync_parts
 from simulator.placed.plan import PlacedTransition

@@ -22,7 +22,7 @@ from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of
 from simulator.model.weights import kinds_of_stages
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.workload.packing import dealt_waiting, packed_waiting
+from simulator.workload.packing import packed_waiting, unbalanced_waiting
 from simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 Parts = dict[str, Estimates]
@@ -326,7 +326,7 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
         sequences = min(layout.micro_batch, placed.local)
         each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)
     if placed.trains and placed.workload.updates > 1 and not placed.framework.balances_updates:
-        each = max(each, dealt_waiting(statistics, placed.local, layout.dp))
+        each = max(each, unbalanced_waiting(statistics, placed.local, layout.dp))
     if engine.waits_each_micro_batch or placed.framework.balances_tokens:
         return (each,)
     sizes = (placed.local, layout.micro_batch, layout.dp)

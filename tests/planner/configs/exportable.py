@@ -14,7 +14,7 @@ from profiles.sheets import load_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards, Workload
+from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.rules import refusals
@@ -22,6 +22,7 @@ from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Logged
+from rlplan.workload.work import Workload
 
 MODELS = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b", "qwen3-30b-a3b")
 POOL_GPUS = (2, 4, 8, 16, 32)

@@ -25,8 +25,9 @@ from profiles.facts import load_facts
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Rewards, Workload
+from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
+from rlplan.workload.work import Workload
 from tests.house.tree import ROOT
 from tests.planner.configs.exportable import drawn_plan
 
