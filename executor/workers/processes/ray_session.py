@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
@@ -103,6 +103,7 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
     with termination_as_interrupt() as answer:
         folder = tempfile.mkdtemp(prefix="rlplan-ray-")
         servers: list[Popen[bytes]] = []
+        others = psutil.Process().children(recursive=True)  # the caller's own
         with Reaper(folder) as reaper:
 
             def clear_up() -> None:
@@ -116,7 +117,8 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
                 with watched(needed, clear_up):
                     yield
             finally:
-                stop_ray(folder, [each.pid for each in servers], spared=reaper.pid)
+                spared = {reaper.pid, *(other.pid for other in others)}
+                stop_ray(folder, [each.pid for each in servers], spared=spared)
 
 
 def _make_token() -> None:
@@ -255,12 +257,14 @@ def _init_ray(folder: str, devices: int, hosts: int) -> None:
         ) from error
 
 
-def stop_ray(folder: str, sessions: Sequence[int] = (), *, spared: int | None = None) -> None:
+def stop_ray(
+    folder: str, sessions: Sequence[int] = (), *, spared: Collection[int] = frozenset()
+) -> None:
     """Shut this process's Ray down, wait for its processes, and remove its folder.
 
     Args:
         sessions: Whose processes are Ray's as well, beside this process's children.
-        spared: A child that is not.
+        spared: Children that are not.
     """
     with signals_ignored():
         try:
@@ -268,7 +272,7 @@ def stop_ray(folder: str, sessions: Sequence[int] = (), *, spared: int | None = 
         finally:
             children = psutil.Process().children(recursive=True)
             started = {*children, *_processes_of(sessions)}
-            started = {process for process in started if process.pid != spared}
+            started = {process for process in started if process.pid not in spared}
             _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
             for process in alive:
                 with suppress(psutil.NoSuchProcess):
