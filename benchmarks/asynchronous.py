@@ -7,7 +7,8 @@ GRPO rewarded with the share of digits in a response; responses end by a long-ta
 generates, another one has the trainer and the reference; each is one core. Two jobs: the demo's `tiny` model, which
 learns, and a `wider` one, whose iterations are passes of the model for the most part, so that modes differ by more
 than calls and chance do. First the machine is measured for each, as `rlplan profile --job` does it (some minutes;
-`--profile` names a folder that is kept, and used if it is there), and each mode forecast from that. Runs of one seed
+`--profile` names a folder that is kept, and used if it is there), and each mode forecast from that. What was measured
+while others of the host took cores is measured again (`steady.py`). Runs of one seed
 follow each other, so that all modes see the same machine. Prints mode, measured tokens per second, forecast and
 error, and writes `asynchronous.md` and `asynchronous.json`: these, the order of the modes, what samples lacked of
 updates, and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that
@@ -17,14 +18,17 @@ are not run again stays.
 import argparse
 import itertools
 import json
+import shutil
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from awake import NOTE, cores_awake
+from steady import undisturbed
 
 from executor.control.metrics import read_metrics
 from executor.execute import execute
@@ -143,10 +147,12 @@ def measure(job: str, options: argparse.Namespace) -> None:
     with running_ray(devices=2, hosts=1):
         for seed in options.seeds:
             for name in options.runs:
-                rows, slowdown = measured(setting, forecasts[name], name, iterations, seed)
+                run = partial(measured, setting, forecasts[name], name, iterations, seed)
+                (rows, slowdown), taken = undisturbed(run)
                 figured = figures(rows, setting.warmup_share) | {
                     "forecast_seconds": round(forecasts[name].iteration_seconds, 4),
                     "machine_slowdown": round(slowdown, 4),
+                    "taken_share": round(taken, 3),
                 }
                 found.setdefault(name, []).append(figured)
                 write_json(path, kept)
@@ -165,9 +171,16 @@ def forecasts_of(setting: Setting, profile: Path, names: Sequence[str]) -> dict[
     """Return what is expected of each mode on this machine, which is measured if it was not."""
     job = small_job(setting)
     if not profile.exists() or not any(profile.iterdir()):
-        measure_machine(profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True)
+        undisturbed(partial(profiled, job, profile))
     facts = load_facts(job, profile)
     return {name: simulate(plan_of(setting, name), facts) for name in names}
+
+
+def profiled(job: Job, profile: Path) -> None:
+    """Measure this machine for a job, in place of what was measured before."""
+    shutil.rmtree(profile, ignore_errors=True)
+    profile.mkdir(parents=True)
+    measure_machine(profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True)
 
 
 def expected_rate(figured: Mapping[str, Any], slowdown: float = 1.0) -> float:
