@@ -7,8 +7,8 @@ GRPO rewarded with the share of digits in a response; responses end by a long-ta
 generates, another one has the trainer and the reference; each is one core. Two jobs: the demo's `tiny` model, which
 learns, and a `wider` one, whose iterations are passes of the model for the most part, so that modes differ by more
 than calls and chance do. First the machine is measured for each, as `rlplan profile --job` does it (some minutes;
-`--profile` names a folder that is kept, and used if it is there), and each mode forecast from that. What was measured
-while others of the host took cores is measured again (`steady.py`). Runs of one seed
+`--profile` names a folder that is kept, and used if it is there), and each mode forecast from that. A small
+fixed work on each core tells how much slower the machine was for a run than for its profile (`steady.py`). Runs of one seed
 follow each other, so that all modes see the same machine. Prints mode, measured tokens per second, forecast and
 error, and writes `asynchronous.md` and `asynchronous.json`: these, the order of the modes, what samples lacked of
 updates, and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that
@@ -18,17 +18,16 @@ are not run again stays.
 import argparse
 import itertools
 import json
-import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from awake import NOTE, cores_awake
-from steady import undisturbed
+from steady import watched
 
 from executor.control.metrics import read_metrics
 from executor.execute import execute
@@ -46,7 +45,6 @@ from rlplan.results.forecast import Forecast
 from rlplan.workload.lengths import Lognormal
 from rlplan_cli.measuring import measure_machine
 from simulator.simulate import simulate
-from simulator.validation import machine_slowdown
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
@@ -143,16 +141,14 @@ def measure(job: str, options: argparse.Namespace) -> None:
         found.pop(name, None)
     with tempfile.TemporaryDirectory(prefix="rlplan-profile-") as folder:
         profile = options.profile / job if options.profile else Path(folder)
-        forecasts = forecasts_of(setting, profile, options.runs)
+        forecasts, work_seconds = forecasts_of(setting, profile, options.runs)
     with running_ray(devices=2, hosts=1):
         for seed in options.seeds:
             for name in options.runs:
-                run = partial(measured, setting, forecasts[name], name, iterations, seed)
-                (rows, slowdown), taken = undisturbed(run)
+                rows, run_work_seconds = measured(setting, name, iterations, seed)
                 figured = figures(rows, setting.warmup_share) | {
                     "forecast_seconds": round(forecasts[name].iteration_seconds, 4),
-                    "machine_slowdown": round(slowdown, 4),
-                    "taken_share": round(taken, 3),
+                    "machine_slowdown": round(run_work_seconds / work_seconds, 4),
                 }
                 found.setdefault(name, []).append(figured)
                 write_json(path, kept)
@@ -167,20 +163,21 @@ def measure(job: str, options: argparse.Namespace) -> None:
                 )
 
 
-def forecasts_of(setting: Setting, profile: Path, names: Sequence[str]) -> dict[str, Forecast]:
-    """Return what is expected of each mode on this machine, which is measured if it was not."""
+def forecasts_of(
+    setting: Setting, profile: Path, names: Sequence[str]
+) -> tuple[dict[str, Forecast], float]:
+    """Return what is expected of each mode on this machine, and the fixed work's seconds while it was measured."""
     job = small_job(setting)
-    if not profile.exists() or not any(profile.iterdir()):
-        undisturbed(partial(profiled, job, profile))
+    meanwhile = profile / "steady.json"
+    if not meanwhile.exists():
+        with watched() as cores:
+            measure_machine(
+                profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True
+            )
+        write_json(meanwhile, cores.work_seconds())
     facts = load_facts(job, profile)
-    return {name: simulate(plan_of(setting, name), facts) for name in names}
-
-
-def profiled(job: Job, profile: Path) -> None:
-    """Measure this machine for a job, in place of what was measured before."""
-    shutil.rmtree(profile, ignore_errors=True)
-    profile.mkdir(parents=True)
-    measure_machine(profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True)
+    forecasts = {name: simulate(plan_of(setting, name), facts) for name in names}
+    return forecasts, float(json.loads(meanwhile.read_text(encoding="utf-8")))
 
 
 def expected_rate(figured: Mapping[str, Any], slowdown: float = 1.0) -> float:
@@ -253,19 +250,20 @@ def plan_of(setting: Setting, name: str) -> Plan:
     return replace(plan, **RUNS[name])
 
 
-def measured(
-    setting: Setting, forecast: Forecast, name: str, iterations: int, seed: int
-) -> tuple[Rows, float]:
-    """Return the metrics of each iteration of a run, and how much slower the machine was than for its profile."""
-    with tempfile.TemporaryDirectory(prefix="rlplan-modes-") as folder:
-        run = execute(
+def measured(setting: Setting, name: str, iterations: int, seed: int) -> tuple[Rows, float]:
+    """Return the metrics of each iteration of a run, and the fixed work's seconds in those that are timed."""
+    ends: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="rlplan-modes-") as folder, watched() as cores:
+        execute(
             plan_of(setting, name),
             Path(folder),
             iterations=iterations,
             seed=seed,
             folder=DEMO.parent,
+            progress=lambda *_: ends.append(time.monotonic()),
         )
-        return read_metrics(Path(folder)), machine_slowdown(forecast, run) or 1.0
+        rows = read_metrics(Path(folder))
+    return rows, cores.work_seconds(ends[int(setting.warmup_share * iterations)], ends[-1])
 
 
 def figures(rows: Rows, warmup_share: float) -> dict[str, Any]:
@@ -298,7 +296,8 @@ def page(kept: Mapping[str, Found], note: str) -> str:
         "",
         (
             "Forecasts are from a profile of this machine that was measured just before (`rlplan profile --job"
-            " --quick`). A fixed loop beside each run tells how fast the machine was by then: the second error is of"
+            " --quick`). A small fixed work on each core ten times a second tells how many times as long the machine took"
+            " for the same by then, others of its host considered (`benchmarks/steady.py`): the second error is of"
             " forecasts corrected by that."
         ),
         "",
@@ -357,11 +356,19 @@ def _row(found: Found, name: str) -> str:
 
 
 def _order(found: Found, names: Sequence[str]) -> str:
-    """Return which of two modes is faster, measured and forecast, for all pairs that every seed has alike."""
+    """Return which of two modes is faster, measured and forecast, for all pairs that every seed has alike.
+
+    Each run counts as on a machine as fast as for its profile.
+    """
     told, wrong, unlike = 0, [], []
     for one, other in itertools.combinations(names, 2):
         pairs = list(zip(found[one], found[other], strict=False))
-        ratios = [a["tokens_per_second"] / b["tokens_per_second"] for a, b in pairs]
+        ratios = [
+            a["tokens_per_second"]
+            * a["machine_slowdown"]
+            / (b["tokens_per_second"] * b["machine_slowdown"])
+            for a, b in pairs
+        ]
         expected = statistics.median(expected_rate(a) / expected_rate(b) for a, b in pairs)
         words = f"{one} / {other}: {statistics.median(ratios):.2f}, forecast {expected:.2f}"
         if min(ratios) < 1 < max(ratios):
@@ -371,7 +378,7 @@ def _order(found: Found, names: Sequence[str]) -> str:
         if (expected > 1) != (statistics.median(ratios) > 1):
             wrong.append(words)
     text = (
-        f"Order: of {told} pairs of modes of which every seed says the same one is faster, the forecast has"
+        f"Order, at the machine's rate: of {told} pairs of modes of which every seed says the same one is faster, the forecast has"
         f" {told - len(wrong)} in that order"
     )
     text += f" (not {'; '.join(wrong)})." if wrong else "."

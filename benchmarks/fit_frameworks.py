@@ -1,9 +1,10 @@
-"""Fit the host times of frameworks' sheets to published steps: what a step takes beyond its stages, a token.
+"""Fit the host times of frameworks' sheets to published steps: what a step takes beyond its stages.
 
     python benchmarks/fit_frameworks.py PATH_TO_TRUTH
 
-Prints, for each framework, the median over rows of (step - stages) / tokens, and where a row's notes give the
-engine's own time, of (generation - that - weight sync) / tokens. Rows need all stages, and mean lengths.
+Prints, for each framework, the median over rows of (step - stages) / sequences, and where a row's notes give the
+engine's own time, of (generation - that - weight sync) / sequences; a token too, by which rows of unlike lengths differ
+more. Rows need all stages, and mean lengths.
 """
 
 import csv
@@ -32,12 +33,15 @@ def main(truth: Path) -> None:
     with (truth / "rl" / "rl_steps.csv").open(encoding="utf-8") as file:
         for record in csv.DictReader(file):
             if record["mode"] == "sync" and all(record[column] for column in ALWAYS):
-                for what, seconds in _per_token(record):
+                for what, seconds, tokens in _per_sequence(record):
                     found[record["framework"], what].append(seconds)
-                    print(f"{record['id']}: {what} {seconds * 1e6:.2f} us a token")
+                    print(
+                        f"{record['id']}: {what} {seconds * 1e3:.2f} ms a sequence, "
+                        f"{seconds / tokens * 1e6:.2f} us a token"
+                    )
     for (framework, what), each in found.items():
         print(
-            f"{framework}: {what}: median {median(each) * 1e6:.2f} us a token of {len(each)} rows"
+            f"{framework}: {what}: median {median(each) * 1e3:.2f} ms a sequence of {len(each)} rows"
         )
     for (sheet, kind), ratios in _stage_ratios(truth).items():
         every = ", ".join(f"{ratio:.2f}" for ratio in ratios)
@@ -60,17 +64,19 @@ def _stage_ratios(truth: Path) -> dict[tuple[str, str], list[float]]:
     return found
 
 
-def _per_token(record: dict[str, str]) -> Iterator[tuple[str, float]]:
-    each = float(record["mean_prompt"] or USUAL_PROMPT) + float(record["mean_response"])
-    tokens = int(record["prompts"]) * int(record["samples_per_prompt"]) * each
+def _per_sequence(record: dict[str, str]) -> Iterator[tuple[str, float, float]]:
+    """Yield what takes how long a sequence, and the tokens of one."""
+    tokens = float(record["mean_prompt"] or USUAL_PROMPT) + float(record["mean_response"])
+    sequences = int(record["prompts"]) * int(record["samples_per_prompt"])
     sync = float(record["weight_sync_s"] or 0)
     stages = sum(float(record[column] or 0) for column in STAGES)
     if record["framework"] in SYNC_APART:
         stages += sync
-    yield "driver", (float(record["step_s"]) - stages) / tokens
+    yield "driver", (float(record["step_s"]) - stages) / sequences, tokens
     engine = ENGINE.search(record["notes"])
     if engine is not None:
-        yield "call of generation", (float(record["gen_s"]) - float(engine[1]) - sync) / tokens
+        rest = float(record["gen_s"]) - float(engine[1]) - sync
+        yield "call of generation", rest / sequences, tokens
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Tell how much of the time others of this machine's host took its cores, which the machine itself does not see.
+"""Tell how fast this machine's cores are meanwhile, others of its host considered.
 
     python benchmarks/steady.py [SECONDS]
 
-A virtual machine's cores may share one of the host's for minutes: each is then half as fast, and no counter of stolen
-time says so. A small fixed work on each core every second shows it, by the processor's time that it takes (what waits
-for another task of this machine is none of it). What was measured while it took much longer is no measurement of what
-runs there, whatever it says; it is measured again.
+A core of a virtual machine may have to share one of the host's, for a moment or for minutes: it is then half as fast,
+and no counter of stolen time says so. A small fixed work on each core ten times a second shows it, by the processor's
+time that it takes (what waits for another task of this machine is none of it). Between a profile and a run the ratio of
+its means is how many times as long the machine took for the same.
 """
 
 import os
@@ -13,12 +13,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-Result = TypeVar("Result")
 
 SAMPLE = """
 import os, sys, time
@@ -26,36 +23,28 @@ os.sched_setaffinity(0, {int(sys.argv[1])})
 parent = os.getppid()
 while os.getppid() == parent:
     begin = time.thread_time()
-    sum(number * number for number in range(100_000))
-    print(time.thread_time() - begin, flush=True)
-    time.sleep(1)
+    sum(number * number for number in range(20_000))
+    print(time.monotonic(), time.thread_time() - begin, flush=True)
+    time.sleep(0.1)
 """
-# How many times as long the work takes where cores share one of the host's, with room for clocks that vary (1.1 to 1.3).
-TAKEN = 1.4
-# Most of the time that may have been taken of what counts.
-MOST_SHARE = 0.1
-TRIES = 3
 
 
 @dataclass(slots=True)
 class Watched:
-    """Hold the seconds of the fixed work while something was measured.
+    """Hold the fixed work's seconds on all cores, by when it ended, while something was measured."""
 
-    Attributes:
-        share: Of the samples that took much longer than the fastest tenth of them on this machine so far.
-    """
+    samples: list[tuple[float, float]] = field(default_factory=list)
 
-    share: float = 0.0
-    seconds: list[float] = field(default_factory=list)
-
-
-_fastest: list[float] = []
+    def work_seconds(self, start_seconds: float = 0.0, end_seconds: float = float("inf")) -> float:
+        """Return the mean of the fixed work's seconds between two moments of the monotonic clock."""
+        return statistics.mean(
+            seconds for at, seconds in self.samples if start_seconds <= at <= end_seconds
+        )
 
 
 @contextmanager
 def watched() -> Iterator[Watched]:
     """Watch all cores; what is yielded is filled in at the end."""
-    cores = os.sched_getaffinity(0)
     samplers = [
         subprocess.Popen(
             [sys.executable, "-c", SAMPLE, str(core)],
@@ -63,7 +52,7 @@ def watched() -> Iterator[Watched]:
             text=True,
             start_new_session=True,
         )
-        for core in cores
+        for core in os.sched_getaffinity(0)
     ]
     found = Watched()
     try:
@@ -72,30 +61,18 @@ def watched() -> Iterator[Watched]:
         for sampler in samplers:
             sampler.terminate()
             said, _ = sampler.communicate()
-            found.seconds += map(float, said.splitlines()[:-1])  # the last line may be half of one
-        if len(found.seconds) > 1:
-            _fastest.append(statistics.quantiles(found.seconds, n=10)[0])
-            limit = TAKEN * min(_fastest)
-            found.share = sum(each > limit for each in found.seconds) / len(found.seconds)
-
-
-def undisturbed(measure: Callable[[], Result]) -> tuple[Result, float]:
-    """Return what is measured while cores are whole, or least disturbed of some tries, and the share that was taken."""
-    tries: list[tuple[float, Result]] = []
-    while not tries or (tries[-1][0] > MOST_SHARE and len(tries) < TRIES):
-        with watched() as found:
-            result = measure()
-        tries.append((found.share, result))
-    share, best = min(tries, key=lambda each: each[0])
-    return best, share
+            for line in said.splitlines()[1:-1]:  # the first is cold, the last may be half of one
+                at, seconds = map(float, line.split())
+                found.samples.append((at, seconds))
 
 
 def main() -> None:
     """Watch for some seconds, and print."""
     with watched() as found:
         time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0)
-    shown = ", ".join(f"{each * 1e3:.1f}" for each in sorted(found.seconds))
-    print(f"taken {found.share:.0%} of the time; milliseconds {shown}")
+    each = sorted(seconds for _, seconds in found.samples)
+    tenths = ", ".join(f"{each[len(each) * tenth // 10] * 1e3:.2f}" for tenth in range(10))
+    print(f"mean {found.work_seconds() * 1e3:.2f} ms; by tenths {tenths}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from simulator.generation.over_provisioning import begun
 from simulator.generation.replica import ReplicaLimits
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
+from simulator.stages import task_cost
 from simulator.timeline.agenda import Entry, agenda_of
 from simulator.timeline.assemble import (
     STAGES,
@@ -137,6 +138,7 @@ def _work_of(
     if task is None:  # data on their way do not wait for others of their batch
         return piece_work(entry, after, learns=False, share=setting.learnt * setting.unit)
     share = prepared_share(plan, task, setting) if task.task.has_model else 0
+    passes = -(-setting.learnt * setting.unit // share) if setting.ahead and share else 0
     return piece_work(
         entry,
         after,
@@ -147,7 +149,29 @@ def _work_of(
         share=share,
         # What is dropped would be missing in a share of others.
         fixed=share > 0 and task.layout.meets_in_passes and setting.begun == setting.learnt,
+        pass_seconds=_pass_seconds(task) if passes else 0.0,
+        passes=passes,
     )
+
+
+def _pass_seconds(task: PlacedTask) -> float:
+    """Return what a pass takes beside what grows with its responses: by passes of one prompt a rank and of a whole share.
+
+    Responses that go through a model as they end are often fewer than a micro-batch.
+    """
+    samples = task.workload.samples_per_prompt
+    few, many = task.layout.dp, task.layout.share_rows(samples) // samples
+    if many <= few:
+        return 0.0
+    small, whole = (_seconds_of(task, prompts) for prompts in (few, many))
+    return max(0.0, (small * many - whole * few) / (many - few))
+
+
+def _seconds_of(task: PlacedTask, prompts: int) -> float:
+    """Return what a task takes on a batch of so many prompts, without its call."""
+    work = replace(task.workload, prompts=prompts, updates=1)
+    cost = task_cost(replace(task, job=replace(task.job, workload=work)))
+    return cost.total.seconds - cost.seconds_of(CALL)
 
 
 def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting) -> float:

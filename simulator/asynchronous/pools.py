@@ -27,6 +27,8 @@ class PieceWork:
         learns: Whether it updates a model.
         together: Whether it waits for all that is learnt from together, as updates do.
         sample_seconds: Of a whole iteration of mean samples.
+        pass_seconds: Of each time that some are prepared as they end, however few, beside their part of
+            `sample_seconds`.
         step_seconds: Of all the optimizer's steps of an iteration.
         call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
         queue_seconds: Of a call that writes a piece's samples to a transfer queue, or reads them; 0 where there is none.
@@ -44,6 +46,7 @@ class PieceWork:
     queue_seconds: float = 0.0
     share: int = 0
     fixed: bool = False
+    pass_seconds: float = 0.0
 
 
 def piece_work(
@@ -56,16 +59,19 @@ def piece_work(
     queue_seconds: float = 0.0,
     share: int = 0,
     fixed: bool = False,
+    pass_seconds: float = 0.0,
+    passes: int = 0,
 ) -> PieceWork:
     """Return a work of an iteration as its pieces go through it.
 
     Args:
+        passes: Of a whole iteration, in which its cost has `pass_seconds` as often.
         together: Whether it goes with an update, though it learns nothing itself.
         calls_each: Whether each piece is a call of its own, as this project's executor makes them.
     """
     steps = entry.cost.seconds_of(*OF_STEPS)
     call = entry.cost.seconds_of(CALL) if calls_each else 0.0
-    samples = entry.cost.total.seconds - steps - call
+    samples = max(0.0, entry.cost.total.seconds - steps - call - passes * pass_seconds)
     return PieceWork(
         entry,
         after,
@@ -77,6 +83,7 @@ def piece_work(
         queue_seconds=queue_seconds,
         share=share,
         fixed=fixed,
+        pass_seconds=pass_seconds,
     )
 
 

@@ -148,7 +148,7 @@ class Preparation:
         if sending_seconds:  # they are read and sent; meanwhile the pool has the share before it
             yield self.pools.cores.work(sending_seconds)
         tokens = sum(response.tokens for response in share)
-        seconds = each.sample_seconds * tokens / self.batch_tokens
+        seconds = each.pass_seconds + each.sample_seconds * tokens / self.batch_tokens
         yield from self.pools.work(each.entry, seconds, self.iteration)
         self._under_way[key] -= 1
         self._go_on(key)
