@@ -15,9 +15,13 @@ class HostTime:
 
     Attributes:
         seconds_per_token: For every token of the global batch, prompts included.
+        seconds_per_sequence: For every sequence of it, however long.
+        seconds_per_padded_token: For every token of it with all sequences padded to the longest that there may be.
     """
 
     seconds_per_token: NonNegative = 0.0
+    seconds_per_sequence: NonNegative = 0.0
+    seconds_per_padded_token: NonNegative = 0.0
 
 
 NO_HOST_TIME = HostTime()

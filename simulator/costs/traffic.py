@@ -50,8 +50,13 @@ def driver_of(placed: PlacedTask) -> Estimate:
 
 def host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
     """Return the seconds of a framework's own work on the batch of a task, by the processor of its nodes."""
-    tokens = placed.workload.sequences * placed.statistics.mean_tokens
-    seconds = time.seconds_per_token * tokens
+    work = placed.workload
+    each = (
+        time.seconds_per_sequence
+        + time.seconds_per_token * placed.statistics.mean_tokens
+        + time.seconds_per_padded_token * work.longest_sequence_tokens
+    )
+    seconds = work.sequences * each
     return Estimate(seconds * placed.device.sheet.host_times, 0.0, Source.FITTED)
 
 

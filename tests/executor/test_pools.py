@@ -164,6 +164,33 @@ def test_processes_of_a_session_are_found_without_their_parent():
     found.kill()
 
 
+BESIDE = """
+from subprocess import Popen
+from executor.workers.processes.ray_session import running_ray
+
+with Popen(["sleep", "600"]) as own:
+    with running_ray(devices=1):
+        pass
+    print(own.poll())
+    own.kill()
+"""
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_what_the_caller_started_before_ray_outlives_it(temporary):
+    answer = subprocess.run(
+        [sys.executable, "-c", BESIDE],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": temporary},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert answer.stdout.split() == ["None"]
+
+
 ROTATING = """
 import time
 from pathlib import Path

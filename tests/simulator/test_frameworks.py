@@ -89,13 +89,21 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
     facts = load_facts(plan.job)
     sheet = facts.framework("nemo-rl-megatron")
     before = simulate(plan, facts)
-    each_seconds = sheet.driver.seconds_per_token + 3.0 / (512 * TOKENS)
-    longer = replace(sheet, driver=HostTime(seconds_per_token=each_seconds))
+    own = sheet.driver.seconds_per_token
+    longest = plan.job.workload.longest_sequence_tokens
+    longer = replace(
+        sheet,
+        driver=HostTime(
+            seconds_per_token=own,
+            seconds_per_sequence=1.0 / 512,
+            seconds_per_padded_token=2.0 / (512 * longest),
+        ),
+    )
     monkeypatch.setattr(facts, "framework", lambda _: longer)
     after = simulate(plan, facts)
     assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0, rel=1e-3)
     (update,) = (cost for cost in after.costs if cost.name == "actor.update")
-    assert update.parts[DRIVER] == pytest.approx(each_seconds * 512 * TOKENS, rel=1e-3)
+    assert update.parts[DRIVER] == pytest.approx(3.0 + own * 512 * TOKENS, rel=1e-3)
 
 
 def test_host_time_is_that_of_the_nodes_processors():

@@ -57,6 +57,15 @@ def test_responses_go_through_a_model_a_share_at_a_time():
     assert bench.prepared == [(2.5, 0), (2.5, 1), (3.5, 2)]
 
 
+def test_each_pass_takes_what_it_takes_however_few_responses_it_has():
+    work = infer(share=2, pass_seconds=0.5, passes=2)
+    assert work.sample_seconds == 3.0
+    bench = Bench([work])
+    bench.end(0.0, 0, 1, 2)
+    # 0.5 s for each pass, and 0.75 s for each of a batch's four responses.
+    assert bench.spans() == [("infer", 0.5, 2.5), ("infer", 2.5, 3.75)]
+
+
 def test_two_shares_are_under_way_and_those_that_come_later_fill_the_third():
     bench = Bench([infer(share=4)])
     for at_seconds, number in enumerate([0, 1, 2, 3]):

@@ -219,6 +219,23 @@ def test_what_prepares_ahead_takes_shares_as_the_executor_does():
     }
 
 
+def test_a_whole_batch_in_whole_shares_costs_what_the_task_does():
+    plan = apart()
+    small = replace(plan.tasks["reference.compute_log_prob"], micro_batch=16)
+    plan = replace(plan, tasks=plan.tasks | {"reference.compute_log_prob": small})
+    placed = PlacedPlan(plan, load_facts(plan.job))
+    agenda = agenda_of(placed)
+    (work,) = (
+        each
+        for each in stream_of(placed, agenda).works
+        if each.entry.work.name == "reference.compute_log_prob"
+    )
+    passes = plan.job.workload.sequences / work.share
+    assert work.pass_seconds > 0
+    whole = work.sample_seconds + passes * work.pass_seconds + work.call_seconds
+    assert whole == pytest.approx(work.entry.cost.total.seconds)
+
+
 @pytest.mark.parametrize("mode", ["one-step-off", "streaming", "async"])
 def test_the_longest_responses_are_dropped_where_more_is_begun(mode):
     """A warning says so, and training learns from fewer tokens in less time."""

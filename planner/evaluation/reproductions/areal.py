@@ -64,10 +64,7 @@ NOTES = (
         "Responses under way are prefilled again with new weights. The trainer is forecast as FSDP2 (the paper's was "
         "Megatron-Core), four updates a step, with a pass for the proximal policy's log-probabilities."
     ),
-    (
-        "No constant of rlplan is fitted on these figures, but for one that was taken away: a host's time a token, as "
-        "verl has it, would alone take longer than the published step."
-    ),
+    "No constant of rlplan is fitted on these figures.",
 )
 
 

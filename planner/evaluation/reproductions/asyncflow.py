@@ -66,7 +66,7 @@ NOTES = (
     (
         "Half of the devices generate, half train and compute log-probabilities, with TP 2; generation has the TP, of 1, "
         "2 and 4, that makes a step shortest. The paper's layouts are not published. "
-        "Tasks apart and verl's colocated baseline hand their data through one process, at the times a token of the sheet "
+        "Tasks apart and verl's colocated baseline hand their data through one process, at the times of the sheet "
         "verl-megatron (fitted to published steps); AsyncFlow's sheet has none. A part of the factors is this."
     ),
     "Its 32B points and learning curves are left out.",

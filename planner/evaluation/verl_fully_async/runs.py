@@ -3,12 +3,11 @@
 Mean lengths are not published. A step is that of the first 100: lengths changed later, by run.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
-import numpy as np
-from scipy.optimize import brentq, minimize
+from scipy.optimize import brentq
 
 from planner.evaluation.settings.framework_runs import PublishedRun
 from planner.evaluation.settings.published_points import step_seconds, task_seconds
@@ -94,33 +93,21 @@ TOGETHER_30B = replace(
 )
 ENGINES_30B = Engines(train="megatron-core-2025", generate="vllm-0.11-eager")
 GENERATING_30B, TRAINING_30B = 96, 32
-USUAL, ENDLESS = "usual spread", "some never end"
-# Mean lengths and shares between which the fitted ones are looked for.
+# Mean lengths between which the fitted ones are looked for.
 LEAST_MEAN, MOST_MEAN = 150.0, 6000.0
-FIRST_GUESS = (700.0, 1e-3)
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """Hold lengths that were fitted on colocated runs.
+def colocated(gpus: int) -> PublishedRun:
+    """Return the colocated run on so many GPUs."""
+    return replace(TOGETHER, gpus=gpus, response_tokens=lengths_by_gpus()[gpus])
 
-    Attributes:
-        by_gpus: Lengths of the runs on so many GPUs, colocated or apart.
-    """
 
-    name: str
-    by_gpus: Mapping[int, Logged]
-
-    def colocated(self, gpus: int) -> PublishedRun:
-        """Return the colocated run on so many GPUs."""
-        return replace(TOGETHER, gpus=gpus, response_tokens=self.by_gpus[gpus])
-
-    def apart(
-        self, training: int, staleness: float = USUAL_STALENESS, required: int = USUAL_REQUIRED
-    ) -> PublishedRun:
-        """Return the asynchronous run with so many GPUs that train, and as many that generate."""
-        run = replace(self.colocated(2 * training), framework="verl-fully-async-0.6")
-        return apart(run, training, training, staleness, required)
+def split(
+    training: int, staleness: float = USUAL_STALENESS, required: int = USUAL_REQUIRED
+) -> PublishedRun:
+    """Return the asynchronous run with so many GPUs that train, and as many that generate."""
+    run = replace(colocated(2 * training), framework="verl-fully-async-0.6")
+    return apart(run, training, training, staleness, required)
 
 
 def apart(
@@ -157,12 +144,11 @@ def validation_seconds(run: PublishedRun) -> float:
 
 
 @cache
-def usual() -> Fitted:
-    """Return lengths of the usual spread: for each number of GPUs the mean at which the colocated step is right."""
-    lengths = {
+def lengths_by_gpus() -> Mapping[int, Logged]:
+    """Return lengths for each number of GPUs, of the mean at which the colocated step is right."""
+    return {
         gpus: usual_lengths(replace(TOGETHER, gpus=gpus), each) for gpus, each in COLOCATED.items()
     }
-    return Fitted(USUAL, lengths)
 
 
 def usual_lengths(run: PublishedRun, seconds: float) -> Logged:
@@ -178,28 +164,8 @@ def usual_lengths(run: PublishedRun, seconds: float) -> Logged:
 
 
 @cache
-def endless() -> Fitted:
-    """Return one distribution, with a share that never ends, at which the three colocated steps are nearest."""
-
-    def lengths_of(point: Sequence[float]) -> Logged:
-        mean, share = np.exp(point)
-        return Logged(mean=round(float(mean), 1), max=LONGEST_RESPONSE, clip_ratio=float(share))
-
-    def error(point: Sequence[float]) -> float:
-        lengths = lengths_of(point)
-        runs = {gpus: replace(TOGETHER, gpus=gpus, response_tokens=lengths) for gpus in COLOCATED}
-        ratios = [measured_seconds(run) / COLOCATED[gpus] for gpus, run in runs.items()]
-        return float(np.sum(np.log(ratios) ** 2))
-
-    found = minimize(
-        error, np.log(FIRST_GUESS), method="Nelder-Mead", options={"xatol": 0.01, "fatol": 1e-5}
-    )
-    return Fitted(ENDLESS, dict.fromkeys(COLOCATED, lengths_of(found.x)))
-
-
-@cache
 def larger() -> tuple[PublishedRun, PublishedRun]:
     """Return the runs of the 30B model, colocated and apart, with the usual spread."""
     together = replace(TOGETHER_30B, response_tokens=usual_lengths(TOGETHER_30B, COLOCATED_30B))
-    split = apart(together, TRAINING_30B, GENERATING_30B, USUAL_STALENESS, required=1)
-    return together, replace(split, framework="verl-fully-async", engines=ENGINES_30B)
+    beside = apart(together, TRAINING_30B, GENERATING_30B, USUAL_STALENESS, required=1)
+    return together, replace(beside, framework="verl-fully-async", engines=ENGINES_30B)
