@@ -13,7 +13,7 @@ from rlplan.workload.lengths import longest
 from simulator.asynchronous.long_run import LongRun, long_run, shown
 from simulator.asynchronous.meter import GENERATION
 from simulator.asynchronous.playing import Stream, play_stream
-from simulator.asynchronous.pools import PieceWork, piece_work
+from simulator.asynchronous.pools import PieceWork, in_passes, piece_work
 from simulator.asynchronous.setting import (
     LARGEST_BOUND,
     LONGEST_WARM_UP,
@@ -138,8 +138,7 @@ def _work_of(
     if task is None:  # data on their way do not wait for others of their batch
         return piece_work(entry, after, learns=False, share=setting.learnt * setting.unit)
     share = prepared_share(plan, task, setting) if task.task.has_model else 0
-    passes = -(-setting.learnt * setting.unit // share) if setting.ahead and share else 0
-    return piece_work(
+    work = piece_work(
         entry,
         after,
         learns=task.task.trains,
@@ -149,9 +148,11 @@ def _work_of(
         share=share,
         # What is dropped would be missing in a share of others.
         fixed=share > 0 and task.layout.meets_in_passes and setting.begun == setting.learnt,
-        pass_seconds=_pass_seconds(task) if passes else 0.0,
-        passes=passes,
     )
+    if not (setting.ahead and share):
+        return work
+    passes = -(-setting.learnt * setting.unit // share)
+    return in_passes(work, _pass_seconds(task), passes)
 
 
 def _pass_seconds(task: PlacedTask) -> float:

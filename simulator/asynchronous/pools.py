@@ -59,19 +59,16 @@ def piece_work(
     queue_seconds: float = 0.0,
     share: int = 0,
     fixed: bool = False,
-    pass_seconds: float = 0.0,
-    passes: int = 0,
 ) -> PieceWork:
     """Return a work of an iteration as its pieces go through it.
 
     Args:
-        passes: Of a whole iteration, in which its cost has `pass_seconds` as often.
         together: Whether it goes with an update, though it learns nothing itself.
         calls_each: Whether each piece is a call of its own, as this project's executor makes them.
     """
     steps = entry.cost.seconds_of(*OF_STEPS)
     call = entry.cost.seconds_of(CALL) if calls_each else 0.0
-    samples = max(0.0, entry.cost.total.seconds - steps - call - passes * pass_seconds)
+    samples = entry.cost.total.seconds - steps - call
     return PieceWork(
         entry,
         after,
@@ -83,8 +80,17 @@ def piece_work(
         queue_seconds=queue_seconds,
         share=share,
         fixed=fixed,
-        pass_seconds=pass_seconds,
     )
+
+
+def in_passes(work: PieceWork, pass_seconds: float, passes: int) -> PieceWork:
+    """Return a work each pass of which takes so long beside what grows with its samples.
+
+    Args:
+        passes: Of a whole iteration, whose cost has `pass_seconds` as often.
+    """
+    samples = max(0.0, work.sample_seconds - passes * pass_seconds)
+    return replace(work, sample_seconds=samples, pass_seconds=pass_seconds)
 
 
 def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:

@@ -5,7 +5,7 @@ import simpy
 
 from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.meter import Meter
-from simulator.asynchronous.pools import Pools, learning, piece_work, preparing
+from simulator.asynchronous.pools import Pools, in_passes, learning, piece_work, preparing
 from simulator.asynchronous.preparation import Preparation
 from simulator.asynchronous.samples import Sample
 from tests.simulator.streams import entry, preparing_works
@@ -58,7 +58,7 @@ def test_responses_go_through_a_model_a_share_at_a_time():
 
 
 def test_each_pass_takes_what_it_takes_however_few_responses_it_has():
-    work = infer(share=2, pass_seconds=0.5, passes=2)
+    work = in_passes(infer(share=2), 0.5, passes=2)
     assert work.sample_seconds == 3.0
     bench = Bench([work])
     bench.end(0.0, 0, 1, 2)

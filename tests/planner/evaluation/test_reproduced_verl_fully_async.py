@@ -1,5 +1,6 @@
 """verl's fully asynchronous experiments: what was published, lengths fitted on colocated rows, and the claims."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -40,7 +41,7 @@ def point(figure, series, seconds, factor):
 
 def published_points(asynchronous=1.0):
     """Return points whose forecasts are the published values, those of asynchronous rows times a factor."""
-    tables = {
+    tables: dict[tuple[str, str], Mapping[int, float] | Mapping[float, float]] = {
         (SIZES, "apart, {0:g} + {0:g}"): runs.APART,
         (STALE, "staleness {:g}"): runs.STALENESS,
         (BATCHES, "require_batches {:g}"): runs.REQUIRED,
