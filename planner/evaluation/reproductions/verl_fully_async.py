@@ -94,7 +94,7 @@ def notes() -> tuple[str, ...]:
         (
             "Published are steps, stages and hours, not lengths. Lengths are fitted on colocated (synchronous) rows only: the "
             f"mean at which each colocated step is right, with the spread of other published runs ({means} tokens; 30B-A3B "
-            f"{large.mean:,.0f}). No number is fitted on asynchronous rows."
+            f"{large.mean:,.0f}). No number is fitted on these asynchronous rows."
         ),
         (
             "A step is what lies between two syncs of weights, 512 prompts with 16 responses in 16 updates, as the mean of the "
