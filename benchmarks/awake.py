@@ -43,11 +43,7 @@ SECONDS_EACH = 4.0
 @contextmanager
 def cores_awake(*, awake: bool = True) -> Iterator[None]:
     """Keep all cores of this process awake; do nothing where that is not asked for."""
-    cores = os.sched_getaffinity(0) if awake else ()
-    loops = [
-        subprocess.Popen([sys.executable, "-c", SPIN, str(core)], start_new_session=True)
-        for core in cores
-    ]
+    loops = on_each_core(SPIN) if awake else []
     try:
         yield
     finally:
@@ -55,6 +51,19 @@ def cores_awake(*, awake: bool = True) -> Iterator[None]:
             loop.terminate()
         for loop in loops:
             loop.wait()
+
+
+def on_each_core(script: str) -> list["subprocess.Popen[str]"]:
+    """Start a script for each core of this process, whose number is its argument, in a session of its own."""
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(core)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for core in os.sched_getaffinity(0)
+    ]
 
 
 def calls_seconds(pause_seconds: float) -> list[float]:

@@ -8,14 +8,14 @@ time that it takes (what waits for another task of this machine is none of it). 
 its means is how many times as long the machine took for the same.
 """
 
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from awake import on_each_core
 
 SAMPLE = """
 import os, sys, time
@@ -45,15 +45,7 @@ class Watched:
 @contextmanager
 def watched() -> Iterator[Watched]:
     """Watch all cores; what is yielded is filled in at the end."""
-    samplers = [
-        subprocess.Popen(
-            [sys.executable, "-c", SAMPLE, str(core)],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        for core in os.sched_getaffinity(0)
-    ]
+    samplers = on_each_core(SAMPLE)
     found = Watched()
     try:
         yield found
