@@ -37,7 +37,7 @@ def search(
     Raises:
         UnknownNameError: No searcher or objective of that name exists.
         InfeasibleError: No plan fits the cluster and keeps the limits.
-        FileError: The job begins more responses than it learns from, of which bounds know nothing.
+        FileError: The job begins more episodes than it learns from.
     """
     check_searched(job)
     with resting_collector():
@@ -53,14 +53,15 @@ def search(
 
 
 def check_searched(job: Job, file: str = "job") -> None:
-    """Check that a search knows all that a job asks for.
+    """Check that the simulator plays what a job asks for, whatever plan it runs as.
 
     Args:
         file: What to call the job in messages.
 
     Raises:
-        FileError: The job begins more responses than it learns from, of which bounds know nothing.
+        FileError: The job begins more episodes than it learns from.
     """
-    for name, begun in job.workload.begun_beyond.items():
-        words, instead = "is simulated, not searched", "1, or a whole plan for rlplan simulate"
+    work = job.workload
+    for name, begun in work.begun_beyond.items() if work.environments else ():
+        words, instead = "is not simulated where environments answer", "1"
         raise FileError(file, words, field=f"workload.{name}", value=begun, allowed=instead)

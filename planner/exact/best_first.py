@@ -180,9 +180,11 @@ class BestFirst:
         """Tell whether a candidate's first choice has the least work of all, pool by pool.
 
         Streams are played whole, and with more work they last longer: no other choice is worth another playing.
+        Where responses are dropped, the least work is known of the shortest of them alone.
         """
-        few = len(self.search.bounds.others) == 1
-        return self._streams and few and self.search.space.score.minimises_seconds
+        space, few = self.search.space, len(self.search.bounds.others) == 1
+        drops = space.job.workload.drops_responses
+        return self._streams and few and space.score.minimises_seconds and not drops
 
     def _rank(self, place: int, share: Share) -> float:
         """Return what says who of equal bounds is first: fewer GPUs; of streams the faster generation."""

@@ -7,7 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from planner.exact.generation.begun_table import BegunTable
 from planner.exact.generation.generations import GenerationTable
+from planner.exact.generation.least_responses import priced_job
 from planner.exact.generation.options import OptionRows
 from planner.exact.generation.stream_table import StreamTable
 from planner.exact.score import Score
@@ -102,6 +104,7 @@ class Space:
             algorithm = load_algorithm(job.algorithm)
             layouts = LayoutSpace(
                 job,
+                priced_job(job),
                 algorithm,
                 self.tasks,
                 self.facts,
@@ -111,13 +114,20 @@ class Space:
                 arranged,
             )
             options = OptionTable(layouts)
-            generations = GenerationTable(options, self.transition)
+            drops = job.workload.drops_responses
+            table = BegunTable if drops else GenerationTable
+            generations = table(options, self.transition)
             streams = StreamTable(options, self.transition)
             pools = PoolTable(options)
             _remembered[key] = Tables(self.facts, options, pools, generations, streams)
             if len(_remembered) > REMEMBERED_JOBS:
                 _remembered.popitem(last=False)
         return _remembered[key]
+
+    @property
+    def priced(self) -> Job:
+        """Return the job whose work costs are of: that which no plan undercuts."""
+        return self.options.space.priced
 
     @property
     def options(self) -> OptionTable:
@@ -177,7 +187,7 @@ class Space:
         """Return the seconds of each task without a model on the host's workers."""
         layout, site = host_layout(self.host), host_site(self.job, self.host.gpus)
         hosted = (task for task in self.tasks if not task.has_model)
-        placed = (PlacedTask(task, layout, site, self.job, self.facts) for task in hosted)
+        placed = (PlacedTask(task, layout, site, self.priced, self.facts) for task in hosted)
         return {each.task: task_cost(each).total.seconds for each in placed}
 
     @cached_property
@@ -248,7 +258,7 @@ class Space:
 
     def _least_fetch(self, key: str) -> float:
         one = [Site(device, 1, 1, np.inf) for device in self.devices]
-        num_bytes = data_bytes((key,), self.job.workload)
+        num_bytes = data_bytes((key,), self.priced.workload)
         return min(transfer_cost(num_bytes, site, site, self.facts).seconds for site in one)
 
 

@@ -18,6 +18,7 @@ class LayoutSpace:
     """Say which layouts the tasks of a job may have.
 
     Attributes:
+        priced: The job whose work costs are of, where the job's own depends on how plans generate: then bounds.
         drafts: Parts of tasks' layouts that the user pinned.
         usable_fraction: Share of every GPU's memory that plans may fill.
         pinned_pools: GPUs of pools that the user pinned.
@@ -25,6 +26,7 @@ class LayoutSpace:
     """
 
     job: Job
+    priced: Job
     algorithm: Algorithm
     tasks: tuple[Task, ...]
     facts: Facts

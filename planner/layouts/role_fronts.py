@@ -1,7 +1,7 @@
 """All layouts of one role on one site, costed together and reduced to those that no other beats."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -146,11 +146,8 @@ class RoleFront:
         if not len(columns):
             nothing = np.zeros(0, dtype=np.int64)
             return _TaskRows(task, columns, cut, np.zeros(0), *[nothing] * 4)
-        placed = PlacedTasks(
-            columns,
-            PlacedTask(task, columns.layout(0), self.site, space.job, space.facts),
-        )
-        memory = layout_memory(placed)
+        first = PlacedTask(task, columns.layout(0), self.site, space.job, space.facts)
+        memory = layout_memory(PlacedTasks(columns, first))
         resident, transient = memory.resident_bytes, memory.transient_bytes
         fits = resident + transient <= space.capacity_bytes(self.site)
         leanest = int(np.argmin(resident + transient))
@@ -159,7 +156,8 @@ class RoleFront:
         tally.prune("a task alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         columns, cut = columns.rows(places), cut[places]
-        seconds = layout_seconds(placed.with_columns(columns)) if len(columns) else np.zeros(0)
+        priced = replace(first, job=space.priced)
+        seconds = layout_seconds(PlacedTasks(columns, priced)) if len(columns) else np.zeros(0)
         resident, transient = resident[places], transient[places]
         kept = front_of_groups(np.stack([seconds, resident, transient], axis=1), cut)
         tally.prune("another layout of the task is better in time and memory", len(cut) - len(kept))

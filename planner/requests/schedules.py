@@ -6,7 +6,7 @@ from math import ceil
 
 from profiles.sheets import load_framework
 from rlplan.job import Job
-from rlplan.plan import InFlight, Mode, Plan
+from rlplan.plan import STREAMED_MODES, InFlight, Mode, Plan
 from rlplan.rules.order import STALENESS
 from rlplan.specs import Specs
 
@@ -83,6 +83,8 @@ class ScheduleSpace:
         """Yield them, synchronous ones first."""
         named = self.asked.modes
         for mode in named or MODES:
+            if mode not in named and mode in STREAMED_MODES and self.job.workload.over_sampling > 1:
+                continue  # which samples of a prompt are dropped is played of whole batches alone
             if mode == "async":
                 yield from self._asynchronous()
             elif mode in named or self._allows(mode):

@@ -51,6 +51,9 @@ STREAMED_GAP = 2 * PLAYED_NOISE_FRACTION
 BUDGET_OF_STREAMS = SearchBudget(simulations=2, gap=STREAMED_GAP)
 BUDGET_OF_ONE_OTHER = SearchBudget(simulations=16, gap=STREAMED_GAP)
 
+# The same where a batch ends once enough of its responses have: bounds are of the shortest ones that can be kept.
+BUDGET_OF_BEGUN = SearchBudget(simulations=8, gap=STREAMED_GAP)
+
 # Placements and schedules of streamed responses that are simulated, of the lowest bounds.
 MOST_STREAMS = 12
 
@@ -106,7 +109,7 @@ class _Campaign:
             PlacementSearch(space, placement, schedule)
             for placement in self.placements
             for schedule in self.schedules
-            if _suits(placement, schedule)
+            if suits(placement, schedule)
         ]
         self.ranked = sorted(searches, key=lambda each: each.least_value)
         self.done = 0
@@ -213,7 +216,7 @@ class _Campaign:
         )
 
 
-def _suits(placement: Placement, schedule: Schedule) -> bool:
+def suits(placement: Placement, schedule: Schedule) -> bool:
     """Tell whether a placement generates where a schedule needs it: apart, and alone where responses stream."""
     if schedule.streams:
         return (GENERATION,) in placement
@@ -222,6 +225,8 @@ def _suits(placement: Placement, schedule: Schedule) -> bool:
 
 def _budget(search: PlacementSearch) -> SearchBudget:
     """Return what is spent on the proof of a placement."""
+    if search.space.job.workload.drops_responses:
+        return BUDGET_OF_STREAMS if search.schedule.streams else BUDGET_OF_BEGUN
     if search.schedule.mode == "sync":
         return SearchBudget()
     if not search.schedule.streams:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import begun_work
+from rlplan.job import Job
 from rlplan.results.forecast import CALL
 from rlplan.workload.lengths import Empirical
 from rlplan.workload.work import Workload
@@ -21,6 +22,34 @@ from simulator.workload.sequences import LengthStatistics
 # About half a second of playing; where a batch has more, the first replicas stand for all.
 PLAYED_SEQUENCES = 12_000
 REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Hold which responses of a begun batch are learnt from: those of the units that are done first.
+
+    Attributes:
+        unit: Responses that are learnt from together, or not at all: those of a prompt where they are compared.
+        needed: Of a unit, those that end first; with them it is done.
+        fraction: Of the units.
+    """
+
+    unit: int
+    needed: int
+    fraction: float
+
+    def done(self, units: int) -> int:
+        """Return how many of so many units are learnt from."""
+        return max(1, round(self.fraction * units))
+
+
+def kept_of(job: Job) -> Kept:
+    """Return which responses of a batch that a job begins it learns from."""
+    learnt_from, whole = job.workload, begun_work(job.workload)
+    if load_algorithm(job.algorithm).groups:
+        fraction = learnt_from.prompts / whole.prompts
+        return Kept(whole.samples_per_prompt, learnt_from.samples_per_prompt, fraction)
+    return Kept(1, 1, learnt_from.sequences / whole.sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +79,18 @@ def begun(placed: PlacedTask, batches: float = 1.0) -> PlacedTask:
     return replace(placed, job=replace(placed.job, workload=work))
 
 
-def cut_short(cost: TaskCost, found: Enough) -> TaskCost:
-    """Return what generation costs until enough responses have ended.
+def cost_until_enough(cost: TaskCost, placed: PlacedTask, kv_bytes: float) -> TaskCost:
+    """Return what a generate task costs until as many responses have ended as are learnt from.
 
     Args:
         cost: Until all that were begun have.
+        kv_bytes: Bytes free for the KV cache on each GPU.
     """
+    if not placed.workload.drops_responses:
+        return cost
+    fraction = enough_of(placed, kv_bytes).time_fraction
     return TaskCost(
-        tuple(
-            (name, part if name == CALL else part * found.time_fraction)
-            for name, part in cost.parts
-        )
+        tuple((name, part if name == CALL else part * fraction) for name, part in cost.parts)
     )
 
 
@@ -87,13 +117,7 @@ def enough_of(placed: PlacedTask, kv_bytes: float | None) -> Enough:
     """
     whole = begun(placed)
     steps, limits = replica_limits(whole, kv_bytes)
-    learnt_from, all_begun = placed.workload, whole.workload
-    if load_algorithm(placed.job.algorithm).groups:
-        unit, needed = all_begun.samples_per_prompt, learnt_from.samples_per_prompt
-        fraction = learnt_from.prompts / all_begun.prompts
-    else:
-        unit, needed, fraction = 1, 1, learnt_from.sequences / all_begun.sequences
-    return _enough(steps, limits, whole.statistics, whole.layout.dp, unit, needed, fraction)
+    return _enough(steps, limits, whole.statistics, whole.layout.dp, kept_of(placed.job))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -102,9 +126,7 @@ def _enough(
     limits: ReplicaLimits,
     statistics: LengthStatistics,
     replicas: int,
-    unit: int,
-    needed: int,
-    fraction: float,
+    kept: Kept,
 ) -> Enough:
     """Return when a fraction of the units have ended, those of a prompt when as many as are needed have.
 
@@ -114,16 +136,16 @@ def _enough(
     shares = first_shares(statistics, replicas, samples, PLAYED_SEQUENCES)
     ends = np.concatenate([last_token_seconds(steps, limits, share) for share in shares])
     responses = np.concatenate([np.asarray(share[1], dtype=np.int64) for share in shares])
-    count = len(ends) // unit * unit
-    by_unit, tokens = ends[:count].reshape(-1, unit), responses[:count].reshape(-1, unit)
-    in_order = np.argsort(by_unit, axis=1, kind="stable")[:, :needed]
+    count = len(ends) // kept.unit * kept.unit
+    by_unit, tokens = (each[:count].reshape(-1, kept.unit) for each in (ends, responses))
+    in_order = np.argsort(by_unit, axis=1, kind="stable")[:, : kept.needed]
     unit_ends = np.take_along_axis(by_unit, in_order[:, -1:], axis=1)[:, 0]
     ranked = np.argsort(unit_ends, kind="stable")
-    done = max(1, round(fraction * len(unit_ends)))
-    kept = np.take_along_axis(tokens, in_order, axis=1)[ranked[:done]]
+    done = kept.done(len(unit_ends))
+    learnt_from = np.take_along_axis(tokens, in_order, axis=1)[ranked[:done]]
     return Enough(
         float(unit_ends[ranked[:done]].max() / ends.max()),
-        _in_order(kept),
+        _in_order(learnt_from),
         _in_order(tokens[ranked[done:]]),
     )
 

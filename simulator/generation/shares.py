@@ -1,5 +1,6 @@
 """Which sequences fall to which generation replica, and which replica may end last."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -52,10 +53,10 @@ def _usual_batch(
     """Return prompts and responses of a usual batch in tokens, as `longest_shares` says it."""
     if statistics.workload.sequences < DRAWN_BELOW_SEQUENCES:
         return _usual_draw(statistics, replicas, wave)
-    return _evenly_spread(statistics.workload, generator)
+    return evenly_spread(statistics.workload, generator)
 
 
-def _evenly_spread(workload: Workload, generator: np.random.Generator) -> tuple[Floats, Floats]:
+def evenly_spread(workload: Workload, generator: np.random.Generator) -> tuple[Floats, Floats]:
     """Return prompts and responses in tokens, each length as often as its distribution has it."""
     prompts = generator.permutation(evenly(workload.prompt_tokens, workload.prompts))
     return prompts, generator.permutation(evenly(workload.response_tokens, workload.sequences))
@@ -205,14 +206,23 @@ def first_shares(
         most: Sequences, from which on fewer replicas stand for all.
     """
     workload = statistics.workload
-    prompts, responses = _evenly_spread(workload, np.random.default_rng(ORDER_SEED))
-    found, count = [], 0
-    for rows in _replicas_rows(workload.sequences, replicas):
+    prompts, responses = evenly_spread(workload, np.random.default_rng(ORDER_SEED))
+    return tuple(
+        (_whole(prompts[rows // block]), _whole(responses[rows]))
+        for rows in first_replicas_rows(workload.sequences, replicas, block, most)
+    )
+
+
+def first_replicas_rows(
+    sequences: int, replicas: int, block: int, most: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the rows of the first replicas that stand for all, as `first_shares` takes them."""
+    count = 0
+    for rows in _replicas_rows(sequences, replicas):
         if count >= most and count % block == 0:
-            break
-        found.append((_whole(prompts[rows // block]), _whole(responses[rows])))
+            return
+        yield rows
         count += len(rows)
-    return tuple(found)
 
 
 def _replicas_rows(sequences: int, replicas: int) -> list[npt.NDArray[np.int64]]:

@@ -11,7 +11,13 @@ from simulator.costs.syncs.transition import transition_cost
 from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.generation.generating import finish_seconds, with_length_spread
-from simulator.generation.over_provisioning import Enough, begun, cut_short, enough_of, learnt
+from simulator.generation.over_provisioning import (
+    Enough,
+    begun,
+    cost_until_enough,
+    enough_of,
+    learnt,
+)
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
@@ -141,7 +147,7 @@ def _generation_cost(task: PlacedTask, placed: PlacedPlan) -> TaskCost:
     """Return what generation costs until as many responses have ended as are learnt from."""
     kv_bytes, whole = max(0.0, kv_bytes_left(placed)), begun(task)
     cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes)
-    return cost if whole is task else cut_short(cost, enough_of(task, kv_bytes))
+    return cost_until_enough(cost, task, kv_bytes)
 
 
 def response_end_seconds(placed: PlacedPlan) -> Floats:

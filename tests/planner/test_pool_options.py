@@ -17,7 +17,9 @@ from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs
 def table_of(job, memory_bytes):
     algorithm = load_algorithm(job.algorithm)
     facts = facts_with(job, memory_bytes)
-    return PoolTable(OptionTable(LayoutSpace(job, algorithm, tasks_of(algorithm, job), facts, {})))
+    return PoolTable(
+        OptionTable(LayoutSpace(job, job, algorithm, tasks_of(algorithm, job), facts, {}))
+    )
 
 
 def site_of(job):

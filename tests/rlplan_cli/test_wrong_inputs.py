@@ -71,7 +71,7 @@ EXECUTE = "execute plan.yaml --out runs/new --iterations 3"
 
 JOB_FIELDS = [
     job("algoritm", to="ppo", name="unknown key", said=("algoritm", "unknown key", "did you mean 'algorithm'")),
-    job("workload", "over_provisioning", to=1.5, name="more begun than a search knows of", said=("workload.over_provisioning: is simulated, not searched", "found 1.5", "allowed: 1,")),
+    job("workload", to=BEGUN_BEYOND, name="more episodes begun than a search plays", said=("workload.over_provisioning: is not simulated where environments answer", "found 1.5", "allowed: 1")),
     job("Name", to=1, name="capitalised key", said=("Name", "unknown key", "did you mean 'name'")),
     job("int", to=1, name="key that is a type's name", said=("int: unknown key",)),
     job("trace", to=1, name="key that is an alternative's name", said=("trace: unknown key",)),

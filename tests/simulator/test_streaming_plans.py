@@ -10,6 +10,7 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Lognormal
 from simulator.asynchronous.forecasting import stream_of
 from simulator.placed.plan import PlacedPlan
@@ -257,9 +258,11 @@ def test_generation_ends_sooner_with_a_tail_that_nobody_waits_for():
     assert costs[1]["actor.update"] < costs[0]["actor.update"]
 
 
-def test_a_search_refuses_what_its_bounds_know_nothing_of():
+def test_a_search_refuses_what_nothing_plays():
     from planner.search import search
 
-    plan = apart(over=1.25)
-    with pytest.raises(FileError, match="over_provisioning"):
-        search(plan.job, load_facts(plan.job))
+    job = apart(over=1.25).job
+    tool = Environment(name="tool", turns=2, observation_tokens=10, step_seconds=1.0)
+    job = replace(job, workload=replace(job.workload, environments=(tool,)))
+    with pytest.raises(FileError, match="over_provisioning: is not simulated"):
+        search(job, load_facts(job))

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from executor.control.capabilities import check_runnable
-from planner.search import search
 from profiles.facts import load_facts
-from rlplan.errors import CapabilityError, FileError
+from rlplan.errors import CapabilityError
 from rlplan.workload.lengths import Empirical, mean_length
 from simulator.generation.over_provisioning import begun, put_off
 from simulator.placed.plan import PlacedPlan
@@ -90,7 +89,5 @@ def test_more_samples_are_refused_where_nothing_plays_them():
     plan = in_rounds(1.0, 1.5)
     with pytest.raises(CapabilityError, match="over_sampling"):
         simulate(replace(plan, mode="streaming"), load_facts(plan.job))
-    with pytest.raises(FileError, match="over_sampling"):
-        search(plan.job, load_facts(plan.job))
     with pytest.raises(CapabilityError, match="more responses begun"):
         check_runnable(replace(plan, job=replace(plan.job, framework="rlplan")))

@@ -270,10 +270,13 @@ class GenerationTable:
         key = self.key(replicas, cache_bytes)
         if key not in self._seconds:
             self.played += 1
-            cost = task_cost(self._placed(replicas.layout, replicas.site), cache_bytes)
-            self._seconds[key] = cost.total.seconds
-            bisect.insort(self._sizes.setdefault(key[:2], []), (key[2], cost.total.seconds))
+            seconds = self._seconds[key] = self._play(replicas, cache_bytes)
+            bisect.insort(self._sizes.setdefault(key[:2], []), (key[2], seconds))
         return self._seconds[key]
+
+    def _play(self, replicas: Replicas, cache_bytes: float) -> float:
+        placed = self._placed(replicas.layout, replicas.site)
+        return task_cost(placed, cache_bytes).total.seconds
 
     def _described(self, layout: TaskPlan, site: Site) -> Replicas:
         placed = self._placed(layout, site)

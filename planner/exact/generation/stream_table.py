@@ -31,7 +31,8 @@ class StreamTable(GenerationTable):
 
     def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
         super().__init__(options, transition)
-        work, statistics = self.job.workload, statistics_of(self.job.workload)
+        work = options.space.priced.workload
+        statistics = statistics_of(work)
         (share, *_) = longest_shares(statistics, 1, work.samples_per_prompt)
         samples = work.samples_per_prompt if self.engine.shares_prompts else 1
         self._batch: Load | None = load_of(*share, samples, self.engine.kv_block_tokens)
@@ -90,7 +91,7 @@ class StreamTable(GenerationTable):
 
     def last_share(self, pieces: int) -> float:
         """Return the least share of a batch's tokens that one of so many equal pieces of it has."""
-        work = self.job.workload
+        work = self.options.space.priced.workload
         unit = work.samples_per_prompt if load_algorithm(self.job.algorithm).groups else 1
         units = work.sequences // unit
         count = units // min(pieces, units) * unit
