@@ -19,7 +19,7 @@ from executor.workers.processes.ray_session import DEVICE, INLINE_BYTES, running
 from executor.workers.worker import Worker
 from rlplan.errors import PlanError
 from rlplan.job import Job
-from rlplan.probing import ModelPass
+from rlplan.probing import GENERATION_PASSES, ModelPass
 
 WARMUP_CALLS = 2
 QUEUED_ROWS = 16
@@ -82,7 +82,7 @@ class RayPassRunner:
         if model_pass.name == "weight_sync":
             runs = [self._sync_weights(model_pass) for _ in range(WARMUP_CALLS + repeats)]
             return tuple(runs[WARMUP_CALLS:])
-        generates = model_pass.name in ("prefill", "decode")
+        generates = model_pass.name in GENERATION_PASSES
         by_rank = [
             seconds for seconds in self._group.call("run_pass", (model_pass, repeats)) if seconds
         ]

@@ -21,6 +21,8 @@ PassName = Literal[
     "train_usual",
     "prefill",
     "decode",
+    "prefill_uneven",
+    "decode_uneven",
     "optimizer",
     "gradient_reduction",
     "experience",
@@ -39,7 +41,8 @@ class ModelPass:
         name: `infer` (forward of a micro-batch, with its output), `train` (forward, loss, backward
             of a micro-batch), `infer_usual` and `train_usual` (the same of a micro-batch as the job has them:
             lengths spread about `tokens` as the job's are, prompts shared by their samples), `prefill` and
-            `decode` (one step of generation), `optimizer` (clip and step of a whole model),
+            `decode` (one step of generation), `prefill_uneven` and `decode_uneven` (the same of rows that are as
+            long as they come, padded to the longest of them), `optimizer` (clip and step of a whole model),
             `gradient_reduction` (over `dp` ranks), `experience` (rewards and advantages of a rank's `sequences`,
             before an update of a model with this head),
             `weight_sync` (train to generate layout, into another process), `call` (handing a call
@@ -51,7 +54,8 @@ class ModelPass:
             `train`, `experience` and `gradient_reduction` wait for each other, so the slowest
             counts; generation runs while nothing else does, so devices beyond `dp * tp` stand idle.
         sequences: Sequences in the (micro-)batch.
-        tokens: Tokens of each sequence; for `decode` those already cached.
+        tokens: Tokens of each sequence, of rows that are padded those of the longest; for `decode` those already
+            cached.
     """
 
     name: PassName
@@ -68,6 +72,13 @@ class ModelPass:
 USUAL: Mapping[PassName, PassName] = MappingProxyType(
     {"infer": "infer_usual", "train": "train_usual"}
 )
+
+
+# By the pass of a wave whose rows are all as long, that of one whose rows are not.
+UNEVEN: Mapping[PassName, PassName] = MappingProxyType(
+    {"prefill": "prefill_uneven", "decode": "decode_uneven"}
+)
+GENERATION_PASSES: tuple[PassName, ...] = (*UNEVEN, *UNEVEN.values())
 
 
 def is_uneven(workload: Workload) -> bool:

@@ -26,7 +26,7 @@ from executor.weights.reshard import Part, write_shard
 from executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Hyperparameters, Job
-from rlplan.probing import USUAL, ModelPass
+from rlplan.probing import GENERATION_PASSES, UNEVEN, USUAL, ModelPass
 
 # Models kept between passes, since probes come back to each of them: two heads in a few layouts.
 KEPT_SHARDS = 8
@@ -104,7 +104,7 @@ class PassBench:
 
     def _is_idle(self, model_pass: ModelPass) -> bool:
         """Tell whether this rank has nothing to do: other pools wait while one generates."""
-        generates = model_pass.name in ("prefill", "decode")
+        generates = model_pass.name in GENERATION_PASSES
         return generates and self._rank >= model_pass.dp * model_pass.tp
 
     def export_weights(self, model_pass: ModelPass) -> tuple[list[Any], float]:
@@ -129,7 +129,7 @@ class PassBench:
         return time.monotonic()
 
     def _prepare(self, shard: ModelShard, model_pass: ModelPass) -> Timed:
-        if model_pass.name in ("prefill", "decode"):
+        if model_pass.name in GENERATION_PASSES:
             return _generation(shard, model_pass, self._longest)
         trainer = shard.trainer
         assert trainer is not None, "probes build shards that are trained"
@@ -258,22 +258,31 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
     tokens = F.pad(batch["tokens"], (0, room))
     parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
     parts[:, prompt:] = PADDING
+    if model_pass.name in UNEVEN.values():  # from the first row, which is full, down to one token
+        beginnings = torch.arange(rows, device=shard.device) * (prompt - 1) // max(1, rows - 1)
+        columns = torch.arange(prompt + room, device=shard.device)
+        parts[columns < beginnings[:, None]] = PADDING
     sequences = Sequences(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
     settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
     lengths = torch.full((rows,), room, device=shard.device)
     uniforms = uniform_numbers(torch.arange(rows), room, settings)
-    wave = Wave(shard, sequences, lengths, uniforms, prompt, settings)
 
-    def start() -> None:
+    def started() -> Wave:
+        wave = Wave(shard, sequences, lengths, uniforms, prompt, settings)
         with shard.without_gradients(), shard.autocast():
             wave.start()
+        return wave
+
+    def start() -> None:
+        started()
+
+    if model_pass.name.startswith("prefill"):  # a job forms each wave anew, and its cache with it
+        return Timed(start)
+    wave = started()
 
     def steps() -> None:
         with shard.without_gradients(), shard.autocast():
             for _ in range(STEPS_TOGETHER):
                 wave.advance()
 
-    if model_pass.name == "prefill":
-        return Timed(start)
-    start()
     return Timed(steps, wave.rewind, passes=STEPS_TOGETHER)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 
 from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
 from profiles.probes.bench.repeats import ROUNDS
@@ -27,10 +28,12 @@ from rlplan.job import Job
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import cache_bytes_per_token, num_parameters
-from rlplan.probing import USUAL, ModelPass, is_uneven
+from rlplan.probing import GENERATION_PASSES, UNEVEN, USUAL, ModelPass, is_uneven
 
 # Sequences beyond which a pass is only more of the same: the default of a plan's `max_running`.
 _MOST_SEQUENCES = 256
+# Rows of a wave below which it hardly matters that they are not all as long.
+FEWEST_UNEVEN = 4
 # Floating point operations per parameter and token: multiply and add, and twice that again for the
 # two products of the backward pass (Kaplan et al. 2020, Scaling Laws, section 2.1).
 _FORWARD_FLOPS, _TRAIN_FLOPS = 2, 6
@@ -116,7 +119,7 @@ def _experience(base: ModelPass, copies: Iterable[int], job: Job) -> Iterator[Mo
 
 
 def _generation(base: ModelPass, job: Job, settings: Settings) -> Iterator[ModelPass]:
-    """Yield prefill by prompt lengths, and decode steps at a response's start, middle and end."""
+    """Yield prefill by prompt lengths, and decode steps and waves formed anew at a response's start, middle and end."""
     prompts = prompt_tokens(job)
     last = job.workload.longest_sequence_tokens
     cached = sorted({prompts.mean, (prompts.mean + last) // 2, last})
@@ -126,6 +129,11 @@ def _generation(base: ModelPass, job: Job, settings: Settings) -> Iterator[Model
     share = -(-sequences // base.dp)
     parts = {min(part, _MOST_SEQUENCES) for part in (share, -(-share // 2))}
     batches = sorted({*_batches(share, settings), *parts})
+    if base.dp == 1:  # replicas whose responses others join end and begin at times of their own
+        lengths = (cached[0], cached[-1]) if settings.quick else cached
+        some = [each for each in batches if each >= FEWEST_UNEVEN]
+        for name, batch, tokens in product(UNEVEN.values(), some, lengths):
+            yield replace(base, name=name, sequences=batch, tokens=tokens)
     for batch in batches:
         for tokens in prompts.distinct():
             yield replace(base, name="prefill", sequences=batch, tokens=tokens)
@@ -142,7 +150,7 @@ def _fits(each: ModelPass, settings: Settings) -> bool:
     model, plan = each.model, PRECISIONS[each.precision]
     trains = each.name in ("train", "train_usual", "optimizer", "gradient_reduction")
     parameters = num_parameters(model, each.head)
-    tokens = each.sequences * (1 if each.name == "decode" else each.tokens)
+    tokens = each.sequences * (1 if each.name.startswith("decode") else each.tokens)
     flops = (_TRAIN_FLOPS if trains else _FORWARD_FLOPS) * parameters * tokens
     held_bytes = parameters * plan.weight_bytes
     if trains:
@@ -151,7 +159,7 @@ def _fits(each: ModelPass, settings: Settings) -> bool:
     token_bytes = layers * model.hidden_size * _ACTIVATION_BYTES * plan.weight_bytes // 2
     token_bytes += model.vocab_size * _LOGITS_BYTES if each.head == "lm" else 0
     cache_bytes = 0
-    if each.name in ("prefill", "decode"):
+    if each.name in GENERATION_PASSES:
         cache_bytes = each.sequences * each.tokens * cache_bytes_per_token(model, plan.weight_bytes)
     all_bytes = held_bytes + tokens * token_bytes + cache_bytes
     return (

@@ -157,7 +157,7 @@ def _parts(name: str, batch: Batch) -> tuple[float, ...]:
         return (1.0,)
     if name == "call":
         return (1.0, float(tokens))  # the bytes that are passed
-    if name == "decode":
+    if name.startswith("decode"):
         return (float(sequences), 1.0, float(sequences * tokens))
     return (
         float(sequences * tokens),

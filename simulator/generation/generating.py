@@ -27,7 +27,14 @@ from simulator.generation.prices.decoding import (
 from simulator.generation.prices.engine_clock import EngineClock
 from simulator.generation.prices.setting import ReplicaSetting, replica_setting_of
 from simulator.generation.prices.stepping import EngineSteps, engine_steps
-from simulator.generation.replica import Chunks, Generated, Replica, ReplicaLimits, blocks_of
+from simulator.generation.replica import (
+    Chunks,
+    Generated,
+    Replica,
+    ReplicaLimits,
+    WaveCosts,
+    blocks_of,
+)
 from simulator.generation.shares import Share, longest_episodes, longest_shares, waits
 from simulator.placed.task import PlacedTask
 from simulator.workload.episodes import longest_seconds_luck
@@ -186,6 +193,10 @@ class PassClock:
     def __init__(self, steps: ReplicaSteps) -> None:
         self.prefill, self.decode = StepClock(steps.prefill), StepClock(steps.decode)
         self.prefill_run, self.decode_run = self.prefill.run, self.decode.run
+        self.uneven: WaveCosts | None = None
+        if steps.uneven is not None:
+            prefill = StepClock(steps.uneven.prefill, self.prefill.notes)
+            self.uneven = WaveCosts(prefill, StepClock(steps.uneven.decode, self.decode.notes).run)
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills: both passes, one after the other."""
@@ -227,6 +238,7 @@ def replica_of(clock: EngineClock | PassClock, limits: ReplicaLimits) -> Replica
         mixed_seconds=clock.mixed,
         decode_run=clock.decode_run,
         prefill_run=clock.prefill_run,
+        uneven=clock.uneven,
     )
 
 

@@ -1,8 +1,9 @@
 """What a replica of a generation engine is, and what it did."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 Batching = Literal["continuous", "mixed", "calls", "static", "none"]
@@ -79,6 +80,13 @@ class ReplicaLimits:
     keeps_prefixes: bool = False
 
 
+class WaveCosts(NamedTuple):
+    """Give what a wave takes: seconds of a pass over its prefixes, and of decode steps."""
+
+    prefill_seconds: StepCost
+    decode_run: RunCost
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica(ReplicaLimits):
     """Describe one replica of a generation engine: how it batches, and what its steps take.
@@ -91,6 +99,7 @@ class Replica(ReplicaLimits):
             step, number of steps), in which every step has one token more than the one before;
             None sums up `decode_seconds`.
         prefill_run: The same of passes over whole sequences, without a KV cache.
+        uneven: Of waves whose rows are padded to the longest of them, where that is told apart.
     """
 
     prefill_seconds: StepCost
@@ -98,6 +107,14 @@ class Replica(ReplicaLimits):
     mixed_seconds: MixedCost = no_mixed_steps
     decode_run: RunCost | None = None
     prefill_run: RunCost | None = None
+    uneven: WaveCosts | None = None
+
+    def wave_costs(self, lengths: Collection[int]) -> WaveCosts:
+        """Return what a wave takes whose prefixes have such lengths."""
+        if self.uneven is not None and min(lengths) != max(lengths):
+            return self.uneven
+        decode_run = self.decode_run or partial(run_seconds, self.decode_seconds)
+        return WaveCosts(self.prefill_seconds, decode_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,12 +189,17 @@ def blocks_of(tokens: int, block_tokens: int) -> int:
     return -(-tokens // block_tokens)
 
 
-def prefill_passes(replica: Replica, tokens: Sequence[int]) -> float:
-    """Return the seconds of prefilling sequences in order, in passes of `max_batched_tokens`."""
+def prefill_passes(replica: Replica, tokens: Sequence[int], cost: StepCost | None = None) -> float:
+    """Return the seconds of prefilling sequences in order, in passes of `max_batched_tokens`.
+
+    Args:
+        cost: Of a pass; the replica's own if None.
+    """
+    prefill_seconds = cost or replica.prefill_seconds
     seconds, count, in_pass = 0.0, 0, 0
     for length in tokens:
         if count and in_pass + length > replica.max_batched_tokens:
-            seconds += replica.prefill_seconds(count, in_pass / count)
+            seconds += prefill_seconds(count, in_pass / count)
             count = in_pass = 0
         count, in_pass = count + 1, in_pass + length
-    return seconds + replica.prefill_seconds(count, in_pass / count)
+    return seconds + prefill_seconds(count, in_pass / count)

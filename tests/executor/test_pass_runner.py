@@ -40,6 +40,8 @@ PASSES = [
     make_pass("train", sequences=2, tokens=11, tp=2),
     make_pass("prefill", sequences=4, tokens=6),
     make_pass("decode", sequences=4, tokens=8),
+    make_pass("prefill_uneven", sequences=4, tokens=6),
+    make_pass("decode_uneven", sequences=4, tokens=8),
     make_pass("decode", sequences=4, tokens=8, dp=2),
     make_pass("decode", sequences=4, tokens=8, tp=2),
     make_pass("train", sequences=2, tokens=11, dp=2),

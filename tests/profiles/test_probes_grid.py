@@ -69,6 +69,8 @@ def test_four_roles_of_one_architecture_are_measured_with_two_heads():
         ("train", "lm"),
         ("prefill", "lm"),
         ("decode", "lm"),
+        ("prefill_uneven", "lm"),
+        ("decode_uneven", "lm"),
         ("weight_sync", "lm"),
         ("optimizer", "lm"),
         ("gradient_reduction", "lm"),
@@ -111,6 +113,17 @@ def test_decode_is_measured_at_exactly_the_batches_that_replicas_get():
     batches = {each.sequences for each in of(passes, name="decode", tp=1)}
     assert {50, 25, 13} <= batches
     assert {each.sequences for each in of(passes, name="prefill", tp=1)} == batches
+
+
+def test_rows_that_are_not_all_as_long_are_measured_of_one_replica():
+    job = job_of(PPO.models, prompts=50, prompt_tokens=8, response_tokens=8)
+    whole, quick = (passes_of(job, settings_for(2, quick=each)) for each in (False, True))
+    for name in ("prefill_uneven", "decode_uneven"):
+        every = of(whole, name=name, tp=1)
+        assert {each.dp for each in every} == {1}
+        assert {each.sequences for each in every} == {4, 8, 16, 25, 32, 50}
+        assert {each.tokens for each in every} == {8, 12, 16}
+        assert {each.tokens for each in of(quick, name=name)} == {8, 16}
 
 
 def test_no_batch_is_larger_than_a_plan_runs_at_a_time():
@@ -180,8 +193,8 @@ def test_a_model_that_does_not_fit_a_device_is_left_out():
 def test_the_set_of_a_small_ppo_job_stays_small_and_a_quick_one_smaller():
     whole = len(passes_of(PPO, settings_for(2)))
     quick = len(passes_of(PPO, settings_for(2, quick=True)))
-    assert whole == 144
-    assert quick == 102
+    assert whole == 192
+    assert quick == 126
 
 
 def test_passes_of_one_model_and_layout_stand_together():

@@ -15,7 +15,7 @@ from rlplan.job import Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from rlplan.transports import KNOWN_TRANSPORTS, Transport, serves_all
-from rlplan.workload.lengths import Uniform
+from rlplan.workload.lengths import Empirical, Uniform
 from rlplan.workload.work import Workload
 from simulator.costs.syncs.transition import transition_cost
 from simulator.memory.task_memory import CONTEXT
@@ -54,6 +54,9 @@ MEASURED = {
     pass_of("prefill", sequences=2, tokens=8): 0.011,
     pass_of("decode", sequences=4, tokens=8): 0.010,
     pass_of("decode", sequences=4, tokens=16): 0.012,
+    pass_of("prefill_uneven", sequences=4, tokens=8): 0.030,
+    pass_of("decode_uneven", sequences=4, tokens=8): 0.020,
+    pass_of("decode_uneven", sequences=4, tokens=16): 0.024,
     pass_of("weight_sync"): 0.25,
 }
 
@@ -144,6 +147,17 @@ def test_generation_counts_waves_of_static_batches(facts):
     assert total.source <= Source.INTERPOLATED
 
 
+def test_waves_of_unlike_prompts_take_what_padded_rows_take(facts):
+    prompts = Empirical(values=(4, 8))
+    uneven = replace(JOB, workload=replace(JOB.workload, prompt_tokens=prompts))
+    where = layout("torch-static", dp=2, max_running=4)
+    parts, total = parts_of("actor.generate", where, facts, uneven)
+    step = 0.020 + (0.024 - 0.020) * 3 / 8
+    assert parts["prefill"] == pytest.approx(2 * 0.030)
+    assert parts["decode"] == pytest.approx(2 * 7 * step)
+    assert total.source <= Source.INTERPOLATED
+
+
 def test_a_head_that_was_not_measured_is_priced_by_its_operators(facts):
     parts, total = parts_of("critic.compute_values", layout(dp=2, micro_batch=3), facts)
     assert total.source == Source.DATASHEET
@@ -160,8 +174,6 @@ def test_a_layout_that_was_not_measured_is_priced_by_its_operators(facts, change
 
 
 def test_padding_follows_the_engine(facts):
-    from rlplan.workload.lengths import Empirical
-
     longer = Workload(
         prompts=16,
         prompt_tokens=8,

@@ -13,6 +13,7 @@ from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.forecasting import LOOK_TOKENS, LOOKS_OF_CALL
 from simulator.asynchronous.setting import MOST_PIECES
 from simulator.generation.batching.joining import Calls, JoiningSet
+from simulator.generation.replica import WaveCosts
 from tests.simulator.streams import decode_seconds, prefill_seconds, replica
 
 
@@ -50,6 +51,32 @@ def test_a_literal_trace():
     assert made.ended == [2]
     assert made.prefill - before[0] == pytest.approx(prefill_seconds(2, 22))
     assert made.decode - before[1] == pytest.approx(decoded(2, 22, 8) + 0.5)
+
+
+def test_rows_that_are_not_all_as_long_take_what_a_padded_wave_takes():
+    def prefill(sequences, tokens):
+        return 2 * prefill_seconds(sequences, tokens)
+
+    def decode(width, first, steps):
+        return 3 * decoded(width, first, steps)
+
+    made = joining(uneven=WaveCosts(prefill, decode))
+    made.arrive(10, 20)
+    made.arrive(10, 3)
+    made.turn()
+    assert made.prefill == pytest.approx(prefill_seconds(2, 10))
+    assert made.decode == pytest.approx(decoded(2, 10, 4))
+    before = made.prefill, made.decode
+    made.arrive(10, 20)
+    made.turn()  # one has 14 tokens, the other 10
+    assert made.prefill - before[0] == pytest.approx(2 * prefill_seconds(2, 14))
+    assert made.decode - before[1] == pytest.approx(3 * decoded(2, 14, 8))
+    before = made.prefill, made.decode
+    made.withdraw(1)
+    made.restart()
+    made.turn()  # of rows alike, one is left
+    assert made.prefill - before[0] == pytest.approx(prefill_seconds(1, 18))
+    assert made.decode - before[1] == pytest.approx(decoded(1, 18, 8))
 
 
 def test_a_cache_that_is_kept_lets_newcomers_make_a_wave_of_their_own():

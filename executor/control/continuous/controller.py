@@ -214,8 +214,8 @@ class ContinuousController(Controller):
         self._log.note(stretch_of(GENERATE, pool, "task", reports))
         ended = self._rollouts.came_back(replica, rolled)
         sizes = self.samples.queue.sizes
-        if self._plan.mode == "streaming" and replica.running:
-            self._send_roll(replica)  # ahead of the queue's calls: all that it waits for is there
+        if not self._sync_is_due:
+            self._roll()  # ahead of the queue's calls: all that it waits for is there
         if not ended:
             return
         for sample, each in zip(ended, rolled.ended, strict=True):

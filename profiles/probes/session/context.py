@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from profiles.probes.bench.contract import Settings
 from profiles.sheets import load_model
-from rlplan.probing import ModelPass, PassName, PassRunner
+from rlplan.probing import GENERATION_PASSES, ModelPass, PassName, PassRunner
 from rlplan.units import KIB, MIB
 
 # Each loads code and lets libraries set up what they keep: models, attention, autograd, optimizer.
-OF_ONE_RANK: tuple[PassName, ...] = ("infer", "train", "optimizer", "prefill", "decode")
+OF_ONE_RANK: tuple[PassName, ...] = ("infer", "train", "optimizer", *GENERATION_PASSES)
 OF_TWO_RANKS: tuple[PassName, ...] = ("infer", "train")
 # What calls hand over: through the controller's buffers, and through memory that workers share.
 PAYLOADS: dict[PassName, int] = {"call": 4 * KIB, "fetch": MIB}

@@ -8,9 +8,8 @@ all of its rows until it is made anew, those that have ended too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from simulator.generation.replica import Replica, blocks_of, prefill_passes, run_seconds
+from simulator.generation.replica import Replica, WaveCosts, blocks_of, prefill_passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +54,7 @@ class _Wave:
         cached: Tokens that each of them has, all padded to the longest.
         left: Tokens until the longest of them has ended.
         begins: Prefixes that are to be prefilled; 0 once they are.
+        costs: What it takes: more where its rows were not all as long when it was formed.
     """
 
     rows: list[_Row]
@@ -62,6 +62,7 @@ class _Wave:
     cached: int
     left: int
     begins: int
+    costs: WaveCosts
 
 
 @dataclass(slots=True, eq=False)
@@ -163,19 +164,19 @@ class JoiningSet:
             cached=max(row.prompt + row.made for row in rows),
             left=max(row.left for row in rows),
             begins=len(rows) - new + -(-new // self.replica.prompt_samples),
+            costs=self.replica.wave_costs([row.prompt + row.made for row in rows]),
         )
 
     def _advance(self, wave: _Wave) -> None:
         """Sample some tokens of each row: the first of them comes out of the prefill."""
-        replica = self.replica
         if wave.begins:
-            self.prefill += prefill_passes(replica, [wave.cached] * wave.begins)
+            prefixes, cost = [wave.cached] * wave.begins, wave.costs.prefill_seconds
+            self.prefill += prefill_passes(self.replica, prefixes, cost)
             wave.begins = 0
         tokens = min(self.calls.look_tokens, max(row.left for row in wave.rows))
         steps = tokens - (tokens == wave.left)  # behind the last token comes no step
         if steps:
-            decode_run = replica.decode_run or partial(run_seconds, replica.decode_seconds)
-            self.decode += decode_run(wave.width, wave.cached, steps)
+            self.decode += wave.costs.decode_run(wave.width, wave.cached, steps)
         wave.cached, wave.left = wave.cached + tokens, wave.left - tokens
         for row in wave.rows:
             said = min(tokens, row.left)

@@ -1,5 +1,6 @@
 """Generation in static waves, with a KV cache or without one."""
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
@@ -7,6 +8,7 @@ from simulator.generation.replica import (
     Generated,
     Replica,
     RunCost,
+    StepCost,
     blocks_of,
     prefill_passes,
     run_seconds,
@@ -17,7 +19,6 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
     """Play `static` waves or, without a KV cache, `none`, in seconds."""
     cached = replica.batching == "static"
     slots, slot_blocks, missing = _room(replica, prompts, responses)
-    run = _run_of(replica)
     prefill = decode = 0.0
     num_steps = jumps = begun = 0
     finish: list[float] = []
@@ -25,10 +26,11 @@ def play_waves(replica: Replica, prompts: list[int], responses: list[int]) -> Ge
     while wave := list(islice(pairs, slots)):
         prompt = max(pair[0] for pair in wave)
         response = max(pair[1] for pair in wave)
+        run, prefill_seconds = _costs_of(replica, [pair[0] for pair in wave])
         if cached:
             steps = response - 1
             count = prompts_between(begun, begun + len(wave), replica.prompt_samples)
-            prefill += prefill_passes(replica, [prompt] * count)
+            prefill += prefill_passes(replica, [prompt] * count, prefill_seconds)
             if steps:
                 decode += run(len(wave), prompt, steps)
         else:
@@ -62,13 +64,14 @@ def last_token_seconds(
     """
     cached = replica.batching == "static"
     slots, _, _ = _room(replica, prompts, responses)
-    run, seconds, ends = _run_of(replica), 0.0, list[float]()
+    seconds, ends = 0.0, list[float]()
     for first in range(0, len(prompts), slots):
         of_wave, own = prompts[first : first + slots], responses[first : first + slots]
         prompt, count = max(of_wave), len(own)
+        run, prefill_seconds = _costs_of(replica, of_wave)
         if cached:
             begun = prompts_between(first, first + count, replica.prompt_samples)
-            seconds += prefill_passes(replica, [prompt] * begun)
+            seconds += prefill_passes(replica, [prompt] * begun, prefill_seconds)
         steps = {tokens: tokens - 1 if cached else tokens for tokens in set(own)}
         taken = {t: run(count, prompt, n) if n else 0.0 for t, n in steps.items()}
         ends += [seconds + taken[tokens] for tokens in own]
@@ -87,11 +90,13 @@ def _room(replica: Replica, prompts: list[int], responses: list[int]) -> tuple[i
     return slots, slot_blocks, missing
 
 
-def _run_of(replica: Replica) -> RunCost:
-    """Return what steps of a wave cost: decode steps, or passes over the whole sequences without a KV cache."""
+def _costs_of(replica: Replica, prompts: Sequence[int]) -> tuple[RunCost, StepCost]:
+    """Return what steps of a wave cost, decode steps or passes over the whole sequences without a KV cache, and a prefill."""
     if replica.batching == "static":
-        return replica.decode_run or partial(run_seconds, replica.decode_seconds)
-    return replica.prefill_run or partial(run_seconds, replica.prefill_seconds)
+        costs = replica.wave_costs(prompts)
+        return costs.decode_run, costs.prefill_seconds
+    run = replica.prefill_run or partial(run_seconds, replica.prefill_seconds)
+    return run, replica.prefill_seconds
 
 
 def prompts_between(first: int, last: int, samples: int) -> int:

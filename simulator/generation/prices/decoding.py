@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rlplan.estimate import Estimate, Source, total
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch
-from rlplan.probing import ModelPass, PassName
+from rlplan.probing import UNEVEN, ModelPass, PassName
 from simulator.costs.pricing import PassSeconds, Setting, pass_seconds
 from simulator.generation.prices.grids import Grid, Note, stretches, worst_of
 from simulator.generation.prices.setting import ReplicaSetting
@@ -30,17 +30,21 @@ class Steps(NamedTuple):
 
 
 class StepClock:
-    """Give seconds of steps for one generation, and remember how well they are known."""
+    """Give seconds of steps for one generation, and remember how well they are known.
 
-    def __init__(self, steps: Steps) -> None:
+    Args:
+        notes: What is remembered, where clocks share it.
+    """
+
+    def __init__(self, steps: Steps, notes: set[Note] | None = None) -> None:
         self._grid, self._exact = steps
-        self._notes: set[Note] = set()
+        self.notes: set[Note] = set() if notes is None else notes
 
     def __call__(self, sequences: int, tokens: float) -> float:
         """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""
         if self._exact:
-            return self._grid.at(self._notes, (sequences, round(tokens)))
-        return self._grid(self._notes, sequences, tokens)
+            return self._grid.at(self.notes, (sequences, round(tokens)))
+        return self._grid(self.notes, sequences, tokens)
 
     def run(self, sequences: int, first: float, steps: int) -> float:
         """Return seconds of steps at first, first + 1, ... tokens, exact between priced nodes."""
@@ -53,16 +57,21 @@ class StepClock:
 
         It has the weakest source and the largest relative spread of all steps asked for.
         """
-        worst = worst_of(self._notes)
+        worst = worst_of(self.notes)
         return Estimate(seconds, seconds * worst.spread, worst.source, worst.outside_range)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaSteps:
-    """Hold both kinds of steps of a replica."""
+    """Hold both kinds of steps of a replica.
+
+    Attributes:
+        uneven: The same of waves whose rows are not all as long; None where they are not told apart.
+    """
 
     prefill: Steps
     decode: Steps
+    uneven: "ReplicaSteps | None" = None
 
 
 def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
@@ -94,10 +103,13 @@ def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
 
     if look_up("prefill", 1, 1) is None or look_up("decode", 1, 1) is None:
         return None
-    return ReplicaSteps(
-        Steps(Grid(cost_of_step("prefill")), exact=True),
-        Steps(Grid(cost_of_step("decode")), exact=True),
-    )
+
+    def steps(name: PassName) -> Steps:
+        return Steps(Grid(cost_of_step(name)), exact=True)
+
+    told_apart = all(look_up(name, 1, 1) is not None for name in UNEVEN.values())
+    uneven = ReplicaSteps(steps("prefill_uneven"), steps("decode_uneven")) if told_apart else None
+    return ReplicaSteps(steps("prefill"), steps("decode"), uneven)
 
 
 def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:

@@ -36,6 +36,7 @@ class EngineClock:
         )
 
     prefill_run = None  # it has a KV cache
+    uneven = None  # it pads nothing
 
     def _on(self, stretch: Stretch, steps: int, mean: float) -> float:
         """Return seconds of steps around a mean on a straight line, none shorter than the floor."""
