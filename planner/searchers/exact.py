@@ -52,7 +52,7 @@ BUDGET_OF_STREAMS = SearchBudget(simulations=2, gap=STREAMED_GAP)
 BUDGET_OF_ONE_OTHER = SearchBudget(simulations=16, gap=STREAMED_GAP)
 
 # The same where a batch ends once enough of its responses have: bounds are of the shortest ones that can be kept.
-BUDGET_OF_BEGUN = SearchBudget(simulations=8, gap=STREAMED_GAP)
+BUDGET_OF_BEGUN = SearchBudget(simulations=8)
 
 # Placements and schedules of streamed responses that are simulated, of the lowest bounds.
 MOST_STREAMS = 12
