@@ -1,6 +1,5 @@
 """Jobs that begin more responses than they learn from: what bounds them, and what a search finds."""
 
-import math
 import random
 from dataclasses import replace
 
@@ -9,15 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.exact.best_first import SearchBudget
 from planner.exact.generation.least_responses import least_responses, priced_job
-from planner.exact.placement_search import PlacementSearch
-from planner.exact.space import Space
-from planner.placements.partitions import all_placements
 from planner.requests.pinned import Pinned
 from planner.requests.schedules import ONE_STEP_OFF, SYNC, AskedSchedules, ScheduleSpace
 from planner.search import search
-from planner.searchers.exact import suits
 from profiles.facts import load_facts
 from rlplan.dataflow import begun_work
 from rlplan.errors import CapabilityError, InfeasibleError
@@ -33,6 +27,7 @@ from tests.planner.test_streams import (
     LONG_TAILED,
     STREAMING,
     asynchronous,
+    bound_of,
     generates_alone,
     pair,
     scheduled,
@@ -119,18 +114,6 @@ def drawn_space(generator):
         positions = min(job.architecture(role).max_positions for role in job.models)
         if job.workload.longest_sequence_tokens <= positions:
             return job, [replace(plan, job=job) for plan in plans], load_facts(job)
-
-
-def bound_of(job, facts, schedule):
-    """Return what no plan beats, without a simulation."""
-    space = Space(job, facts, {}, "throughput", job.specs)
-    found = []
-    for placement in all_placements(job):
-        if suits(placement, schedule):
-            each = PlacementSearch(space, placement, schedule)
-            each.exact(math.inf, SearchBudget(simulations=0))
-            found.append(each.found.bound)
-    return min(found)
 
 
 def plans_in(schedule, plans):

@@ -23,6 +23,7 @@ from planner.requests.schedules import (
     schedule_of,
 )
 from planner.search import search
+from planner.searchers.exact import suits
 from profiles.catalog import load_model
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
@@ -137,11 +138,11 @@ def test_episodes_are_streamed_as_responses_are():
 
 
 def bound_of(job, facts, schedule):
-    """Return what no plan beats that generates on a pool of its own."""
+    """Return what no plan with a schedule beats, without a simulation."""
     space = Space(job, facts, {}, "throughput", job.specs)
     found = []
     for placement in all_placements(job):
-        if (GENERATION,) in placement:
+        if suits(placement, schedule):
             each = PlacementSearch(space, placement, schedule)
             each.exact(math.inf, SearchBudget(simulations=0))
             found.append(each.found.bound)
