@@ -11,6 +11,7 @@ from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
+from simulator.capabilities import dropped_episodes
 
 DEFAULT_SEARCHER = "exact"
 
@@ -61,7 +62,6 @@ def check_searched(job: Job, file: str = "job") -> None:
     Raises:
         FileError: The job begins more episodes than it learns from.
     """
-    work = job.workload
-    for name, begun in work.begun_beyond.items() if work.environments else ():
+    for name, begun in dropped_episodes(job.workload).items():
         words, instead = "is not simulated where environments answer", "1"
         raise FileError(file, words, field=f"workload.{name}", value=begun, allowed=instead)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rlplan.errors import CapabilityError
 from rlplan.plan import STREAMED_MODES, Plan
 from rlplan.rules.capability import Capability, refuse_first
+from rlplan.workload.work import Workload
 
 HERE = "the simulator"
 DROPPED_EPISODES = Capability("more episodes begun than are learnt from")
@@ -25,12 +26,16 @@ def check_played(plan: Plan, file: str = "plan") -> None:
     refuse_first(_lacks(plan), file)
 
 
+def dropped_episodes(work: Workload) -> dict[str, float]:
+    """Return what would drop episodes, by the field that says so: whatever the plan, that is not played."""
+    return work.begun_beyond if work.environments else {}
+
+
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     work = plan.job.workload
-    if plan.job.environments:
-        for name, value in work.begun_beyond.items():
-            field, instead = f"job.workload.{name}", "it plays all that begin: 1"
-            yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
+    for name, value in dropped_episodes(work).items():
+        field, instead = f"job.workload.{name}", "it plays all that begin: 1"
+        yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
     if plan.mode in STREAMED_MODES and work.over_sampling > 1:
         instead = "it drops samples of a prompt in modes sync and one-step-off, in others none: 1"
         field = "job.workload.over_sampling"
