@@ -49,6 +49,8 @@ from simulator.simulate import simulate
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
 ENDS = 10
+# Iterations draw lengths by the sum of the job's seed and their number: those of runs with other seeds are others.
+SEEDS_APART = 1000
 LEARNT = 0.9  # a reward that counts as learnt
 ENGINES = {"generate": "torch-static", "rule": "python"}
 RUNS: dict[str, dict[str, Any]] = {
@@ -156,11 +158,8 @@ def measure(job: str, options: argparse.Namespace) -> None:
                     options.out / "asynchronous.md", page(kept, NOTE if options.awake else "")
                 )
                 rate, expected = figured["tokens_per_second"], expected_rate(figured)
-                error = f"{expected / rate - 1:+.1%}"
-                print(
-                    f"{job:6} {name:30} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}, {error}",
-                    flush=True,
-                )
+                words = f"{job:6} {name:30} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}"
+                print(f"{words}, {expected / rate - 1:+.1%}", flush=True)
 
 
 def forecasts_of(
@@ -214,9 +213,9 @@ def small_job(setting: Setting) -> Job:
     )
 
 
-def plan_of(setting: Setting, name: str) -> Plan:
-    """Return a run's plan: one core generates, one trains, a process judges."""
-    job = small_job(setting)
+def plan_of(setting: Setting, name: str, seed: int = 0) -> Plan:
+    """Return a run's plan, with a seed of prompts and lengths: one core generates, one trains, a process judges."""
+    job = replace(small_job(setting), seed=seed)
     if name.endswith("decoupled"):
         settings = replace(job.hyperparameters, importance_cap=IMPORTANCE_CAP)
         job = replace(job, old_log_prob="trainer", hyperparameters=settings)
@@ -255,7 +254,7 @@ def measured(setting: Setting, name: str, iterations: int, seed: int) -> tuple[R
     ends: list[float] = []
     with tempfile.TemporaryDirectory(prefix="rlplan-modes-") as folder, watched() as cores:
         execute(
-            plan_of(setting, name),
+            plan_of(setting, name, seed * SEEDS_APART),
             Path(folder),
             iterations=iterations,
             seed=seed,

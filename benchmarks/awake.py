@@ -1,12 +1,13 @@
-"""Keep cores awake while something is measured, as `cpupower frequency-set -g performance` would.
+"""Keep cores awake while something is measured: idle ones poll in the kernel, and go into no deeper state.
 
-A core of a virtual machine that waits for some milliseconds is clocked down, and what it does next takes up to 1.7
-times as long (`python benchmarks/awake.py` shows it). Where no governor can be set, a loop of idle priority on each
-core stands in: the scheduler gives way to anything else at once.
+A core of a virtual machine that waits for some milliseconds may be clocked down, or given to others, and what it does next
+takes longer (`python benchmarks/awake.py` shows whether that is so here). The kernel takes a request against it: the
+latency in microseconds that a waking core may have, for as long as its file is open (Linux, PM Quality Of Service, CPU latency
+QoS; for root).
 
-Linux compares priorities inside a session alone where it groups tasks by sessions (`man 7 sched`, autogroup): a loop in
-the session of this process would get as much of a core as a worker of Ray, whose servers lead sessions of their own,
-and slow it down 1.4 times. So a loop leads a session too, one of the lowest weight (1.5 % of another's).
+A loop of idle priority on each core is no substitute. The scheduler gives way to other tasks at once, but a core that
+never idles does not pull what waits behind another core's task either: the controller of a run in mode `async` was behind
+a worker for 10 to 40 ms, 1.1 times an iteration, and once for every 30 without the loops.
 """
 
 import os
@@ -18,39 +19,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-AUTOGROUP = Path("/proc/self/autogroup")
-SPIN = f"""
-import os, sys
-from pathlib import Path
-group = Path("{AUTOGROUP}")
-if group.exists():
-    group.write_text("19")
-os.sched_setaffinity(0, {{int(sys.argv[1])}})
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-parent = os.getppid()
-while os.getppid() == parent:
-    for _ in range(100_000):
-        pass
-"""
-NOTE = (
-    "Cores were kept awake between calls by a loop of idle priority on each (`--awake`,"
-    " `benchmarks/awake.py`): one that waits is clocked down on this host."
-)
+LATENCY_REQUEST = Path("/dev/cpu_dma_latency")
+POLL = (0).to_bytes(4, sys.byteorder)  # a latency of 0 us, as a 32-bit integer
+NOTE = "Idle cores polled (`--awake`, `benchmarks/awake.py`): one that waits may be clocked down."
 PAUSES_SECONDS = (0.0, 0.005, 0.02, 0.1)
 SECONDS_EACH = 4.0
 
 
 @contextmanager
 def cores_awake(*, awake: bool = True) -> Iterator[None]:
-    """Keep all cores of this process awake; do nothing where that is not asked for."""
-    loops = on_each_core(SPIN) if awake else []
-    try:
+    """Keep all cores awake; do nothing where that is not asked for.
+
+    Raises:
+        SystemExit: The kernel does not take the request from this user.
+    """
+    if not awake:
         yield
-    finally:
-        for loop in loops:
-            loop.terminate()
-        for loop in loops:
-            loop.wait()
+        return
+    try:
+        request = LATENCY_REQUEST.open("wb", buffering=0)
+    except OSError as error:
+        sys.exit(f"--awake: {LATENCY_REQUEST} cannot be written: {error.strerror}")
+    with request:
+        request.write(POLL)
+        yield
 
 
 def on_each_core(script: str) -> list["subprocess.Popen[str]"]:

@@ -1,5 +1,6 @@
 """Find the best plan by an objective, under limits, with its runners-up and a certificate."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -9,6 +10,7 @@ from profiles.facts import Facts
 from rlplan.collecting import resting_collector
 from rlplan.errors import FileError
 from rlplan.job import Job
+from rlplan.plan import STREAMED_MODES, Mode
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
 from simulator.capabilities import dropped_episodes
@@ -38,9 +40,9 @@ def search(
     Raises:
         UnknownNameError: No searcher or objective of that name exists.
         InfeasibleError: No plan fits the cluster and keeps the limits.
-        FileError: The job begins more episodes than it learns from.
+        FileError: See `check_searched`.
     """
-    check_searched(job)
+    check_searched(job, modes=pinned.asked.modes)
     with resting_collector():
         return load_searcher(searcher)(
             job,
@@ -53,15 +55,22 @@ def search(
         )
 
 
-def check_searched(job: Job, file: str = "job") -> None:
+def check_searched(job: Job, file: str = "job", modes: Sequence[Mode] = ()) -> None:
     """Check that the simulator plays what a job asks for, whatever plan it runs as.
 
     Args:
         file: What to call the job in messages.
+        modes: Those in which alone it may run; none given: all.
 
     Raises:
-        FileError: The job begins more episodes than it learns from.
+        FileError: The job begins more episodes than it learns from, or more samples of a prompt though its
+            responses are to stream.
     """
     for name, begun in dropped_episodes(job.workload).items():
         words, instead = "is not simulated where environments answer", "1"
         raise FileError(file, words, field=f"workload.{name}", value=begun, allowed=instead)
+    streamed = [mode for mode in modes if mode in STREAMED_MODES]
+    if streamed and job.workload.over_sampling > 1:
+        words = f"drops samples of a prompt, which is not simulated in mode {streamed[0]}"
+        allowed, begun = "1, or the modes sync and one-step-off", job.workload.over_sampling
+        raise FileError(file, words, field="workload.over_sampling", value=begun, allowed=allowed)

@@ -81,7 +81,7 @@ def search(
         given, pinned = resolve_job(job, Path()), NOTHING_PINNED
     else:
         given, pinned = load_request(Path(job))
-        check_searched(given, str(job))
+        check_searched(given, str(job), pinned.asked.modes)
     name = objective or given.objective
     load_objective(name)
     specs = decode(Specs, {**given.specs.given, **(limits or {})}, "limits")

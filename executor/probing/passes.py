@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import ray
@@ -37,6 +38,9 @@ WORK_SECONDS = 0.01
 # Decode steps that are timed together. In a job they follow each other; a step before which
 # the ranks have met takes up to half as long again, if it is one of a millisecond.
 STEPS_TOGETHER = 8
+# Steps of a wave before those that are timed. The first ones behind another pass find caches full of that: on a CPU the
+# first takes up to 2.5 times as long, the fourth a tenth more. A job's waves have tens to hundreds.
+STEPS_BEFORE = 4
 # A job's micro-batches are as long as their longest sequence; a few of them have its spread together.
 MOST_TOGETHER, ROWS_TOGETHER = 4, 64
 # Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
@@ -247,14 +251,17 @@ def work_a_while() -> None:
 
 
 def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed:
-    """Return a prefill, or some decode steps one after another, the first after `tokens` cached ones.
+    """Return a prefill, or some decode steps one after another, the first timed after `tokens` cached ones.
 
     Args:
         longest: Tokens for which the cache has room at the least, as in a job: what lies between
             sequences takes part of a step's time.
     """
     rows, prompt = model_pass.sequences, model_pass.tokens
-    batch, room = random_batch(shard, model_pass), max(STEPS_TOGETHER + 1, longest - prompt)
+    if model_pass.name.startswith("decode"):
+        prompt = max(1, prompt - STEPS_BEFORE)
+    batch = random_batch(shard, replace(model_pass, tokens=prompt))
+    room = max(STEPS_BEFORE + STEPS_TOGETHER + 1, longest - prompt)
     tokens = F.pad(batch["tokens"], (0, room))
     parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
     parts[:, prompt:] = PADDING
@@ -265,9 +272,9 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
     sequences = Sequences(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
     settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
     lengths = torch.full((rows,), room, device=shard.device)
-    uniforms = uniform_numbers(torch.arange(rows), room, settings)
 
     def started() -> Wave:
+        uniforms = uniform_numbers(torch.arange(rows), room, settings)
         wave = Wave(shard, sequences, lengths, uniforms, prompt, settings)
         with shard.without_gradients(), shard.autocast():
             wave.start()
@@ -276,13 +283,20 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
     def start() -> None:
         started()
 
-    if model_pass.name.startswith("prefill"):  # a job forms each wave anew, and its cache with it
+    if model_pass.name.startswith(
+        "prefill"
+    ):  # a job forms each wave anew, its cache and random numbers with it
         return Timed(start)
     wave = started()
 
-    def steps() -> None:
+    def steps(count: int) -> None:
         with shard.without_gradients(), shard.autocast():
-            for _ in range(STEPS_TOGETHER):
+            for _ in range(count):
                 wave.advance()
 
-    return Timed(steps, wave.rewind, passes=STEPS_TOGETHER)
+    return Timed(
+        partial(steps, STEPS_TOGETHER),
+        before=wave.rewind,
+        lead=partial(steps, STEPS_BEFORE),
+        passes=STEPS_TOGETHER,
+    )

@@ -33,8 +33,8 @@ def searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, file: str
         FileError: A search does not know what the job asks for.
         InfeasibleError: Nothing fits.
     """
-    check_searched(job, file)
     pinned = replace(pinned, asked=_asked(draft, pinned))
+    check_searched(job, file, pinned.asked.modes)
     return search(job, facts, pinned=pinned, objective="throughput", specs=NO_SPECS).plans[0].plan
 
 

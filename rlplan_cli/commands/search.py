@@ -110,7 +110,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     pinned = named_modes(pinned, mode)
     resolved = requested_job(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
-    check_searched(resolved, str(job))
+    check_searched(resolved, str(job), pinned.asked.modes)
     check_rule_names(resolved, job)
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))

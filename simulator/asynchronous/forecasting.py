@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from profiles.tables.points import QUEUE_CALL
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import MOST_PARTS, parts_in_order, parts_of_updates
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
@@ -118,10 +120,8 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_W
         pools=[pool.name for pool in device_pools(plan)],
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
-        calls=_calls_of(plan, limits, generate.cost),
-        in_step=bool(plan.job.environments)
-        and plan.mode == "streaming"
-        and _is_own_waves(plan, limits),
+        calls=_calls_of(placed, limits, generate.cost),
+        in_step=_is_own_waves(plan, limits) and not takes_what_ends_first(plan),
         call_seconds=generate.cost.seconds_of(CALL),
         write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
@@ -201,27 +201,43 @@ def _is_own_waves(plan: Plan, limits: ReplicaLimits) -> bool:
     return plan.job.framework == OWN and limits.batching == "static"
 
 
-def _calls_of(plan: Plan, limits: ReplicaLimits, generate: TaskCost) -> Calls | None:
-    """Return the calls of this project's executor, whose static waves new responses join as others end.
+def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> Calls | None:
+    """Return the calls of this project's executor, in which its static waves go on.
 
-    Turns of episodes join at any look, and end none; in mode `streaming` their batch goes on in calls too.
+    In mode `async` new responses join them as others end. Turns of episodes join at any look, and end none.
     """
-    work = plan.job.workload
-    if not _is_own_waves(plan, limits) or not (takes_what_ends_first(plan) or work.environments):
+    plan, work = placed.plan, placed.plan.job.workload
+    if not _is_own_waves(plan, limits):
         return None
-    looks = LOOKS_OF_CALL
-    if plan.mode == "streaming":
+    looks, parts = LOOKS_OF_CALL, MOST_PARTS
+    if not takes_what_ends_first(
+        plan
+    ):  # neither new weights nor new responses wait for a call's end
         looks = -(-longest(work.response_tokens) // LOOK_TOKENS)
+        parts = _parts_in_order(placed)
     seconds = generate.seconds_of(CALL)
     if work.environments:
         return Calls(look_tokens=LOOK_TOKENS, looks=1, enough=1, call_seconds=seconds / looks)
-    parts = MOST_PIECES * plan.tasks["actor.generate"].dp
     return Calls(
         look_tokens=LOOK_TOKENS,
         looks=looks,
-        enough=-(-work.sequences // parts),
+        enough=-(-work.sequences // (parts * plan.tasks["actor.generate"].dp)),
         call_seconds=seconds,
+        joins=plan.mode == "async",
     )
+
+
+def _parts_in_order(placed: PlacedPlan) -> int:
+    """Return in how many parts a batch is handed over that is learnt from in its order."""
+    job, samples = placed.plan.job, placed.plan.job.workload.samples_per_prompt
+    with_model = (each for each in placed.tasks.values() if each.task.has_model)
+    shares = (
+        each.layout.share_rows(samples)
+        for each in with_model
+        if not (each.task.generates or each.task.trains)
+    )
+    updates = parts_of_updates(load_algorithm(job.algorithm), job)
+    return parts_in_order(job.workload.sequences, updates, shares)
 
 
 def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Figures:

@@ -41,8 +41,8 @@ class Stream:
         pools: All pools of devices.
         order: By pool, names in the order in which they get the pool when several wait.
         host: What each replica has of the host, where responses are episodes.
-        calls: In which waves go on that new responses join; None: the engine batches as `replica` says.
-        in_step: Whether turns of episodes join no others that go on in calls: a whole batch is under way, turn by turn.
+        calls: In which waves go on, that new responses may join; None: the engine batches as `replica` says.
+        in_step: Whether a whole batch is at the replicas, whose waves follow each other; those of episodes turn by turn.
         write_seconds: From the end of responses until works that prepare them by themselves may read them.
         call_seconds: Of the call for weights, beside preparation that goes on by itself.
         cores: Of the host, where devices are cores; infinite where they have processors of their own.

@@ -72,11 +72,11 @@ def arriving(
 
     Args:
         longest_tokens: Longest sequence that will ever arrive.
-        calls: In which waves go on that others join; None: waves are taken whole.
+        calls: In which waves go on; None: waves are taken whole.
         keeps: Whether what runs keeps its cache when others join.
     """
     if calls is not None:
-        return JoiningSet(replica, longest_tokens, calls, keeps)
+        return JoiningSet(replica, longest_tokens, calls, keeps, joins=calls.joins)
     if replica.batching == "mixed":
         return mixed_set(replica, [], [], longest_tokens)
     if replica.batching == "continuous":

@@ -13,7 +13,7 @@ from executor.data.batches import PADDING, RESPONSE
 from executor.data.packing import prompt_leaders
 from executor.probing import passes
 from executor.probing.inputs import usual_batch
-from executor.probing.passes import STEPS_TOGETHER, PassBench
+from executor.probing.passes import STEPS_BEFORE, STEPS_TOGETHER, PassBench
 from executor.rollout.engines import torch_static
 from executor.rollout.engines.torch_static import Wave
 from rlplan.probing import ModelPass
@@ -49,7 +49,7 @@ def decode(job, tokens):
 @pytest.mark.parametrize("tokens", [6, 26, 46])
 def test_the_seconds_of_a_decode_step_are_those_of_one_among_others(steps, tokens):
     assert decode(JOB, tokens) == (1.0, 1.0, 1.0, 1.0)
-    assert len(steps) == STEPS_TOGETHER * (passes.WARMUP_RUNS + 4)
+    assert len(steps) == (STEPS_BEFORE + STEPS_TOGETHER) * (passes.WARMUP_RUNS + 4)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_wave_that_is_rewound_begins_where_its_prompts_end(steps):
     (wave,) = set(steps)
     assert wave._cache.length == 6 + STEPS_TOGETHER
     wave.rewind()
-    assert (wave._cache.length, wave._step) == (6, 0)
+    assert (wave._cache.length, wave._step) == (6 - STEPS_BEFORE, 0)
 
 
 @given(

@@ -14,7 +14,7 @@ from planner.requests.schedules import ONE_STEP_OFF, SYNC, AskedSchedules, Sched
 from planner.search import search
 from profiles.facts import load_facts
 from rlplan.dataflow import begun_work
-from rlplan.errors import CapabilityError, InfeasibleError
+from rlplan.errors import FileError, InfeasibleError
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Lognormal
 from simulator.generation.over_provisioning import PLAYED_SEQUENCES, kept_of
@@ -174,5 +174,5 @@ def test_samples_of_a_prompt_are_dropped_from_whole_batches_alone():
     modes = {each.mode for each in ScheduleSpace(job, Specs(staleness=1))}
     assert modes == {"sync", "one-step-off"}
     asked = Pinned(asked=AskedSchedules(modes=("async",)))
-    with pytest.raises(CapabilityError, match="over_sampling"):
+    with pytest.raises(FileError, match=r"workload\.over_sampling: drops .* in mode async"):
         search(job, load_facts(job), pinned=asked)

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executor.control.continuous.rollouts import ROLL_LOOKS, ROLL_STEPS
-from executor.control.continuous.sharing import MOST_PARTS
+from rlplan.dataflow import MOST_PARTS
 from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.forecasting import LOOK_TOKENS, LOOKS_OF_CALL
 from simulator.asynchronous.setting import MOST_PIECES
+from simulator.generation.arrivals import arriving
 from simulator.generation.batching.joining import Calls, JoiningSet
 from simulator.generation.replica import WaveCosts
 from tests.simulator.streams import decode_seconds, prefill_seconds, replica
@@ -77,6 +78,24 @@ def test_rows_that_are_not_all_as_long_take_what_a_padded_wave_takes():
     made.turn()  # of rows alike, one is left
     assert made.prefill - before[0] == pytest.approx(prefill_seconds(1, 18))
     assert made.decode - before[1] == pytest.approx(decoded(1, 18, 8))
+
+
+def test_waves_that_nobody_joins_follow_each_other_in_calls():
+    calls = Calls(look_tokens=4, looks=8, enough=1, call_seconds=0.5, joins=False)
+    made = arriving(replica(batching="static", max_running=2), 64, calls)
+    for response in (3, 9, 2):
+        made.arrive(10, response)
+    made.turn()  # after a look the first has ended; the third waits until the second has, too
+    assert made.ended == [1]
+    assert made.decode == pytest.approx(decoded(2, 10, 4) + 0.5)
+    made.turn()  # of two looks the last one's token has no step behind it
+    assert made.ended == [1, 2]
+    assert made.decode == pytest.approx(decoded(2, 10, 8) + 2 * 0.5)
+    before = made.prefill, made.decode
+    made.turn()
+    assert made.ended == [1, 2, 3]
+    assert made.prefill - before[0] == pytest.approx(prefill_seconds(1, 10))
+    assert made.decode - before[1] == pytest.approx(decoded(1, 10, 1) + 0.5)
 
 
 def test_a_cache_that_is_kept_lets_newcomers_make_a_wave_of_their_own():

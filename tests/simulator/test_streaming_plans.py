@@ -1,11 +1,17 @@
 """Plans in modes streaming and async, and with more begun than is learnt from, through `simulate`."""
 
 import itertools
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from executor.control.continuous.rollouts import Rollouts
+from executor.control.continuous.sharing import flow_of, handed_over_parts
 from profiles.facts import load_facts
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
@@ -266,3 +272,37 @@ def test_a_search_refuses_what_nothing_plays():
     job = replace(job, workload=replace(job.workload, environments=(tool,)))
     with pytest.raises(FileError, match="over_provisioning: is not simulated"):
         search(job, load_facts(job))
+
+
+class Sent:
+    """Take the place of a pool's workers, and keep the call that is sent to one of them."""
+
+    def send(self, _, arguments, num_returns):
+        (self.call, *_prompts) = next(iter(arguments.values()))
+        return {rank: [None] * num_returns for rank in arguments}
+
+
+@pytest.mark.parametrize(
+    ("mode", "over", "micro_batch"),
+    [("streaming", 1.0, 8), ("streaming", 1.0, 4), ("streaming", 1.25, 8), ("async", 1.0, 8)],
+)
+def test_static_waves_go_on_in_calls_that_are_those_of_the_executor(mode, over, micro_batch):
+    plan = apart(mode, over=over)
+    engines = {"actor.generate": "torch-static"}
+    layouts = {
+        name: replace(layout, engine=engines.get(name, layout.engine), micro_batch=micro_batch)
+        for name, layout in plan.tasks.items()
+    }
+    plan = replace(plan, tasks=FrozenDict(layouts))
+    placed = PlacedPlan(plan, load_facts(plan.job))
+    played = stream_of(placed, agenda_of(placed))
+    tasks = tasks_of(load_algorithm("grpo"), plan.job)
+    parts = handed_over_parts(plan, flow_of(plan, tasks))
+    workers: Any = Sent()
+    rollouts = Rollouts(plan, tasks[0], workers, lambda _: None, parts)
+    rollouts.replicas[0].queued = [0]
+    rollouts.send(rollouts.replicas[0], 0)
+    call, found = workers.call, played.calls
+    assert (found.look_tokens, found.looks, found.enough) == (call.steps, call.looks, call.ends)
+    assert found.joins == (mode == "async")
+    assert math.isinf(played.slots) == (mode == "streaming" and over == 1)

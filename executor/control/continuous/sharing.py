@@ -10,12 +10,8 @@ from dataclasses import dataclass
 
 from executor.queue.ledger import Ledger
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, parts_of_updates
+from rlplan.dataflow import MOST_PARTS, Task, parts_in_order, parts_of_updates
 from rlplan.plan import Plan
-
-# Parts in which a batch is handed on at most, as the simulator plays it. Each costs some ten calls of the
-# storage actors, of those that judge and of those that infer, at a millisecond of CPU time each.
-MOST_PARTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +61,8 @@ def handed_over_parts(plan: Plan, flow: Flow) -> int:
     """Return in how many parts a batch is handed over: none is finer than a share, where these are fixed."""
     if not learns_in_order(plan):
         return MOST_PARTS
-    sequences = plan.job.workload.sequences
-    shares = [share_rows(plan, task) for task in flow.ahead if task.has_model]
-    return min(MOST_PARTS, -(-sequences // min(*shares, sequences // flow.updates, sequences)))
+    shares = (share_rows(plan, task) for task in flow.ahead if task.has_model)
+    return parts_in_order(plan.job.workload.sequences, flow.updates, shares)
 
 
 def comes_in_fixed_shares(plan: Plan, task: Task) -> bool:

@@ -21,12 +21,14 @@ class Calls:
         looks: Most looks of a call.
         enough: Responses that have ended with which a call ends.
         call_seconds: From the end of a call to the beginning of the next one.
+        joins: Whether others join those that run, and do not wait for their end.
     """
 
     look_tokens: int
     looks: int
     enough: int
     call_seconds: float
+    joins: bool = True
 
 
 @dataclass(slots=True, eq=False)
