@@ -113,8 +113,11 @@ def _observed(workload: Workload) -> Floats | float:
 def longest_of(ordered: Floats, count: int) -> tuple[float, float]:
     """Return mean and standard deviation of the longest of `count` draws from ordered lengths.
 
-    The i-th of n is the longest of c with weight (i^c - (i - 1)^c) / n^c.
+    The i-th of n is the longest of c with weight (i^c - (i - 1)^c) / n^c. Of equal lengths the deviation is exactly 0,
+    however a processor rounds that sum.
     """
+    if ordered[0] == ordered[-1]:
+        return float(ordered[0]), 0.0
     weights = np.diff((np.arange(len(ordered) + 1) / len(ordered)) ** count)
     mean = float(weights @ ordered)
     return mean, math.sqrt(max(0.0, float(weights @ (ordered - mean) ** 2)))
