@@ -8,14 +8,14 @@ time that it takes (what waits for another task of this machine is none of it). 
 its means is how many times as long the machine took for the same.
 """
 
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-from awake import on_each_core
 
 SAMPLE = """
 import os, sys, time
@@ -56,6 +56,19 @@ def watched() -> Iterator[Watched]:
             for line in said.splitlines()[1:-1]:  # the first is cold, the last may be half of one
                 at, seconds = map(float, line.split())
                 found.samples.append((at, seconds))
+
+
+def on_each_core(script: str) -> list["subprocess.Popen[str]"]:
+    """Start a script for each core of this process, whose number is its argument, in a session of its own."""
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(core)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for core in os.sched_getaffinity(0)
+    ]
 
 
 def main() -> None:
