@@ -10,10 +10,10 @@ from profiles.facts import Facts
 from rlplan.collecting import resting_collector
 from rlplan.errors import FileError
 from rlplan.job import Job
-from rlplan.plan import STREAMED_MODES, Mode
+from rlplan.plan import Mode
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
-from simulator.capabilities import dropped_episodes
+from simulator.capabilities import dropped_episodes, over_samples_streams
 
 DEFAULT_SEARCHER = "exact"
 
@@ -69,8 +69,7 @@ def check_searched(job: Job, file: str = "job", modes: Sequence[Mode] = ()) -> N
     for name, begun in dropped_episodes(job.workload).items():
         words, instead = "is not simulated where environments answer", "1"
         raise FileError(file, words, field=f"workload.{name}", value=begun, allowed=instead)
-    streamed = [mode for mode in modes if mode in STREAMED_MODES]
-    if streamed and job.workload.over_sampling > 1:
-        words = f"drops samples of a prompt, which is not simulated in mode {streamed[0]}"
+    for mode in (each for each in modes if over_samples_streams(job.workload, each)):
+        words = f"drops samples of a prompt, which is not simulated in mode {mode}"
         allowed, begun = "1, or the modes sync and one-step-off", job.workload.over_sampling
         raise FileError(file, words, field="workload.over_sampling", value=begun, allowed=allowed)

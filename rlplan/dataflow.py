@@ -1,7 +1,7 @@
 """An RL algorithm as a graph of tasks tied by the data that they pass on."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -222,23 +222,6 @@ def begun_work(work: Workload, batches: float = 1.0) -> Workload:
 # Shares of samples that are under way to a task at a time, in modes that hand responses on one by one: a worker has
 # the next one when it ends the one before.
 SHARES_AHEAD = 2
-
-# Parts in which a batch is handed on at most. Each costs this project's executor some ten calls of the storage actors, of
-# those that judge and of those that infer, at a millisecond of CPU time each.
-MOST_PARTS = 16
-
-
-def parts_in_order(sequences: int, updates: int, shares: Iterable[int]) -> int:
-    """Return in how many parts a batch is handed over whose prompts are prepared and learnt from in their order.
-
-    None is finer than what goes through a task, or into an update, together.
-
-    Args:
-        shares: Sequences that each task with a model takes together.
-    """
-    finest = min(sequences, sequences // updates, *shares)
-    return min(MOST_PARTS, -(-sequences // finest))
-
 
 # What the controller reads from files: prompts, and texts of ordinary language modelling.
 DATASET_KEYS = ("prompts", "pretrain")

@@ -176,6 +176,14 @@ class Plan:
         """Tell whether generation ends, and drops the rest, once as many responses have ended as an iteration learns from."""
         return self.job.workload.drops_responses and self.mode in WHOLE_BATCH_MODES
 
+    @property
+    def learns_in_order(self) -> bool:
+        """Tell whether a streamed iteration learns from its own batch, in the order of its prompts, and from all of it.
+
+        Other streamed ones learn from what ends first.
+        """
+        return self.mode == "streaming" and not self.job.workload.drops_responses
+
     def pool(self, name: str) -> ResourcePool:
         """Return the pool of that name."""
         return next(pool for pool in self.pools if pool.name == name)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rlplan.errors import CapabilityError
-from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.plan import STREAMED_MODES, Mode, Plan
 from rlplan.rules.capability import Capability, refuse_first
 from rlplan.workload.work import Workload
 
@@ -31,12 +31,17 @@ def dropped_episodes(work: Workload) -> dict[str, float]:
     return work.begun_beyond if work.environments else {}
 
 
+def over_samples_streams(work: Workload, mode: Mode) -> bool:
+    """Tell whether samples of a prompt would be dropped while responses stream, which is not played."""
+    return mode in STREAMED_MODES and work.over_sampling > 1
+
+
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     work = plan.job.workload
     for name, value in dropped_episodes(work).items():
         field, instead = f"job.workload.{name}", "it plays all that begin: 1"
         yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
-    if plan.mode in STREAMED_MODES and work.over_sampling > 1:
+    if over_samples_streams(work, plan.mode):
         instead = "it drops samples of a prompt in modes sync and one-step-off, in others none: 1"
         field = "job.workload.over_sampling"
         yield OVER_SAMPLED_STREAMS.lacked_by(HERE, field, work.over_sampling, instead)

@@ -6,9 +6,10 @@ from math import ceil
 
 from profiles.sheets import load_framework
 from rlplan.job import Job
-from rlplan.plan import STREAMED_MODES, InFlight, Mode, Plan
+from rlplan.plan import InFlight, Mode, Plan
 from rlplan.rules.order import STALENESS
 from rlplan.specs import Specs
+from simulator.capabilities import over_samples_streams
 
 # Iterations between two syncs of weights that a search looks at, as far as the staleness lets it.
 SYNC_INTERVALS = (1, 2, 4)
@@ -83,7 +84,7 @@ class ScheduleSpace:
         """Yield them, synchronous ones first."""
         named = self.asked.modes
         for mode in named or MODES:
-            if mode not in named and mode in STREAMED_MODES and self.job.workload.over_sampling > 1:
+            if mode not in named and over_samples_streams(self.job.workload, mode):
                 continue  # which samples of a prompt are dropped is played of whole batches alone
             if mode == "async":
                 yield from self._asynchronous()

@@ -5,14 +5,35 @@ fullest copy gets one more than others, and all wait for it.
 """
 
 import math
+from collections.abc import Iterable
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Algorithm, Task
+from rlplan.dataflow import Algorithm, Task, parts_of_updates
 from rlplan.job import Job
+from rlplan.plan import Plan
 from rlplan.rules.layouts import divisors
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.workload.work import Workload
+
+# Parts in which a batch is handed on at most, in modes that hand responses on one by one. Each costs this project's
+# executor some ten calls of the storage actors, of those that judge and of those that infer, at a millisecond of CPU time.
+MOST_PARTS = 16
+
+
+def handed_over_parts(plan: Plan, tasks: Iterable[Task]) -> int:
+    """Return in how many parts a batch is handed over at most.
+
+    Where it is learnt from in its order, none is finer than what goes through a task, or into an update, together.
+    """
+    if not plan.learns_in_order:
+        return MOST_PARTS
+    work = plan.job.workload
+    prepares = (task for task in tasks if task.has_model and not (task.generates or task.trains))
+    shares = (plan.tasks[task.name].share_rows(work.samples_per_prompt) for task in prepares)
+    updates = parts_of_updates(load_algorithm(plan.job.algorithm), plan.job)
+    finest = min(work.sequences, work.sequences // updates, *shares)
+    return min(MOST_PARTS, -(-work.sequences // finest))
 
 
 def learned_units(algorithm: Algorithm, work: Workload) -> int:

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from profiles.tables.points import QUEUE_CALL
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import MOST_PARTS, parts_in_order, parts_of_updates
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
+from rlplan.rules.batches import handed_over_parts
 from rlplan.workload.lengths import longest
 from simulator.asynchronous.long_run import LongRun, long_run, shown
 from simulator.asynchronous.meter import GENERATION
@@ -24,7 +23,6 @@ from simulator.asynchronous.setting import (
     StreamSetting,
     prepared_share,
     setting_of,
-    takes_what_ends_first,
 )
 from simulator.costs.calibrated import step_spread, times_of
 from simulator.costs.taskcost import TaskCost
@@ -121,7 +119,7 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_W
         order=plan.order,
         host=host_share(plan.job, task.layout.dp) if plan.job.environments else None,
         calls=_calls_of(placed, limits, generate.cost),
-        in_step=_is_own_waves(plan, limits) and not takes_what_ends_first(plan),
+        in_step=_is_own_waves(plan, limits) and plan.learns_in_order,
         call_seconds=generate.cost.seconds_of(CALL),
         write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
@@ -209,15 +207,13 @@ def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> 
     plan, work = placed.plan, placed.plan.job.workload
     if not _is_own_waves(plan, limits):
         return None
-    looks, parts = LOOKS_OF_CALL, MOST_PARTS
-    if not takes_what_ends_first(
-        plan
-    ):  # neither new weights nor new responses wait for a call's end
+    looks = LOOKS_OF_CALL
+    if plan.learns_in_order:  # neither new weights nor new responses wait for a call's end
         looks = -(-longest(work.response_tokens) // LOOK_TOKENS)
-        parts = _parts_in_order(placed)
     seconds = generate.seconds_of(CALL)
     if work.environments:
         return Calls(look_tokens=LOOK_TOKENS, looks=1, enough=1, call_seconds=seconds / looks)
+    parts = handed_over_parts(plan, (each.task for each in placed.tasks.values()))
     return Calls(
         look_tokens=LOOK_TOKENS,
         looks=looks,
@@ -225,19 +221,6 @@ def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> 
         call_seconds=seconds,
         joins=plan.mode == "async",
     )
-
-
-def _parts_in_order(placed: PlacedPlan) -> int:
-    """Return in how many parts a batch is handed over that is learnt from in its order."""
-    job, samples = placed.plan.job, placed.plan.job.workload.samples_per_prompt
-    with_model = (each for each in placed.tasks.values() if each.task.has_model)
-    shares = (
-        each.layout.share_rows(samples)
-        for each in with_model
-        if not (each.task.generates or each.task.trains)
-    )
-    updates = parts_of_updates(load_algorithm(job.algorithm), job)
-    return parts_in_order(job.workload.sequences, updates, shares)
 
 
 def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Figures:

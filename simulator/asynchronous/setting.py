@@ -132,14 +132,9 @@ def setting_of(plan: Plan, generate: PlacedTask, most: int = LONGEST_WARM_UP) ->
         warm_up=warm_up,
         counted=counted,
         learns=_learning_pieces(plan, number),
-        ahead=takes_what_ends_first(plan) and plan.job.framework == OWN,
+        ahead=not plan.learns_in_order and plan.job.framework == OWN,
         bounds_ages=generate.framework.bounds_ages,
     )
-
-
-def takes_what_ends_first(plan: Plan) -> bool:
-    """Tell whether iterations learn from what is ready, and not from their own batch in the order of its prompts."""
-    return plan.mode == "async" or (plan.mode == "streaming" and plan.job.workload.drops_responses)
 
 
 def prepared_share(plan: Plan, task: PlacedTask, setting: StreamSetting) -> int:

@@ -76,7 +76,7 @@ def arriving(
         keeps: Whether what runs keeps its cache when others join.
     """
     if calls is not None:
-        return JoiningSet(replica, longest_tokens, calls, keeps, joins=calls.joins)
+        return JoiningSet(replica, longest_tokens, calls, keeps)
     if replica.batching == "mixed":
         return mixed_set(replica, [], [], longest_tokens)
     if replica.batching == "continuous":

@@ -113,14 +113,14 @@ def _observed(workload: Workload) -> Floats | float:
 def longest_of(ordered: Floats, count: int) -> tuple[float, float]:
     """Return mean and standard deviation of the longest of `count` draws from ordered lengths.
 
-    The i-th of n is the longest of c with weight (i^c - (i - 1)^c) / n^c. Of equal lengths the deviation is exactly 0,
-    however a processor rounds that sum.
+    The i-th of n is the longest of c with weight (i^c - (i - 1)^c) / n^c. Sums are of what is beyond the shortest:
+    of equal lengths the deviation is exactly 0, however a processor rounds.
     """
-    if ordered[0] == ordered[-1]:
-        return float(ordered[0]), 0.0
+    beyond = ordered - ordered[0]
     weights = np.diff((np.arange(len(ordered) + 1) / len(ordered)) ** count)
-    mean = float(weights @ ordered)
-    return mean, math.sqrt(max(0.0, float(weights @ (ordered - mean) ** 2)))
+    mean = float(weights @ beyond)
+    deviation = math.sqrt(max(0.0, float(weights @ (beyond - mean) ** 2)))
+    return float(ordered[0]) + mean, deviation
 
 
 _known: OrderedDict[int, LengthStatistics] = OrderedDict()

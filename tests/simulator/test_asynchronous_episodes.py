@@ -235,10 +235,10 @@ def test_turns_that_join_others_are_plain_responses_where_nothing_follows_them(e
 
 def test_tools_hold_up_a_batch_in_step_and_their_own_episodes_where_turns_join():
     """Two episodes of two turns, one of a slow tool: in step the fast one's second turn waits for it."""
-    calls = looks(look_tokens=100, call_seconds=0.0)
     ends = {}
     for in_step in (True, False):
-        turns = JoiningSet(static(decode_seconds=lambda *_: 0.01), 64, calls, joins=not in_step)
+        calls = looks(look_tokens=100, call_seconds=0.0, joins=not in_step)
+        turns = JoiningSet(static(decode_seconds=lambda *_: 0.01), 64, calls)
         host = HostShare(cores=math.inf, seats=(seats(),))
         waves = EpisodeWaves(turns, host, together=math.inf, in_step=in_step)
         for seconds in (0.1, 5.0):
@@ -274,7 +274,7 @@ def played_alone(waves):
 def test_an_episode_that_is_given_up_leaves_the_others_as_they_are(joins):
     """Wherever it is: in line, in its environment, ready, or in a wave."""
     for moments in range(6):
-        turns = JoiningSet(static(), 64, looks(), joins=joins)
+        turns = JoiningSet(static(), 64, looks(joins=joins))
         host = HostShare(cores=math.inf, seats=(seats(),))
         waves = EpisodeWaves(turns, host, together=2, in_step=not joins)
         plan = (Turn(9, 0.1, 2), Turn(3, 0.0, 0))

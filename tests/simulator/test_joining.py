@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executor.control.continuous.rollouts import ROLL_LOOKS, ROLL_STEPS
-from rlplan.dataflow import MOST_PARTS
+from rlplan.rules.batches import MOST_PARTS
 from simulator.asynchronous.cores import Cores
 from simulator.asynchronous.forecasting import LOOK_TOKENS, LOOKS_OF_CALL
 from simulator.asynchronous.setting import MOST_PIECES

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from executor.control.continuous.rollouts import Rollouts
-from executor.control.continuous.sharing import flow_of, handed_over_parts
 from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -16,6 +15,7 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.rules.batches import handed_over_parts
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Lognormal
 from simulator.asynchronous.forecasting import stream_of
@@ -288,17 +288,15 @@ class Sent:
 )
 def test_static_waves_go_on_in_calls_that_are_those_of_the_executor(mode, over, micro_batch):
     plan = apart(mode, over=over)
-    engines = {"actor.generate": "torch-static"}
-    layouts = {
-        name: replace(layout, engine=engines.get(name, layout.engine), micro_batch=micro_batch)
-        for name, layout in plan.tasks.items()
-    }
-    plan = replace(plan, tasks=FrozenDict(layouts))
+    generate = replace(plan.tasks["actor.generate"], engine="torch-static")
+    prepare = replace(plan.tasks["reference.compute_log_prob"], micro_batch=micro_batch)
+    layouts = {"actor.generate": generate, "reference.compute_log_prob": prepare}
+    plan = replace(plan, tasks=plan.tasks | layouts)
     placed = PlacedPlan(plan, load_facts(plan.job))
     played = stream_of(placed, agenda_of(placed))
     tasks = tasks_of(load_algorithm("grpo"), plan.job)
-    parts = handed_over_parts(plan, flow_of(plan, tasks))
     workers: Any = Sent()
+    parts = handed_over_parts(plan, tasks)
     rollouts = Rollouts(plan, tasks[0], workers, lambda _: None, parts)
     rollouts.replicas[0].queued = [0]
     rollouts.send(rollouts.replicas[0], 0)

@@ -13,7 +13,7 @@ from executor.control.continuous.learning import Learning
 from executor.control.continuous.preparing import Preparing
 from executor.control.continuous.rollouts import Replica, Rollouts, RollResult
 from executor.control.continuous.samples import BatchPrompts, Samples
-from executor.control.continuous.sharing import flow_of, handed_over_parts, learns_in_order
+from executor.control.continuous.sharing import flow_of
 from executor.control.continuous.timeline import Log, stretch_of
 from executor.control.controller import Controller, Finished, Running
 from executor.control.prompt_batches import Batch
@@ -24,6 +24,7 @@ from executor.workers.calls import Rolled
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
+from rlplan.rules.batches import handed_over_parts
 from rlplan.trace import IterationSpan
 
 GENERATE = "actor.generate"
@@ -54,7 +55,7 @@ class ContinuousController(Controller):
         self._prompt_references: dict[int, Any] = {}
         generate = next(task for task in tasks if task.generates)
         pool = groups[plan.tasks[GENERATE].pool]
-        parts = handed_over_parts(plan, flow)
+        parts = handed_over_parts(plan, tasks)
         self._rollouts = Rollouts(plan, generate, pool, self._prompts_of, parts)
         shared = (plan, flow, self.samples, self._events, self._batch_prompts)
         self._preparing = Preparing(*shared, self._send_batch, self._write)
@@ -165,7 +166,7 @@ class ContinuousController(Controller):
         most = None
         if self._is_last:
             most = (self._learning.iteration + 1) * self.samples.bound.prompts
-        in_order = learns_in_order(self._plan)
+        in_order = self._plan.learns_in_order
         while self.samples.may_begin(self._synced, most):
             replica = None if in_order else self._free_replica()
             if replica is None and not in_order:

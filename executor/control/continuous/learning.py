@@ -6,7 +6,7 @@ from typing import Any
 from executor.control.continuous.events import Events
 from executor.control.continuous.preparing import SendBatch, give_back
 from executor.control.continuous.samples import BatchPrompts, Samples, row_widths
-from executor.control.continuous.sharing import Flow, learns_in_order
+from executor.control.continuous.sharing import Flow
 from executor.control.prompt_batches import Batch
 from executor.data.batches import Piece
 from executor.queue.ledger import Lease
@@ -72,7 +72,7 @@ class Learning:
         if samples is None:
             return
         size = len(samples)
-        if learns_in_order(self._plan):
+        if self._plan.learns_in_order:
             widths = self._prompts.widths(self.iteration)
         else:
             widths = row_widths(self._samples.queue, samples)
@@ -93,7 +93,7 @@ class Learning:
     def _next_samples(self) -> list[int] | None:
         """Return what the next update learns from; None where it is not there yet."""
         work, updates = self._plan.job.workload, self._flow.updates
-        if not learns_in_order(self._plan):
+        if not self._plan.learns_in_order:
             return self._samples.chosen(work.prompts // updates)
         count, size = work.sequences, work.sequences // updates
         first = self.iteration * count + self._sent * size

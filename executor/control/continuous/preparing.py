@@ -9,7 +9,6 @@ from executor.control.continuous.sharing import (
     Flow,
     comes_in_fixed_shares,
     fixed_shares,
-    learns_in_order,
     share_rows,
 )
 from executor.control.prompt_batches import Batch
@@ -86,7 +85,7 @@ class Preparing:
         number = share[0] // self._plan.job.workload.sequences
         widths = (
             self._prompts.widths(number)
-            if learns_in_order(self._plan)
+            if self._plan.learns_in_order
             else row_widths(self._samples.queue, share)
         )
         rows = [s % self._plan.job.workload.sequences for s in share] if numbered else None

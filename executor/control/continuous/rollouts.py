@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from executor.control.continuous.sharing import learns_in_order
 from executor.data.batches import Rows
 from executor.parallel.positions import generation_positions
 from executor.queue.transfer_queue import ranges_of
@@ -67,7 +66,7 @@ class Rollouts:
     ) -> None:
         self._task, self._group, self._prompts_of = task, group, prompts_of
         self._sequences, self._parts, self._looks = plan.job.workload.sequences, parts, ROLL_LOOKS
-        if learns_in_order(plan):  # neither new weights nor new responses wait for a call's end
+        if plan.learns_in_order:  # neither new weights nor new responses wait for a call's end
             self._looks = -(-longest(plan.job.workload.response_tokens) // ROLL_STEPS)
         self._max_running = plan.tasks[task.name].max_running
         self.replicas = [Replica(ranks) for ranks in generation_positions(plan).first_groups()]

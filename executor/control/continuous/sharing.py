@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from executor.queue.ledger import Ledger
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import MOST_PARTS, Task, parts_in_order, parts_of_updates
+from rlplan.dataflow import Task, parts_of_updates
 from rlplan.plan import Plan
 
 
@@ -44,25 +44,9 @@ def flow_of(plan: Plan, tasks: Sequence[Task]) -> Flow:
     return Flow(ahead=ahead, at_start=own, trains=trains, updates=updates)
 
 
-def learns_in_order(plan: Plan) -> bool:
-    """Tell whether an iteration learns from its own batch, in the order of its prompts, and from all of it.
-
-    Where more is begun than is learnt from, it learns from what ends first.
-    """
-    return plan.mode == "streaming" and not plan.job.workload.drops_responses
-
-
 def share_rows(plan: Plan, task: Task) -> int:
     """Return the rows of a fixed share of a task."""
     return plan.tasks[task.name].share_rows(plan.job.workload.samples_per_prompt)
-
-
-def handed_over_parts(plan: Plan, flow: Flow) -> int:
-    """Return in how many parts a batch is handed over: none is finer than a share, where these are fixed."""
-    if not learns_in_order(plan):
-        return MOST_PARTS
-    shares = (share_rows(plan, task) for task in flow.ahead if task.has_model)
-    return parts_in_order(plan.job.workload.sequences, flow.updates, shares)
 
 
 def comes_in_fixed_shares(plan: Plan, task: Task) -> bool:
@@ -71,7 +55,7 @@ def comes_in_fixed_shares(plan: Plan, task: Task) -> bool:
     Ranks that gather weights or exchange experts in every pass need a share each.
     """
     meets = plan.tasks[task.name].meets_in_passes
-    return task.has_model and (learns_in_order(plan) or meets)
+    return task.has_model and (plan.learns_in_order or meets)
 
 
 def fixed_shares(

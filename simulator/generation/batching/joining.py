@@ -74,7 +74,6 @@ class JoiningSet:
     Args:
         longest_tokens: Longest sequence that will ever arrive.
         keeps: Whether what runs keeps its cache when others join, or new weights come.
-        joins: Whether others join those that run, and do not wait for their end.
 
     Attributes:
         ended: Sequences that have ended, in that order; for the caller to empty.
@@ -86,7 +85,6 @@ class JoiningSet:
     longest_tokens: int
     calls: Calls
     keeps: bool = False
-    joins: bool = True
     prefill: float = 0.0
     decode: float = 0.0
     ended: list[int] = field(default_factory=list)
@@ -151,7 +149,7 @@ class JoiningSet:
     def _fill(self) -> None:
         running = self._running()
         room = self._slots - len(running)
-        if not self._waiting or room < 1 or (self._waves and not self.joins):
+        if not self._waiting or room < 1 or (self._waves and not self.calls.joins):
             return
         joining, self._waiting = self._waiting[:room], self._waiting[room:]
         if not self.keeps:

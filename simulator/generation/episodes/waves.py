@@ -182,5 +182,6 @@ def arriving_episodes(
     together = 1 if inline else math.inf
     if calls is None:
         return EpisodeWaves(WaveSet(replica), host, together=together, in_step=True)
-    turns = JoiningSet(replica, longest_tokens, calls, keeps, joins=not in_step)
+    calls = replace(calls, joins=not in_step)
+    turns = JoiningSet(replica, longest_tokens, calls, keeps)
     return EpisodeWaves(turns, host, together=together, in_step=in_step, in_rounds=in_step)
