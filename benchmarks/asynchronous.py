@@ -8,9 +8,10 @@ generates, another one has the trainer and the reference; each is one core. Two 
 learns, and a `wider` one, whose iterations are passes of the model for the most part, so that modes differ by more
 than calls and chance do. First the machine is measured for each, as `rlplan profile --job` does it (some minutes;
 `--profile` names a folder that is kept, and used if it is there), and each mode forecast from that. A small
-fixed work on each core tells how much slower the machine was for a run than for its profile (`steady.py`). Runs of one seed
-follow each other, so that all modes see the same machine. Prints mode, measured tokens per second, forecast and
-error, and writes `asynchronous.md` and `asynchronous.json`: these, the order of the modes, what samples lacked of
+fixed work on each core tells how much slower the machine was for a run than for its profile (`steady.py`), and each mode
+is forecast once more at the mean length that its responses had: some end before the length that is drawn, and few
+batches have the mean of many. Runs of one seed follow each other, so that all modes see the same machine. Prints
+mode, measured tokens per second, forecast and error, and writes `asynchronous.md` and `asynchronous.json`: these, the order of the modes, what samples lacked of
 updates, and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that
 are not run again stays.
 """
@@ -32,8 +33,9 @@ from steady import watched
 from executor.control.metrics import read_metrics
 from executor.execute import execute
 from executor.workers.processes.ray_session import running_ray
+from planner.evaluation.measured_lengths import at_lengths
 from profiles.catalog import load_job
-from profiles.facts import load_facts
+from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
@@ -41,7 +43,6 @@ from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
-from rlplan.results.forecast import Forecast
 from rlplan.workload.lengths import Lognormal
 from rlplan_cli.measuring import measure_machine
 from simulator.simulate import simulate
@@ -94,7 +95,7 @@ SETTINGS = {
         sizes={},
         lengths=Lognormal(mean=24.0, std=24.0, max=128),
         updates=2,
-        iterations=40,
+        iterations=80,
         warmup_share=0.5,
         words="the demo's model (2 layers of width 64)",
     ),
@@ -109,7 +110,7 @@ SETTINGS = {
         },
         lengths=Lognormal(mean=48.0, std=48.0, max=192),
         updates=4,
-        iterations=12,
+        iterations=20,
         warmup_share=0.25,
         words="a model of 4 layers of width 192",
     ),
@@ -143,13 +144,17 @@ def measure(job: str, options: argparse.Namespace) -> None:
         found.pop(name, None)
     with tempfile.TemporaryDirectory(prefix="rlplan-profile-") as folder:
         profile = options.profile / job if options.profile else Path(folder)
-        forecasts, work_seconds = forecasts_of(setting, profile, options.runs)
+        facts, work_seconds = measured_facts(setting, profile)
+    forecasts = {name: simulate(plan_of(setting, name), facts) for name in options.runs}
     with running_ray(devices=2, hosts=1):
         for seed in options.seeds:
             for name in options.runs:
                 rows, run_work_seconds = measured(setting, name, iterations, seed)
-                figured = figures(rows, setting.warmup_share) | {
+                figured = figures(rows, setting.warmup_share)
+                as_run = at_lengths(plan_of(setting, name), None, figured["response_tokens"])
+                figured |= {
                     "forecast_seconds": round(forecasts[name].iteration_seconds, 4),
+                    "as_run_seconds": round(simulate(as_run, facts).iteration_seconds, 4),
                     "machine_slowdown": round(run_work_seconds / work_seconds, 4),
                 }
                 found.setdefault(name, []).append(figured)
@@ -162,10 +167,8 @@ def measure(job: str, options: argparse.Namespace) -> None:
                 print(f"{words}, {expected / rate - 1:+.1%}", flush=True)
 
 
-def forecasts_of(
-    setting: Setting, profile: Path, names: Sequence[str]
-) -> tuple[dict[str, Forecast], float]:
-    """Return what is expected of each mode on this machine, and the fixed work's seconds while it was measured."""
+def measured_facts(setting: Setting, profile: Path) -> tuple[Facts, float]:
+    """Return what a job's passes cost on this machine, and the fixed work's seconds while that was measured."""
     job = small_job(setting)
     meanwhile = profile / "steady.json"
     if not meanwhile.exists():
@@ -174,19 +177,26 @@ def forecasts_of(
                 profile, job=job, folder=DEMO.parent, device="cpu", devices=2, quick=True
             )
         write_json(meanwhile, cores.work_seconds())
-    facts = load_facts(job, profile)
-    forecasts = {name: simulate(plan_of(setting, name), facts) for name in names}
-    return forecasts, float(json.loads(meanwhile.read_text(encoding="utf-8")))
+    return load_facts(job, profile), float(json.loads(meanwhile.read_text(encoding="utf-8")))
 
 
-def expected_rate(figured: Mapping[str, Any], slowdown: float = 1.0) -> float:
-    """Return the tokens per second of a run whose iterations had taken what was expected.
+def expected_rate(figured: Mapping[str, Any]) -> float:
+    """Return the tokens per second of a run whose iterations had taken what was forecast."""
+    return _rate_of(figured, figured["forecast_seconds"])
+
+
+def rate_as_run(figured: Mapping[str, Any], *, at_its_speed: bool = True) -> float:
+    """Return what was to be expected of a run whose responses had the lengths that they had.
 
     Args:
-        slowdown: How many times as long the machine takes as when the forecast was right.
+        at_its_speed: On the machine as it was meanwhile; else as it was for the profile.
     """
-    expected_seconds = figured["forecast_seconds"] * slowdown
-    return float(figured["tokens_per_second"] * figured["mean_seconds"] / expected_seconds)
+    slowdown = figured["machine_slowdown"] if at_its_speed else 1.0
+    return _rate_of(figured, figured["as_run_seconds"] * slowdown)
+
+
+def _rate_of(figured: Mapping[str, Any], iteration_seconds: float) -> float:
+    return float(figured["tokens_per_second"] * figured["mean_seconds"] / iteration_seconds)
 
 
 def small_job(setting: Setting) -> Job:
@@ -273,6 +283,7 @@ def figures(rows: Rows, warmup_share: float) -> dict[str, Any]:
     return {
         "tokens_per_second": round(tokens / seconds, 1),
         "mean_seconds": round(seconds / len(timed), 4),
+        "response_tokens": round(statistics.mean(row["response_tokens"] for row in timed), 2),
         "iteration_seconds": round(statistics.median(row["seconds"] for row in timed), 4),
         "staleness_mean": round(
             statistics.mean(row.get("staleness_mean", 0.0) for row in timed), 3
@@ -297,7 +308,7 @@ def page(kept: Mapping[str, Found], note: str) -> str:
             "Forecasts are from a profile of this machine that was measured just before (`rlplan profile --job"
             " --quick`). A small fixed work on each core ten times a second tells how many times as long the machine took"
             " for the same by then, others of its host considered (`benchmarks/steady.py`): the second error is of"
-            " forecasts corrected by that."
+            " forecasts at the mean length that a run's responses had, corrected by that."
         ),
         "",
         *([note, ""] if note else []),
@@ -322,7 +333,7 @@ def section(job: str, found: Found) -> list[str]:
         ),
         "",
         (
-            "| run | tokens/s | against sync | forecast | error | at the machine's rate | iteration (s) | staleness mean, most | reward"
+            "| run | tokens/s | against sync | forecast | error | as it ran | iteration (s) | staleness mean, most | reward"
             f" | iterations to {LEARNT:g} |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -340,9 +351,7 @@ def _row(found: Found, name: str) -> str:
     ]
     rewards = [run["reward"] for run in runs]
     expected = statistics.median(expected_rate(run) for run in runs)
-    corrected = statistics.median(
-        expected_rate(run, run["machine_slowdown"]) / run["tokens_per_second"] - 1 for run in runs
-    )
+    corrected = statistics.median(rate_as_run(run) / run["tokens_per_second"] - 1 for run in runs)
     spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
     return (
         f"| {name} | {statistics.median(rates):,.0f} | {statistics.median(ratios):.2f}"
@@ -357,7 +366,7 @@ def _row(found: Found, name: str) -> str:
 def _order(found: Found, names: Sequence[str]) -> str:
     """Return which of two modes is faster, measured and forecast, for all pairs that every seed has alike.
 
-    Each run counts as on a machine as fast as for its profile.
+    Each run counts as on a machine as fast as for its profile, and is forecast at its lengths.
     """
     told, wrong, unlike = 0, [], []
     for one, other in itertools.combinations(names, 2):
@@ -368,7 +377,10 @@ def _order(found: Found, names: Sequence[str]) -> str:
             / (b["tokens_per_second"] * b["machine_slowdown"])
             for a, b in pairs
         ]
-        expected = statistics.median(expected_rate(a) / expected_rate(b) for a, b in pairs)
+        expected = statistics.median(
+            rate_as_run(a, at_its_speed=False) / rate_as_run(b, at_its_speed=False)
+            for a, b in pairs
+        )
         words = f"{one} / {other}: {statistics.median(ratios):.2f}, forecast {expected:.2f}"
         if min(ratios) < 1 < max(ratios):
             unlike.append(words)
