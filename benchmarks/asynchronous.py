@@ -1,7 +1,7 @@
 """Run one job in every mode on two pools of this machine: tokens per second, staleness and learning curves.
 
     python benchmarks/asynchronous.py [--jobs tiny wider] [--seeds 0 1 2] [--runs sync streaming ...]
-        [--iterations N] [--profile FOLDER] [--out reports/published] [--awake]
+        [--iterations N] [--profile FOLDER] [--out reports/published] [--awake] [--again]
 
 GRPO rewarded with the share of digits in a response; responses end by a long-tailed distribution of lengths. A pool
 generates, another one has the trainer and the reference; each is one core. Two jobs: the demo's `tiny` model, which
@@ -13,7 +13,7 @@ is forecast once more at the mean length that its responses had: some end before
 batches have the mean of many. Runs of one seed follow each other, so that all modes see the same machine. Prints
 mode, measured tokens per second, forecast and error, and writes `asynchronous.md` and `asynchronous.json`: these, the order of the modes, what samples lacked of
 updates, and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that
-are not run again stays.
+are not run again stays; with `--again` nothing is run, and what is there is forecast anew from `--profile`.
 """
 
 import argparse
@@ -23,98 +23,29 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from awake import NOTE, cores_awake
+from modes import DEMO, PROMPTS, RUNS, SAMPLES, SETTINGS, Setting, plan_of, small_job
 from steady import watched
 
 from executor.control.metrics import read_metrics
 from executor.execute import execute
 from executor.workers.processes.ray_session import running_ray
 from planner.evaluation.measured_lengths import at_lengths
-from profiles.catalog import load_job
 from profiles.facts import Facts, load_facts
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
-from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
-from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
-from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
-from rlplan.workload.lengths import Lognormal
 from rlplan_cli.measuring import measure_machine
 from simulator.simulate import simulate
 
-DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
-SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32
 ENDS = 10
 # Iterations draw lengths by the sum of the job's seed and their number: those of runs with other seeds are others.
 SEEDS_APART = 1000
 LEARNT = 0.9  # a reward that counts as learnt
-ENGINES = {"generate": "torch-static", "rule": "python"}
-RUNS: dict[str, dict[str, Any]] = {
-    "sync": {},
-    "streaming": {"mode": "streaming"},
-    "one-step-off": {"mode": "one-step-off", "staleness": 1},
-    "async, staleness 1": {"mode": "async", "staleness": 1, "in_flight": "recompute"},
-    "async, staleness 4": {"mode": "async", "staleness": 4, "in_flight": "recompute"},
-    "async, staleness 1, decoupled": {"mode": "async", "staleness": 1, "in_flight": "recompute"},
-    "async, staleness 4, decoupled": {"mode": "async", "staleness": 4, "in_flight": "recompute"},
-}
-# Most that a token is weighed with in decoupled PPO.
-IMPORTANCE_CAP = 2.0
 Rows = list[dict[str, float]]
 # By run: what each of its seeds came to.
 Found = dict[str, list[dict[str, Any]]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """Hold what one of the jobs is.
-
-    Attributes:
-        sizes: Of the actor and the reference, where they are not the demo's.
-        lengths: Of responses. Most are short, and one in thirty three times as long as the mean: the tail of
-            published runs.
-        warmup_share: Of the iterations, which are not timed. The tiny model's policy ends responses before their
-            length until it says nothing but digits.
-    """
-
-    sizes: Mapping[str, int]
-    lengths: Lognormal
-    updates: int
-    iterations: int
-    warmup_share: float
-    words: str
-
-
-SETTINGS = {
-    "tiny": Setting(
-        sizes={},
-        lengths=Lognormal(mean=24.0, std=24.0, max=128),
-        updates=2,
-        iterations=80,
-        warmup_share=0.5,
-        words="the demo's model (2 layers of width 64)",
-    ),
-    "wider": Setting(
-        sizes={
-            "hidden_size": 192,
-            "num_layers": 4,
-            "num_heads": 6,
-            "num_kv_heads": 2,
-            "head_dim": 32,
-            "ffn_size": 512,
-        },
-        lengths=Lognormal(mean=48.0, std=48.0, max=192),
-        updates=4,
-        iterations=20,
-        warmup_share=0.25,
-        words="a model of 4 layers of width 192",
-    ),
-}
 
 
 def main() -> None:
@@ -127,7 +58,12 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--out", type=Path, default=Path("reports/published"))
     parser.add_argument("--awake", action="store_true", help="keep cores from being clocked down")
+    parser.add_argument(
+        "--again", action="store_true", help="forecast what was run anew, from --profile"
+    )
     options = parser.parse_args()
+    if options.again and not options.profile:
+        parser.error("--again needs --profile")
     with cores_awake(awake=options.awake):
         for name in options.jobs:
             measure(name, options)
@@ -140,31 +76,46 @@ def measure(job: str, options: argparse.Namespace) -> None:
     path = options.out / "asynchronous.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found: Found = kept.setdefault(job, {})
+    note = NOTE if options.awake else ""
+    if options.again:
+        facts, _ = measured_facts(setting, options.profile / job)
+        for name, runs in found.items():
+            runs[:] = [run | forecast_of(setting, name, facts, run) for run in runs]
+        publish(options.out, kept, note)
+        return
     for name in options.runs:
         found.pop(name, None)
     with tempfile.TemporaryDirectory(prefix="rlplan-profile-") as folder:
         profile = options.profile / job if options.profile else Path(folder)
         facts, work_seconds = measured_facts(setting, profile)
-    forecasts = {name: simulate(plan_of(setting, name), facts) for name in options.runs}
     with running_ray(devices=2, hosts=1):
         for seed in options.seeds:
             for name in options.runs:
                 rows, run_work_seconds = measured(setting, name, iterations, seed)
                 figured = figures(rows, setting.warmup_share)
-                as_run = at_lengths(plan_of(setting, name), None, figured["response_tokens"])
-                figured |= {
-                    "forecast_seconds": round(forecasts[name].iteration_seconds, 4),
-                    "as_run_seconds": round(simulate(as_run, facts).iteration_seconds, 4),
-                    "machine_slowdown": round(run_work_seconds / work_seconds, 4),
-                }
+                figured |= forecast_of(setting, name, facts, figured)
+                figured["machine_slowdown"] = round(run_work_seconds / work_seconds, 4)
                 found.setdefault(name, []).append(figured)
-                write_json(path, kept)
-                write_text(
-                    options.out / "asynchronous.md", page(kept, NOTE if options.awake else "")
-                )
+                publish(options.out, kept, note)
                 rate, expected = figured["tokens_per_second"], expected_rate(figured)
                 words = f"{job:6} {name:30} {rate:8,.0f} tokens/s, forecast {expected:8,.0f}"
                 print(f"{words}, {expected / rate - 1:+.1%}", flush=True)
+
+
+def publish(out: Path, kept: Mapping[str, Found], note: str) -> None:
+    """Write what was found."""
+    write_json(out / "asynchronous.json", kept)
+    write_text(out / "asynchronous.md", page(kept, note))
+
+
+def forecast_of(
+    setting: Setting, name: str, facts: Facts, figured: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return the seconds of an iteration that are expected of a run, and those at the lengths that it had."""
+    plan = plan_of(setting, name)
+    as_run = at_lengths(plan, None, figured["response_tokens"])
+    each = {"forecast_seconds": plan, "as_run_seconds": as_run}
+    return {key: round(simulate(some, facts).iteration_seconds, 4) for key, some in each.items()}
 
 
 def measured_facts(setting: Setting, profile: Path) -> tuple[Facts, float]:
@@ -197,66 +148,6 @@ def rate_as_run(figured: Mapping[str, Any], *, at_its_speed: bool = True) -> flo
 
 def _rate_of(figured: Mapping[str, Any], iteration_seconds: float) -> float:
     return float(figured["tokens_per_second"] * figured["mean_seconds"] / iteration_seconds)
-
-
-def small_job(setting: Setting) -> Job:
-    """Return the demo's job with GRPO, fewer prompts and long-tailed lengths."""
-    job = load_job(DEMO)
-    assert job.rewards is not None
-    work = replace(
-        job.workload,
-        prompts=PROMPTS,
-        samples_per_prompt=SAMPLES,
-        response_tokens=setting.lengths,
-        updates=setting.updates,
-    )
-    tiny = job.models["actor"]
-    assert isinstance(tiny, ModelArchitecture)
-    actor = replace(tiny, **setting.sizes)
-    return replace(
-        job,
-        name="modes",
-        algorithm="grpo",
-        workload=work,
-        models=FrozenDict({"actor": actor, "reference": actor}),
-        rewards=replace(job.rewards, function="digits"),
-    )
-
-
-def plan_of(setting: Setting, name: str, seed: int = 0) -> Plan:
-    """Return a run's plan, with a seed of prompts and lengths: one core generates, one trains, a process judges."""
-    job = replace(small_job(setting), seed=seed)
-    if name.endswith("decoupled"):
-        settings = replace(job.hyperparameters, importance_cap=IMPORTANCE_CAP)
-        job = replace(job, old_log_prob="trainer", hyperparameters=settings)
-    pools = (
-        ResourcePool(name="train", device="cpu", gpus=1, roles=("actor", "reference")),
-        ResourcePool(name="generate", device="cpu", gpus=1, roles=("actor",)),
-        ResourcePool(name="judge", device=HOST_DEVICE, gpus=1, roles=("rule",)),
-    )
-    tasks = tasks_of(load_algorithm(job.algorithm), job)
-    where = {"generate": "generate", "rule": "judge"}
-    layouts = {
-        task.name: TaskPlan(
-            pool=where.get(task.kind, "train"),
-            micro_batch=16,
-            max_running=MAX_RUNNING,
-            engine=ENGINES.get(task.kind, "torch-3d"),
-        )
-        for task in tasks
-    }
-    order = {
-        pool.name: tuple(task.name for task in tasks if layouts[task.name].pool == pool.name)
-        for pool in pools
-    }
-    plan = Plan(
-        job=job,
-        pools=pools,
-        tasks=FrozenDict(layouts),
-        order=FrozenDict(order),
-        transition="two-copies",
-    )
-    return replace(plan, **RUNS[name])
 
 
 def measured(setting: Setting, name: str, iterations: int, seed: int) -> tuple[Rows, float]:

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from asynchronous import DEMO, SETTINGS, plan_of
+from modes import DEMO, SETTINGS, plan_of
 from waiting_tool import MAX_SECONDS, MEAN_SECONDS, OBSERVATION, STD_SECONDS
 
 from executor.control.metrics import read_metrics

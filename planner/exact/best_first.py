@@ -141,7 +141,7 @@ class BestFirst:
             count += 1
             like = self._evaluated(choice, leaf_bound, cutoff)
             seen = min(seen, like)
-            if like > leaf_bound:  # it speaks of the candidate's other choices too
+            if like > leaf_bound and self._speaks_of_more_work and self._is_first_least:
                 break
         return seen, count
 
@@ -176,15 +176,20 @@ class BestFirst:
         return self.search.bounds.schedule.streams
 
     @property
-    def _least_work_first(self) -> bool:
-        """Tell whether a candidate's first choice has the least work of all, pool by pool.
+    def _speaks_of_more_work(self) -> bool:
+        """Tell whether a simulation speaks of all choices with no less work on any of the pools.
 
-        Streams are played whole, and with more work they last longer: no other choice is worth another playing.
+        Streams are played whole, and with more work they last longer: no such choice is worth another playing.
         Where responses are dropped, the least work is known of the shortest of them alone.
         """
-        space, few = self.search.space, len(self.search.bounds.others) == 1
+        space = self.search.space
         drops = space.job.workload.drops_responses
-        return self._streams and few and space.score.minimises_seconds and not drops
+        return self._streams and space.score.minimises_seconds and not drops
+
+    @property
+    def _is_first_least(self) -> bool:
+        """Tell whether a candidate's first choice has the least work of all: one pool has all that work."""
+        return len(self.search.bounds.others) == 1
 
     def _rank(self, place: int, share: Share) -> float:
         """Return what says who of equal bounds is first: fewer GPUs; of streams the faster generation."""
@@ -210,7 +215,7 @@ class BestFirst:
             value, cutoff, self.search.found.value
         ):
             self._reorder(choice, leaf_bound)
-        if self._least_work_first and math.isfinite(value):
+        if self._speaks_of_more_work and math.isfinite(value):
             return max(leaf_bound, value * (1 - PLAYED_NOISE_FRACTION))
         return leaf_bound
 
@@ -236,9 +241,10 @@ class BestFirst:
         some = others.rows(fits)
         if not space.score.counts_only_seconds:
             return some
-        order = np.lexsort((some.used.sum(axis=1), *some.stages.T[::-1]))
-        some = some.rows(order)  # of equal seconds the fewest GPUs come first
-        return some.rows(front_rows(some.stages))
+        seconds = np.concatenate([some.stages, some.own], axis=1)
+        order = np.lexsort((some.used.sum(axis=1), *seconds.T[::-1]))
+        # Of equal seconds the fewest GPUs come first.
+        return some.rows(order).rows(front_rows(seconds[order]))
 
     def _bounds(self, places: Ints, some: OtherPools) -> Floats:
         each = self.candidates
@@ -255,15 +261,17 @@ class BestFirst:
     def _leaves(self, place: int, parts: list[list[ShareRows]]) -> Iterator[tuple[float, Choice]]:
         """Yield the candidate's choices in the order of their bounds, of equal ones the smallest.
 
-        Of streams those of the least work, which decides where bounds do not.
+        Of streams those of the least work, which decides where bounds do not; and each of those that differ in which
+        of several pools has more of it.
         """
         way = self._way(place)
         some = self.others[way.share]
         bounds = self._bounds(np.array([place]), some)[0]
         last, gpus = None, some.used.sum(axis=1)
-        work = some.stages[:, :2].sum(axis=1) if self._streams else gpus
-        for row in np.lexsort((gpus, work, bounds)):
-            if bounds[row] == last:
+        slowest = some.stages[:, :2].sum(axis=1) if self._streams else gpus
+        each_counts = self._speaks_of_more_work and not self._is_first_least
+        for row in np.lexsort((gpus, some.own.sum(axis=1), slowest, bounds)):
+            if bounds[row] == last and not each_counts:
                 continue
             last = bounds[row]
             yield float(last), self._choice(place, some.picks[row], parts)

@@ -22,6 +22,8 @@ class OtherPools:
         used: GPUs by device; shape (rows, devices).
         stages: Seconds until the slowest pool has prepared, has trained, and of both stages' work on the pool that
             sends new weights to a copy, where iterations overlap, else zero; shape (rows, 4).
+        own: Seconds of each set's work where responses stream, else zero: a pool that is not the slowest one may
+            have others wait for it all the same; shape (rows, sets).
         work: Of the pools, by figure that counts it (`planner.exact.score`); shape (rows, figures).
         sending: What each second adds to it in which new weights go to a copy. Shape as `work`.
         picks: For each set its share's place and its row; shape (rows, sets, 2).
@@ -29,6 +31,7 @@ class OtherPools:
 
     used: Ints
     stages: Floats
+    own: Floats
     work: Floats
     sending: Floats
     picks: Ints
@@ -47,6 +50,7 @@ def empty(score: Score, rows: int, sets: int) -> OtherPools:
     return OtherPools(
         np.zeros((rows, len(score.devices)), dtype=np.int64),
         np.zeros((rows, 4)),
+        np.zeros((rows, sets)),
         figures,
         figures,
         np.zeros((rows, sets, 2), dtype=np.int64),
@@ -77,11 +81,12 @@ def joined(
     work = left.work[first] + right.work[second]
     sending = left.sending[first] + right.sending[second]
     seconds = least_generation_seconds + stages[:, 0] + stages[:, 1]
+    own = np.concatenate([left.own[first], right.own[second]], axis=1)
     kept = np.flatnonzero(score.values(seconds, used, work) < cutoff)
-    keys = [used[kept], stages[kept], work[kept], sending[kept]]
+    keys = [used[kept], stages[kept], own[kept], work[kept], sending[kept]]
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
     picks = np.concatenate([left.picks[first[kept]], right.picks[second[kept]]], axis=1)
-    return OtherPools(used[kept], stages[kept], work[kept], sending[kept], picks)
+    return OtherPools(used[kept], stages[kept], own[kept], work[kept], sending[kept], picks)
 
 
 def stacked(parts: Iterable[OtherPools], score: Score) -> OtherPools:

@@ -44,12 +44,15 @@ ROUNDING = 1e-9
 # other from one iteration to the next; the gap says what is left.
 BUDGET_OF_OVERLAPPING = SearchBudget(plays=64, simulations=8)
 
-# The same where responses stream: every simulation plays thousands of them. Where one pool does all but generate,
-# a simulation speaks of all its layouts, so that the bound rises with each. Gaps of less than twice what means of
-# finitely many iterations are off are not worth a simulation.
+# The same where responses stream: every simulation plays thousands of them, and speaks of all layouts with no less
+# work on any pool, so that the bound rises with each. Gaps of less than twice what means of finitely many iterations
+# are off are not worth a simulation.
 STREAMED_GAP = 2 * PLAYED_NOISE_FRACTION
-BUDGET_OF_STREAMS = SearchBudget(simulations=2, gap=STREAMED_GAP)
-BUDGET_OF_ONE_OTHER = SearchBudget(simulations=16, gap=STREAMED_GAP)
+BUDGET_OF_STREAMS = SearchBudget(simulations=16, gap=STREAMED_GAP)
+
+# The same where a simulation proves little: it speaks of itself alone where responses are dropped, and where placements
+# are left that nobody looks at, the bound is theirs.
+BUDGET_OF_FEW_STREAMS = SearchBudget(simulations=2, gap=STREAMED_GAP)
 
 # The same where a batch ends once enough of its responses have: bounds are of the shortest ones that can be kept.
 BUDGET_OF_BEGUN = SearchBudget(simulations=8)
@@ -128,13 +131,15 @@ class _Campaign:
             streams += each.schedule.streams
             if not each.schedule.streams or streams <= MOST_STREAMS:
                 each.quick()
+        has_unseen = self._has_unseen
         for each in sorted(self.ranked, key=lambda each: (each.found.value, each.least_value)):
             if each.found.bound >= self.best or self._is_late:
                 continue
             self._tell(each)
             if each.schedule.streams and each.found.plan is None:
                 continue
-            each.exact(self.best, replace(_budget(each), deadline=self.deadline))
+            budget = _budget(each, has_unseen=has_unseen)
+            each.exact(self.best, replace(budget, deadline=self.deadline))
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def find_others(self) -> None:
@@ -146,6 +151,16 @@ class _Campaign:
             known = each.schedule.streams and self._has_plan(each.placement)
             if each.found.plan is None and not known:
                 each.quick()
+
+    @property
+    def _has_unseen(self) -> bool:
+        """Tell whether a placement of streams has no plan that would be looked at, and might be the best."""
+        return any(
+            each.schedule.streams
+            and each.found.plan is None
+            and each.least_value < self.best * (1 - STREAMED_GAP)
+            for each in self.ranked
+        )
 
     def _has_plan(self, placement: Placement) -> bool:
         return any(
@@ -223,16 +238,20 @@ def suits(placement: Placement, schedule: Schedule) -> bool:
     return schedule.mode == "sync" or any(GENERATION in members for members in placement)
 
 
-def _budget(search: PlacementSearch) -> SearchBudget:
-    """Return what is spent on the proof of a placement."""
-    if search.space.job.workload.drops_responses:
-        return BUDGET_OF_STREAMS if search.schedule.streams else BUDGET_OF_BEGUN
-    if search.schedule.mode == "sync":
-        return SearchBudget()
+def _budget(search: PlacementSearch, *, has_unseen: bool) -> SearchBudget:
+    """Return what is spent on the proof of a placement.
+
+    Args:
+        has_unseen: Whether placements of streams are left that nobody looks at. Where one pool does all but
+            generate, simulations find better plans too.
+    """
+    drops = search.space.job.workload.drops_responses
     if not search.schedule.streams:
-        return BUDGET_OF_OVERLAPPING
-    is_one = len(search.bounds.others) == 1
-    return BUDGET_OF_ONE_OTHER if is_one else BUDGET_OF_STREAMS
+        if drops:
+            return BUDGET_OF_BEGUN
+        return SearchBudget() if search.schedule.mode == "sync" else BUDGET_OF_OVERLAPPING
+    proves_little = drops or (has_unseen and len(search.bounds.others) > 1)
+    return BUDGET_OF_FEW_STREAMS if proves_little else BUDGET_OF_STREAMS
 
 
 def _gap(value: float, bound: float) -> float:

@@ -147,8 +147,8 @@ def _work_of(
         # What is dropped would be missing in a share of others.
         fixed=share > 0 and task.layout.meets_in_passes and setting.begun == setting.learnt,
     )
-    if not (setting.ahead and share):
-        return work
+    if not (setting.ahead and share) or work.together:
+        return work  # whole micro-batches, with all that their passes take
     passes = -(-setting.learnt * setting.unit // share)
     return in_passes(work, _pass_seconds(task), passes)
 

@@ -38,6 +38,7 @@ from tests.cases import draws
 from tests.planner.brute_force import random_space
 
 ROUNDING = 1e-9
+THREE_POOLS = ((GENERATION,), ("actor",), ("reference",))
 # Half of it is what means of finitely many iterations are off.
 LARGEST_GAP = 2 * PLAYED_NOISE_FRACTION
 A100 = "a100-80gb-sxm"
@@ -137,22 +138,23 @@ def test_episodes_are_streamed_as_responses_are():
     assert listed(Specs(staleness=2), job) == listed(Specs(staleness=2))
 
 
-def bound_of(job, facts, schedule):
-    """Return what no plan with a schedule beats, without a simulation."""
+def bound_of(job, facts, schedule, simulations=0):
+    """Return what no plan with a schedule beats, after so many simulations of each placement."""
     space = Space(job, facts, {}, "throughput", job.specs)
     found = []
     for placement in all_placements(job):
         if suits(placement, schedule):
             each = PlacementSearch(space, placement, schedule)
-            each.exact(math.inf, SearchBudget(simulations=0))
+            each.exact(math.inf, SearchBudget(simulations=simulations))
             found.append(each.found.bound)
     return min(found)
 
 
+@pytest.mark.parametrize("simulations", [0, 4])
 @pytest.mark.parametrize(
     "schedule", [STREAMING, asynchronous(1, 1), asynchronous(3, 4)], ids=lambda each: each.words
 )
-def test_no_streamed_iteration_is_shorter_than_its_bound(schedule):
+def test_no_streamed_iteration_is_shorter_than_its_bound(schedule, simulations):
     generator, held = random.Random(7), 0
     while held < JOBS:
         job, plans, facts = random_space(
@@ -162,7 +164,7 @@ def test_no_streamed_iteration_is_shorter_than_its_bound(schedule):
         if not alone:
             continue
         held += 1
-        bound = bound_of(job, facts, schedule)
+        bound = bound_of(job, facts, schedule, simulations)
         for plan in generator.sample(alone, min(PLANS, len(alone))):
             forecast = simulate(scheduled(plan, schedule), facts)
             assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
@@ -216,6 +218,24 @@ def streamed():
 
 def test_the_gap_of_two_pools_is_closed_by_simulation(streamed):
     assert streamed.plans[0].gap < LARGEST_GAP
+
+
+def test_the_gap_of_three_pools_is_closed_by_simulation(streamed):
+    """A simulation speaks of all choices with no less work on either of two pools beside generation."""
+    space = Space(LONG_TAILED, load_facts(LONG_TAILED), {}, "throughput", LONG_TAILED.specs)
+    schedule = schedule_of(streamed.plans[0].plan)
+    few, many = (of_three_pools(space, schedule, number) for number in (0, 16))
+    assert few.bound < many.bound <= many.value * (1 + ROUNDING)
+    assert 1 - many.bound / many.value < LARGEST_GAP + ROUNDING
+
+
+def of_three_pools(space, schedule, simulations):
+    """Return what is found where generation, the actor and the reference have a pool each."""
+    placement = next(each for each in all_placements(space.job) if set(each) == set(THREE_POOLS))
+    search_of = PlacementSearch(space, placement, schedule)
+    search_of.quick()
+    search_of.exact(math.inf, SearchBudget(simulations=simulations))
+    return search_of.found
 
 
 def generates_alone(plan):

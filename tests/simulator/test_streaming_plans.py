@@ -19,6 +19,7 @@ from rlplan.rules.batches import handed_over_parts
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Lognormal
 from simulator.asynchronous.forecasting import stream_of
+from simulator.asynchronous.setting import COUNTED_SEQUENCES
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.agenda import agenda_of
@@ -110,15 +111,18 @@ def test_a_longer_trace_has_as_many_iterations_as_were_asked_for():
 
 
 def test_a_longer_trace_shows_counted_iterations_again_and_moves_no_figure():
-    short, long = forecast(apart()), forecast(apart(), iterations=20)
-    assert len(long.iterations) == 2 + 20
+    short, long = forecast(apart()), forecast(apart(), iterations=80)
+    # Iterations of 128 responses are counted behind two that fill the pools.
+    warm_up, counted = 2, COUNTED_SEQUENCES // 128
+    assert len(short.iterations) == warm_up + counted
+    assert len(long.iterations) == warm_up + 80
     assert long.iteration_seconds == short.iteration_seconds
     assert long.iterations[: len(short.iterations)] == short.iterations
-    assert [each.iteration for each in long.iterations] == list(range(22))
+    assert [each.iteration for each in long.iterations] == list(range(warm_up + 80))
     for one, other in itertools.pairwise(long.iterations):
         assert other.start_seconds == pytest.approx(one.end_seconds)
-    # Eight iterations are counted behind two that fill the pools.
-    assert long.iterations[12].seconds == pytest.approx(long.iterations[4].seconds)
+    again, first = (long.iterations[at] for at in (4 + counted, 4))
+    assert again.seconds == pytest.approx(first.seconds)
     spans = sorted(
         (s.start_seconds, s.end_seconds)
         for s in long.tasks
@@ -240,6 +244,17 @@ def test_a_whole_batch_in_whole_shares_costs_what_the_task_does():
     passes = plan.job.workload.sequences / work.share
     assert work.pass_seconds > 0
     whole = work.sample_seconds + passes * work.pass_seconds + work.call_seconds
+    assert whole == pytest.approx(work.entry.cost.total.seconds)
+
+
+def test_updates_take_what_they_cost_however_their_samples_come():
+    """Micro-batches of updates are whole ones, with all that a pass takes beside its samples."""
+    plan = apart(mode="async")
+    update = replace(plan.tasks["actor.update"], micro_batch=16)
+    plan = replace(plan, tasks=FrozenDict({**plan.tasks, "actor.update": update}))
+    placed = PlacedPlan(plan, load_facts(plan.job))
+    (work,) = (each for each in stream_of(placed, agenda_of(placed)).works if each.learns)
+    whole = work.sample_seconds + work.step_seconds + work.call_seconds
     assert whole == pytest.approx(work.entry.cost.total.seconds)
 
 
