@@ -11,9 +11,10 @@ than calls and chance do. First the machine is measured for each, as `rlplan pro
 fixed work on each core tells how much slower the machine was for a run than for its profile (`steady.py`), and each mode
 is forecast once more at the mean length that its responses had: some end before the length that is drawn, and few
 batches have the mean of many. Runs of one seed follow each other, so that all modes see the same machine. Prints
-mode, measured tokens per second, forecast and error, and writes `asynchronous.md` and `asynchronous.json`: these, the order of the modes, what samples lacked of
-updates, and the mean reward over the last iterations beside its spread over the seeds. What is there of runs that
-are not run again stays; with `--again` nothing is run, and what is there is forecast anew from `--profile`.
+mode, measured tokens per second, forecast and error, and writes `asynchronous.md` and `asynchronous.json`: these, the
+order of the modes, what samples lacked of updates, and the mean reward over the last iterations beside its spread over
+the seeds. What is there of runs that are not run again stays; with `--again` nothing is run or measured, and what is
+there is forecast anew from `--profile`.
 """
 
 import argparse
@@ -78,7 +79,7 @@ def measure(job: str, options: argparse.Namespace) -> None:
     found: Found = kept.setdefault(job, {})
     note = NOTE if options.awake else ""
     if options.again:
-        facts, _ = measured_facts(setting, options.profile / job)
+        facts = load_facts(small_job(setting), options.profile / job)
         for name, runs in found.items():
             runs[:] = [run | forecast_of(setting, name, facts, run) for run in runs]
         publish(options.out, kept, note)

@@ -215,10 +215,10 @@ class PlacementBounds:
         rates = score.computing[device] * share.gpus
         sending = np.repeat(score.moving[device][None] * (share.gpus * sends), count, axis=0)
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
-        work = seconds.sum(axis=1)[:, None] * rates
+        own = seconds.sum(axis=1)[:, None]
         stages = np.column_stack([*self._stages(seconds[:, 0] + arrival, seconds[:, 1]), sender])
-        own = seconds.sum(axis=1)[:, None] * self.schedule.streams
-        return OtherPools(used, stages, own, work, sending, picks)
+        apart = own * self.schedule.streams
+        return OtherPools(used, stages, apart, own * rates, sending, picks)
 
     def _stages(self, prepare: Floats, train: Floats) -> tuple[Floats, Floats]:
         """Return a pool's stages that follow on those of others: where they overlap, all its work is one."""
