@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Number, Positive
+from rlplan.files.limits import (
+    AtLeastOne,
+    Fraction,
+    NonNegative,
+    NonNegativeInt,
+    Number,
+    Positive,
+    Share,
+)
 from rlplan.files.tags import NotBool
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import ModelArchitecture
@@ -239,10 +247,41 @@ class PromptData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """Name the engine sheets that train and generate; None takes the device's usual one."""
+    """Name the engine sheets that train and generate; None takes the device's usual one.
+
+    Attributes:
+        sleeps: Whether an engine that shares its GPUs gives weights and cache up while others work.
+    """
 
     train: str | None = None
     generate: str | None = None
+    sleeps: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerOptions:
+    """Say how a role's trainer keeps its states and makes its logits, where its engine's sheet leaves a choice.
+
+    Attributes:
+        weights: Format in which weights are kept; with it go gradients and optimizer states where nothing
+            keeps a master copy. None takes the engine's own.
+        logits: Name of a way in the engine's sheet (`memory.logit_ways`) in which log-probabilities and
+            entropies are made; None takes the engine's usual one.
+        offloads: States that leave the GPUs where a plan off-loads the model; None takes the framework's.
+        host_optimizer: Share of the parameters whose optimizer states live in host memory for good, and are
+            stepped there.
+        host_states: Whether weights, gradients and optimizer states all live in host memory, from which layers come as
+            they are needed (FSDP2's off-load policy).
+    """
+
+    weights: TrainingPrecision | None = None
+    logits: str | None = None
+    offloads: tuple[Literal["weights", "gradients", "optimizer"], ...] | None = None
+    host_optimizer: Share = 0.0
+    host_states: bool = False
+
+
+USUAL_TRAINER = TrainerOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +316,7 @@ class Job:
             pass of the `trainer` over what was generated; None takes the framework's way.
         weight_sync: How trained weights reach generation; None takes the framework's way.
         adapters: By role of a model that is trained, the adapters that are trained in its place.
+        trainers: By role, how its trainer keeps states and makes logits; roles without are as their engine has it.
         precision: Number format of the weights; None takes the device's usual one. In a narrow one
             linear layers' products are computed, and states kept as in bf16.
         rollout_precision: Number format of the weights that generate; None takes that of training's
@@ -309,6 +349,7 @@ class Job:
     old_log_prob: OldLogProb | None = None
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     adapters: FrozenDict[Role, Adapter] | None = None
+    trainers: FrozenDict[Role, TrainerOptions] | None = None
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | Literal["fp8"] | None = None
@@ -336,6 +377,11 @@ class Job:
     def adapter(self, role: str) -> Adapter | None:
         """Return the adapters that are trained in place of a role's model; None where it is itself."""
         return self.adapters.get(role) if self.adapters else None  # type: ignore[call-overload]
+
+    def trainer(self, role: str) -> TrainerOptions:
+        """Return how a role's trainer keeps its states and makes its logits."""
+        found = self.trainers.get(role) if self.trainers else None  # type: ignore[call-overload]
+        return found or USUAL_TRAINER
 
     @property
     def environments(self) -> tuple[Environment, ...]:

@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from planner.placements.partitions import GENERATION, placed_roles
-from planner.plans.assembly import HOST_ENGINE, assemble
+from planner.plans.assembly import HOST_ENGINE, assemble, with_largest_share
 from planner.requests.drafts import named, pinned_parts, read_draft
 from planner.requests.pinned import Pinned
+from planner.requests.specs import usable_fraction
 from profiles.catalog import ENGINES
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
@@ -67,6 +68,7 @@ def complete(
     names = ("staleness", "sync_every", "in_flight")
     given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
     plan = replace(plan, transport=draft.transport, bucket_bytes=draft.bucket_bytes, **given)
+    plan = with_largest_share(plan, facts, usable_fraction(job.specs), draft.tasks)
     check_plan(plan, ENGINES, file)
     return plan
 

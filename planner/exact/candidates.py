@@ -257,7 +257,8 @@ class CandidateTable:
         resident = way.rows.resident[places].astype(np.float64)
         fits = generations.fits(way.replicas, resident, way.move)
         if self.apart:
-            usable = self.space.options.space.capacity_bytes(way.site)
+            space = self.space.options.space
+            usable = space.capacity_bytes(way.site) - space.beside_bytes
             fits &= resident + way.rows.transient[places] + way.move.extra_bytes <= usable
         places = places[fits]
         if not len(places):

@@ -19,7 +19,7 @@ from planner.exact.space import Space
 from planner.layouts.pool_rows import PoolRows
 from planner.placements.allocations import Share
 from planner.placements.partitions import ColocatedSet, Placement
-from planner.plans.assembly import Choice, plan_of
+from planner.plans.assembly import Choice, plan_of, with_largest_share
 from planner.requests.schedules import SYNC, Schedule
 from planner.requests.specs import violations
 from simulator.placed.site import Site
@@ -131,6 +131,8 @@ class PlacementSearch:
         """Simulate a choice's plan, remember it if it is the best, and return its value."""
         space = self.space
         plan = plan_of(choice, space.job, MADE_BY, space.pinned)
+        layouts = space.options.space
+        plan = with_largest_share(plan, space.facts, layouts.usable_fraction, layouts.drafts)
         forecast = simulate(plan, space.facts)
         space.tally.consider("simulated plans")
         if not forecast.feasible:

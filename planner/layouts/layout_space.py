@@ -43,9 +43,16 @@ class LayoutSpace:
         return round(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
 
     @property
+    def beside_bytes(self) -> int:
+        """Return what the generation engine has on each of its GPUs as long as it lives, beyond its share."""
+        return self.facts.engine(self.engine_of(self.generate_task())).share.beside_bytes
+
+    @property
     def weights_leave(self) -> bool:
         """Tell whether weights that are trained leave the GPUs where a layout off-loads their states."""
-        return "weights" in self.facts.framework(self.job.framework).offloads
+        own = self.job.trainer("actor").offloads
+        states = self.facts.framework(self.job.framework).offloads if own is None else own
+        return "weights" in states
 
     def engine_of(self, task: Task) -> str:
         """Return the engine that runs a task."""

@@ -77,9 +77,11 @@ class Join:
 
     def __init__(self, table: OptionTable, members: ColocatedSet, site: Site) -> None:
         self.roles = roles_of(members)
-        self.capacity = table.space.capacity_bytes(site)
         self.apart = GENERATION in members
         self.generates = self.apart or table.space.generate_task().role in members
+        self.capacity = table.space.capacity_bytes(site)
+        if self.generates:
+            self.capacity -= table.space.beside_bytes
         self.options = tuple(table.role_options(role, site) for role in self.roles)
         shardings = {
             each.sharding for some in self.options for each in some if each.sharding is not None

@@ -8,17 +8,21 @@ from planner.placements.orders import Orders
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.schedules import SYNC, Schedule
+from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
-from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskPlan
+from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules.order import STALENESS
 from rlplan.rules.transition import transition_for
 from rlplan.transfers import TWO_COPIES, TransitionName
+from simulator.placed.plan import PlacedPlan
+from simulator.timeline.pool_memory import memory_fraction_left
 
 HOST_POOL = "host"
 HOST_ENGINE = "python"
+NO_DRAFTS: FrozenDict[str, TaskDraft] = FrozenDict()
 
 
 def assemble(
@@ -143,3 +147,26 @@ def plan_of(choice: Choice, job: Job, made_by: str, pinned: Pinned = NOTHING_PIN
 def pool_roles(members: ColocatedSet) -> tuple[Role, ...]:
     """Return the roles that a set's pool holds; a copy that generates is its role's."""
     return tuple("actor" if member == GENERATION else member for member in members)
+
+
+def with_largest_share(
+    plan: Plan,
+    facts: Facts,
+    usable_fraction: float = 1.0,
+    pinned: Mapping[str, TaskDraft] = NO_DRAFTS,
+) -> Plan:
+    """Return a plan whose generation engines take as much of each GPU as all else on their pools leaves them.
+
+    Args:
+        usable_fraction: Share of every GPU's memory that the plan may fill.
+        pinned: Parts of layouts that stay as the user has them.
+    """
+    tasks, placed = plan.tasks, PlacedPlan(plan, facts)
+    for name, task in placed.tasks.items():
+        own = pinned.get(name)
+        if task.task.kind != "generate" or (own is not None and own.memory_fraction is not None):
+            continue
+        fraction = memory_fraction_left(placed, task, usable_fraction)
+        if fraction != task.layout.memory_fraction:
+            tasks = tasks.with_item(name, replace(plan.tasks[name], memory_fraction=fraction))
+    return plan if tasks is plan.tasks else replace(plan, tasks=tasks)

@@ -8,7 +8,7 @@ from planner.layouts.settings import generate_layouts, infer_layouts, train_layo
 from planner.layouts.sizes import PoolCuts, Sizes
 from planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
 from planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
-from planner.plans.assembly import assemble
+from planner.plans.assembly import assemble, with_largest_share
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -97,7 +97,8 @@ class Walk:
             )
             for pool in pools
         }
-        return assemble(self.job, pools, layouts, made_by=made_by, mode=state.mode, order=order)
+        plan = assemble(self.job, pools, layouts, made_by=made_by, mode=state.mode, order=order)
+        return with_largest_share(plan, self.facts)
 
     def _retune(self, state: State) -> State | None:
         """Draw another setting of one task, its cut as it is."""

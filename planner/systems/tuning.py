@@ -10,7 +10,7 @@ which settings do not change. So the best of every task is the best of all.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from planner.plans.assembly import assemble
+from planner.plans.assembly import assemble, with_largest_share
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.search import search
 from planner.systems.system_plans import Offer, job_tasks
@@ -151,9 +151,10 @@ class _Bench:
         return _Tuned(plan, _bound(seconds, chosen, self._tasks))
 
     def _plan(self, offer: Offer, layouts: Mapping[str, TaskPlan]) -> Plan:
-        return assemble(
+        plan = assemble(
             self._job, offer.pools, layouts, made_by=self._made_by, transition=offer.transition
         )
+        return with_largest_share(plan, self._facts)
 
     def _tried(
         self, plan: Plan, name: str, layout: TaskPlan, sites: Mapping[str, Site]
@@ -166,6 +167,8 @@ class _Bench:
         kv_bytes = None
         if task.kind == "generate":
             plan = replace(plan, tasks=plan.tasks.with_item(name, layout))
+            plan = with_largest_share(plan, self._facts)
+            layout = plan.tasks[name]
             whole = PlacedPlan(plan, self._facts)
             if not pool_memory(whole, plan.pool(layout.pool)).fits:
                 return None

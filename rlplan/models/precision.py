@@ -8,9 +8,6 @@ NarrowPrecision = Literal["fp8", "mxfp8"]
 Precision = TrainingPrecision | NarrowPrecision
 
 
-MOMENT_BYTES = 8  # Adam's two, in fp32
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionPlan:
     """Say how many bytes weights, gradients and optimizer states take per parameter.
@@ -19,27 +16,32 @@ class PrecisionPlan:
         weight_bytes: One weight as the forward pass reads it.
         gradient_bytes: One gradient as it is accumulated.
         optimizer_bytes: Master weight and Adam's two moments.
+        master_bytes: Of these, the master weight; 0 where the weight itself is stepped.
     """
 
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
-
-    @property
-    def master_bytes(self) -> int:
-        """Return the bytes of the master weight; 0 where the weight itself is stepped."""
-        return self.optimizer_bytes - MOMENT_BYTES
+    master_bytes: int
 
 
 # Mixed-precision Adam: 2 + 2 bytes and 12 of fp32 master weight and moments, or gradients
 # accumulated in fp32 (Rajbhandari et al. 2020, ZeRO, section 3.1). Full fp32 keeps no master copy.
 # In a narrow format only the inputs of linear layers' products are held; all else keeps a wide one.
 PRECISIONS: dict[Precision, PrecisionPlan] = {
-    "fp32": PrecisionPlan(weight_bytes=4, gradient_bytes=4, optimizer_bytes=8),
-    "bf16": PrecisionPlan(weight_bytes=2, gradient_bytes=4, optimizer_bytes=12),
-    "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=12),
-    "fp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12),
-    "mxfp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12),
+    "fp32": PrecisionPlan(weight_bytes=4, gradient_bytes=4, optimizer_bytes=8, master_bytes=0),
+    "bf16": PrecisionPlan(weight_bytes=2, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+    "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=12, master_bytes=4),
+    "fp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+    "mxfp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+}
+
+# States of a trainer that keeps no master copy: weights, gradients and both of Adam's moments in one format
+# (PyTorch's optimizers keep moments in their parameters' format; EasyR1 README, "BF16" of its table of hardware).
+ALONE: dict[TrainingPrecision, PrecisionPlan] = {
+    "fp32": PRECISIONS["fp32"],
+    "bf16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=4, master_bytes=0),
+    "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=4, master_bytes=0),
 }
 
 # Bytes of scales for each narrow weight: one in fp32 for a block of 128 x 128 (DeepSeek-AI 2024,

@@ -25,6 +25,10 @@ class MemoryForecast:
         peak_task: The task during which the peak occurs.
         host_terms: Bytes of host memory that the pool keeps for one GPU, by term.
         host_capacity_bytes: A GPU's share of its node's host memory; 0 where it is not known.
+        cache_shortage_bytes: What the generation engine's share of the GPU lacks for the cache of one longest
+            sequence; 0 where it suffices.
+        limit_peak_bytes: The peak if all sequences of a micro-batch were as long as their limits let them; 0 where
+            lengths do not vary.
     """
 
     pool: str
@@ -34,6 +38,8 @@ class MemoryForecast:
     peak_task: str
     host_terms: FrozenDict[str, int] = FrozenDict()
     host_capacity_bytes: int = 0
+    cache_shortage_bytes: int = 0
+    limit_peak_bytes: int = 0
 
     @property
     def fits(self) -> bool:
@@ -42,8 +48,8 @@ class MemoryForecast:
 
     @property
     def fits_device(self) -> bool:
-        """Tell whether the peak is within the device's capacity."""
-        return self.gpu_peak_bytes <= self.capacity_bytes
+        """Tell whether the peak is within the device's capacity, and the engine's share holds a sequence."""
+        return self.gpu_peak_bytes <= self.capacity_bytes and not self.cache_shortage_bytes
 
     @property
     def host_peak_bytes(self) -> int:

@@ -161,6 +161,39 @@ USUAL_STEPS = StepCosts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogitTensors:
+    """Say what one way of making log-probabilities and entropies holds of logits at its fullest moment.
+
+    Attributes:
+        infer_bytes: For every logit of a micro-batch on a GPU, in a pass without gradients.
+        train_bytes: The same in a loss and its backward pass.
+        chunk_tokens: Tokens whose logits it works on at a time, beside what it holds of all; 0 has no chunks.
+        chunk_infer_bytes, chunk_train_bytes: What it holds for every logit of a chunk.
+    """
+
+    infer_bytes: NonNegative
+    train_bytes: NonNegative
+    chunk_tokens: NonNegativeInt = 0
+    chunk_infer_bytes: NonNegative = 0.0
+    chunk_train_bytes: NonNegative = 0.0
+
+    def logits_bytes(self, tokens: int, width: int, *, trains: bool) -> int:
+        """Return the bytes that it holds for the logits of a micro-batch.
+
+        Args:
+            tokens: Of the micro-batch, on one GPU.
+            width: Entries of the vocabulary on it.
+        """
+        all_bytes, chunk_bytes = (
+            (self.train_bytes, self.chunk_train_bytes)
+            if trains
+            else (self.infer_bytes, self.chunk_infer_bytes)
+        )
+        chunk = min(tokens, self.chunk_tokens)
+        return round(width * (tokens * all_bytes + chunk * chunk_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerMemory:
     """Say what a training engine's software holds beside what its layout says.
 
@@ -173,6 +206,8 @@ class TrainerMemory:
             time in the loss and its gradient.
         fp32_logit_copies: The same in fp32.
         head_entries: Vocabulary entries whose logits are held at a time; 0 is all of them.
+        logit_ways: Other ways in which the software can make log-probabilities and entropies, by name.
+        usual_way: That of them which it takes where a job says nothing; None counts by the copies above.
         step_bytes: What the optimizer's step allocates for each parameter that a GPU steps.
         layers_under_way: Layers whose inputs are on the GPU at a time where they are off-loaded.
         slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
@@ -183,12 +218,39 @@ class TrainerMemory:
     logit_copies: AtLeastOne = 1
     fp32_logit_copies: AtLeastOne = 2
     head_entries: NonNegativeInt = 0
+    logit_ways: FrozenDict[str, LogitTensors] = FrozenDict()
+    usual_way: str | None = None
     step_bytes: NonNegativeInt = 0
     layers_under_way: AtLeastOne = 1
     slack_fraction: NonNegative = 0.10
 
 
 USUAL_MEMORY = TrainerMemory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineShare:
+    """Say what a generation engine's `memory_fraction` is a share of, and what it does with it.
+
+    Attributes:
+        of: The whole card's memory; what weights and working memory leave `free` of it; or what was free on the
+            card when the engine started, of which weights and cache take the share (`static`).
+        counts_others: What of others on the card goes off the share: everything that lies there while it generates, what
+            lay there when it `started` (weights; optimizer states come with the first update), or `nothing`.
+        fills: Whether the cache takes all of the share when the engine starts, whatever of it is of use.
+        beside_bytes: What the engine has on each GPU beyond its share as long as its process lives, asleep or awake:
+            graphs, communicators, the context of a process of its own.
+        awake_bytes: What it has beyond its share and that while it is awake.
+    """
+
+    of: Literal["card", "free", "static"] = "card"
+    counts_others: Literal["everything", "started", "nothing"] = "everything"
+    fills: bool = False
+    beside_bytes: NonNegativeInt = 0
+    awake_bytes: NonNegativeInt = 0
+
+
+USUAL_SHARE = EngineShare()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +325,7 @@ class EngineSheet:
             in fp8 that it quantises for itself.
         gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
             gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
-        cache_of_free: Whether `memory_fraction` is of what the weights and working memory leave
-            free (TensorRT-LLM, TurboMind) instead of the whole device (vLLM).
+        share: What `memory_fraction` is a share of, and what the engine does with it.
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
             training iterations, where the constants were fitted; 0 takes the operators' own.
         sources: Origin of every constant.
@@ -314,7 +375,7 @@ class EngineSheet:
     padded_logits: PaddedLogits | None = None
     narrow_products: bool = False
     gathers_weights: bool = False
-    cache_of_free: bool = False
+    share: EngineShare = USUAL_SHARE
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 

@@ -92,9 +92,14 @@ class StageStates:
         ends = self.trained_ends if table.any.engine.memory.root_stays_whole else 0
         held = (self.trained_layer + ends) * formats.weight_bytes + copy
         reduces = (columns.zero >= GRADIENTS_SHARDED) & (
-            (columns.state_ranks > 1) | table.any.engine.memory.fp32_weights
+            (columns.state_ranks > 1) | table.any.casts_weights
         )
         return np.where(reduces, held, 0)
+
+    def unreduced_in_loss(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of whole gradients while the loss runs: of the head, which is reduced with its module."""
+        ends = self.trained_ends if table.any.engine.memory.root_stays_whole else 0
+        return np.minimum(self.unreduced(table), ends * table.any.formats.weight_bytes)
 
     def stepped(self, table: PlacedTasks) -> Ints:
         """Return the parameters that its optimizer steps."""
@@ -114,9 +119,9 @@ class StageStates:
 
     def copied(self, table: PlacedTasks) -> Ints:
         """Return the bytes of weights that are stepped beside whole ones."""
-        columns, engine = table.columns, table.any.engine
+        columns = table.columns
         copies = (columns.zero == GRADIENTS_SHARDED) & (columns.state_ranks > 1)
-        if engine.memory.fp32_weights:
+        if table.any.casts_weights:
             copies = columns.zero < FULLY_SHARDED
         return np.where(copies, self.stepped(table) * table.any.stored.weight_bytes, 0)
 
@@ -124,7 +129,7 @@ class StageStates:
 def gathers_weights(table: PlacedTasks) -> Flags:
     """Tell where weights are gathered from shards, or copied to the format of the products."""
     alone = table.columns.state_ranks == 1
-    copies = table.any.trains and table.any.engine.memory.fp32_weights
+    copies = table.any.trains and table.any.casts_weights
     return np.asarray((table.columns.zero == FULLY_SHARDED) & (~alone | copies), dtype=np.bool_)
 
 

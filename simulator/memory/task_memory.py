@@ -123,8 +123,13 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
     It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters.
     """
     held, fits = table, np.minimum(table.columns.micro_batch, table.local)
-    if np.any(fits < table.columns.micro_batch):
-        held = table.with_columns(replace(table.columns, micro_batch=fits))
+    budgets = table.columns.token_budget
+    if np.any(budgets):
+        most = whole(table.by(("dp",), lambda placed: (placed.most_local_tokens,))[0])
+        budgets = np.minimum(budgets, most)
+    if np.any(fits < table.columns.micro_batch) or np.any(budgets < table.columns.token_budget):
+        columns = replace(table.columns, micro_batch=fits, token_budget=budgets)
+        held = table.with_columns(columns)
     working = whole(held.by(WORKING_COLUMNS, micro_batch_bytes, on_any_site=True))
     kinds = len(layer_kinds(table.any.model).models)
     stages = states_of_stages(table, kinds)
@@ -152,39 +157,64 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     term = weights_term(any_.task.role)
     away = columns.offload > 0
     weights = states.weights(table)
-    leaves = any_.framework.offloads if any_.trains_role else ("weights",)
+    leaves = any_.off_loadable if any_.trains_role else ("weights",)
     stays = ~away if "weights" in leaves else np.ones_like(away)
     if any_.trains_role and not any_.trains and "weights" in leaves:
         # Whether they are away is said by the layout in which they train: there they are resident, if not.
         stays = np.zeros_like(away)
     resident: ManyTerms = {term: np.where(stays, weights, 0)}
-    transient: ManyTerms = {
-        term: np.where(stays, 0, weights),
-        "gathered weights": states.gathered(table),
-    }
+    transient: ManyTerms = {term: np.where(stays, 0, weights)}
     stepped = np.zeros_like(states.parameters)
     if is_narrow(any_.precision) and not any_.engine.narrow_products:
         transient[QUANTISED] = states.quantised(table)
     if any_.trains:
-        stepped = states.stepped(table)
-        role, sizes = any_.task.role, any_.stored
-        if any_.adapter is not None:
-            held = np.where(columns.zero == FULLY_SHARDED, stepped, states.trained)
-            resident[f"{role} adapters"] = held * sizes.weight_bytes
-        sharded = np.where(columns.zero >= GRADIENTS_SHARDED, stepped, states.trained)
-        gradients = sharded * sizes.gradient_bytes
-        kept = any_.engine.keeps_gradients & ~(away & ("gradients" in leaves))
-        resident[f"{role} gradients"] = np.where(kept, gradients, 0)
-        transient[f"{role} gradients"] = np.where(kept, 0, gradients)
-        transient["gradients before they are reduced"] = states.unreduced(table)
-        if not sizes.master_bytes:
-            resident[f"{role} weights that are stepped"] = states.copied(table)
-        optimizer = stepped * sizes.optimizer_bytes
-        resident[f"{role} optimizer states"] = np.where(away, 0, optimizer)
-        transient[f"{role} optimizer states"] = np.where(away, optimizer, 0)
+        on_gpu = 1 - any_.options.host_optimizer
+        stepped = whole(np.rint(states.stepped(table) * on_gpu))
+        stay, leave = _trained_terms(table, states, stepped)
+        resident |= stay
+        transient |= leave
+    if any_.options.host_states:  # layers come to the GPU as they are needed, and step on the host
+        resident, transient = (
+            {name: np.zeros_like(size) for name, size in terms.items()}
+            for terms in (resident, transient)
+        )
+        stepped = np.zeros_like(stepped)
     transient |= working_terms(table, states, working, stepped)
     transient[CONTEXT] = np.full_like(states.stage, any_.device.context_bytes)
     return LayoutMemory(term, resident, transient)
+
+
+def _trained_terms(
+    table: PlacedTasks, states: StageStates, on_gpu: Ints
+) -> tuple[ManyTerms, ManyTerms]:
+    """Return what a stage keeps of gradients and of what its optimizer steps: what stays, and what leaves.
+
+    Args:
+        on_gpu: Parameters that are stepped on each GPU. Shape (layouts,).
+    """
+    columns, any_ = table.columns, table.any
+    role, sizes, leaves = any_.task.role, any_.stored, any_.off_loadable
+    stepped, away = states.stepped(table), columns.offload > 0
+    resident: ManyTerms = {}
+    transient: ManyTerms = {}
+    if any_.adapter is not None:
+        held = np.where(columns.zero == FULLY_SHARDED, stepped, states.trained)
+        resident[f"{role} adapters"] = held * sizes.weight_bytes
+    sharded = np.where(columns.zero >= GRADIENTS_SHARDED, stepped, states.trained)
+    gradients = sharded * sizes.gradient_bytes
+    if any_.options.host_optimizer == 1 and not any_.engine.keeps_gradients:
+        # What is stepped on the host is reduced into its memory (ZeRO-Offload; Ren et al. 2021, section 3).
+        gradients = np.where(columns.zero >= GRADIENTS_SHARDED, 0, gradients)
+    kept = any_.engine.keeps_gradients & ~(away & ("gradients" in leaves))
+    resident[f"{role} gradients"] = np.where(kept, gradients, 0)
+    transient[f"{role} gradients"] = np.where(kept, 0, gradients)
+    if not sizes.master_bytes:
+        resident[f"{role} weights that are stepped"] = states.copied(table)
+    states_leave = away & ("optimizer" in leaves)
+    optimizer = on_gpu * sizes.optimizer_bytes
+    resident[f"{role} optimizer states"] = np.where(states_leave, 0, optimizer)
+    transient[f"{role} optimizer states"] = np.where(states_leave, optimizer, 0)
+    return resident, transient
 
 
 def generate_memory(placed: PlacedTask) -> TaskMemory:

@@ -5,6 +5,7 @@ from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets.weight_sync import SyncMethod
 from rlplan.transfers import TRANSFERS
 from simulator.costs.syncs.transition import volume_of
+from simulator.memory.engine_share import Room
 from simulator.memory.task_memory import (
     CONTEXT,
     Terms,
@@ -23,24 +24,30 @@ WEIGHT_BUCKETS = "weights under way"
 PIECE_LAYERS = 8
 
 
-def generation_kv_bytes(
-    resident_bytes: float, generate: PlacedTask, transition: PlacedTransition | None
-) -> float:
-    """Return the bytes of each GPU left to the KV cache; 0 if there are none.
+def generation_room(
+    generate: PlacedTask,
+    transition: PlacedTransition | None,
+    others_bytes: float,
+    started_bytes: float = 0.0,
+) -> Room:
+    """Return what lies on a GPU while an engine generates.
 
     Args:
-        resident_bytes: All residents of the pool, the weights of a separate copy included.
         transition: From the layout that trains the model on the same pool, whose shard may be shared;
             None if it trains elsewhere.
+        others_bytes: Residents of the pool, the weights of a separate copy left out.
+        started_bytes: Of those, what lay there when the engine started.
     """
-    capacity = generate.device.sheet.memory_bytes
-    taken = resident_bytes + sum(generation_terms(generate).values())
-    if transition is not None:
-        taken += extra_weight_bytes(transition)
-    fraction = generate.layout.memory_fraction
-    if generate.engine.cache_of_free:
-        return fraction * max(0.0, capacity - taken)
-    return max(0.0, fraction * capacity - taken)
+    own = (
+        generation_weight_bytes(generate) if transition is None else extra_weight_bytes(transition)
+    )
+    return Room(
+        capacity_bytes=generate.device.sheet.memory_bytes,
+        weights_bytes=own,
+        working_bytes=sum(generation_terms(generate).values()),
+        others_bytes=others_bytes,
+        started_bytes=started_bytes,
+    )
 
 
 def extra_weight_bytes(transition: PlacedTransition) -> int:
@@ -54,7 +61,7 @@ def extra_weight_bytes(transition: PlacedTransition) -> int:
     shard = generation_weight_bytes(generate)
     shares = TRANSFERS.load(transition.name).nests
     sharded = train.engine.reshards_in_buckets and _gathers_first(train)
-    if sharded or train.engine.memory.fp32_weights:
+    if sharded or train.casts_weights:
         shares = False  # what is sharded further, or in another format, is no slice of the shard
     if transition.keeps_own_weights:
         shares = False

@@ -24,6 +24,8 @@ ACTIVATIONS = "activations"
 FRAGMENTATION = "fragmentation margin"
 LOGITS = "logits"
 STEP = "optimizer step"
+GATHERED = "gathered weights"
+UNREDUCED = "gradients before they are reduced"
 
 # Rows of hidden states that the loss holds beside the logits: the last layer's output, its norm's, and
 # the gradients of both.
@@ -37,11 +39,12 @@ ManyTerms = dict[str, Ints]
 def working_terms(
     table: PlacedTasks, states: StageStates, working: Ints, stepped: Ints
 ) -> ManyTerms:
-    """Return activations, logits or the step's temporaries for the longest micro-batches that can occur.
+    """Return what passes and the step have on the GPU beside states, at the fullest moment of the fullest micro-batch.
 
     A stage of a 1F1B pipeline holds as many micro-batches as stages follow it, itself included
     (Narayanan et al. 2021, section 2.2.1). On top comes what runs: a layer, or the loss on the last
-    stage. A forward pass keeps nothing but that.
+    stage. A forward pass keeps nothing but that. When the optimizer steps, nothing is gathered and all gradients
+    are reduced.
 
     Args:
         working: As `micro_batch_bytes` has them. Shape (3 + kinds of layers, layouts).
@@ -53,18 +56,22 @@ def working_terms(
     held = np.minimum(num_passes, passes_in_flight(columns.pp, stage, columns.chunks))
     stays = (np.array(kept) * states.layers).sum(axis=0) * held // columns.chunks
     loss = np.where(stage == columns.pp - 1, rows + logits, 0)
-    in_loss = loss > layer
-    activations = stays + np.where(in_loss, rows, layer)
-    logits = np.where(in_loss, logits, 0)
-    margin = np.rint(memory.slack_fraction * (activations + logits)).astype(np.int64)
-    step = stepped * memory.step_bytes
-    in_step = step > activations + logits + margin
-    return {
-        ACTIVATIONS: np.where(in_step, 0, activations),
-        LOGITS: np.where(in_step, 0, logits),
-        FRAGMENTATION: np.where(in_step, 0, margin),
-        STEP: np.where(in_step, step, 0),
+    in_layer, whole = np.zeros_like(layer), np.zeros_like(layer)
+    if table.any.trains:
+        in_layer, whole = states.unreduced(table), states.unreduced_in_loss(table)
+    in_loss = loss + whole > layer + in_layer
+    passes = {
+        GATHERED: states.gathered(table),
+        UNREDUCED: np.where(in_loss, whole, in_layer),
+        ACTIVATIONS: stays + np.where(in_loss, rows, layer),
+        LOGITS: np.where(in_loss, logits, 0),
     }
+    margin = memory.slack_fraction * (passes[ACTIVATIONS] + passes[LOGITS])
+    passes[FRAGMENTATION] = np.rint(margin).astype(np.int64)
+    step = stepped * memory.step_bytes
+    in_step = step > np.sum(list(passes.values()), axis=0)
+    terms = {term: np.where(in_step, 0, size) for term, size in passes.items()}
+    return terms | {STEP: np.where(in_step, step, 0)}
 
 
 def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
@@ -100,7 +107,13 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     logits = 0
     if placed.task.head == "lm":
         logits = logits_bytes(
-            model, layout.tp, tokens, shard.value_bytes, engine.memory, backward=placed.trains
+            model,
+            layout.tp,
+            tokens,
+            shard.value_bytes,
+            engine.memory,
+            placed.logit_way,
+            backward=placed.trains,
         )
     return layer, rows, logits, *kept
 

@@ -74,6 +74,7 @@ def logits_bytes(
     tokens: int,
     value_bytes: int,
     memory: TrainerMemory = USUAL_MEMORY,
+    way: str | None = None,
     *,
     backward: bool,
 ) -> int:
@@ -81,8 +82,13 @@ def logits_bytes(
 
     The logits as they are computed and their fp32 softmax; in training its gradient too, and as many
     copies of each as the engine holds at a time, of as many logits as it makes at a time.
+
+    Args:
+        way: Name of a way to make log-probabilities in the engine's sheet; None counts by its copies.
     """
     width = -(-model.vocab_size // tp)
+    if way is not None:
+        return memory.logit_ways[way].logits_bytes(tokens, width, trains=backward)
     if not backward:
         return tokens * width * (value_bytes + FP32_BYTES)
     copies = memory.logit_copies * value_bytes + memory.fp32_logit_copies * FP32_BYTES

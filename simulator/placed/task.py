@@ -14,11 +14,11 @@ from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.framework import FrameworkSheet
-from rlplan.job import Job
+from rlplan.job import Job, TrainerOptions
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Shard
-from rlplan.models.precision import PRECISIONS, WIDE, Precision, PrecisionPlan
+from rlplan.models.precision import ALONE, PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.parts import CachedSequence
 from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
@@ -34,6 +34,7 @@ from simulator.model.weights import (
 )
 from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
 from simulator.placed.site import Site
+from simulator.workload.packing import fullest_tokens
 from simulator.workload.sequences import LengthStatistics, statistics_of
 
 
@@ -91,10 +92,35 @@ class PlacedTask:
         """Return what weights, gradients and optimizer states take where none is quantised."""
         return PRECISIONS[WIDE[self.precision]]
 
+    @cached_property
+    def options(self) -> TrainerOptions:
+        """Return how the trainer of the task's role keeps its states and makes its logits."""
+        return self.job.trainer(self.task.role)
+
     @property
     def stored(self) -> PrecisionPlan:
         """Return the formats in which a training engine keeps and steps what it trains."""
+        if self.options.weights is not None:
+            return ALONE[self.options.weights]
         return PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
+
+    @property
+    def casts_weights(self) -> bool:
+        """Tell whether weights are kept in another format than that in which products read them."""
+        if self.options.weights is None:
+            return self.engine.memory.fp32_weights
+        return self.stored.weight_bytes != self.formats.weight_bytes
+
+    @property
+    def logit_way(self) -> str | None:
+        """Return how the trainer makes log-probabilities; None is as its engine's copies of logits say."""
+        return self.options.logits or self.engine.memory.usual_way
+
+    @property
+    def off_loadable(self) -> tuple[str, ...]:
+        """Return which states of a model that is trained leave the GPUs where a layout off-loads them."""
+        own = self.options.offloads
+        return self.framework.offloads if own is None else own
 
     @property
     def workload(self) -> Workload:
@@ -120,7 +146,7 @@ class PlacedTask:
     @property
     def leaves(self) -> tuple[str, ...]:
         """Return which states of a model that is trained leave the GPUs where its layout off-loads them."""
-        return self.framework.offloads if self.layout.offload else ()
+        return self.off_loadable if self.layout.offload else ()
 
     @cached_property
     def local(self) -> int:
@@ -129,11 +155,25 @@ class PlacedTask:
 
     @property
     def fullest_micro_batch(self) -> tuple[int, int]:
-        """Return the sequences of the micro-batch that has most tokens, and the tokens of each."""
+        """Return the sequences of the micro-batch that has most tokens, and the tokens of each.
+
+        Padded ones may have all sequences at their limit; of packed ones it is the fullest of a run.
+        """
         longest, layout = self.statistics.longest_tokens, self.layout
-        if layout.token_budget is not None:
-            return 1, max(longest, layout.token_budget)
-        return min(layout.micro_batch, self.local), longest
+        sequences = min(layout.micro_batch, self.local)
+        if self.engine.padding != "none" or self.engine.shares_prompts:
+            if layout.token_budget is not None:
+                return 1, max(longest, layout.token_budget)
+            return sequences, longest
+        if layout.token_budget is None:
+            return sequences, -(-fullest_tokens(self.statistics, sequences) // sequences)
+        fullest = min(layout.token_budget, self.most_local_tokens)
+        return 1, max(fullest_tokens(self.statistics, 1), fullest)
+
+    @property
+    def most_local_tokens(self) -> int:
+        """Return the most tokens that a rank's sequences of one pass or update have in a run: a pack has no more."""
+        return fullest_tokens(self.statistics, self.local)
 
     @property
     def state_ranks(self) -> int:

@@ -194,6 +194,12 @@ def pool_loads(
 
 def memory_shortage(pool: ResourcePool, memory: MemoryForecast) -> str:
     """Say which GPU, or which host, of a pool is short of memory, by how much, and the largest term."""
+    if memory.gpu_peak_bytes <= memory.capacity_bytes and memory.cache_shortage_bytes:
+        return (
+            f"pool {pool.name} ({pool.gpus} x {pool.device}): the generation engine's share of each GPU lacks "
+            f"{show_bytes(memory.cache_shortage_bytes)} for the KV cache of one longest sequence, beside its "
+            "weights and what it computes in"
+        )
     if memory.fits_device:
         term, term_bytes = max(memory.host_terms.items(), key=lambda item: (item[1], item[0]))
         over = memory.host_peak_bytes - memory.host_capacity_bytes

@@ -6,10 +6,13 @@ upper bound then, exact elsewhere.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
+from rlplan.workload.lengths import longest
+from simulator.memory.engine_share import Room, hundredths
 from simulator.memory.task_memory import (
     KV_CACHE,
     Terms,
@@ -23,8 +26,7 @@ from simulator.memory.task_memory import (
 )
 from simulator.memory.transition_memory import (
     bucket_terms,
-    extra_weight_bytes,
-    generation_kv_bytes,
+    generation_room,
     transition_terms,
 )
 from simulator.placed.plan import PlacedPlan, PlacedTransition
@@ -32,7 +34,8 @@ from simulator.placed.task import PlacedTask
 from simulator.stages import task_memory
 
 TRANSITION = "transition"
-KEPT_FREE = "kept free of the generation engine"
+BESIDE = "generation engine beside its share"
+WEIGHTS = ("weights", "adapters")
 
 
 def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
@@ -47,6 +50,7 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
     sheet = placed.facts.device(pool.device).sheet
     memories = ((task, task_memory(task)) for task in placed.tasks_on(pool))
     away = residents(FrozenDict(host_terms(task, memory)) for task, memory in memories)
+    generating = (task for task in placed.tasks_on(pool) if task.task.kind == "generate")
     return MemoryForecast(
         pool=pool.name,
         gpu_peak_bytes=sum(terms.values()),
@@ -57,7 +61,21 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
         host_capacity_bytes=(
             0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device)
         ),
+        cache_shortage_bytes=max(
+            (cache_shortage_bytes(placed, task) for task in generating), default=0
+        ),
     )
+
+
+def peak_at_limits_bytes(placed: PlacedPlan, pool: ResourcePool) -> int:
+    """Return the peak of a pool's fullest GPU if all sequences of a micro-batch were as long as their limits let them."""
+    plan, work = placed.plan, placed.plan.job.workload
+    prompt, response = longest(work.prompt_tokens), longest(work.response_tokens)
+    if (work.prompt_tokens, work.response_tokens) == (prompt, response) or pool.is_host:
+        return 0
+    limits = replace(work, prompt_tokens=prompt, response_tokens=response)
+    at_limits = replace(plan, job=replace(plan.job, workload=limits))
+    return pool_memory(PlacedPlan(at_limits, placed.facts), pool).gpu_peak_bytes
 
 
 def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDict[str, int]]:
@@ -74,9 +92,17 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
         for task, memory in memories
         if task.task.kind != "generate"
     }
+    generation: dict[str, Terms] = {}
+    for task in generating:
+        resident |= _beside_terms(task)
+        generation |= _generation_moments(placed, task, resident)
+        if not placed.plan.job.engines.sleeps:
+            awake = generation[task.task.name]
+            for terms in moments.values():
+                terms |= {term: awake[term] for term in _engine_terms(task)}
     for task in generating:
         resident |= _copy_terms(placed, task)
-        moments |= _generation_moments(placed, task, resident)
+    moments |= generation
     moments |= _buckets_between_pools(placed, pool)
     # Weights that come for a task take nothing more where another one leaves them there.
     return {
@@ -97,40 +123,77 @@ def residents(each: Iterable[FrozenDict[str, int]]) -> Terms:
 def kv_bytes_left(placed: PlacedPlan) -> float:
     """Return the bytes of each GPU that the plan leaves to the KV cache; 0 if there are none.
 
-    The generation engine may fill its `memory_fraction` of the device (or, for engines of that kind,
-    of what is free once it is loaded), less all residents of the pool, the weights it generates
-    with, and what it computes in.
+    The generation engine may fill its `memory_fraction`, of what its sheet says, with the weights it generates
+    with, what it computes in, and its cache.
     """
     generate = placed.generate
+    room = _room(placed, generate, _others(placed, generate))
+    return float(room.cache_bytes(generate.engine, generate.layout.memory_fraction))
+
+
+def memory_fraction_left(
+    placed: PlacedPlan, generate: PlacedTask, usable_fraction: float = 1.0
+) -> float:
+    """Return the largest share that leaves room for all else on the generating pool, at most the engine's usual one.
+
+    Args:
+        usable_fraction: Share of every GPU's memory that a plan may fill.
+    """
+    if generate.engine.share.counts_others == "everything":
+        return generate.layout.memory_fraction
+    room = _room(placed, generate, _others(placed, generate))
+    usable = usable_fraction * generate.device.sheet.memory_bytes
+    return hundredths(float(room.fraction_left(generate.engine, usable)))
+
+
+def _others(placed: PlacedPlan, generate: PlacedTask) -> Terms:
+    """Return what stays on the generating pool while its engine generates, its own weights left out."""
     beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
-    resident = residents(task_memory(task).resident for task in beside)
-    resident |= _copy_terms(placed, generate)
-    return generation_kv_bytes(
-        sum(resident.values()), generate, _transition_on_pool(placed, generate)
-    )
+    return residents(task_memory(task).resident for task in beside) | _beside_terms(generate)
+
+
+def _room(placed: PlacedPlan, generate: PlacedTask, others: Terms) -> Room:
+    started = sum(size for term, size in others.items() if term.endswith(WEIGHTS))
+    transition = _transition_on_pool(placed, generate)
+    return generation_room(generate, transition, sum(others.values()), started)
 
 
 def _generation_moments(
-    placed: PlacedPlan, generate: PlacedTask, resident: Terms
+    placed: PlacedPlan, generate: PlacedTask, others: Terms
 ) -> dict[str, Terms]:
     """Return the transient terms of generation, and of the transition before it."""
-    transition = _transition_on_pool(placed, generate)
+    transition, share = _transition_on_pool(placed, generate), generate.engine.share
     terms = generation_terms(generate)
     moments: dict[str, Terms] = {}
     if transition is not None:
-        terms[weights_term(generate.task.role, generating=True)] = extra_weight_bytes(transition)
         moments[TRANSITION] = transition_terms(transition, placed.plan.bucket_bytes)
-    left = generation_kv_bytes(sum(resident.values()), generate, transition)
-    least = least_kv_bytes(generate)
-    terms[KV_CACHE] = round(max(least, min(left, useful_kv_bytes(generate))))
-    if left < least:
-        # The engine refuses to start: its share of the device, not the device, is what is too small.
-        kept_fraction = (
-            0.0 if generate.engine.cache_of_free else 1 - generate.layout.memory_fraction
-        )
-        terms[KEPT_FREE] = round(kept_fraction * generate.device.sheet.memory_bytes)
+    room = _room(placed, generate, others)
+    terms[weights_term(generate.task.role, generating=True)] = room.weights_bytes
+    left = float(room.cache_bytes(generate.engine, generate.layout.memory_fraction))
+    useful = left if share.fills else min(left, useful_kv_bytes(generate))
+    terms[KV_CACHE] = round(max(least_kv_bytes(generate), useful))
+    terms[BESIDE] = share.beside_bytes + share.awake_bytes
     moments[generate.task.name] = terms
     return moments
+
+
+def cache_shortage_bytes(placed: PlacedPlan, generate: PlacedTask) -> int:
+    """Return by how much an engine's share is too small for the cache of one longest sequence; 0 if it is not."""
+    others = _others(placed, generate)
+    left = _room(placed, generate, others).cache_bytes(
+        generate.engine, generate.layout.memory_fraction
+    )
+    return max(0, round(least_kv_bytes(generate) - float(left)))
+
+
+def _beside_terms(generate: PlacedTask) -> Terms:
+    size = generate.engine.share.beside_bytes
+    return {BESIDE: size} if size else {}
+
+
+def _engine_terms(generate: PlacedTask) -> tuple[str, ...]:
+    """Return the terms that an engine keeps on its GPUs where it does not sleep."""
+    return weights_term(generate.task.role, generating=True), KV_CACHE
 
 
 def _buckets_between_pools(placed: PlacedPlan, pool: ResourcePool) -> dict[str, Terms]:

@@ -17,6 +17,7 @@ from simulator.generation.generating import generated, limits_of
 from simulator.generation.prices.setting import ReplicaSetting
 from simulator.generation.prices.stepping import engine_steps
 from simulator.generation.replica import ReplicaLimits
+from simulator.memory.engine_share import Room
 from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import cached_sequence, largest_shard
 from simulator.placed.site import Site
@@ -100,11 +101,14 @@ def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
 def cache_bytes(service: Service, engine: EngineSheet) -> float:
     """Return the bytes of each GPU that the engine gives to its KV cache."""
     sheet = load_device(service.device)
-    taken = weight_bytes(service.model, service.tp, service.precision) + sheet.reserved_bytes
-    taken += _working_bytes(service, engine)
-    if engine.cache_of_free:
-        return engine.memory_fraction * max(0.0, sheet.memory_bytes - taken)
-    return max(0.0, engine.memory_fraction * sheet.memory_bytes - taken)
+    room = Room(
+        capacity_bytes=sheet.memory_bytes,
+        weights_bytes=round(weight_bytes(service.model, service.tp, service.precision)),
+        working_bytes=sheet.reserved_bytes + round(_working_bytes(service, engine)),
+        others_bytes=0.0,
+        started_bytes=0.0,
+    )
+    return float(room.cache_bytes(engine, engine.memory_fraction))
 
 
 def weight_bytes(model: ModelArchitecture, tp: int, precision: Precision) -> float:

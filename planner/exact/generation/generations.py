@@ -28,6 +28,7 @@ from simulator.costs.traffic import call_of
 from simulator.generation.generating import steps_of
 from simulator.generation.prices.stepping import EngineSteps
 from simulator.generation.shares import longest_shares, waits
+from simulator.memory.engine_share import Room
 from simulator.memory.task_memory import (
     generation_terms,
     generation_weight_bytes,
@@ -129,7 +130,10 @@ class GenerationTable:
         layout, site = replicas.layout, replicas.site
         # Weights that generate are at most spared what the trained shard has of them.
         added = max(0, replicas.weight_bytes - self.ways.trained_bytes(sharding, site))
-        if resident_bytes + added > self.options.space.capacity_bytes(site):
+        if (
+            resident_bytes + self.engine.share.beside_bytes + added
+            > self.options.space.capacity_bytes(site)
+        ):
             return []
         key = (sharding, cut_of(layout), site)
         if key not in self._brought:
@@ -149,7 +153,8 @@ class GenerationTable:
 
     def _leaves_room(self, brought: Bringing, replicas: Replicas, resident_bytes: float) -> bool:
         """Tell whether one generates after it beside residents; where not, nor beside more of them."""
-        if resident_bytes + brought.peak_bytes > self.options.space.capacity_bytes(replicas.site):
+        others = resident_bytes + self.engine.share.beside_bytes
+        if others + brought.peak_bytes > self.options.space.capacity_bytes(replicas.site):
             return False
         cache = self.cache_bytes(replicas, np.float64(resident_bytes), brought.extra_bytes)
         return bool(cache >= replicas.least_bytes)
@@ -176,21 +181,41 @@ class GenerationTable:
         Args:
             resident_bytes: Of the pool, without the weights that generation adds.
         """
-        capacity = self.facts.device(replicas.site.device).sheet.memory_bytes
-        taken = resident_bytes + replicas.working_bytes + extra_bytes
-        share = replicas.layout.memory_fraction
-        if self.engine.cache_of_free:
-            left = share * np.maximum(0.0, capacity - taken)
-        else:
-            left = np.maximum(0.0, share * capacity - taken)
+        left = self._left(replicas, resident_bytes, extra_bytes)
         return np.minimum(left, replicas.useful_bytes)
+
+    def _left(
+        self, replicas: Replicas, resident_bytes: Floats | np.float64, extra_bytes: int
+    ) -> Floats:
+        """Return the cache that an engine's share leaves, of use or not; the largest share unless one is pinned.
+
+        What lay there when the engine started is not told apart from what came later: as if nothing had.
+        """
+        others = resident_bytes + self.engine.share.beside_bytes
+        room = Room(
+            capacity_bytes=self.facts.device(replicas.site.device).sheet.memory_bytes,
+            weights_bytes=extra_bytes,
+            working_bytes=replicas.working_bytes,
+            others_bytes=others,
+            started_bytes=0.0,
+        )
+        draft = self.options.space.drafts.get(self.task.name)
+        fraction: Floats | float = replicas.layout.memory_fraction
+        if draft is None or draft.memory_fraction is None:
+            fraction = room.fraction_left(
+                self.engine, self.options.space.capacity_bytes(replicas.site)
+            )
+        return room.cache_bytes(self.engine, fraction)
 
     def fits(self, replicas: Replicas, resident_bytes: Floats, move: Move) -> Flags:
         """Tell which residents leave room for a transition, and for generation at its fullest."""
         usable = self.options.space.capacity_bytes(replicas.site)
+        share, others = self.engine.share, resident_bytes + self.engine.share.beside_bytes
         cache = self.cache_bytes(replicas, resident_bytes, move.extra_bytes)
-        full = resident_bytes + replicas.working_bytes + move.extra_bytes + np.rint(cache)
-        moving = resident_bytes + move.peak_bytes
+        filled = self._left(replicas, resident_bytes, move.extra_bytes) if share.fills else cache
+        own = replicas.working_bytes + move.extra_bytes + share.awake_bytes
+        full = others + own + np.rint(filled)
+        moving = others + move.peak_bytes
         return np.asarray((cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable))
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:

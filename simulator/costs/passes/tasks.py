@@ -142,7 +142,7 @@ def _states_to_host(placed: PlacedTask) -> Estimate:
 def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
     """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them."""
     states = placed.kept_states(_stepping_ranks(placed), placed.stored.optimizer_bytes)
-    if "weights" not in placed.framework.offloads:
+    if "weights" not in placed.off_loadable:
         return states, 0
     ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1
     return states, placed.kept_states(ranks, placed.stored.weight_bytes)
