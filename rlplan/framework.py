@@ -5,7 +5,7 @@ from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import NonNegative, Positive, Updates
-from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, WeightSync
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, State, WeightSync
 from rlplan.plan import InFlight, Recompute
 
 
@@ -44,6 +44,8 @@ class FrameworkSheet:
         to_host_bytes_per_second: The rate at which optimizer states reach the host's memory where that is neither
             pinned nor kept from step to step; None is the rate of the link, as into pinned memory.
         unpinned: What goes there at that rate.
+        logits: Name of the way in its engines' sheets (`memory.logit_ways`) in which it makes log-probabilities and
+            entropies, if a job leaves it open; engines without it, and None, take their own.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are shared out to data-parallel ranks by their tokens.
         balances_updates: Whether those of each update are; else a rank has an equal share of the batch's tokens, and
@@ -73,9 +75,10 @@ class FrameworkSheet:
     engines: Engines = USUAL_ENGINES
     old_log_prob: OldLogProb = "engine"
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
-    offloads: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)
+    offloads: tuple[State, ...] = ("optimizer",)
     to_host_bytes_per_second: Positive | None = None
     unpinned: tuple[Literal["weights", "optimizer"], ...] = ("optimizer",)
+    logits: str | None = None
     recompute: Recompute = "none"
     balances_tokens: bool = False
     balances_updates: bool = True

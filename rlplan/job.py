@@ -33,6 +33,8 @@ KlPlace = Literal["reward", "loss", "none"]
 LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm", "sum"]
 KlEstimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+"]
 OldLogProb = Literal["engine", "trainer"]
+# What a trainer keeps of a model, as far as it can leave the GPUs.
+State = Literal["weights", "gradients", "optimizer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,9 @@ class TrainerOptions:
         weights: Format in which weights are kept; with it go gradients and optimizer states where nothing
             keeps a master copy. None takes the engine's own.
         logits: Name of a way in the engine's sheet (`memory.logit_ways`) in which log-probabilities and
-            entropies are made; None takes the engine's usual one.
+            entropies are made; None takes the framework's or engine's usual one.
+        logit_chunk_tokens: Tokens whose logits that way works on at a time; None takes the sheet's.
+        padding: What sequences are padded to; None takes the engine's own.
         offloads: States that leave the GPUs where a plan off-loads the model; None takes the framework's.
         host_optimizer: Share of the parameters whose optimizer states live in host memory for good, and are
             stepped there.
@@ -276,7 +280,9 @@ class TrainerOptions:
 
     weights: TrainingPrecision | None = None
     logits: str | None = None
-    offloads: tuple[Literal["weights", "gradients", "optimizer"], ...] | None = None
+    logit_chunk_tokens: AtLeastOne | None = None
+    padding: Literal["none", "micro_batch", "batch"] | None = None
+    offloads: tuple[State, ...] | None = None
     host_optimizer: Share = 0.0
     host_states: bool = False
 

@@ -15,6 +15,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import (
+    USUAL_TRAINER,
     DynamicSampling,
     Engines,
     Hyperparameters,
@@ -23,6 +24,7 @@ from rlplan.job import (
     OldLogProb,
     Rewards,
     Role,
+    TrainerOptions,
 )
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
@@ -86,6 +88,7 @@ class Run:
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
         trainers: By role, its sizes.
+        options: By role, how its trainer keeps states and makes logits.
         loss: What the losses need; the KL coefficient is 0 where no reference is passed over.
         notes: What was assumed, in sentences.
     """
@@ -103,6 +106,7 @@ class Run:
     pools: tuple[RunPool, ...]
     generate: TaskPlan
     trainers: Mapping[Role, TrainerSizes]
+    options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
     old_log_prob: OldLogProb | None = None
     precision: Precision | None = None
@@ -136,6 +140,7 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
         old_log_prob=run.old_log_prob,
         models=FrozenDict(run.models),
         adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
+        trainers=_unusual(run.options),
         workload=_workload(run.work, means),
         cluster=tuple(
             NodeGroup(
@@ -154,6 +159,12 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
         dynamic_sampling=run.dynamic_sampling,
         specs=Specs(staleness=run.staleness) if run.staleness else Specs(),
     )
+
+
+def _unusual(options: Mapping[Role, TrainerOptions]) -> FrozenDict[Role, TrainerOptions] | None:
+    """Return the options that say something; None where none do."""
+    said = {role: each for role, each in options.items() if each != USUAL_TRAINER}
+    return FrozenDict(said) or None
 
 
 def _domain_gpus(run: Run, gpu: str, per_node: int) -> int | None:

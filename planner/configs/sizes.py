@@ -1,13 +1,14 @@
 """Sizes that frameworks have in common: copies of a model, micro-batches, off-loading, engines without graphs."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from planner.configs.reading.settings import RoleSettings, Settings
 from planner.plans.trained import TrainerSizes
 from profiles.sheets import engine_names
-from rlplan.job import Role
+from rlplan.job import Role, State, TrainerOptions
 from rlplan.models.adapter import Adapter
+from rlplan.models.precision import TrainingPrecision
 
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
@@ -57,6 +58,29 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
         infer_token_budget=budget,
         offload=held if is_read else away,
         infer_offload=held if is_read else None,
+    )
+
+
+def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOptions:
+    """Return how a role's trainer keeps its states: formats, and what of them is on the host when.
+
+    Args:
+        logits: The way in which it makes log-probabilities; None is the framework's usual one.
+    """
+    weights, states = own.on("param_offload"), own.on("optimizer_offload")
+    offloads: tuple[State, ...] | None = None
+    if weights != states:
+        offloads = ("weights", "gradients") if weights else ("optimizer",)
+    fraction = 0.0
+    if own.on("cpu_optimizer"):
+        fraction = own.share("host_fraction", 1.0)
+        offloads = offloads if weights or states else ("optimizer",)
+    return TrainerOptions(
+        weights=cast(TrainingPrecision | None, own.value("model_dtype")),
+        logits=logits,
+        offloads=offloads,
+        host_optimizer=fraction,
+        host_states=own.on("cpu_offload"),
     )
 
 

@@ -100,9 +100,15 @@ class PoolCuts:
         """Yield the cuts of a trained model of which each copy gets sequences of an update."""
         for sizes in self.splits():
             if self.lists_copies(sizes.dp, trains=True):
-                stages = self.engine.zero_stages
-                for zero in stages if sizes.dp * sizes.cp > 1 else stages[:1]:
+                for zero in self._stages(sizes):
                     yield replace(sizes, zero=zero)
+
+    def _stages(self, sizes: Sizes) -> tuple[Zero, ...]:
+        """Return the ZeRO stages to list: on one rank, which has nothing to share out, the one that is pinned."""
+        stages, pinned = self.engine.zero_stages, self.asked.sizes.zero
+        if sizes.dp * sizes.cp > 1:
+            return stages
+        return (pinned,) if pinned in stages else stages[:1]
 
     def infer(self) -> Iterator[Sizes]:
         """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""

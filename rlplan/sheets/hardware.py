@@ -239,15 +239,27 @@ class EngineShare:
             lay there when it `started` (weights; optimizer states come with the first update), or `nothing`.
         fills: Whether the cache takes all of the share when the engine starts, whatever of it is of use.
         beside_bytes: What the engine has on each GPU beyond its share as long as its process lives, asleep or awake:
-            graphs, communicators, the context of a process of its own.
+            graphs, libraries' workspaces, the context of a process of its own.
+        group_bytes: The same of communicators and buffers where a replica spans several GPUs.
         awake_bytes: What it has beyond its share and that while it is awake.
+        wakes_whole: Whether its cache is there already while weights are brought to it; else it comes behind them.
     """
 
     of: Literal["card", "free", "static"] = "card"
     counts_others: Literal["everything", "started", "nothing"] = "everything"
     fills: bool = False
     beside_bytes: NonNegativeInt = 0
+    group_bytes: NonNegativeInt = 0
     awake_bytes: NonNegativeInt = 0
+    wakes_whole: bool = False
+
+    def lasting_bytes(self, gpus: int) -> int:
+        """Return what the engine has beyond its share on each GPU of a replica, asleep or awake.
+
+        Args:
+            gpus: Of the replica.
+        """
+        return self.beside_bytes + (self.group_bytes if gpus > 1 else 0)
 
 
 USUAL_SHARE = EngineShare()

@@ -7,6 +7,7 @@ import numpy as np
 
 from rlplan.models.model import layer_kinds
 from rlplan.models.operators import Batch, KeptBatch
+from rlplan.models.precision import ALONE
 from simulator.memory.states import StageStates
 from simulator.model.activations import (
     OFFLOADED,
@@ -68,7 +69,10 @@ def working_terms(
     }
     margin = memory.slack_fraction * (passes[ACTIVATIONS] + passes[LOGITS])
     passes[FRAGMENTATION] = np.rint(margin).astype(np.int64)
-    step = stepped * memory.step_bytes
+    # Temporaries of the step are of the format of the states.
+    stored = table.any.options.weights
+    scale = 1.0 if stored is None else ALONE[stored].optimizer_bytes / ALONE["fp32"].optimizer_bytes
+    step = np.rint(stepped * memory.step_bytes * scale).astype(np.int64)
     in_step = step > np.sum(list(passes.values()), axis=0)
     terms = {term: np.where(in_step, 0, size) for term, size in passes.items()}
     return terms | {STEP: np.where(in_step, step, 0)}
@@ -112,7 +116,7 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
             tokens,
             shard.value_bytes,
             engine.memory,
-            placed.logit_way,
+            placed.logit_tensors,
             backward=placed.trains,
         )
     return layer, rows, logits, *kept

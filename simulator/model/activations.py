@@ -13,7 +13,7 @@ from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import FP32_BYTES, KeptBatch
 from rlplan.parts import parts_of
 from rlplan.plan import Recompute
-from rlplan.sheets.hardware import USUAL_MEMORY, TrainerMemory
+from rlplan.sheets.hardware import USUAL_MEMORY, LogitTensors, TrainerMemory
 
 OFFLOADED = "full-offload"
 # What `alternate` keeps of every other layer, and of those between.
@@ -74,7 +74,7 @@ def logits_bytes(
     tokens: int,
     value_bytes: int,
     memory: TrainerMemory = USUAL_MEMORY,
-    way: str | None = None,
+    way: LogitTensors | None = None,
     *,
     backward: bool,
 ) -> int:
@@ -84,11 +84,11 @@ def logits_bytes(
     copies of each as the engine holds at a time, of as many logits as it makes at a time.
 
     Args:
-        way: Name of a way to make log-probabilities in the engine's sheet; None counts by its copies.
+        way: What the way in which log-probabilities are made holds; None counts by the engine's copies.
     """
     width = -(-model.vocab_size // tp)
     if way is not None:
-        return memory.logit_ways[way].logits_bytes(tokens, width, trains=backward)
+        return way.logits_bytes(tokens, width, trains=backward)
     if not backward:
         return tokens * width * (value_bytes + FP32_BYTES)
     copies = memory.logit_copies * value_bytes + memory.fp32_logit_copies * FP32_BYTES

@@ -13,6 +13,7 @@ import numpy as np
 from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
+from rlplan.errors import MissingFactError
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job, TrainerOptions
 from rlplan.models.adapter import Adapter
@@ -22,7 +23,7 @@ from rlplan.models.precision import ALONE, PRECISIONS, WIDE, Precision, Precisio
 from rlplan.parts import CachedSequence
 from rlplan.plan import TaskPlan
 from rlplan.rules.batches import rank_sequences
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets.hardware import EngineSheet, LogitTensors
 from rlplan.workload.work import Workload
 from simulator.model.weights import (
     CutDetails,
@@ -65,8 +66,11 @@ class PlacedTask:
 
     @cached_property
     def engine(self) -> EngineSheet:
-        """Return the sheet of the layout's engine."""
-        return self.facts.engine(self.layout.engine)
+        """Return the sheet of the layout's engine, with what the job's trainer does otherwise."""
+        sheet, padding = self.facts.engine(self.layout.engine), self.options.padding
+        if padding is None or sheet.role != "train":
+            return sheet
+        return replace(sheet, padding=padding)
 
     @cached_property
     def framework(self) -> FrameworkSheet:
@@ -114,7 +118,26 @@ class PlacedTask:
     @property
     def logit_way(self) -> str | None:
         """Return how the trainer makes log-probabilities; None is as its engine's copies of logits say."""
-        return self.options.logits or self.engine.memory.usual_way
+        usual, ways = self.framework.logits, self.engine.memory.logit_ways
+        return self.options.logits or (usual if usual in ways else self.engine.memory.usual_way)
+
+    @property
+    def logit_tensors(self) -> LogitTensors | None:
+        """Return what the trainer's way of making log-probabilities holds of logits; None counts copies.
+
+        Raises:
+            MissingFactError: Its engine's sheet has no such way.
+        """
+        way, ways = self.logit_way, self.engine.memory.logit_ways
+        if way is None:
+            return None
+        if way not in ways:
+            known = ", ".join(ways) or "none"
+            raise MissingFactError(
+                f"engine {self.engine.name} has no way {way!r} to make logits; its sheet has: {known}"
+            )
+        chunk = self.options.logit_chunk_tokens
+        return ways[way] if chunk is None else replace(ways[way], chunk_tokens=chunk)
 
     @property
     def off_loadable(self) -> tuple[str, ...]:

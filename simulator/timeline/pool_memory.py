@@ -172,7 +172,9 @@ def _generation_moments(
     left = float(room.cache_bytes(generate.engine, generate.layout.memory_fraction))
     useful = left if share.fills else min(left, useful_kv_bytes(generate))
     terms[KV_CACHE] = round(max(least_kv_bytes(generate), useful))
-    terms[BESIDE] = share.beside_bytes + share.awake_bytes
+    terms[BESIDE] = others.get(BESIDE, 0) + share.awake_bytes
+    if transition is not None and share.wakes_whole:
+        moments[TRANSITION] |= {name: terms[name] for name in (KV_CACHE, BESIDE)}
     moments[generate.task.name] = terms
     return moments
 
@@ -187,7 +189,8 @@ def cache_shortage_bytes(placed: PlacedPlan, generate: PlacedTask) -> int:
 
 
 def _beside_terms(generate: PlacedTask) -> Terms:
-    size = generate.engine.share.beside_bytes
+    layout = generate.layout
+    size = generate.engine.share.lasting_bytes(layout.tp * layout.pp)
     return {BESIDE: size} if size else {}
 
 

@@ -11,11 +11,18 @@ from planner.configs.losses import (
     kl_place,
     sampling_of,
 )
-from planner.configs.reading.settings import Settings
+from planner.configs.reading.settings import RoleSettings, Settings
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import divided, eager_engine, models_of, most_turns, role_sizes
+from planner.configs.sizes import (
+    divided,
+    eager_engine,
+    models_of,
+    most_turns,
+    role_sizes,
+    trainer_options,
+)
 from planner.plans.trained import TrainerSizes
-from rlplan.job import Engines, Hyperparameters, KlPlace, Role
+from rlplan.job import Engines, Hyperparameters, KlPlace, Role, TrainerOptions
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import Mode, Recompute, TaskPlan
@@ -71,6 +78,7 @@ def run_of(settings: Settings) -> Run:
         pools=tuple(pools),
         generate=_generation(settings, backend, pools[-1]),
         trainers=sizes,
+        options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings),
         old_log_prob="engine" if settings.on("on_policy") else None,
         precision=cast(Precision, precision),
@@ -192,6 +200,32 @@ def _trained(
         offload=away or sizes.offload or role == "reference",
         infer_offload=None,
     )
+
+
+def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
+    """Return how a role's trainer keeps its states and makes its logits."""
+    own = settings.of(trainer, role)
+    options = trainer_options(own, None if role == "critic" else _logit_way(settings, trainer, own))
+    packs = own.on("packs") or own.on("dynamic")
+    chunk = "fused_chunk" if options.logits == "fused-linear" else "logprob_chunk"
+    return replace(
+        options,
+        logit_chunk_tokens=settings.optional_whole(chunk),
+        padding=None if packs else "micro_batch",
+    )
+
+
+def _logit_way(settings: Settings, trainer: str, own: RoleSettings) -> str:
+    """Return the way in which log-probabilities are made, by its engine's sheet (distributed/model_utils.py)."""
+    chunks = settings.optional_whole("logprob_chunk")
+    if trainer == "megatron":
+        if settings.on("fuses_head"):
+            return "fused-linear"
+        if settings.on("defers_logits"):
+            return "deferred-chunked" if chunks else "deferred"
+        return "vocab-parallel-chunked" if chunks else "vocab-parallel"
+    cut = own.whole("tp") > 1 or own.whole("cp") > 1
+    return "vocab-parallel" if cut else "log-softmax"
 
 
 def _work(settings: Settings) -> Work:

@@ -7,9 +7,15 @@ from typing import Any, Final, cast
 from planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from planner.configs.reading.settings import Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import adapter_of, eager_engine, models_of, role_sizes
+from planner.configs.sizes import (
+    adapter_of,
+    eager_engine,
+    models_of,
+    role_sizes,
+    trainer_options,
+)
 from planner.plans.trained import TrainerSizes
-from rlplan.job import Engines, Hyperparameters, Role
+from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
 from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -37,6 +43,7 @@ def run_of(settings: Settings) -> Run:
         engines=Engines(
             train=trains if settings.on("packs") or needs_more else PADDING,
             generate=_engine(settings),
+            sleeps=settings.on("rollout_sleeps"),
         ),
         algorithm=_algorithm(settings),
         models=models,
@@ -46,6 +53,7 @@ def run_of(settings: Settings) -> Run:
         pools=pools,
         generate=_generation(settings, rollout),
         trainers=sizes,
+        options={role: _options(settings, role) for role in models},
         loss=_loss(settings),
         precision=cast(Precision, settings.word("precision")),
         adapter=adapter_of(settings),
@@ -130,6 +138,12 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
         offload=settings.on(f"{role}_offload") if is_read else away,
         infer_offload=None,
     )
+
+
+def _options(settings: Settings, role: Role) -> TrainerOptions:
+    """Return how a role's trainer keeps its states and makes its logits: entropies need a second gradient."""
+    counts = role == "actor" and bool(settings.loss("entropy_coefficient"))
+    return trainer_options(settings.of(TRAINER, role), "entropy" if counts else None)
 
 
 def _work(settings: Settings) -> Work:

@@ -19,9 +19,10 @@ from planner.configs.sizes import (
     models_of,
     most_turns,
     role_sizes,
+    trainer_options,
 )
 from planner.plans.trained import TrainerSizes
-from rlplan.job import Engines, Hyperparameters, KlPlace, Role
+from rlplan.job import Engines, Hyperparameters, KlPlace, Role, TrainerOptions
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
@@ -36,6 +37,7 @@ CUTS_EXPERTS: Final = "tensorrt"
 # ZeRO's stage of FSDP that keeps whole parameters between a layer's forward and backward pass.
 GRADIENTS: Final = 2
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
+CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
 ASYNC_KEYS: Final = "async_training.*"
 
@@ -61,7 +63,9 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=Engines(train=engine, generate=_engine(settings)),
+        engines=Engines(
+            train=engine, generate=_engine(settings), sleeps=settings.on("frees_cache")
+        ),
         algorithm=_algorithm(settings),
         models=models,
         model_keys=keys,
@@ -70,6 +74,7 @@ def run_of(settings: Settings) -> Run:
         pools=pools,
         generate=_generation(settings, pools[0] if mode == "sync" else pools[1]),
         trainers=trains,
+        options={role: _options(settings, trainer, role) for role in models if role != "reward"},
         loss=_loss(settings),
         old_log_prob="engine" if settings.on("bypass") else None,
         precision=_precision(settings, trainer),
@@ -196,6 +201,39 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
         return replace(sizes, recompute=recompute, zero=None if sharded else 0)
     checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
     return replace(sizes, recompute="full" if checkpoints else "none")
+
+
+def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
+    """Return how a role's trainer keeps its states and makes its logits."""
+    way = None if role == "critic" else _logit_way(settings, trainer, role)
+    options = trainer_options(settings.of(trainer, role), way)
+    chunk = settings.optional_whole("entropy_chunk")
+    chunked = way is not None and way.endswith(CHUNKED)
+    return replace(options, logit_chunk_tokens=chunk if chunked else None)
+
+
+def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:
+    """Return the way in which log-probabilities and entropies are made, by its engine's sheet.
+
+    Entropies of old log-probabilities are always made, those of an update where they count or are asked for
+    (trainer/ppo/ray_trainer.py). FSDP's are fused by torch.compile where padding is removed; Megatron's never are.
+    """
+    if settings.on("fuses_head"):
+        return "fused"
+    if role == "reference":
+        return "log-probs"
+    coefficient = settings.loss("entropy_coefficient")
+    counts = bool(coefficient) or settings.on("entropy_counts")
+    chunks = settings.on("chunks_entropy")
+    if trainer in {"megatron", "mlite"}:
+        usual = "entropy" if counts else "old-entropy"
+        return f"{usual}-{CHUNKED}" if chunks else usual
+    compiled = settings.on("compiles") and settings.on("packs")
+    if chunks and not compiled:
+        return "entropy-checkpointed" if settings.on("checkpoints_entropy") else "entropy-chunked"
+    if counts:
+        return "entropy" if compiled else "entropy-eager"
+    return "log-probs" if compiled else "old-entropy-eager"
 
 
 def _valued(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:

@@ -217,6 +217,19 @@ class RoleSettings:
         value = self.value(name)
         return None if value is None else self.settings.as_whole(self._setting(name), value)
 
+    def share(self, name: str, usual: float) -> float:
+        """Return a size that is a share; `usual` where none is given.
+
+        Raises:
+            FileError: It is no number from 0 to 1.
+        """
+        value = self.value(name)
+        if value is None:
+            return usual
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise self.settings.refused_key(self.key_of(name), "is no share", "from 0 to 1")
+        return float(value)
+
     def whole(self, name: str, usual: int = 1) -> int:
         """Return a size that is a whole number; `usual` where none, or 0, is given."""
         return self.optional_whole(name) or usual
