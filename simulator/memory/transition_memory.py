@@ -44,10 +44,17 @@ def generation_room(
     return Room(
         capacity_bytes=generate.device.sheet.memory_bytes,
         weights_bytes=own,
-        working_bytes=sum(generation_terms(generate).values()),
+        working_bytes=generation_working_bytes(generate),
         others_bytes=others_bytes,
         started_bytes=started_bytes,
     )
+
+
+def generation_working_bytes(generate: PlacedTask) -> int:
+    """Return what an engine computes in, as far as it goes off its share: a context is there before it looks."""
+    terms = generation_terms(generate)
+    counted = generate.engine.share.counts_others == "everything"
+    return sum(size for term, size in terms.items() if counted or term != CONTEXT)
 
 
 def extra_weight_bytes(transition: PlacedTransition) -> int:
@@ -98,7 +105,9 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     }
     if transition.train_is_away:
         own = weights_term(train.task.role)
-        terms[own] = passes_memory(train).transient[own]  # they are there once more, to be sent
+        terms[own] = passes_memory(train).transient.get(
+            own, 0
+        )  # they are there once more, to be sent
     return terms
 
 

@@ -142,7 +142,8 @@ def memory_fraction_left(
     if generate.engine.share.counts_others == "everything":
         return generate.layout.memory_fraction
     room = _room(placed, generate, _others(placed, generate))
-    usable = usable_fraction * generate.device.sheet.memory_bytes
+    usable = round(usable_fraction * generate.device.sheet.memory_bytes)
+    usable -= generate.device.context_bytes
     return hundredths(float(room.fraction_left(generate.engine, usable)))
 
 

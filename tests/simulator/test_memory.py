@@ -12,8 +12,9 @@ from rlplan.job import Role
 from rlplan.models.operators import KeptBatch, Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.sheets.hardware import EngineShare
 from simulator.memory.task_memory import least_kv_bytes
-from simulator.memory.transition_memory import generation_kv_bytes, transition_terms
+from simulator.memory.transition_memory import generation_room, transition_terms
 from simulator.model.activations import (
     layer_activation_bytes,
     layer_peak_bytes,
@@ -23,7 +24,8 @@ from simulator.model.weights import cached_sequence, largest_shard, shard_parame
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_memory
-from simulator.timeline.pool_memory import KEPT_FREE, kv_bytes_left, pool_memory
+from simulator.timeline.assemble import memory_shortage
+from simulator.timeline.pool_memory import kv_bytes_left, memory_moments, pool_memory
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition as placed_transition
 from tests.simulator.test_costs_tasks import layouts
@@ -52,7 +54,7 @@ def colocated(job=JOB, transition="hybridflow", **changes):
     """Return a plan of all models on eight GPUs."""
     trained = layout(tp=8, recompute="selective")
     tasks = {
-        "actor.generate": layout("vllm", tp=2, dp=4),
+        "actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=0.5),
         "critic.compute_values": layout(tp=8),
         "reference.compute_log_prob": layout(tp=8),
         "reward.compute_reward": layout(tp=8),
@@ -206,9 +208,51 @@ def test_the_cache_gets_what_everything_else_leaves_of_the_engines_share():
     plan = replace(colocated(), job=job_of(nodes=1, prompts=8192))
     terms = peak_of(plan).terms
     left = kv_bytes_left(PlacedPlan(plan, FACTS))
-    others = sum(size for term, size in terms.items() if term != "KV cache")
-    assert left == pytest.approx(0.9 * 80 * 2**30 - others)
+    own = ("actor weights for generation", "activations", "logits", "fragmentation margin")
+    assert left == pytest.approx(0.5 * 80 * 2**30 - sum(terms[term] for term in own))
     assert terms["KV cache"] == round(left)
+
+
+def test_a_share_is_filled_whatever_others_hold_and_whatever_is_of_use():
+    """vLLM's cache takes the rest of its share when it starts; what the trainer holds lies beside it."""
+    few = replace(colocated(), job=job_of(nodes=1, prompts=8, updates=1))
+    many = replace(colocated(), job=job_of(nodes=1, prompts=8192))
+    assert kv_bytes_left(PlacedPlan(few, FACTS)) >= kv_bytes_left(PlacedPlan(many, FACTS))
+    lean = {
+        name: replace(few.tasks[name], offload=True) for name in ("actor.update", "critic.update")
+    }
+    emptier = replace(few, tasks=FrozenDict(few.tasks | lean))
+    assert kv_bytes_left(PlacedPlan(emptier, FACTS)) == kv_bytes_left(PlacedPlan(few, FACTS))
+    spared = peak_of(few).gpu_peak_bytes - peak_of(emptier).gpu_peak_bytes
+    assert spared >= peak_of(few).terms["actor optimizer states"]
+
+
+def test_a_share_that_counts_everything_shrinks_with_what_others_hold():
+    generate, train = layout("vllm", tp=2, dp=4), layout(tp=8)
+    moved = placed_transition("hybridflow", train, generate, site_of(JOB, 8), JOB, FACTS)
+    for share, less in (
+        (EngineShare(), 10e9),
+        (EngineShare(counts_others="nothing"), 0.0),
+        (EngineShare(of="static", counts_others="nothing"), 0.0),
+        (EngineShare(of="free"), 0.9 * 10e9),
+    ):
+        engine = replace(moved.generate.engine, share=share)
+        caches = [
+            float(generation_room(moved.generate, moved, others).cache_bytes(engine, 0.9))
+            for others in (5e9, 15e9)
+        ]
+        assert caches[0] - caches[1] == pytest.approx(less)
+
+
+def test_an_engine_that_does_not_sleep_stays_on_the_gpus_of_the_trainer():
+    plan = colocated()
+    awake = replace(plan, job=replace(plan.job, engines=replace(plan.job.engines, sleeps=False)))
+    asleep, held = (
+        memory_moments(PlacedPlan(each, FACTS), each.pools[0])["actor.update"]
+        for each in (plan, awake)
+    )
+    share = sum(held.values()) - sum(asleep.values())
+    assert share == held["KV cache"] + held["actor weights for generation"] > 0.4 * 80 * 2**30
 
 
 def test_zero_redundancy_grows_the_train_shard_and_the_others_copy_it():
@@ -266,7 +310,11 @@ def test_the_executors_transition_holds_its_shards_and_a_bucket(
 
 
 def test_vanilla_groups_hold_the_whole_model_while_they_regroup():
-    small = colocated(transition="hybridflow-v", job=job_of(nodes=1, prompts=8, updates=1))
+    small = colocated(
+        transition="hybridflow-v",
+        job=job_of(nodes=1, prompts=8, updates=1),
+        **{"actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=0.1)},
+    )
     forecast = peak_of(small)
     whole = 2 * num_parameters(JOB.architecture("actor"))
     kept = 2 * largest_shard(JOB.architecture("actor"), "lm", 8, 1)
@@ -280,7 +328,7 @@ def test_a_pool_without_room_for_one_sequence_does_not_fit():
     plan = colocated(
         job,
         **{
-            "actor.generate": layout("vllm", tp=8, dp=1),
+            "actor.generate": layout("vllm", tp=8, dp=1, memory_fraction=0.01),
             "actor.update": trained,
             "critic.update": trained,
         },
@@ -292,11 +340,15 @@ def test_a_pool_without_room_for_one_sequence_does_not_fit():
 
 
 def test_an_engines_share_that_is_too_small_is_named():
-    starved = colocated(**{"actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=0.1)})
+    starved = colocated(**{"actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=0.05)})
     forecast = peak_of(starved)
+    least = least_kv_bytes(PlacedPlan(starved, FACTS).tasks["actor.generate"])
     assert kv_bytes_left(PlacedPlan(starved, FACTS)) == 0
+    assert forecast.cache_shortage_bytes == least
+    assert forecast.gpu_peak_bytes < forecast.capacity_bytes
     assert not forecast.fits
-    assert forecast.terms[KEPT_FREE] == round(0.9 * 80 * 2**30)
+    said = memory_shortage(starved.pools[0], forecast)
+    assert "the generation engine's share of each GPU lacks" in said
 
 
 def test_a_copy_on_a_pool_of_its_own_stays():
@@ -318,8 +370,10 @@ def test_a_copy_on_a_pool_of_its_own_stays():
 def test_fewer_residents_leave_more_cache():
     generate, train = layout("vllm", tp=2, dp=4), layout(tp=8)
     moved = placed_transition("hybridflow", train, generate, site_of(JOB, 8), JOB, FACTS)
+    engine = replace(moved.generate.engine, share=EngineShare())
     budgets = [
-        generation_kv_bytes(resident, moved.generate, moved) for resident in (10e9, 20e9, 200e9)
+        generation_room(moved.generate, moved, resident).cache_bytes(engine, 0.9)
+        for resident in (10e9, 20e9, 200e9)
     ]
     assert budgets[0] - budgets[1] == pytest.approx(10e9)
     assert budgets[2] == 0

@@ -187,7 +187,7 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
         budget = settings.whole("infer_token_budget") * sizes.cp
         dynamic = settings.on("infer_dynamic")
         of_all = settings.optional_whole("infer_global_micro_batch") or 0
-        micro_batch = settings.optional_whole("infer_micro_batch") or of_all // gpus
+        micro_batch = settings.optional_whole("infer_micro_batch") or of_all // sizes.dp
         sizes = replace(
             sizes,
             infer_token_budget=budget if dynamic else None,

@@ -30,11 +30,11 @@ from simulator.generation.prices.stepping import EngineSteps
 from simulator.generation.shares import longest_shares, waits
 from simulator.memory.engine_share import Room
 from simulator.memory.task_memory import (
-    generation_terms,
     generation_weight_bytes,
     least_kv_bytes,
     useful_kv_bytes,
 )
+from simulator.memory.transition_memory import generation_working_bytes
 from simulator.placed.columns import Flags, Floats
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
@@ -183,6 +183,12 @@ class GenerationTable:
         left = self._left(replicas, resident_bytes, extra_bytes)
         return np.minimum(left, replicas.useful_bytes)
 
+    def _context_bytes(self, replicas: Replicas) -> int:
+        """Return the context of a process, where the engine's share does not count it."""
+        if self.engine.share.counts_others == "everything":
+            return 0
+        return self.facts.device(replicas.site.device).context_bytes
+
     def _beside_bytes(self, replicas: Replicas) -> int:
         """Return what the engine has on each GPU beyond its share, asleep or awake."""
         return self.engine.share.lasting_bytes(replicas.layout.tp * replicas.layout.pp)
@@ -205,9 +211,8 @@ class GenerationTable:
         draft = self.options.space.drafts.get(self.task.name)
         fraction: Floats | float = replicas.layout.memory_fraction
         if draft is None or draft.memory_fraction is None:
-            fraction = room.fraction_left(
-                self.engine, self.options.space.capacity_bytes(replicas.site)
-            )
+            usable = self.options.space.capacity_bytes(replicas.site)
+            fraction = room.fraction_left(self.engine, usable - self._context_bytes(replicas))
         return room.cache_bytes(self.engine, fraction)
 
     def fits(self, replicas: Replicas, resident_bytes: Floats, move: Move) -> Flags:
@@ -217,6 +222,7 @@ class GenerationTable:
         cache = self.cache_bytes(replicas, resident_bytes, move.extra_bytes)
         filled = self._left(replicas, resident_bytes, move.extra_bytes) if share.fills else cache
         own = replicas.working_bytes + move.extra_bytes + share.awake_bytes
+        own += self._context_bytes(replicas)
         full = others + own + np.rint(filled)
         moving = others + move.peak_bytes
         return np.asarray((cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable))
@@ -312,7 +318,7 @@ class GenerationTable:
         return Replicas(
             layout=layout,
             site=site,
-            working_bytes=sum(generation_terms(placed).values()),
+            working_bytes=generation_working_bytes(placed),
             weight_bytes=generation_weight_bytes(placed),
             least_bytes=least_kv_bytes(placed),
             useful_bytes=useful,
