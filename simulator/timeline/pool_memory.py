@@ -14,7 +14,9 @@ from rlplan.results.forecast import MemoryForecast
 from rlplan.workload.lengths import longest
 from simulator.memory.engine_share import Room, hundredths
 from simulator.memory.task_memory import (
+    COMMUNICATORS,
     KV_CACHE,
+    TaskMemory,
     Terms,
     generation_terms,
     generation_weight_bytes,
@@ -93,6 +95,7 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
         if task.task.kind != "generate"
     }
     generation: dict[str, Terms] = {}
+    resident |= _met(memory for _, memory in memories)
     for task in generating:
         resident |= _beside_terms(task)
         generation |= _generation_moments(placed, task, resident)
@@ -105,6 +108,8 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
     moments |= generation
     moments |= _buckets_between_pools(placed, pool)
     # Weights that come for a task take nothing more where another one leaves them there.
+    for transient in moments.values():
+        transient.pop(COMMUNICATORS, None)
     return {
         name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
         for name, transient in moments.items()
@@ -150,7 +155,15 @@ def memory_fraction_left(
 def _others(placed: PlacedPlan, generate: PlacedTask) -> Terms:
     """Return what stays on the generating pool while its engine generates, its own weights left out."""
     beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
-    return residents(task_memory(task).resident for task in beside) | _beside_terms(generate)
+    memories = [task_memory(task) for task in beside]
+    held = residents(memory.resident for memory in memories)
+    return held | _met(memories) | _beside_terms(generate)
+
+
+def _met(memories: Iterable[TaskMemory]) -> Terms:
+    """Return the buffers of groups of ranks, which stay once they have met: of the task that meets in most."""
+    most = max((memory.transient.get(COMMUNICATORS, 0) for memory in memories), default=0)
+    return {COMMUNICATORS: most} if most else {}
 
 
 def _room(placed: PlacedPlan, generate: PlacedTask, others: Terms) -> Room:
