@@ -39,6 +39,8 @@ class ImportOptions:
         job_path: What the plan calls the job's file.
         environment: Variables of a script; None takes the process's own.
         evaluated: What a script does, if it was run already.
+        taken_as: A module or script that is taken as what starts the framework's training; the framework's name takes
+            whatever Python program is started.
     """
 
     gpu: str
@@ -49,6 +51,7 @@ class ImportOptions:
     job_path: str = JOB_FILE
     environment: Mapping[str, str] | None = None
     evaluated: Evaluated | None = None
+    taken_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +121,9 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     """
     sheet = load_config_sheet(framework)
     environment = os.environ if options.environment is None else options.environment
-    settings = read_configuration(sheet, words, environment, evaluated=options.evaluated)
+    settings = read_configuration(
+        sheet, words, environment, evaluated=options.evaluated, taken_as=options.taken_as
+    )
     settings.model = options.model
     _replace_models(settings, options)
     return settings
@@ -221,6 +226,7 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
 def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
     missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
     notes = [
+        *settings.notes,
         *run.notes,
         *_older_names(settings),
         *(f"{gap.source} {gap.reason}" for gap in missing),

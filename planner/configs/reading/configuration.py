@@ -1,27 +1,36 @@
 """Read configurations: scripts, YAML files with what they inherit from, and command lines."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.configs.reading.given import Flat, Given, place_of, scalar
 from planner.configs.reading.inherited import read_inherited
-from planner.configs.reading.settings import Settings, fits_any
+from planner.configs.reading.settings import Settings, fits_any, is_on
 from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
+from planner.configs.reading.starts import (
+    OVERRIDE,
+    TELLING,
+    Start,
+    is_quoted,
+    lost_words,
+    programs_of,
+    refusal_of,
+    start_of,
+    started_script,
+    telling_keys,
+)
 from planner.configs.shell.commands import Command, Evaluated
 from planner.configs.shell.script import evaluate
 from planner.configs.shell.text import Gap, Text
 from rlplan.errors import FileError, unreadable
 
 YAML_SUFFIXES = (".yaml", ".yml")
-# `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
-OVERRIDE = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
 CONFIG_FLAGS = ("--config", "--config-name", "--config-path", "--config-dir")
-# What starts another script, and how many start one another at most.
-STARTERS = ("exec", "bash", "/bin/bash", "sh", "/bin/sh")
+# How many scripts start one another at most.
 MOST_SCRIPTS = 4
+# How many starts, and lost words, a message names.
+MOST_NAMED, MOST_LOST = 3, 6
 
 
 def read_configuration(
@@ -30,6 +39,7 @@ def read_configuration(
     environment: Mapping[str, str],
     *,
     evaluated: Evaluated | None = None,
+    taken_as: str = "",
 ) -> Settings:
     """Return the settings that a file and what follows it, or a command line, amount to.
 
@@ -37,6 +47,8 @@ def read_configuration(
         words: A script or YAML file and its arguments, or the arguments alone.
         environment: Variables of a script.
         evaluated: What a script does, if that is known already.
+        taken_as: A module or script that is taken as what starts the framework's training; the framework's name takes
+            whatever Python program is started.
 
     Raises:
         FileError: The file cannot be read, starts no RL training, or stops before.
@@ -54,13 +66,18 @@ def read_configuration(
         flat |= _arguments(sheet, [Text(word) for word in given[1:]], str(path))
         return Settings(sheet, flat, str(path))
     if path.is_file():
-        return _of_script(sheet, path, given[1:], environment, evaluated)
+        script = _Script(sheet, taken_as, environment)
+        return script.settings(path, given[1:], evaluated)
     if path.suffix == ".sh":
         raise FileError(str(path), "no such file")
     command = Command(line=0, words=tuple(Text(word) for word in given))
     file = "the command line"
     bare = Settings(sheet, _arguments(sheet, list(command.words), file), file)
-    return _of_command(sheet, command, file, Path(), ()) or bare
+    start = start_of(sheet, command.words, taken_as)
+    if start is None:
+        _refuse(sheet, [command], file)
+        return bare
+    return _of_start(sheet, start, file, Path(), ())
 
 
 def starts_of(framework: str, words: Iterable[str]) -> bool:
@@ -68,7 +85,9 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     text = script_text(path).split() if path.is_file() else given
-    return any(fits_any(word.strip("\"'"), sheet.starts) for word in text)
+    words = [Text(word.strip("\"'")) for word in text]
+    named = any(fits_any(word.value, sheet.starts) for word in words)
+    return named or len(telling_keys(sheet, words)) >= TELLING
 
 
 def script_text(path: Path) -> str:
@@ -83,113 +102,256 @@ def script_text(path: Path) -> str:
         raise unreadable(str(path), error) from None
 
 
-def _of_script(
-    sheet: ConfigSheet,
-    path: Path,
-    arguments: Sequence[str | Text],
-    environment: Mapping[str, str | Text],
-    evaluated: Evaluated | None,
-) -> Settings:
-    found = evaluated or _evaluated(sheet, path, arguments, environment)
-    settings = _of_commands(sheet, path, found, environment, 1)
-    if settings is not None:
-        return settings
-    problem = f"starts no RL training of {sheet.title}"
-    if found.gaps:
-        problem += f"; not evaluated: {found.gaps[0]}"
-    raise FileError(str(path), problem, allowed=f"a script that starts {', '.join(sheet.starts)}")
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """Read what scripts start.
 
-
-def _of_commands(
-    sheet: ConfigSheet,
-    path: Path,
-    found: Evaluated,
-    environment: Mapping[str, str | Text],
-    scripts: int,
-) -> Settings | None:
-    """Return what a script starts training with, by itself or by another script; None where it starts none."""
-    gaps = tuple(found.gaps)
-    for command in reversed(found.commands):
-        settings = _of_command(sheet, command, str(path), path.parent, gaps)
-        if settings is not None:
-            return settings
-    if found.refusal is not None:
-        line, message = found.refusal
-        raise FileError(f"{path}:{line}", f"the script stops here: {message}")
-    for command in reversed(found.commands if scripts < MOST_SCRIPTS else ()):
-        other, arguments = _started_script(command, path.parent)
-        if other is None:
-            continue
-        given = {**environment, **found.exported, **dict(command.variables)}
-        inner = _evaluated(sheet, other, arguments, given)
-        settings = _of_commands(sheet, other, inner, given, scripts + 1)
-        if settings is not None:
-            return settings
-    return None
-
-
-def _evaluated(
-    sheet: ConfigSheet,
-    path: Path,
-    arguments: Sequence[str | Text],
-    environment: Mapping[str, str | Text],
-) -> Evaluated:
-    """Return what a script would do, for its start of training."""
-
-    def starts(command: Command) -> bool:
-        return any(fits_any(word.value, sheet.starts) for word in _spread(command.words))
-
-    return evaluate(script_text(path), arguments, environment, sheet.probes, starts)
-
-
-def _started_script(command: Command, folder: Path) -> tuple[Path | None, list[Text]]:
-    """Return the script that a command of another one starts, where it is at hand, and its arguments.
-
-    Beside the one that starts it is looked for what stands in a folder that is not known.
+    Attributes:
+        sheet: The framework's.
+        taken_as: A module or script that is taken as what starts its training.
+        environment: Variables of a script.
     """
-    words = list(command.words)
-    while words and (words[0].value in STARTERS or words[0].value.startswith("-")):
-        del words[0]
-    if not words or not words[0].value.endswith(".sh"):
-        return None, []
-    named = Path(words[0].value)
-    at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
-    return next(at_hand, None), [replace(word, line=0) for word in words[1:]]
+
+    sheet: ConfigSheet
+    taken_as: str
+    environment: Mapping[str, str | Text]
+
+    def settings(
+        self, path: Path, arguments: Sequence[str], evaluated: Evaluated | None
+    ) -> Settings:
+        """Return what a script starts training with.
+
+        Raises:
+            FileError: It starts none, stops before, or what stands behind it has no effect.
+        """
+        given = [Text(word) for word in arguments]
+        found = evaluated or self._evaluated(path, given, self.environment)
+        settings = self._of_commands(path, found, self.environment, 1)
+        if settings is None:
+            raise self._without_start(path, found)
+        _check_arguments(self.sheet, path, [] if evaluated else found.unread, given, settings)
+        return settings
+
+    def _of_commands(
+        self, path: Path, found: Evaluated, environment: Mapping[str, str | Text], scripts: int
+    ) -> Settings | None:
+        """Return what a script starts training with, by itself or by another script; None where it starts none."""
+        sheet, commands = self.sheet, list(self._all_of(found))
+        starts = [
+            (place, start)
+            for place, command in enumerate(commands)
+            if (start := start_of(sheet, command.words, self.taken_as)) is not None
+        ]
+        if starts:
+            place, start = starts[-1]
+            settings = _of_start(sheet, start, str(path), path.parent, tuple(found.gaps))
+            settings.notes += tuple(_notes_of(starts, commands, path))
+            return settings
+        if found.refusal is not None:
+            line, message = found.refusal
+            raise FileError(f"{path}:{line}", f"the script stops here: {message}")
+        for command in reversed(commands if scripts < MOST_SCRIPTS else ()):
+            other, arguments = started_script(command.words, path.parent)
+            if other is None:
+                continue
+            own = {name: text for word in command.words for name, text in _assigned(word)}
+            given = {**environment, **found.exported, **dict(command.variables), **own}
+            inner = self._evaluated(other, [replace(word, line=0) for word in arguments], given)
+            settings = self._of_commands(other, inner, given, scripts + 1)
+            if settings is not None:
+                _hand_on(path, command, arguments, inner, settings)
+                return settings
+        return None
+
+    def _all_of(self, found: Evaluated) -> Iterator[Command]:
+        """Yield a script's commands, each with those that stand in it in quotes."""
+        for command in found.commands:
+            yield command
+            for word in command.words:
+                if is_quoted(word.value):
+                    yield from self._quoted(word, command, found.exported)
+
+    def _quoted(
+        self, word: Text, command: Command, exported: Mapping[str, Text]
+    ) -> Iterator[Command]:
+        """Yield the commands that stand in a word, as `bash -c` gets it; their line is the word's."""
+        environment = {**self.environment, **exported, **dict(command.variables)}
+        for inner in evaluate(word.value, (), environment, self.sheet.probes).commands:
+            words = tuple(
+                replace(each, line=word.line, gaps=word.gaps or each.gaps if each.gaps else ())
+                for each in inner.words
+            )
+            yield replace(inner, line=word.line, words=words)
+
+    def _evaluated(
+        self,
+        path: Path,
+        arguments: Sequence[Text],
+        environment: Mapping[str, str | Text],
+    ) -> Evaluated:
+        """Return what a script would do, for its start of training."""
+
+        def starts(command: Command) -> bool:
+            commands = self._all_of(Evaluated(commands=[command]))
+            if any(start_of(self.sheet, each.words, self.taken_as) for each in commands):
+                return True
+            return started_script(command.words, path.parent)[0] is not None
+
+        text = script_text(path)
+        return evaluate(text, arguments, environment, self.sheet.probes, starts, path)
+
+    def _without_start(self, path: Path, found: Evaluated) -> FileError:
+        """Return the error of a script that starts no training of the framework's."""
+        commands = list(self._all_of(found))
+        try:
+            _refuse(self.sheet, commands, str(path))
+        except FileError as error:
+            return error
+        problem = f"starts no RL training of {self.sheet.title}"
+        if self.taken_as:
+            problem += f" and no {self.taken_as}"
+        names = dict.fromkeys(
+            f"{name} (line {command.line})"
+            for command in commands
+            for name, _ in programs_of(command.words)
+        )
+        if names:
+            last = list(names)[-MOST_NAMED:]
+            problem += f"; what it starts has none of its keys: {', '.join(last)}"
+        if found.gaps:
+            problem += f"; not evaluated: {found.gaps[0]}"
+        usual = ", ".join(self.sheet.starts[:MOST_NAMED])
+        allowed = f"a script that starts {usual}, or --as MODULE for a start of another name"
+        return FileError(str(path), problem, allowed=allowed)
 
 
-def _of_command(
-    sheet: ConfigSheet, command: Command, file: str, folder: Path, gaps: tuple[Gap, ...]
-) -> Settings | None:
-    """Return what a command starts with; None where it starts no training."""
-    for place, word in enumerate(_spread(command.words)):
-        for pattern, what in sheet.refused_starts.items():
-            if fnmatchcase(word.value, pattern):
+def _assigned(word: Text) -> Iterator[tuple[str, Text]]:
+    """Yield a variable that a word sets, as those of `env` do."""
+    name, equals, value = word.value.partition("=")
+    if equals and name.isidentifier():
+        yield name, word.with_value(value)
+
+
+def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
+    """Refuse commands of which one does something else than training with RL that is known.
+
+    Raises:
+        FileError: It is named.
+    """
+    for command in reversed(commands):
+        for word in command.words:
+            what = refusal_of(sheet, word.value)
+            if what is not None:
                 raise FileError(
                     f"{file}:{command.line}" if command.line else file,
                     f"{what}; rlplan reads {sheet.title}'s training with RL",
                     value=word.value,
-                    allowed=", ".join(sheet.starts),
+                    allowed=", ".join(sheet.starts[:MOST_NAMED]),
                 )
-        if fits_any(word.value, sheet.starts):
-            rest = list(_spread(command.words))[place + 1 :]
-            flat = _files(rest, folder) | _arguments(sheet, rest, file)
-            return Settings(sheet, flat, file, word.value, gaps)
-    return None
 
 
-def _spread(words: Iterable[Text]) -> Iterator[Text]:
-    """Yield words; a command in quotes, as `bash -c` gets it, is spread out."""
-    for word in words:
-        if " -m " in word.value or ".py " in word.value:
-            yield from (_part(word, part) for part in word.value.split())
-        else:
-            yield word
+def _of_start(
+    sheet: ConfigSheet, start: Start, file: str, folder: Path, gaps: tuple[Gap, ...]
+) -> Settings:
+    """Return what a training starts with.
+
+    Raises:
+        FileError: A switch makes it something else than training with RL.
+    """
+    words = list(start.arguments)
+    flat = _files(words, folder) | _arguments(sheet, words, file)
+    settings = Settings(sheet, flat, file, start.name, gaps)
+    for key, what in sheet.refused_switches.items():
+        if key in flat and not flat[key].gaps and is_on(flat[key].value):
+            raise settings.refused_key(key, what, "a configuration that trains")
+    if not start.is_own:
+        note = f"{start.name} is taken as {sheet.title}'s {Path(sheet.starts[0]).name}: its own loop is not known"
+        settings.notes = (note,)
+    return settings
 
 
-def _part(word: Text, part: str) -> Text:
-    """Return a part of a word, with the gaps that stand in it."""
-    gaps = tuple(gap for gap in word.gaps if gap.source in part)
-    return replace(word, value=part, gaps=gaps)
+def _notes_of(
+    starts: Sequence[tuple[int, Start]], commands: Sequence[Command], path: Path
+) -> Iterator[str]:
+    """Yield what is to be said of the start that is read, the last of a script's."""
+    place, start = starts[-1]
+    line = commands[place].line
+    others = {tuple(word.value for word in each.arguments) for _, each in starts}
+    if len(others) > 1:
+        yield f"the script starts {len(others)} trainings; this is the last, of line {line}"
+    first, lost = lost_words(commands, place)
+    if lost:
+        lines = script_text(path).splitlines()
+        named = ", ".join(lost[:MOST_LOST]) + (", ..." if len(lost) > MOST_LOST else "")
+        yield (
+            f"the command of line {line} ends at line {_end_above(lines, first)}: "
+            f"{named} below it ({path}:{first}) {'is' if len(lost) == 1 else 'are'} no part of it"
+        )
+
+
+def _end_above(lines: Sequence[str], first: int) -> str:
+    """Return the line that ends a command above words which are no part of it, and what ends it there."""
+    for number in range(first - 1, 0, -1):
+        text = lines[number - 1].strip() if number <= len(lines) else ""
+        if text.startswith("#"):
+            return f"{number}, a comment"
+        if not text:
+            return f"{number}, which is empty"
+        if lines[number - 1].rstrip().endswith("\\"):
+            return f"{number}, where a space stands behind the backslash"
+        break
+    return str(first - 1)
+
+
+def _hand_on(
+    path: Path,
+    command: Command,
+    arguments: Sequence[Text],
+    inner: Evaluated,
+    settings: Settings,
+) -> None:
+    """Note which words one script gives another one that it looks at nowhere."""
+    if inner.unread and arguments:
+        named = ", ".join(word.value for word in inner.unread[:MOST_LOST])
+        other = next((word.value for word in command.words if word.value.endswith(".sh")), "")
+        settings.notes += (
+            f"{named} ({path}:{command.line}) has no effect: {other} hands no such argument on",
+        )
+
+
+def _check_arguments(
+    sheet: ConfigSheet,
+    path: Path,
+    unread: Sequence[Text],
+    given: Sequence[Text],
+    settings: Settings,
+) -> None:
+    """Refuse words behind a script that have no effect.
+
+    Raises:
+        FileError: It hands none on, or gives their key another value.
+    """
+    allowed = 'the key in the script itself, or a script that hands its arguments on by "$@"'
+    if unread:
+        problem = f"hands no {'arguments' if len(unread) == len(given) else 'such argument'} on; it would have no effect"
+        raise FileError(str(path), problem, value=unread[0].value, allowed=allowed)
+    if sheet.arguments == "flags":
+        return
+    for key, each in _overrides(
+        [word for word in given if not word.value.startswith("-")], ""
+    ).items():
+        name = sheet.older.get(key, key)
+        held = settings.flat.get(name)
+        is_key = each.value is not None and "." in key
+        if is_key and (held is None or (held.value != each.value and held.where != each.where)):
+            where = "reaches no training" if held is None else f"has another value at {held.where}"
+            raise FileError(
+                str(path),
+                f"{where}; it would have no effect",
+                field=key,
+                value=each.value,
+                allowed=allowed,
+            )
 
 
 def _files(words: list[Text], folder: Path) -> Flat:

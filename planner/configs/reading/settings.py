@@ -23,6 +23,7 @@ class Settings:
         file: Its name, for messages.
         start: The module or script that it starts; empty for a bare configuration.
         gaps: Parts of a script that could not be evaluated.
+        notes: What is to be said of how it was read.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
     """
@@ -32,6 +33,7 @@ class Settings:
     file: str
     start: str = ""
     gaps: tuple[Gap, ...] = ()
+    notes: tuple[str, ...] = ()
     model: str | None = None
     used: set[str] = field(default_factory=set)
 
@@ -82,7 +84,7 @@ class Settings:
 
     def on(self, name: str) -> bool:
         """Return whether a switch is on."""
-        return _is_on(self.value(name))
+        return is_on(self.value(name))
 
     def positions(self) -> int | None:
         """Return the longest sequence that a configuration gives the actor: outright, or by scaled rotations."""
@@ -161,7 +163,7 @@ class Settings:
                     given.where,
                     problem,
                     field=given.older or key,
-                    allowed="a value; set the variable, give the key after the file, or use --run",
+                    allowed=_remedy(given.gaps[0]),
                 )
             return self._meant(setting, key, given)
         if setting.follows:
@@ -223,7 +225,7 @@ class RoleSettings:
 
     def on(self, name: str) -> bool:
         """Return whether a switch is on."""
-        return _is_on(self.value(name))
+        return is_on(self.value(name))
 
     def is_given(self, name: str) -> bool:
         """Return whether a configuration gives a size, other than none, by a key of the role's own."""
@@ -239,7 +241,18 @@ class RoleSettings:
         return sheet.trainers[self.trainer].sizes[name].of(sheet.roles[self.role])
 
 
-def _is_on(value: object) -> bool:
+def _remedy(gap: Gap) -> str:
+    """Return how a value can be given that could not be evaluated."""
+    if gap.is_argument():
+        return "a value: the script's arguments behind it"
+    if gap.unset:
+        name = gap.source.strip("${}").partition(":")[0]
+        return f"a value: {name}=... before the command, or the key after the file"
+    return "a value; set the variable, give the key after the file, or use --run"
+
+
+def is_on(value: object) -> bool:
+    """Return whether a switch's value is on."""
     return value.lower() in {"true", "yes", "on", "1"} if isinstance(value, str) else bool(value)
 
 

@@ -349,7 +349,7 @@ def _at_home(word: str) -> str:
     return "$HOME" + word[1:] if word == "~" or word.startswith("~/") else word
 
 
-def _replaced(text: str, pattern: str, other: str, everywhere: bool) -> str:  # noqa: FBT001 -- of one call
+def _replaced(text: str, pattern: str, other: str, everywhere: bool) -> str:
     """Return a text with what a pattern fits replaced: `*`, `?` and `[...]` have their meaning in it."""
     if not any(sign in pattern for sign in "*?["):
         return text.replace(pattern, other, -1 if everywhere else 1) if pattern else text
