@@ -23,6 +23,8 @@ from rlplan.models.model import ModelArchitecture
 from rlplan.plan import PlanDraft
 
 JOB_FILE = "job.yaml"
+# How many keys a note names.
+MOST_NAMED = 8
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
 
 
@@ -141,6 +143,9 @@ def _replace_models(settings: Settings, options: ImportOptions) -> None:
         given = flat.get(key)
         if given is None or given.gaps or given.value is None:
             flat[key] = Given(value=options.model, where="--model")
+        if given is not None and given.gaps:
+            for name, other in _models_written_as(settings, given):
+                flat[name] = replace(other, value=options.model, where="--model", gaps=())
     for role, name in options.models.items():
         setting = f"{role}_model"
         if setting not in settings.sheet.settings:
@@ -150,6 +155,17 @@ def _replace_models(settings: Settings, options: ImportOptions) -> None:
             problem = f"is no role whose model {settings.sheet.title} names"
             raise FileError("--model", problem, value=role, allowed=known)
         flat[settings.key_of(setting)] = Given(value=name, where="--model")
+
+
+def _models_written_as(settings: Settings, given: Given) -> Iterator[tuple[str, Given]]:
+    """Yield other roles' models that a script writes as the actor's, by a variable that is not known."""
+    for role in get_args(Role):
+        setting = f"{role}_model"
+        if setting in settings.sheet.settings:
+            key = settings.key_of(setting)
+            other = settings.flat.get(key)
+            if other is not None and other.gaps and other.value == given.value:
+                yield key, other
 
 
 def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Imported:
@@ -176,14 +192,15 @@ def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Import
     job = job_of(replace(run, models=models), name, options.gpu, means)
     job = replace(job, models=FrozenDict({**job.models, **_positions(models, settings)}))
     resolved = resolve_job(job, Path(), file=settings.file)
+    keys = keys_of(settings)
     return Imported(
         job=job,
         resolved=resolved,
         draft=draft_of(run, resolved, options.job_path),
-        keys=keys_of(settings),
+        keys=keys,
         settings=settings,
         run=run,
-        notes=tuple(_notes(run, settings, options)),
+        notes=tuple(_notes(run, settings, options, keys)),
     )
 
 
@@ -223,9 +240,10 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
     }
 
 
-def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
+def _notes(run: Run, settings: Settings, options: ImportOptions, keys: Keys) -> list[str]:
     missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
     notes = [
+        *_of_fork(settings, keys),
         *settings.notes,
         *run.notes,
         *_older_names(settings),
@@ -238,6 +256,21 @@ def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
         mean = usual_prompt_tokens(most)
         notes.append(f"prompts of {mean} tokens on average, as in mathematics; say --mean-prompt")
     return notes
+
+
+def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:
+    """Yield a note where a start that is not the framework's own is taken as its own, with the keys that it adds."""
+    if settings.taken_as:
+        note = f"{settings.start} is taken as {settings.sheet.title}'s {settings.taken_as}: its own loop is not known"
+        if keys.unknown:
+            named = ", ".join(keys.unknown[:MOST_NAMED])
+            rest = (
+                f" and {len(keys.unknown) - MOST_NAMED} more"
+                if len(keys.unknown) > MOST_NAMED
+                else ""
+            )
+            note += f", nor what it does with {named}{rest}"
+        yield note
 
 
 def _older_names(settings: Settings) -> Iterator[str]:

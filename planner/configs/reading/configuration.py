@@ -143,8 +143,7 @@ class _Script:
             if (start := start_of(sheet, command.words, self.taken_as)) is not None
         ]
         if starts:
-            place, start = starts[-1]
-            settings = _of_start(sheet, start, str(path), path.parent, tuple(found.gaps))
+            settings = _of_start(sheet, starts[-1][1], str(path), path.parent, tuple(found.gaps))
             settings.notes += tuple(_notes_of(starts, commands, path))
             return settings
         if found.refusal is not None:
@@ -265,8 +264,7 @@ def _of_start(
         if key in flat and not flat[key].gaps and is_on(flat[key].value):
             raise settings.refused_key(key, what, "a configuration that trains")
     if not start.is_own:
-        note = f"{start.name} is taken as {sheet.title}'s {Path(sheet.starts[0]).name}: its own loop is not known"
-        settings.notes = (note,)
+        settings.taken_as = Path(sheet.starts[0]).name
     return settings
 
 
@@ -274,7 +272,7 @@ def _notes_of(
     starts: Sequence[tuple[int, Start]], commands: Sequence[Command], path: Path
 ) -> Iterator[str]:
     """Yield what is to be said of the start that is read, the last of a script's."""
-    place, start = starts[-1]
+    place = starts[-1][0]
     line = commands[place].line
     others = {tuple(word.value for word in each.arguments) for _, each in starts}
     if len(others) > 1:

@@ -23,6 +23,7 @@ class Settings:
         file: Its name, for messages.
         start: The module or script that it starts; empty for a bare configuration.
         gaps: Parts of a script that could not be evaluated.
+        taken_as: The framework's own start that the start is taken as, where it is another's; else empty.
         notes: What is to be said of how it was read.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
@@ -33,6 +34,7 @@ class Settings:
     file: str
     start: str = ""
     gaps: tuple[Gap, ...] = ()
+    taken_as: str = ""
     notes: tuple[str, ...] = ()
     model: str | None = None
     used: set[str] = field(default_factory=set)
@@ -172,11 +174,17 @@ class Settings:
         return setting.values.get(usual, usual) if isinstance(usual, str) else usual
 
     def _meant(self, setting: Setting, key: str, given: Given) -> object:
+        """Return what a word means; one that is not known, but has a part that is, is a fork's and means what that does."""
         if not setting.values:
             return given.value
         word = str(given.value)
         if word not in setting.values:
             known = setting.values.keys()
+            part = next((each for each in word.split("_") if each in known), None)
+            if part is not None:
+                note = f"{key}={word} is not of {self.sheet.title} {self.sheet.version}: taken as {part}"
+                self.notes = tuple(dict.fromkeys((*self.notes, note)))
+                return setting.values[part]
             nearest = nearest_name(word, known)
             raise self.refused_key(key, "is not known", ", ".join(known), nearest)
         return setting.values[word]

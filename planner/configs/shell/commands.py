@@ -187,6 +187,9 @@ class Commands:
             return False
         given = Text("") if words[0].value in WITHOUT_INPUT else self._input or Text("")
         gaps = (*(gap for word in words for gap in word.gaps), *given.gaps)
+        if gaps and len(words) == 1 and words[0].value == "cat":
+            self._print(given)
+            return True
         if gaps:
             self._print(Text("$(...)", line_of(node), gaps))
             return True
