@@ -166,7 +166,10 @@ class _Script:
         """Yield a script's commands, each with those that stand in it in quotes."""
         for command in found.commands:
             yield command
-            for word in command.words:
+            texts = [*command.words, *(text for _, text in command.variables)]
+            if command.words and command.words[0].value == "sbatch":
+                texts += found.exported.values()  # what is submitted finds the command there
+            for word in texts:
                 if is_quoted(word.value):
                     yield from self._quoted(word, command, found.exported)
 
@@ -357,6 +360,10 @@ def _files(words: list[Text], folder: Path) -> Flat:
     named = _option(words, "--config")
     if named is None:
         return {}
+    if named.gaps and not Path(named.value).is_file():
+        allowed = "a file; set the variable, or use --run"
+        problem = f"cannot be evaluated: {named.gaps[0]}"
+        raise FileError(named.value, problem, field="--config", allowed=allowed)
     for base in (Path(), folder, *folder.resolve().parents):
         for path in (base / named.value, base / Path(named.value).name):
             if path.is_file():
