@@ -1,6 +1,7 @@
 """Import a framework's configuration: a job, and a plan with all its layouts."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,14 @@ from rlplan.job import Job, Role
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import PlanDraft
 
+CONFIG_NAME = "--config-name"
+# verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
+OWN_CONFIGS = (
+    "ppo_trainer",
+    "ppo_trainer.yaml",
+    "ppo_megatron_trainer",
+    "ppo_megatron_trainer.yaml",
+)
 JOB_FILE = "job.yaml"
 # How many keys a note names.
 MOST_NAMED = 8
@@ -128,7 +137,35 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     )
     settings.model = options.model
     _replace_models(settings, options)
+    _check_fork(settings)
     return settings
+
+
+def _check_fork(settings: Settings) -> None:
+    """Refuse a fork's start that leaves to its own defaults, which are not known, what decides the work.
+
+    Raises:
+        FileError: Its YAML file, its model, or its algorithm is not known.
+    """
+    if not settings.taken_as:
+        return
+    flat, sheet = settings.flat, settings.sheet
+    named = flat.get(CONFIG_NAME)
+    of_files = any(re.search(r"\.ya?ml\b", given.where) for given in flat.values())
+    if named is not None and not of_files and named.value not in OWN_CONFIGS:
+        problem = (
+            f"is a configuration of {settings.start} that is not at hand: its values are not known"
+        )
+        allowed = "its folder by --config-path, or the composed YAML file in place of the script"
+        raise settings.refused_key(CONFIG_NAME, problem, allowed)
+    defaults = [name for name in ("model", "estimator") if sheet.settings[name].default is not None]
+    for name in defaults:
+        key = settings.key_of(name)
+        by_critic = name == "estimator" and settings.is_given("critic_model")
+        if key not in flat and not by_critic:
+            problem = f"is not given, and what {settings.start} takes then is not known"
+            allowed = f"a value: {key}=... in the script"
+            raise settings.refused_key(key, problem, allowed)
 
 
 def _replace_models(settings: Settings, options: ImportOptions) -> None:

@@ -10,6 +10,7 @@ from planner.configs.reading.settings import Settings, fits_any, is_on
 from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from planner.configs.reading.starts import (
     OVERRIDE,
+    SCRIPTS,
     TELLING,
     Start,
     is_quoted,
@@ -217,6 +218,15 @@ class _Script:
             for command in commands
             for name, _ in programs_of(command.words)
         )
+        missing = dict.fromkeys(
+            f"{word.value} (line {command.line})"
+            for command in commands
+            for word in command.words
+            if word.value.endswith(SCRIPTS)
+            and started_script(command.words, path.parent)[0] is None
+        )
+        if missing and not names:
+            problem += f"; not at hand: {', '.join(list(missing)[-MOST_NAMED:])}"
         if names:
             last = list(names)[-MOST_NAMED:]
             problem += f"; what it starts has none of its keys: {', '.join(last)}"
@@ -391,10 +401,12 @@ def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
 def _overrides(words: list[Text], file: str) -> Flat:
     """Return the values of hydra's overrides."""
     flat: Flat = {}
-    skips = False
+    flag = ""
     for word in words:
-        if skips or word.value in CONFIG_FLAGS:
-            skips = not skips and word.value in CONFIG_FLAGS
+        if flag or word.value in CONFIG_FLAGS:
+            if flag:
+                flat[flag] = _given(word, word.value, file)
+            flag = "" if flag else word.value
             continue
         found = OVERRIDE.match(word.value)
         if word.value.startswith("-"):

@@ -38,6 +38,9 @@ MOST_BYTES: Final = 2**20
 # Commands that read statements.
 READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
 
+# `...` on one line, with what stands before it.
+_BACKTICKS: Final = re.compile(r"(?m)^([^`\n]*)`([A-Za-z$\"/][^`\n]*)`")
+
 # Options of `#SBATCH` lines, and the variables that say them to the job.
 _SBATCH: Final = re.compile(r"(?:^#SBATCH\s|\s)\s*(?:--([a-z-]+)|-([NnGc]))[=\s]\s*([\w:.-]+)")
 _SBATCH_SHORT: Final = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus-per-task"}
@@ -90,14 +93,18 @@ def evaluate(
         variables |= {"0": Text(str(path)), "BASH_SOURCE": (Text(str(path)),)}
     given = tuple(map(_text, arguments))
     script = _Script(variables, given, dict(probes or {}), wanted, parse)
+    root = parse(_BACKTICKS.sub(_substitution, _BLANKS.sub(r"\1'\2'", text)))
     try:
-        script.block(parse(_BLANKS.sub(r"\1'\2'", text)).children)
+        script.block(root.children)
     except RefusedError as error:
         script.found.refusal = (error.line, error.message)
     except RecursionError:
         script.found.refusal = (1, "is nested too deeply")
     except ExitError:
         pass
+    broken = _broken_off(root)
+    if broken is not None:
+        script.note(broken, f"is not understood, down to line {broken.end_point[0] + 1}")
     for name in script.exports:
         value = script.words.variables.get(name)
         if isinstance(value, Text):
@@ -105,6 +112,19 @@ def evaluate(
     read = {id(each) for each in script.words.read}
     script.found.unread = tuple(each for each in given if id(each) not in read)
     return script.found
+
+
+def _substitution(found: re.Match[str]) -> str:
+    """Return a substitution in backticks as one in `$(...)`, which the grammar reads better; not one in quotes."""
+    return found[0] if found[1].count("'") % 2 or "#" in found[1] else f"{found[1]}$({found[2]})"
+
+
+def _broken_off(node: "Node") -> "Node | None":
+    """Return the first part over several lines that is no statement of a shell's: what stands in it is lost."""
+    if node.type == "ERROR" and node.end_point[0] > node.start_point[0]:
+        return node
+    inner = (_broken_off(part) for part in node.children if part.has_error)
+    return next((part for part in inner if part is not None), None)
 
 
 def slurm_variables(text: str) -> dict[str, Text]:
