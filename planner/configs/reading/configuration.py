@@ -271,7 +271,7 @@ def _of_start(
         FileError: A switch makes it something else than training with RL.
     """
     words = list(start.arguments)
-    flat = _files(words, folder) | _arguments(sheet, words, file)
+    flat = _files(words, folder) | _beside(start, words, folder) | _arguments(sheet, words, file)
     settings = Settings(sheet, flat, file, start.name, gaps)
     for key, what in sheet.refused_switches.items():
         if key in flat and not flat[key].gaps and is_on(flat[key].value):
@@ -379,6 +379,23 @@ def _files(words: list[Text], folder: Path) -> Flat:
             if path.is_file():
                 return read_inherited(path)
     raise FileError(named.value, "no such file", field="--config")
+
+
+def _beside(start: Start, words: list[Text], folder: Path) -> Flat:
+    """Return the values of the YAML file that a fork's start takes from the folder `config` beside its module.
+
+    That is where `hydra.main(config_path="config")` of verl's own starts looks, and of those made from it.
+    """
+    named = _option(words, "--config-name")
+    if start.is_own or named is None or named.gaps or _option(words, "--config-path") is not None:
+        return {}
+    file = f"{named.value.removesuffix('.yaml')}.yaml"
+    parts = start.folder.parts
+    inner = [Path(*parts[at:]) / "config" / file for at in range(len(parts) + 1)]
+    bases = (Path(), folder, *folder.resolve().parents)
+    paths = (base / each for each in inner for base in bases)
+    found = next((path for path in paths if path.is_file()), None)
+    return {} if found is None else read_inherited(found)
 
 
 def _option(words: list[Text], name: str) -> Text | None:

@@ -40,6 +40,12 @@ class Start:
     arguments: tuple[Text, ...]
     is_own: bool
 
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the module or script, from where it is started."""
+        is_script = self.name.endswith(".py")
+        return Path(self.name if is_script else self.name.replace(".", "/")).parent
+
 
 def start_of(sheet: ConfigSheet, words: Sequence[Text], taken_as: str = "") -> Start | None:
     """Return what of a framework's training a command starts; None where it is none.
