@@ -13,6 +13,7 @@ from planner.configs.reading.starts import (
     SCRIPTS,
     TELLING,
     Start,
+    chosen,
     is_quoted,
     lost_words,
     programs_of,
@@ -144,8 +145,10 @@ class _Script:
             if (start := start_of(sheet, command.words, self.taken_as)) is not None
         ]
         if starts:
-            settings = _of_start(sheet, starts[-1][1], str(path), path.parent, tuple(found.gaps))
-            settings.notes += tuple(_notes_of(starts, commands, path))
+            place, start = chosen(sheet, starts, self.taken_as)
+            settings = _of_start(sheet, start, str(path), path.parent, tuple(found.gaps))
+            many = 1 if self.taken_as == sheet.name else len({each.arguments for _, each in starts})
+            settings.notes += tuple(_notes_of(place, many, commands, path))
             return settings
         if found.refusal is not None:
             line, message = found.refusal
@@ -229,7 +232,7 @@ class _Script:
             problem += f"; not at hand: {', '.join(list(missing)[-MOST_NAMED:])}"
         if names:
             last = list(names)[-MOST_NAMED:]
-            problem += f"; what it starts has none of its keys: {', '.join(last)}"
+            problem += f"; nothing tells that this is one: {', '.join(last)}"
         if found.gaps:
             problem += f"; not evaluated: {found.gaps[0]}"
         usual = ", ".join(self.sheet.starts[:MOST_NAMED])
@@ -281,15 +284,11 @@ def _of_start(
     return settings
 
 
-def _notes_of(
-    starts: Sequence[tuple[int, Start]], commands: Sequence[Command], path: Path
-) -> Iterator[str]:
-    """Yield what is to be said of the start that is read, the last of a script's."""
-    place = starts[-1][0]
+def _notes_of(place: int, many: int, commands: Sequence[Command], path: Path) -> Iterator[str]:
+    """Yield what is to be said of the command that is read, one of so many that start a training."""
     line = commands[place].line
-    others = {tuple(word.value for word in each.arguments) for _, each in starts}
-    if len(others) > 1:
-        yield f"the script starts {len(others)} trainings; this is the last, of line {line}"
+    if many > 1:
+        yield f"the script starts {many} trainings; this is the last, of line {line}"
     first, lost = lost_words(commands, place)
     if lost:
         lines = script_text(path).splitlines()

@@ -98,6 +98,16 @@ def telling_keys(sheet: ConfigSheet, arguments: Iterable[Text]) -> set[str]:
     return {key for key in keys if fits_any(key, sheet.start_keys)}
 
 
+def chosen(
+    sheet: ConfigSheet, starts: Sequence[tuple[int, Start]], taken_as: str
+) -> tuple[int, Start]:
+    """Return the start that is read: the last; of whatever Python programs there are, the last with most keys."""
+    if taken_as != sheet.name:
+        return starts[-1]
+    keys = [sum(bool(_key_of(sheet, word.value)) for word in each.arguments) for _, each in starts]
+    return max(zip(keys, starts, strict=True), key=lambda each: (each[0], each[1][0]))[1]
+
+
 def _key_of(sheet: ConfigSheet, word: str) -> str:
     if sheet.arguments == "flags":
         return word.removeprefix("--").partition("=")[0] if word.startswith("--") else ""
