@@ -16,7 +16,7 @@ from planner.configs.shell.commands import (
     State,
     short,
 )
-from planner.configs.shell.conditions import Truth, inverse, truth_of
+from planner.configs.shell.conditions import Truth, inverse, number_is_true, truth_of
 from planner.configs.shell.text import Gap, Text
 from planner.configs.shell.words import RefusedError, line_of, source
 
@@ -232,10 +232,44 @@ class Branches(Commands, ABC):
         else:
             goes_on = None
         if goes_on is None or len(found.gaps) > gaps:
-            del found.commands[commands:]
-            self._leave_out(node, "it is not known how often it goes round", [node])
-            return None
+            return self._without_end(node, commands)
         return True
+
+    def _counted(self, node: "Node") -> Truth:
+        """Play `for ((first; condition; step))`; one whose end is not known is left out."""
+        parts: list[list[Node]] = [[]]
+        for part in node.children:
+            if part.type in {"((", "))", ";"}:
+                parts.append([])
+            elif part.is_named:
+                parts[-1].append(part)
+        _, first, tests, steps, *_ = parts
+        body = node.child_by_field_name("body")
+        assert body is not None
+        commands, gaps = len(self.found.commands), len(self.found.gaps)
+        for each in first:
+            number_is_true(each, self.words)
+        for _ in range(MOST_UNCOUNTED):
+            goes_on = number_is_true(tests[-1], self.words) if tests else None
+            if goes_on is False:
+                return True
+            if goes_on is None or self._is_last(body) or len(self.found.gaps) > gaps:
+                break
+            for each in steps:
+                number_is_true(each, self.words)
+        else:
+            goes_on = None
+        if goes_on is None or len(self.found.gaps) > gaps:
+            return self._without_end(node, commands)
+        return True
+
+    def _without_end(self, node: "Node", commands: int) -> Truth:
+        """Leave a loop out whose end is not known; a round that starts what is looked for stands for all."""
+        if any(map(self._wanted, self.found.commands[commands:])):
+            return None
+        del self.found.commands[commands:]
+        self._leave_out(node, "it is not known how often it goes round", [node])
+        return None
 
     def _leave_out(self, node: "Node", reason: str, parts: list["Node"]) -> None:
         """Leave statements out; what they would assign is not known any more."""

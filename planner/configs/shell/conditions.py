@@ -60,7 +60,7 @@ def number_is_true(node: "Node", words: Words) -> Truth:
     """Return whether an arithmetic expression is other than zero; None where that cannot be said."""
     gaps: list[Gap] = []
     try:
-        value = number_of(node, words.number, gaps)
+        value = number_of(node, words.number, gaps, words.assign)
     except UnknownNumberError:
         return None
     return None if gaps else value != 0

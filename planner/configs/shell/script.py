@@ -216,6 +216,7 @@ class _Script(Branches):
             "case_statement": self._case,
             "for_statement": self._for,
             "while_statement": self._while,
+            "c_style_for_statement": self._counted,
             "function_definition": self._define,
         }
         self._statements += 1
@@ -317,7 +318,8 @@ class _Script(Branches):
     def _compound(self, node: "Node") -> Truth:
         if node.children and node.children[0].type == "((":
             inner = [part for part in node.children if part.is_named]
-            return number_is_true(inner[0], self.words) if inner else None
+            truths = [number_is_true(part, self.words) for part in inner]
+            return truths[-1] if truths else None
         return self._inside(node)
 
     def _subshell(self, node: "Node") -> Truth:
@@ -487,8 +489,8 @@ class _Script(Branches):
         return next((each for each in places if _is_script(each)), None)
 
     def _eval(self, text: Text, node: "Node") -> Truth:
-        """Play a text as statements."""
-        if any(gap.source in text.value for gap in text.gaps):
+        """Play a text as statements; what is not known of it is not known in them."""
+        if text.gaps and text.value.lstrip().startswith(UNKNOWN):
             self._leave_out(node, "is not followed", [node])
             return None
         self._calls += 1

@@ -249,10 +249,14 @@ class Words:
             parts = [part for part in node.children if part.is_named]
             if node.has_error or len(parts) > 1:
                 raise UnknownNumberError("is not understood")
-            number = number_of(parts[0], self.number, gaps) if parts else 0
+            number = number_of(parts[0], self.number, gaps, self.assign) if parts else 0
         except UnknownNumberError as error:
             return self._gap(node, str(error))
         return Text(str(number), line_of(node), tuple(gaps))
+
+    def assign(self, name: str, number: int, gaps: tuple[Gap, ...]) -> None:
+        """Give a variable a number."""
+        self.variables[name] = Text(str(number), 0, gaps)
 
     def number(self, node: "Node") -> Text:
         """Return a variable of an arithmetic expression, with or without its `$`."""

@@ -50,6 +50,8 @@ SCRIPTS = {
     "arguments set anew": ("set -e; set -- x 'y z'; shift; launch \"$1\" $#", "y z|1"),
     "letters": ("set -- -m big -v rest; while getopts 'm:v' O; do case $O in m) M=$OPTARG ;; v) V=1 ;; esac; done; shift $((OPTIND - 1)); launch $M $V $1", "big 1 rest"),
     "a heredoc": ("A=1; V=$(cat <<EOF\nx=$A\nEOF\n); launch $V", "x=1"),
+    "a loop that counts": ("A=(a b c); for ((i = 0; i < ${#A[@]}; i += 2)); do Y=\"${Y:-}${A[$i]}\"; done; launch $Y $i", "ac 4"),
+    "numbers that change": ("N=1; ((N++)) || true; ((N += 3, M = N * 2)); K=$((N--)); launch $N $M $K $((++N))", "4 10 5 5"),
     "arrays with names": ("declare -A M=([a]=1 [b]='2 3'); M[c]=4; K=b; launch \"${M[$K]}\" ${M[c]}", "2 3|4"),
     "assignments of a substitution": ("A=1; B=$(A=2; echo $A); launch $A $B", "1 2"),
     "what is echoed": ("launch $(echo -n a; echo b) \"$(echo -e 'c\\td')\"", "ab|c\td"),
@@ -167,9 +169,10 @@ def test_a_script_that_would_end_for_an_unset_variable_is_read_on():
 
 
 def test_what_a_text_starts_has_the_line_of_its_eval():
-    found = evaluate("C='launch \\\n a=1'\n\neval $C x=${GONE}\n")
-    assert found.commands == []
-    assert [gap.line for gap in found.gaps] == [4]
+    found = evaluate("C='launch \\\n a=1'\n\neval $C x=${GONE}\neval $GONE x=1\n")
+    assert [word.value for word in found.commands[0].words[:2]] == ["launch", "a=1"]
+    assert [bool(word.gaps) for word in found.commands[0].words] == [False, False, True]
+    assert [gap.line for gap in found.gaps] == [5]
     (command,) = evaluate("C='launch \\\n a=1'\n\neval $C\n").commands
     assert [word.line for word in command.words] == [4, 4]
 
