@@ -130,7 +130,7 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     except FileError as error:
         if error.file.startswith("--"):
             raise
-        if not any(each.stops for each in broken):
+        if not any(each.stops or settings.taken_as for each in broken):
             raise
         told = any(each.stops and each.key == error.field for each in broken)
         broken += [] if told else [_of_error(error)]
@@ -171,7 +171,8 @@ def check_plan(plan: Plan, facts: Facts, file: str, found: Imported | None = Non
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
-    partial = any(settings.has("defaults: *"))
+    # What a base file that is not at hand, or a fork's own loop, makes of it is not known.
+    partial = any(settings.has("defaults: *")) or bool(settings.taken_as)
     for rule in RULES.load(settings.sheet.name):
         for broken in rule.broken(settings):
             given = settings.flat.get(broken.key)
