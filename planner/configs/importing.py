@@ -158,8 +158,11 @@ def _check_fork(settings: Settings) -> None:
         )
         allowed = "its folder by --config-path, or the composed YAML file in place of the script"
         raise settings.refused_key(CONFIG_NAME, problem, allowed)
-    defaults = [name for name in ("model", "estimator") if sheet.settings[name].default is not None]
-    for name in defaults:
+    # Where a critic has a model of its own by default, which algorithm it is decides whether there is one.
+    critic = sheet.settings.get("critic_model")
+    if critic is None or critic.default is None:
+        return
+    for name in ("model", "estimator"):
         key = settings.key_of(name)
         by_critic = name == "estimator" and settings.is_given("critic_model")
         if key not in flat and not by_critic:

@@ -378,7 +378,7 @@ def _tee(words: list[str], given: str) -> str:
 
 
 def _xargs(words: list[str], given: str) -> str:
-    if words and words != ["echo"]:
+    if (words and words != ["echo"]) or re.search(r"[\"'\\]", given):
         raise UnknownFormError
     return " ".join(given.split()) + "\n"
 

@@ -237,7 +237,8 @@ class _Script(Branches):
             "file_redirect",
             "herestring_redirect",
         }:
-            self._leave_out(node, f"{node.type.replace('_', ' ')} is not evaluated", [node])
+            named = f"{node.type.replace('_', ' ')} is not evaluated"
+            self._leave_out(node, "is not understood" if node.type == "ERROR" else named, [node])
         return None
 
     def _redirected(self, node: "Node") -> Truth:

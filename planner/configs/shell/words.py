@@ -71,7 +71,10 @@ class Words:
 
     def document(self, node: "Node") -> Text:
         """Return what the body of a `<<END` becomes."""
-        return joined(self._joined_parts(node, quoted=True), "", line_of(node))
+        read = joined(self._joined_parts(node, quoted=True), "", line_of(node))
+        end = node.children[-1].end_byte if node.children else node.start_byte
+        left = (node.text or b"")[end - node.start_byte :].decode("utf-8", "replace")
+        return read + Text(_IN_QUOTES.sub(lambda at: at[1].replace("\n", ""), left))
 
     def _pieces(self, node: "Node", *, quoted: bool) -> list[Text]:
         line = line_of(node)

@@ -1,10 +1,15 @@
 """Launch scripts evaluated without running: what each form of a shell's language means, against bash itself."""
 
+import os
+import shlex
 import shutil
 import subprocess
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from planner.configs.shell.programs import printed_by
 from planner.configs.shell.recorder import run_recorded
 from planner.configs.shell.script import evaluate
 
@@ -91,6 +96,42 @@ def test_bash_itself_starts_the_same(tmp_path):
     ).stdout
     found = [line.split("\037")[:-1] for line in said.splitlines()]
     assert found == [expected_of(expected) for _, expected in SCRIPTS.values()]
+
+
+PROGRAMS = (
+    "tr , '\\n'", "tr -d ' '", "tr -cd ,", "tr a-c A-C", "tr -s ' '", "tr '[:upper:]' '[:lower:]'", "wc -l", "wc -w", "wc -c",
+    "awk -F, '{print NF}'", "awk '{print $2}'", "awk '{print $NF}'", "cut -d, -f1", "cut -d' ' -f2-", "cut -c1-3",
+    "sed 's/,/ /g'", "sed 's#a#b#'", "sed 's/b*/x/'", "sed 's/ *$//'", "sed -E 's/(a|b)+/x/g'", "head -n 1", "head -1",
+    "tail -n +2", "sort -u", "uniq", "grep a", "grep -o ,", "grep -c b", "grep -v a", "rev", "xargs",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("awk") is None, reason="needs awk")
+@given(st.lists(st.text("ab,c A1/\n", max_size=14), min_size=1, max_size=4))
+@settings(max_examples=10, deadline=None)
+def test_small_programs_print_what_the_real_ones_do(texts):
+    cases = [(program, f"{text}\n") for program in PROGRAMS for text in texts]
+    script = "".join(
+        f"printf %s {shlex.quote(text)} | {program}; printf '\\037'\n" for program, text in cases
+    )
+    said = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ, LC_ALL="C"),
+    ).stdout
+    assert said.split("\037")[:-1] == [
+        printed_by(shlex.split(program), text) for program, text in cases
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["sed -n 2p", "awk '/x/ {print}'", "cut -b1", "tr '[:alpha:]' x", "head -c 3", "sort -k2", "bc -l", "jq .a", "expr a : b"],
+)  # fmt: skip
+def test_a_form_of_a_program_that_is_not_known_is_not_guessed(words):
+    assert printed_by(shlex.split(words), "a b\n") is None
 
 
 def test_what_cannot_be_evaluated_is_named_with_its_line():
