@@ -87,9 +87,9 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     text = script_text(path).split() if path.is_file() else given
-    words = [Text(word.strip("\"'")) for word in text]
-    named = any(fits_any(word.value, sheet.starts) for word in words)
-    return named or len(telling_keys(sheet, words)) >= TELLING
+    plain = [Text(word.strip("\"'")) for word in text]
+    named = any(fits_any(word.value, sheet.starts) for word in plain)
+    return named or len(telling_keys(sheet, plain)) >= TELLING
 
 
 def script_text(path: Path) -> str:
@@ -160,10 +160,10 @@ class _Script:
             own = {name: text for word in command.words for name, text in _assigned(word)}
             given = {**environment, **found.exported, **dict(command.variables), **own}
             inner = self._evaluated(other, [replace(word, line=0) for word in arguments], given)
-            settings = self._of_commands(other, inner, given, scripts + 1)
-            if settings is not None:
-                _hand_on(path, command, arguments, inner, settings)
-                return settings
+            started = self._of_commands(other, inner, given, scripts + 1)
+            if started is not None:
+                _hand_on(path, command, arguments, inner, started)
+                return started
         return None
 
     def _all_of(self, found: Evaluated) -> Iterator[Command]:

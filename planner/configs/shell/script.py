@@ -106,9 +106,9 @@ def evaluate(
     if broken is not None:
         script.note(broken, f"is not understood, down to line {broken.end_point[0] + 1}")
     for name in script.exports:
-        value = script.words.variables.get(name)
-        if isinstance(value, Text):
-            script.found.exported[name] = value
+        exported = script.words.variables.get(name)
+        if isinstance(exported, Text):
+            script.found.exported[name] = exported
     read = {id(each) for each in script.words.read}
     script.found.unread = tuple(each for each in given if id(each) not in read)
     return script.found
