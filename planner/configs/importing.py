@@ -32,6 +32,10 @@ OWN_CONFIGS = (
     "ppo_megatron_trainer.yaml",
 )
 JOB_FILE = "job.yaml"
+# What names of keys have that say how much is done.
+OF_WORK = re.compile(
+    r"turn|round|vote|agent|batch|sample|obs|retr|search|branch|tree|max_|num_|\bn_"
+)
 # How many keys a note names.
 MOST_NAMED = 8
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
@@ -303,7 +307,8 @@ def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:
     if settings.taken_as:
         note = f"{settings.start} is taken as {settings.sheet.title}'s {settings.taken_as}: its own loop is not known"
         if keys.unknown:
-            named = ", ".join(keys.unknown[:MOST_NAMED])
+            first = sorted(keys.unknown, key=lambda key: OF_WORK.search(key) is None)
+            named = ", ".join(first[:MOST_NAMED])
             rest = (
                 f" and {len(keys.unknown) - MOST_NAMED} more"
                 if len(keys.unknown) > MOST_NAMED
