@@ -22,7 +22,7 @@ from planner.configs.reading.starts import (
     started_script,
     telling_keys,
 )
-from planner.configs.shell.commands import Command, Evaluated
+from planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
 from planner.configs.shell.script import evaluate
 from planner.configs.shell.text import Gap, Text
 from rlplan.errors import FileError, unreadable
@@ -31,6 +31,8 @@ YAML_SUFFIXES = (".yaml", ".yml")
 CONFIG_FLAGS = ("--config", "--config-name", "--config-path", "--config-dir")
 # How many scripts start one another at most.
 MOST_SCRIPTS = 4
+# How deep commands stand in quotes in one another.
+MOST_QUOTES = 3
 # How many starts, and lost words, a message names.
 MOST_NAMED, MOST_LOST = 3, 6
 
@@ -149,6 +151,11 @@ class _Script:
             settings = _of_start(sheet, start, str(path), path.parent, tuple(found.gaps))
             many = 1 if self.taken_as == sheet.name else len({each.arguments for _, each in starts})
             settings.notes += tuple(_notes_of(place, many, commands, path))
+            settings.notes += tuple(
+                f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
+                for gap in found.gaps
+                if gap.reason == NOT_AT_HAND
+            )
             return settings
         if found.refusal is not None:
             line, message = found.refusal
@@ -166,16 +173,17 @@ class _Script:
                 return started
         return None
 
-    def _all_of(self, found: Evaluated) -> Iterator[Command]:
-        """Yield a script's commands, each with those that stand in it in quotes."""
+    def _all_of(self, found: Evaluated, quotes: int = 0) -> Iterator[Command]:
+        """Yield a script's commands, each with those that stand in it in quotes, or in quotes in these."""
         for command in found.commands:
             yield command
             texts = [*command.words, *(text for _, text in command.variables)]
             if command.words and command.words[0].value == "sbatch":
                 texts += found.exported.values()  # what is submitted finds the command there
-            for word in texts:
+            for word in texts if quotes < MOST_QUOTES else ():
                 if is_quoted(word.value):
-                    yield from self._quoted(word, command, found.exported)
+                    inner = list(self._quoted(word, command, found.exported))
+                    yield from self._all_of(replace(found, commands=inner), quotes + 1)
 
     def _quoted(
         self, word: Text, command: Command, exported: Mapping[str, Text]

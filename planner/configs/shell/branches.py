@@ -32,6 +32,9 @@ MOST_UNCOUNTED: Final = 100
 # A test of whether a variable is empty.
 _EMPTY: Final = re.compile(r"-z\s+\"?\$\{?(\w+)(?::?-)?\}?\"?\s")
 
+# What of a condition asks for the script's arguments.
+_ARGUMENTS: Final = re.compile(r"\$(#|\{?[1-9]\b|\{#[@*]?\})")
+
 # Statements of a condition (of `else` none), and those that are played where it is true.
 Clause = tuple[list["Node"] | None, list["Node"]]
 
@@ -79,34 +82,41 @@ class Branches(Commands, ABC):
         if condition is None:
             assert tests is not None
             return self._undecided(tests, branch, others, node)
-        if condition and tests is not None and self._empty_names(tests):
+        if condition and tests is not None and self._asks_for_what_is_not_given(tests):
             return self._read_on(tests, branch, others, node)
         return self.block(branch) if condition else self._first_true(others, node)
 
     def _read_on(
         self, tests: list["Node"], branch: list["Node"], others: Sequence["Clause"], node: "Node"
     ) -> Truth:
-        """Play a branch for variables that are empty; where the script would stop for it, read on without them.
+        """Play a branch for what is not given; where the script would stop for it, read on without it.
 
-        They are set where it runs, or it would say so there.
+        It is given where it runs, or it would say so there.
         """
         ending = self._tried(lambda: self.block(branch))
         if not isinstance(ending.left, RefusedError) or ending.starts:
             return self._kept(ending)
         self.note(node, f"it stops here: {ending.left.message}")
         for name in self._empty_names(tests):
+            if getattr(self.words.variables[name], "gaps", ()):
+                continue
             gap = Gap(
                 line=line_of(node), source=f"${name}", reason=f"{name} is not set", unset=True
             )
             self.words.variables[name] = Text(f"${name}", line_of(node), (gap,))
         return self._first_true(others, node)
 
+    def _asks_for_what_is_not_given(self, tests: list["Node"]) -> bool:
+        """Return whether a condition is true since a variable is empty, or an argument is not given."""
+        of_arguments = any(_ARGUMENTS.search(source(test)) for test in tests)
+        return bool(self._empty_names(tests)) or (of_arguments and not self.words.arguments)
+
     def _empty_names(self, tests: list["Node"]) -> list[str]:
         """Return the variables of which `[ -z "$NAME" ]` is true since they have an empty default."""
         found = []
         for name in _asked_for(tests):
             value = self.words.variables.get(name)
-            if isinstance(value, Text) and not value.value and not value.gaps:
+            if isinstance(value, Text) and not value.with_empty(Gap.is_argument).value:
                 found.append(name)
         return found
 

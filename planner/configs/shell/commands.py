@@ -28,6 +28,8 @@ OF_THE_MACHINE: Final = frozenset(
 SETUP_FILES: Final = frozenset(
     {"activate", ".bashrc", ".bash_profile", ".profile", "conda.sh", "nvm.sh", "setvars.sh"}
 )
+# Why a file is not read into a script, as a clause.
+NOT_AT_HAND: Final = "is not at hand"
 ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
 # What an `exit` may be: success, failure, or what the last command said.
 SUCCESS: Final = ("0", "")

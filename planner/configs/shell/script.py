@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.branches import Branches
 from planner.configs.shell.commands import (
+    NOT_AT_HAND,
     SETUP_FILES,
     Command,
     Evaluated,
@@ -460,7 +461,7 @@ class _Script(Branches):
             return True
         path = self._at_hand(word)
         if path is None:
-            self.note(node, "is not at hand")
+            self.note(node, NOT_AT_HAND)
             return None
         self._calls += 1
         if self._calls > MOST_CALLS:

@@ -209,6 +209,20 @@ def test_a_script_that_would_end_for_an_unset_variable_is_read_on():
     assert not found.commands[-1].words[2].gaps
 
 
+@pytest.mark.parametrize(
+    "test", ["[ $# -lt 1 ]", '[ -z "$1" ]', '[ -z "$M" ]', '[[ "$#" -ne 2 ]]', "(( $# < 2 ))"]
+)
+def test_a_script_that_would_end_for_an_argument_is_read_on(test):
+    text = f"M=$1\nif {test}; then echo usage; exit 1; fi\nlaunch model=$M n=1\n"
+    found = evaluate(text, (), {})
+    assert found.refusal is None
+    assert "argument 1 is not given" in str(found.commands[-1].words[1].gaps[0])
+    assert not found.commands[-1].words[2].gaps
+    assert (
+        evaluate(text.replace("n=1", "n=$2"), ("m", "3"), {}).commands[-1].words[2].value == "n=3"
+    )
+
+
 def test_what_a_text_starts_has_the_line_of_its_eval():
     found = evaluate("C='launch \\\n a=1'\n\neval $C x=${GONE}\neval $GONE x=1\n")
     assert [word.value for word in found.commands[0].words[:2]] == ["launch", "a=1"]

@@ -39,6 +39,7 @@ FORKS = {
     "uv": f"uv run --isolated -m agents.run {KEYS} my_tool.agents=3",
     "exec with variables": f"exec env A=1 PYTHONPATH=. nohup python -u -m agents.run {KEYS} my_tool.agents=3 &",
     "in quotes": f'srun -N 1 bash -c "cd /x && A=1 python -m agents.run {KEYS} my_tool.agents=3"',
+    "in quotes in quotes": f"ssh node 'bash -c \"python -m agents.run {KEYS} my_tool.agents=3\"'",
     "typed into a terminal": f'tmux send-keys -t s "python -m agents.run {KEYS} my_tool.agents=3" C-m',
     "submitted": f'export COMMAND="python -m agents.run {KEYS} my_tool.agents=3"\nsbatch --nodes=1 ray.sub',
     "a heredoc": f"ssh node <<EOF\ncd /x\npython -m agents.run {KEYS} my_tool.agents=3\nEOF",
@@ -233,6 +234,14 @@ def test_a_file_beside_a_script_is_read_into_it(tmp_path):
     with pytest.raises(FileError, match="NODES is not set") as caught:
         read(tmp_path, text)
     assert caught.value.field == "trainer.nnodes"
+
+
+def test_a_file_that_is_not_beside_a_script_is_named(tmp_path):
+    text = f"set -e\n. config.env\npython3 -m verl.trainer.main_ppo {KEYS} trainer.nnodes=${{NODES:-1}}\n"
+    assert (
+        ". config.env (line 2) is not at hand: what it sets is not known"
+        in read(tmp_path, text).notes
+    )
 
 
 def test_what_a_job_asks_slurm_for_is_what_it_gets(tmp_path):
