@@ -288,6 +288,7 @@ def _notes(run: Run, settings: Settings, options: ImportOptions, keys: Keys) -> 
     missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
     notes = [
         *_of_fork(settings, keys),
+        *_below_the_command(settings),
         *settings.notes,
         *run.notes,
         *_older_names(settings),
@@ -316,6 +317,17 @@ def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:
             )
             note += f", nor what it does with {named}{rest}"
         yield note
+
+
+def _below_the_command(settings: Settings) -> Iterator[str]:
+    """Yield a note where words stand below the end of the command."""
+    lost = settings.lost
+    if lost is not None:
+        named = ", ".join(lost.words[:MOST_NAMED]) + (
+            ", ..." if len(lost.words) > MOST_NAMED else ""
+        )
+        are = "is" if len(lost.words) == 1 else "are"
+        yield f"the command of line {lost.line} ends at line {lost.ends}: {named} below it {are} no part of it"
 
 
 def _older_names(settings: Settings) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """Read configurations: scripts, YAML files with what they inherit from, and command lines."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.configs.reading.given import Flat, Given, place_of, scalar
 from planner.configs.reading.inherited import read_inherited
-from planner.configs.reading.settings import Settings, fits_any, is_on
+from planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from planner.configs.reading.starts import (
     OVERRIDE,
@@ -150,7 +151,11 @@ class _Script:
             place, start = chosen(sheet, starts, self.taken_as)
             settings = _of_start(sheet, start, str(path), path.parent, tuple(found.gaps))
             many = 1 if self.taken_as == sheet.name else len({each.arguments for _, each in starts})
-            settings.notes += tuple(_notes_of(place, many, commands, path))
+            if many > 1:
+                line = commands[place].line
+                note = f"the script starts {many} trainings; this is the last, of line {line}"
+                settings.notes += (note,)
+            settings.lost = _lost(commands, place, path)
             settings.notes += tuple(
                 f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
                 for gap in found.gaps
@@ -292,19 +297,13 @@ def _of_start(
     return settings
 
 
-def _notes_of(place: int, many: int, commands: Sequence[Command], path: Path) -> Iterator[str]:
-    """Yield what is to be said of the command that is read, one of so many that start a training."""
-    line = commands[place].line
-    if many > 1:
-        yield f"the script starts {many} trainings; this is the last, of line {line}"
-    first, lost = lost_words(commands, place)
-    if lost:
-        lines = script_text(path).splitlines()
-        named = ", ".join(lost[:MOST_LOST]) + (", ..." if len(lost) > MOST_LOST else "")
-        yield (
-            f"the command of line {line} ends at line {_end_above(lines, first)}: "
-            f"{named} below it ({path}:{first}) {'is' if len(lost) == 1 else 'are'} no part of it"
-        )
+def _lost(commands: Sequence[Command], place: int, path: Path) -> Lost | None:
+    """Return what stands below the end of a command, and is no part of it."""
+    first, words = lost_words(commands, place)
+    if not words:
+        return None
+    ends = _end_above(script_text(path).splitlines(), first)
+    return Lost(words=words, where=f"{path}:{first}", ends=ends, line=commands[place].line)
 
 
 def _end_above(lines: Sequence[str], first: int) -> str:
@@ -315,8 +314,10 @@ def _end_above(lines: Sequence[str], first: int) -> str:
             return f"{number}, a comment"
         if not text:
             return f"{number}, which is empty"
-        if lines[number - 1].rstrip().endswith("\\"):
+        if text.endswith("\\"):
             return f"{number}, where a space stands behind the backslash"
+        if re.search(r"\\\s+#", text):
+            return f"{number}, where a comment stands behind the backslash"
         break
     return str(first - 1)
 

@@ -13,6 +13,23 @@ from rlplan.errors import FileError, nearest_name
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Hold the words that stand below the end of the command which starts a training.
+
+    Attributes:
+        words: As they are written.
+        where: File and line of the first.
+        ends: The line that ends the command, and what ends it there.
+        line: Where the command begins.
+    """
+
+    words: tuple[str, ...]
+    where: str
+    ends: str
+    line: int
+
+
 @dataclass(slots=True)
 class Settings:
     """Answer what a configuration sets; keys that were asked for are remembered.
@@ -24,6 +41,7 @@ class Settings:
         start: The module or script that it starts; empty for a bare configuration.
         gaps: Parts of a script that could not be evaluated.
         taken_as: The framework's own start that the start is taken as, where it is another's; else empty.
+        lost: What its script has below the end of the command; None where there is nothing.
         notes: What is to be said of how it was read.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
@@ -35,6 +53,7 @@ class Settings:
     start: str = ""
     gaps: tuple[Gap, ...] = ()
     taken_as: str = ""
+    lost: Lost | None = None
     notes: tuple[str, ...] = ()
     model: str | None = None
     used: set[str] = field(default_factory=set)

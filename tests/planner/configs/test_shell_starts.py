@@ -198,6 +198,7 @@ def test_a_key_that_the_script_gives_again_or_drops_has_no_effect(tmp_path):
 
 ENDS = {
     "# trainer.nnodes=3 \\": "5, a comment",
+    "trainer.logger=console \\ # to the screen": "5, where a comment stands behind the backslash",
     "": "5, which is empty",
     "trainer.logger=console \\ ": "5, where a space stands behind the backslash",
 }
@@ -218,6 +219,13 @@ def test_what_ends_a_continued_command_is_said_with_the_keys_below_it(tmp_path, 
     note = next(each for each in found.notes if "is no part" in each or "are no part" in each)
     assert note.startswith(f"the command of line 2 ends at line {ENDS[line]}")
     assert "trainer.nnodes=2, trainer.save_freq=5 below it" in note
+    findings = check_config("verl", [str(tmp_path / "run.sh")], OPTIONS).findings
+    (said,) = (each for each in findings if each.rule == "the-command-goes-on")
+    assert (said.key, said.where, said.stops) == (
+        "trainer.nnodes",
+        f"{tmp_path / 'run.sh'}:6",
+        False,
+    )
 
 
 def test_a_file_beside_a_script_is_read_into_it(tmp_path):
