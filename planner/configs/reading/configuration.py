@@ -352,25 +352,20 @@ def _check_arguments(
     """
     allowed = 'the key in the script itself, or a script that hands its arguments on by "$@"'
     if unread:
-        problem = f"hands no {'arguments' if len(unread) == len(given) else 'such argument'} on; it would have no effect"
-        raise FileError(str(path), problem, value=unread[0].value, allowed=allowed)
+        on = "arguments" if len(unread) == len(given) else "such argument"
+        problem = f"hands no {on} on: `{unread[0].value}` would have no effect"
+        raise FileError(str(path), problem, allowed=allowed)
     if sheet.arguments == "flags":
         return
-    for key, each in _overrides(
-        [word for word in given if not word.value.startswith("-")], ""
-    ).items():
-        name = sheet.older.get(key, key)
-        held = settings.flat.get(name)
-        is_key = each.value is not None and "." in key
-        if is_key and (held is None or (held.value != each.value and held.where != each.where)):
-            where = "reaches no training" if held is None else f"has another value at {held.where}"
-            raise FileError(
-                str(path),
-                f"{where}; it would have no effect",
-                field=key,
-                value=each.value,
-                allowed=allowed,
-            )
+    words = [word for word in given if not word.value.startswith("-")]
+    for key, each in _overrides(words, "").items():
+        held = settings.flat.get(sheet.older.get(key, key))
+        if each.value is None or "." not in key:
+            continue
+        if held is None or (held.value != each.value and held.where != each.where):
+            why = "reaches no training" if held is None else f"is given again at {held.where}"
+            problem = f"{why}: `{key}={each.value}` would have no effect"
+            raise FileError(str(path), problem, field=key, allowed=allowed)
 
 
 def _files(words: list[Text], folder: Path) -> Flat:

@@ -17,7 +17,9 @@ OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
 # How many keys that no other program has tell a start whose name says nothing.
 TELLING: Final = 2
 # What runs the Python program that is named behind it, with options of its own between.
-_PYTHON: Final = re.compile(r"(.*/)?(python[\d.]*|torchrun|pytest|deepspeed)|\$\{?\w*PYTHON\w*\}?")
+_PYTHON: Final = re.compile(
+    r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
+)
 # What of a word tells that it is a command in quotes, as `bash -c` gets it.
 _QUOTED: Final = re.compile(r"\s-m\s|\.py(\s|$)|\.sh(\s|$)")
 # A word in a command's place that is an argument of the command above: `trainer.nnodes=2`, `--actor.num_nodes`.
