@@ -326,6 +326,9 @@ class Commands:
             for name in names:
                 variables.pop(name, None)
             return True if "p" in options else None
+        if self._input.gaps and len(names) == 1 and "a" not in options:
+            variables[names[0]] = self._input.with_value(self._input.value.rstrip("\n"))
+            return None
         if self._input.gaps:
             variables.update(dict.fromkeys(names, self._input.with_value("$(...)")))
             return None
