@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from planner.configs.reading.given import Flat, Given
 from planner.configs.reading.sheet import ConfigSheet, Setting
-from planner.configs.shell.text import Gap
+from planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.errors import FileError, nearest_name
 
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
@@ -275,6 +275,8 @@ def _remedy(gap: Gap) -> str:
     if gap.unset:
         name = gap.source.strip("${}").partition(":")[0]
         return f"a value: {name}=... before the command, or the key after the file"
+    if gap.reason.endswith(OF_THE_RUN):
+        return "a value in the script, the key behind it where it hands arguments on, or --run on such a machine"
     return "a value; set the variable, give the key after the file, or use --run"
 
 

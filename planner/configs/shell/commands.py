@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.conditions import Truth
 from planner.configs.shell.programs import PROGRAMS, WITHOUT_INPUT, printed_by, unescaped
-from planner.configs.shell.text import Gap, Text, joined
+from planner.configs.shell.text import OF_THE_RUN, Gap, Text, joined
 from planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Commands:
         """Print what only a run knows."""
         name = (short(node).split() or [""])[0]
         of_machine = name in OF_THE_MACHINE
-        reason = f"what {name} prints is known where it runs" if of_machine else "it is not run"
+        reason = f"what {name} prints {OF_THE_RUN}" if of_machine else "it is not run"
         gap = Gap(line=line_of(node), source=short(node), reason=reason)
         if self._printed is not None:
             self._print(Text("$(...)", line_of(node), (gap,)))
