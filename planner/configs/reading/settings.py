@@ -274,10 +274,12 @@ def _remedy(gap: Gap) -> str:
         return "a value: the script's arguments behind it"
     if gap.unset:
         name = gap.source.strip("${}").partition(":")[0]
-        return f"a value: {name}=... before the command, or the key after the file"
+        return (
+            f"a value: {name}=... before the command, or the key behind a script that hands it on"
+        )
     if gap.reason.endswith(OF_THE_RUN):
         return "a value in the script, the key behind it where it hands arguments on, or --run on such a machine"
-    return "a value; set the variable, give the key after the file, or use --run"
+    return "a value; set the variable, give the key behind a script that hands it on, or use --run"
 
 
 def is_on(value: object) -> bool:
