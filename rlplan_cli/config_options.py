@@ -35,10 +35,24 @@ RunOption = Annotated[
 ]
 
 
-def framework_of(words: list[str]) -> tuple[str | None, list[str]]:
+AsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="MODULE",
+        help="Take this module or script for what starts the framework's training (my_trainer.run); the framework's "
+        "name takes whatever Python program the script starts.",
+    ),
+]
+
+
+def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | None, list[str]]:
     """Return the framework whose configuration is meant, and what stands behind its name.
 
     None where the words are a job's or plan's file.
+
+    Args:
+        taken_as: What `--as` says, which may be the framework's name.
 
     Raises:
         FileError: Neither a framework is named, nor does the file start training of one.
@@ -50,6 +64,8 @@ def framework_of(words: list[str]) -> tuple[str | None, list[str]]:
     names = FRAMEWORKS.names()
     if words[0] in names:
         return words[0], words[1:]
+    if taken_as in names:
+        return taken_as, words
     path = Path(words[0])
     if path.suffix in {".yaml", ".yml", ".json"} and len(words) == 1:
         return _of_yaml(path), words
@@ -93,6 +109,7 @@ class Given(NamedTuple):
     mean_prompt: float | None = None
     model: list[str] | None = None
     run: bool = False
+    taken_as: str | None = None
 
 
 def import_options(
@@ -129,4 +146,5 @@ def import_options(
         models=FrozenDict({role: name for role, _, name in pairs}),
         job_path=job_path,
         evaluated=evaluated,
+        taken_as=given.taken_as or "",
     )

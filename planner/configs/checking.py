@@ -9,7 +9,7 @@ from planner.answers.completion import complete
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.importing import Imported, ImportOptions, imported_run, settings_of
 from planner.configs.improving import Improvement, improvements
-from planner.configs.reading.settings import OFF, Settings
+from planner.configs.reading.settings import OFF, Lost, Settings
 from planner.configs.rules import RULES
 from profiles.catalog import load_engine
 from profiles.facts import Facts, load_facts
@@ -130,7 +130,7 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     except FileError as error:
         if error.file.startswith("--"):
             raise
-        if not any(each.stops for each in broken):
+        if not any(each.stops or settings.taken_as for each in broken):
             raise
         told = any(each.stops and each.key == error.field for each in broken)
         broken += [] if told else [_of_error(error)]
@@ -171,7 +171,10 @@ def check_plan(plan: Plan, facts: Facts, file: str, found: Imported | None = Non
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
-    partial = any(settings.has("defaults: *"))
+    # What a base file that is not at hand, or a fork's own loop, makes of it is not known.
+    partial = any(settings.has("defaults: *")) or bool(settings.taken_as)
+    if settings.lost is not None:
+        yield _of_lost(settings.lost)
     for rule in RULES.load(settings.sheet.name):
         for broken in rule.broken(settings):
             given = settings.flat.get(broken.key)
@@ -185,6 +188,22 @@ def _findings(settings: Settings) -> Iterator[Finding]:
                 allowed=broken.allowed,
                 stops=not partial,
             )
+
+
+def _of_lost(lost: Lost) -> Finding:
+    """Return what is to be said of words below the end of the command, which runs without them."""
+    key, _, value = lost.words[0].partition("=")
+    more = f", nor are {len(lost.words) - 1} more" if len(lost.words) > 1 else ""
+    return Finding(
+        rule="the-command-goes-on",
+        source="bash",
+        key=key,
+        value=value or None,
+        where=lost.where,
+        problem=f"is no part of the command of line {lost.line}, which ends at line {lost.ends}{more}",
+        allowed="a command without comments and empty lines between its own",
+        stops=False,
+    )
 
 
 def _of_error(error: FileError) -> Finding:

@@ -1,6 +1,7 @@
 """Import a framework's configuration: a job, and a plan with all its layouts."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,21 @@ from rlplan.job import Job, Role
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import PlanDraft
 
+CONFIG_NAME = "--config-name"
+# verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
+OWN_CONFIGS = (
+    "ppo_trainer",
+    "ppo_trainer.yaml",
+    "ppo_megatron_trainer",
+    "ppo_megatron_trainer.yaml",
+)
 JOB_FILE = "job.yaml"
+# What names of keys have that say how much is done.
+OF_WORK = re.compile(
+    r"turn|round|vote|agent|batch|sample|obs|retr|search|branch|tree|max_|num_|\bn_"
+)
+# How many keys a note names.
+MOST_NAMED = 8
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
 
 
@@ -39,6 +54,8 @@ class ImportOptions:
         job_path: What the plan calls the job's file.
         environment: Variables of a script; None takes the process's own.
         evaluated: What a script does, if it was run already.
+        taken_as: A module or script that is taken as what starts the framework's training; the framework's name takes
+            whatever Python program is started.
     """
 
     gpu: str
@@ -49,6 +66,7 @@ class ImportOptions:
     job_path: str = JOB_FILE
     environment: Mapping[str, str] | None = None
     evaluated: Evaluated | None = None
+    taken_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +136,43 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     """
     sheet = load_config_sheet(framework)
     environment = os.environ if options.environment is None else options.environment
-    settings = read_configuration(sheet, words, environment, evaluated=options.evaluated)
+    settings = read_configuration(
+        sheet, words, environment, evaluated=options.evaluated, taken_as=options.taken_as
+    )
     settings.model = options.model
     _replace_models(settings, options)
+    _check_fork(settings)
     return settings
+
+
+def _check_fork(settings: Settings) -> None:
+    """Refuse a fork's start that leaves to its own defaults, which are not known, what decides the work.
+
+    Raises:
+        FileError: Its YAML file, its model, or its algorithm is not known.
+    """
+    if not settings.taken_as:
+        return
+    flat, sheet = settings.flat, settings.sheet
+    named = flat.get(CONFIG_NAME)
+    of_files = any(re.search(r"\.ya?ml\b", given.where) for given in flat.values())
+    if named is not None and not of_files and named.value not in OWN_CONFIGS:
+        problem = (
+            f"is a configuration of {settings.start} that is not at hand: its values are not known"
+        )
+        allowed = "its folder by --config-path, or the composed YAML file in place of the script"
+        raise settings.refused_key(CONFIG_NAME, problem, allowed)
+    # Where a critic has a model of its own by default, which algorithm it is decides whether there is one.
+    critic = sheet.settings.get("critic_model")
+    if critic is None or critic.default is None:
+        return
+    for name in ("model", "estimator"):
+        key = settings.key_of(name)
+        by_critic = name == "estimator" and settings.is_given("critic_model")
+        if key not in flat and not by_critic:
+            problem = f"is not given, and what {settings.start} takes then is not known"
+            allowed = f"a value: {key}=... in the script"
+            raise settings.refused_key(key, problem, allowed)
 
 
 def _replace_models(settings: Settings, options: ImportOptions) -> None:
@@ -136,6 +187,9 @@ def _replace_models(settings: Settings, options: ImportOptions) -> None:
         given = flat.get(key)
         if given is None or given.gaps or given.value is None:
             flat[key] = Given(value=options.model, where="--model")
+        if given is not None and given.gaps:
+            for name, other in _models_written_as(settings, given):
+                flat[name] = replace(other, value=options.model, where="--model", gaps=())
     for role, name in options.models.items():
         setting = f"{role}_model"
         if setting not in settings.sheet.settings:
@@ -145,6 +199,17 @@ def _replace_models(settings: Settings, options: ImportOptions) -> None:
             problem = f"is no role whose model {settings.sheet.title} names"
             raise FileError("--model", problem, value=role, allowed=known)
         flat[settings.key_of(setting)] = Given(value=name, where="--model")
+
+
+def _models_written_as(settings: Settings, given: Given) -> Iterator[tuple[str, Given]]:
+    """Yield other roles' models that a script writes as the actor's, by a variable that is not known."""
+    for role in get_args(Role):
+        setting = f"{role}_model"
+        if setting in settings.sheet.settings:
+            key = settings.key_of(setting)
+            other = settings.flat.get(key)
+            if other is not None and other.gaps and other.value == given.value:
+                yield key, other
 
 
 def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Imported:
@@ -171,14 +236,15 @@ def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Import
     job = job_of(replace(run, models=models), name, options.gpu, means)
     job = replace(job, models=FrozenDict({**job.models, **_positions(models, settings)}))
     resolved = resolve_job(job, Path(), file=settings.file)
+    keys = keys_of(settings)
     return Imported(
         job=job,
         resolved=resolved,
         draft=draft_of(run, resolved, options.job_path),
-        keys=keys_of(settings),
+        keys=keys,
         settings=settings,
         run=run,
-        notes=tuple(_notes(run, settings, options)),
+        notes=tuple(_notes(run, settings, options, keys)),
     )
 
 
@@ -218,9 +284,12 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
     }
 
 
-def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
+def _notes(run: Run, settings: Settings, options: ImportOptions, keys: Keys) -> list[str]:
     missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
     notes = [
+        *_of_fork(settings, keys),
+        *_below_the_command(settings),
+        *settings.notes,
         *run.notes,
         *_older_names(settings),
         *(f"{gap.source} {gap.reason}" for gap in missing),
@@ -232,6 +301,33 @@ def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
         mean = usual_prompt_tokens(most)
         notes.append(f"prompts of {mean} tokens on average, as in mathematics; say --mean-prompt")
     return notes
+
+
+def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:
+    """Yield a note where a start that is not the framework's own is taken as its own, with the keys that it adds."""
+    if settings.taken_as:
+        note = f"{settings.start} is taken as {settings.sheet.title}'s {settings.taken_as}: its own loop is not known"
+        if keys.unknown:
+            first = sorted(keys.unknown, key=lambda key: OF_WORK.search(key) is None)
+            named = ", ".join(first[:MOST_NAMED])
+            rest = (
+                f" and {len(keys.unknown) - MOST_NAMED} more"
+                if len(keys.unknown) > MOST_NAMED
+                else ""
+            )
+            note += f", nor what it does with {named}{rest}"
+        yield note
+
+
+def _below_the_command(settings: Settings) -> Iterator[str]:
+    """Yield a note where words stand below the end of the command."""
+    lost = settings.lost
+    if lost is not None:
+        named = ", ".join(lost.words[:MOST_NAMED]) + (
+            ", ..." if len(lost.words) > MOST_NAMED else ""
+        )
+        are = "is" if len(lost.words) == 1 else "are"
+        yield f"the command of line {lost.line} ends at line {lost.ends}: {named} below it {are} no part of it"
 
 
 def _older_names(settings: Settings) -> Iterator[str]:

@@ -12,7 +12,7 @@ TUNED: Final = ("instruct", "chat", "base", "it", "hf", "671b")
 STORED: Final = ("bf16", "fp8", "fp16", "dequantized", "sft", "mixture")
 # Folders of a checkpoint, which stand inside the one that is named after its model.
 CHECKPOINT: Final = re.compile(
-    r"(global_?|check_?point-?)?(step|iter)?[_-]?\d*|actor|hugging_?face|hf|weights|latest"
+    r"(global_?|check_?point-?)?(step|iter)?[_-]?\d*([_-]?(merged|hf))?|actor|hugging_?face|hf|weights|latest"
 )
 CONFIG_JSON: Final = "config.json"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan_cli.config_options import (
+    AsOption,
     Given,
     GpuOption,
     ModelOption,
@@ -28,7 +29,7 @@ EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response
 WILL_NOT_RUN = 1
 
 
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     words: Annotated[
         list[str],
         typer.Argument(
@@ -42,6 +43,7 @@ def command(
     mean_prompt: PromptOption = None,
     model: ModelOption = None,
     run: RunOption = False,
+    taken_as: AsOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,7 +56,7 @@ def command(
 
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with
-        checked = _checked(words, Given(gpu, mean_response, mean_prompt, model, run))
+        checked = _checked(words, Given(gpu, mean_response, mean_prompt, model, run, taken_as))
         if as_json:
             echo_json(checked.document())
         else:
@@ -80,7 +82,7 @@ def _checked(words: list[str], given: Given) -> Checked:
     from planner.configs.checking import check_config
     from rlplan_cli.interface import check_file
 
-    framework, rest = framework_of(words)
+    framework, rest = framework_of(words, given.taken_as)
     if framework is None:
         return check_file(Path(rest[0]))
     return check_config(framework, rest, import_options(framework, rest, given))

@@ -79,6 +79,19 @@ def test_a_script_is_run_only_where_that_is_asked_for(project, rlplan):
     assert Path("ran").exists()
 
 
+def test_a_start_that_nothing_reveals_is_named(project, rlplan):
+    keys = [word for word in VERL[2:] if not word.startswith("actor_rollout_ref")]
+    Path("run.sh").write_text(f"python3 -m my_trainer.run {' '.join(keys)}\n")
+    given = ("run.sh", *GPU, "--model", "qwen2.5-7b")
+    refused = rlplan("check", "verl", *given)
+    assert refused.code == 2
+    assert "nothing tells that this is one: my_trainer.run (line 1)" in refused.err
+    for words in (("verl", *given, "--as", "my_trainer.run"), (*given, "--as", "verl")):
+        answer = rlplan("check", *words)
+        assert answer.out.startswith("run.sh: runs")
+        assert "my_trainer.run is taken as verl's verl.trainer.main_ppo" in answer.err
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

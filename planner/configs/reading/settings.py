@@ -7,10 +7,27 @@ from fnmatch import fnmatchcase
 
 from planner.configs.reading.given import Flat, Given
 from planner.configs.reading.sheet import ConfigSheet, Setting
-from planner.configs.shell.text import Gap
+from planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.errors import FileError, nearest_name
 
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Hold the words that stand below the end of the command which starts a training.
+
+    Attributes:
+        words: As they are written.
+        where: File and line of the first.
+        ends: The line that ends the command, and what ends it there.
+        line: Where the command begins.
+    """
+
+    words: tuple[str, ...]
+    where: str
+    ends: str
+    line: int
 
 
 @dataclass(slots=True)
@@ -23,6 +40,9 @@ class Settings:
         file: Its name, for messages.
         start: The module or script that it starts; empty for a bare configuration.
         gaps: Parts of a script that could not be evaluated.
+        taken_as: The framework's own start that the start is taken as, where it is another's; else empty.
+        lost: What its script has below the end of the command; None where there is nothing.
+        notes: What is to be said of how it was read.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
     """
@@ -32,6 +52,9 @@ class Settings:
     file: str
     start: str = ""
     gaps: tuple[Gap, ...] = ()
+    taken_as: str = ""
+    lost: Lost | None = None
+    notes: tuple[str, ...] = ()
     model: str | None = None
     used: set[str] = field(default_factory=set)
 
@@ -82,7 +105,7 @@ class Settings:
 
     def on(self, name: str) -> bool:
         """Return whether a switch is on."""
-        return _is_on(self.value(name))
+        return is_on(self.value(name))
 
     def positions(self) -> int | None:
         """Return the longest sequence that a configuration gives the actor: outright, or by scaled rotations."""
@@ -161,7 +184,7 @@ class Settings:
                     given.where,
                     problem,
                     field=given.older or key,
-                    allowed="a value; set the variable, give the key after the file, or use --run",
+                    allowed=_remedy(given.gaps[0]),
                 )
             return self._meant(setting, key, given)
         if setting.follows:
@@ -170,11 +193,17 @@ class Settings:
         return setting.values.get(usual, usual) if isinstance(usual, str) else usual
 
     def _meant(self, setting: Setting, key: str, given: Given) -> object:
+        """Return what a word means; one that is not known, but has a part that is, is a fork's and means what that does."""
         if not setting.values:
             return given.value
         word = str(given.value)
         if word not in setting.values:
             known = setting.values.keys()
+            part = next((each for each in word.split("_") if each in known), None)
+            if part is not None:
+                note = f"{key}={word} is not of {self.sheet.title} {self.sheet.version}: taken as {part}"
+                self.notes = tuple(dict.fromkeys((*self.notes, note)))
+                return setting.values[part]
             nearest = nearest_name(word, known)
             raise self.refused_key(key, "is not known", ", ".join(known), nearest)
         return setting.values[word]
@@ -236,7 +265,7 @@ class RoleSettings:
 
     def on(self, name: str) -> bool:
         """Return whether a switch is on."""
-        return _is_on(self.value(name))
+        return is_on(self.value(name))
 
     def is_given(self, name: str) -> bool:
         """Return whether a configuration gives a size, other than none, by a key of the role's own."""
@@ -252,7 +281,22 @@ class RoleSettings:
         return sheet.trainers[self.trainer].sizes[name].of(sheet.roles[self.role])
 
 
-def _is_on(value: object) -> bool:
+def _remedy(gap: Gap) -> str:
+    """Return how a value can be given that could not be evaluated."""
+    if gap.is_argument():
+        return "a value: the script's arguments behind it"
+    if gap.unset:
+        name = gap.source.strip("${}").partition(":")[0]
+        return (
+            f"a value: {name}=... before the command, or the key behind a script that hands it on"
+        )
+    if gap.reason.endswith(OF_THE_RUN):
+        return "a value in the script, the key behind it where it hands arguments on, or --run on such a machine"
+    return "a value; set the variable, give the key behind a script that hands it on, or use --run"
+
+
+def is_on(value: object) -> bool:
+    """Return whether a switch's value is on."""
     return value.lower() in {"true", "yes", "on", "1"} if isinstance(value, str) else bool(value)
 
 

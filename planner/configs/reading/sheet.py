@@ -87,7 +87,10 @@ class ConfigSheet:
         version: The framework's, whose keys and defaults these are.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
+        fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
+        start_keys: Keys, as patterns, that no other program has: a Python program with two of them is such a fork's.
         refused_starts: Those that train otherwise, and what they do.
+        refused_switches: Keys that, where they are on, make it do otherwise, and what.
         refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
         older: Keys by the names that they had in earlier versions.
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
@@ -115,7 +118,10 @@ class ConfigSheet:
     version: str
     arguments: Literal["hydra", "flags"]
     starts: tuple[str, ...]
+    fork_starts: tuple[str, ...] = ()
+    start_keys: tuple[str, ...] = ()
     refused_starts: FrozenDict[str, str] = FrozenDict()
+    refused_switches: FrozenDict[str, str] = FrozenDict()
     refused_keys: FrozenDict[str, str] = FrozenDict()
     older: FrozenDict[str, str] = FrozenDict()
     models: FrozenDict[str, str] = FrozenDict()

@@ -1,9 +1,11 @@
 """What decides which of a script's statements are played, and how often: conditions, cases and loops."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.commands import (
@@ -14,9 +16,9 @@ from planner.configs.shell.commands import (
     State,
     short,
 )
-from planner.configs.shell.conditions import Truth, inverse, truth_of
-from planner.configs.shell.text import Text
-from planner.configs.shell.words import RefusedError, source
+from planner.configs.shell.conditions import Truth, inverse, number_is_true, truth_of
+from planner.configs.shell.text import Gap, Text
+from planner.configs.shell.words import RefusedError, line_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,6 +28,12 @@ MOST_ROUNDS: Final = 1000
 # Rounds of a loop that no list counts, such as one over arguments; one that waits for something has no end here.
 MOST_UNCOUNTED: Final = 100
 
+
+# A test of whether a variable is empty.
+_EMPTY: Final = re.compile(r"-z\s+\"?\$\{?(\w+)(?::?-)?\}?\"?\s")
+
+# What of a condition asks for the script's arguments.
+_ARGUMENTS: Final = re.compile(r"\$(#|\{?[1-9]\b|\{#[@*]?\})")
 
 # Statements of a condition (of `else` none), and those that are played where it is true.
 Clause = tuple[list["Node"] | None, list["Node"]]
@@ -74,7 +82,43 @@ class Branches(Commands, ABC):
         if condition is None:
             assert tests is not None
             return self._undecided(tests, branch, others, node)
+        if condition and tests is not None and self._asks_for_what_is_not_given(tests):
+            return self._read_on(tests, branch, others, node)
         return self.block(branch) if condition else self._first_true(others, node)
+
+    def _read_on(
+        self, tests: list["Node"], branch: list["Node"], others: Sequence["Clause"], node: "Node"
+    ) -> Truth:
+        """Play a branch for what is not given; where the script would stop for it, read on without it.
+
+        It is given where it runs, or it would say so there.
+        """
+        ending = self._tried(lambda: self.block(branch))
+        if not isinstance(ending.left, RefusedError) or ending.starts:
+            return self._kept(ending)
+        self.note(node, f"it stops here: {ending.left.message}")
+        for name in self._empty_names(tests):
+            if getattr(self.words.variables[name], "gaps", ()):
+                continue
+            gap = Gap(
+                line=line_of(node), source=f"${name}", reason=f"{name} is not set", unset=True
+            )
+            self.words.variables[name] = Text(f"${name}", line_of(node), (gap,))
+        return self._first_true(others, node)
+
+    def _asks_for_what_is_not_given(self, tests: list["Node"]) -> bool:
+        """Return whether a condition is true since a variable is empty, or an argument is not given."""
+        of_arguments = any(_ARGUMENTS.search(source(test)) for test in tests)
+        return bool(self._empty_names(tests)) or (of_arguments and not self.words.arguments)
+
+    def _empty_names(self, tests: list["Node"]) -> list[str]:
+        """Return the variables of which `[ -z "$NAME" ]` is true since they have an empty default."""
+        found = []
+        for name in _asked_for(tests):
+            value = self.words.variables.get(name)
+            if isinstance(value, Text) and not value.with_empty(Gap.is_argument).value:
+                found.append(name)
+        return found
 
     def _undecided(
         self,
@@ -130,18 +174,23 @@ class Branches(Commands, ABC):
     def _case(self, node: "Node") -> Truth:
         value_node = node.child_by_field_name("value")
         assert value_node is not None
-        value = self.words.text(value_node)
+        value = self.words.text(value_node).with_empty(Gap.is_argument)
+        items = [_case_of(item) for item in node.children if item.type == "case_item"]
         if value.gaps:
-            self._leave_out(node, f"{source(value_node)} is not known", [node])
-            return None
-        for item in node.children:
-            if item.type != "case_item":
-                continue
-            at = next(at for at, part in enumerate(item.children) if part.type == ")")
-            patterns = [part for part in item.children[:at] if part.is_named]
+            return self._unknown_case(value_node, [body for _, body in items], node)
+        for patterns, body in items:
             if any(self._fits(value, pattern) for pattern in patterns):
-                return self.block(item.children[at + 1 :])
+                return self.block(body)
         return True
+
+    def _unknown_case(self, value: "Node", bodies: Sequence[list["Node"]], node: "Node") -> Truth:
+        """Play the only branch that starts what is looked for; else none."""
+        endings = [self._tried(partial(self.block, body)) for body in bodies]
+        starting = [each for each in endings if each.starts]
+        if len(starting) == 1:
+            return self._kept(starting[0])
+        self._leave_out(node, f"{source(value)} is not known", [node])
+        return None
 
     def _fits(self, value: Text, pattern: "Node") -> bool:
         return fnmatchcase(value.value, self.words.text(pattern).value)
@@ -193,10 +242,44 @@ class Branches(Commands, ABC):
         else:
             goes_on = None
         if goes_on is None or len(found.gaps) > gaps:
-            del found.commands[commands:]
-            self._leave_out(node, "it is not known how often it goes round", [node])
-            return None
+            return self._without_end(node, commands)
         return True
+
+    def _counted(self, node: "Node") -> Truth:
+        """Play `for ((first; condition; step))`; one whose end is not known is left out."""
+        parts: list[list[Node]] = [[]]
+        for part in node.children:
+            if part.type in {"((", "))", ";"}:
+                parts.append([])
+            elif part.is_named:
+                parts[-1].append(part)
+        _, first, tests, steps, *_ = parts
+        body = node.child_by_field_name("body")
+        assert body is not None
+        commands, gaps = len(self.found.commands), len(self.found.gaps)
+        for each in first:
+            number_is_true(each, self.words)
+        for _ in range(MOST_UNCOUNTED):
+            goes_on = number_is_true(tests[-1], self.words) if tests else None
+            if goes_on is False:
+                return True
+            if goes_on is None or self._is_last(body) or len(self.found.gaps) > gaps:
+                break
+            for each in steps:
+                number_is_true(each, self.words)
+        else:
+            goes_on = None
+        if goes_on is None or len(self.found.gaps) > gaps:
+            return self._without_end(node, commands)
+        return True
+
+    def _without_end(self, node: "Node", commands: int) -> Truth:
+        """Leave a loop out whose end is not known; a round that starts what is looked for stands for all."""
+        if any(map(self._wanted, self.found.commands[commands:])):
+            return None
+        del self.found.commands[commands:]
+        self._leave_out(node, "it is not known how often it goes round", [node])
+        return None
 
     def _leave_out(self, node: "Node", reason: str, parts: list["Node"]) -> None:
         """Leave statements out; what they would assign is not known any more."""
@@ -204,6 +287,17 @@ class Branches(Commands, ABC):
         gap = self.found.gaps[-1]
         for name in {name for part in parts for name in _assigned(part)}:
             self.words.variables[name] = Text(f"${name}", gap.line, (gap,))
+
+
+def _case_of(item: "Node") -> tuple[list["Node"], list["Node"]]:
+    """Return the patterns of a branch of `case`, and what is played where one fits."""
+    at = next(at for at, part in enumerate(item.children) if part.type == ")")
+    return [part for part in item.children[:at] if part.is_named], item.children[at + 1 :]
+
+
+def _asked_for(tests: Sequence["Node"]) -> list[str]:
+    """Return the variables of which a condition asks whether they are empty: `[ -z "$NAME" ]`."""
+    return [name for test in tests for name in _EMPTY.findall(source(test))]
 
 
 def _clause(parts: Sequence["Node"]) -> "Clause":

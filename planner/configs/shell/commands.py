@@ -1,21 +1,35 @@
 """What a script's own commands do: print, export, leave; what else would be started is written down."""
 
+import os.path
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.conditions import Truth
-from planner.configs.shell.text import Gap, Text, joined
-from planner.configs.shell.words import RefusedError, Value, Words, line_of, source
+from planner.configs.shell.programs import PROGRAMS, WITHOUT_INPUT, printed_by, unescaped
+from planner.configs.shell.text import OF_THE_RUN, Gap, Text, joined
+from planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 # Commands that change nothing of what is launched, and succeed.
 SILENT: Final = frozenset(
-    {"set", "trap", "ulimit", "mkdir", "cd", "pushd", "popd", "chmod", "sleep", "wait"}
+    {"trap", "ulimit", "mkdir", "chmod", "sleep", "wait", "conda", "module", "shopt", "touch"}
     | {"pip", "pip3", "rm", "cp", "mv", "ln", "wget", "curl", "true", ":"}
 )
+# What is printed depends on the machine, or on the time, and on no word of the script.
+OF_THE_MACHINE: Final = frozenset(
+    {"nproc", "nvidia-smi", "rocm-smi", "npu-smi", "hostname", "lscpu", "free", "scontrol", "sinfo"}
+    | {"date", "whoami", "id", "uname", "ip", "getent", "squeue"}
+)
+# Files that set up a shell's own programs and paths, and nothing that a training is started with.
+SETUP_FILES: Final = frozenset(
+    {"activate", ".bashrc", ".bash_profile", ".profile", "conda.sh", "nvm.sh", "setvars.sh"}
+)
+# Why a file is not read into a script, as a clause.
+NOT_AT_HAND: Final = "is not at hand"
 ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
 # What an `exit` may be: success, failure, or what the last command said.
 SUCCESS: Final = ("0", "")
@@ -45,12 +59,14 @@ class Evaluated:
         gaps: What could not be evaluated, and decides what follows it.
         refusal: Why the script stops before its end, with its line.
         exported: Variables that other scripts get which it starts.
+        unread: Arguments that it is given and looks at nowhere.
     """
 
     commands: list[Command] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     refusal: tuple[int, str] | None = None
     exported: dict[str, Text] = field(default_factory=dict)
+    unread: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +80,7 @@ class State:
     functions: dict[str, "Node"]
     exports: frozenset[str]
     printed: tuple[Text, ...] | None
+    given: Text | None
     said: str
 
 
@@ -102,6 +119,7 @@ class Commands:
         self.found = Evaluated()
         self._probes, self._wanted = probes, wanted
         self._printed: list[Text] | None = None
+        self._input: Text | None = None
         self._said = ""
         self._loops = 0
         self._functions: dict[str, Node] = {}
@@ -117,6 +135,7 @@ class Commands:
             functions=dict(self._functions),
             exports=frozenset(self.exports),
             printed=None if self._printed is None else tuple(self._printed),
+            given=self._input,
             said=self._said,
         )
 
@@ -130,40 +149,72 @@ class Commands:
         self._functions = dict(state.functions)
         self.exports = set(state.exports)
         self._printed = None if state.printed is None else list(state.printed)
-        self._said = state.said
+        self._input, self._said = state.given, state.said
 
     def named(self, name: str, words: list[Text], node: "Node") -> Truth:
         """Play a command by its name; what no rule is for is kept as one that would be started."""
-        players: dict[str, Callable[[list[Text], Node], None]] = {
-            **dict.fromkeys(("echo", "printf"), self._echo),
+        players: dict[str, Callable[[list[Text], Node], Truth]] = {
+            "echo": self._echo,
             **dict.fromkeys(("basename", "dirname"), self._part_of_path),
+            **dict.fromkeys(("realpath", "readlink"), self._real_path),
+            **dict.fromkeys(("cd", "pushd"), self._change_folder),
+            **dict.fromkeys(("pwd", "popd"), self._folder),
             **dict.fromkeys(("exit", "return"), self._leave),
             **dict.fromkeys(("break", "continue"), self._leave_round),
+            **dict.fromkeys(("mapfile", "readarray"), self._read_lines),
             **dict.fromkeys(ASSIGNING, self._export),
             "shift": self._shift,
+            "set": self._set,
+            "read": self._read,
+            "getopts": self._next_option,
+            "getopt": self._sorted_options,
         }
         if name in players:
-            players[name](words, node)
-            return True
+            return players[name](words, node)
         if name in SILENT or name == "false":
             return name != "false"
+        if name in PROGRAMS and self._print_of(words, node):
+            return True
         text = " ".join(word.value for word in words)
         known = next((answer for probe, answer in self._probes.items() if probe in text), None)
         if known is None:
-            self._start(name, words, node)
+            self._start(words, node)
+        elif known and name in OF_THE_MACHINE:
+            self._print_unknown(node)
         return known
 
-    def _start(self, name: str, words: list[Text], node: "Node") -> None:
-        if name in {"source", "."}:
-            self.note(node, "is not followed")
-            return
+    def _print_of(self, words: list[Text], node: "Node") -> bool:
+        """Print what a small program does, as far as its words and what it reads are known."""
+        if self._input is None and words[0].value not in WITHOUT_INPUT:
+            return False
+        given = Text("") if words[0].value in WITHOUT_INPUT else self._input or Text("")
+        gaps = (*(gap for word in words for gap in word.gaps), *given.gaps)
+        if gaps and len(words) == 1 and words[0].value == "cat":
+            self._print(given)
+            return True
+        if gaps:
+            self._print(Text("$(...)", line_of(node), gaps))
+            return True
+        printed = printed_by([word.value for word in words], given.value)
+        if printed is not None:
+            self._print(Text(printed, line_of(node)))
+        return printed is not None
+
+    def _start(self, words: list[Text], node: "Node") -> None:
         given = [part for part in node.children if part.type == "variable_assignment"]
         variables = tuple(self._given(part) for part in given)
         self.found.commands.append(
             Command(line=line_of(node), words=tuple(words), variables=variables)
         )
+        self._print_unknown(node)
+
+    def _print_unknown(self, node: "Node") -> None:
+        """Print what only a run knows."""
+        name = (short(node).split() or [""])[0]
+        of_machine = name in OF_THE_MACHINE
+        reason = f"what {name} prints {OF_THE_RUN}" if of_machine else "it is not run"
+        gap = Gap(line=line_of(node), source=short(node), reason=reason)
         if self._printed is not None:
-            gap = Gap(line=line_of(node), source=short(node), reason="it is not run")
             self._print(Text("$(...)", line_of(node), (gap,)))
 
     def _given(self, node: "Node") -> tuple[str, Text]:
@@ -172,41 +223,200 @@ class Commands:
         text = self.words.text(value) if value is not None else Text("", line_of(node))
         return source(name), text
 
-    def _echo(self, words: list[Text], node: "Node") -> None:
-        said = [word for word in words[1:] if word.value not in {"-n", "-e"}]
-        self._print(joined(said, " ", line_of(node)))
+    def _echo(self, words: list[Text], node: "Node") -> Truth:
+        said, options = words[1:], ""
+        while said and said[0].value.startswith("-") and set(said[0].value[1:]) <= set("neE"):
+            options += said[0].value[1:] or "-"
+            said = said[1:]
+        text = joined(said, " ", line_of(node))
+        if "e" in options and not text.gaps:
+            text = text.with_value(unescaped(text.value))
+        self._print(text if "n" in options else text.with_value(text.value + "\n"))
+        return True
 
-    def _part_of_path(self, words: list[Text], node: "Node") -> None:
-        del node
-        if len(words) > 1:
-            folder, _, file = words[1].value.rstrip("/").rpartition("/")
-            part = file if words[0].value == "basename" else folder or "."
-            self._print(words[1].with_value(part))
+    def _part_of_path(self, words: list[Text], node: "Node") -> Truth:
+        given = [word for word in words[1:] if word.value != "--"]
+        if not given:
+            return None
+        path = given[0].value.rstrip("/") or "/"
+        folder, slash, file = path.rpartition("/")
+        if words[0].value == "dirname":
+            part = folder or slash or "."
+        else:
+            suffix = given[1].value if len(given) > 1 else ""
+            part = file.removesuffix(suffix) if file != suffix else file
+        gaps = given[0].gaps if UNKNOWN in part else ()
+        self._print(Text(part + "\n", line_of(node), gaps))
+        return True
 
-    def _export(self, words: list[Text], node: "Node") -> None:
+    def _real_path(self, words: list[Text], node: "Node") -> Truth:
+        given = [word for word in words[1:] if not word.value.startswith("-")]
+        if len(given) == 1:
+            path = self._at(given[0])
+            self._print(Text(path.value + "\n", line_of(node), path.gaps))
+            return True
+        self._print_unknown(node)
+        return None
+
+    def _at(self, path: Text) -> Text:
+        """Return a path from the root, as seen from the folder where the script is by now."""
+        if path.value.startswith(("/", UNKNOWN)):
+            return path.with_value(os.path.normpath(path.value))
+        here = self.words.variables.get("PWD", Text(""))
+        assert isinstance(here, Text)
+        full = os.path.normpath(os.path.join(here.value, path.value))  # noqa: PTH118 -- `..` of a path as it is written
+        return Text(full, path.line, path.gaps + here.gaps)
+
+    def _change_folder(self, words: list[Text], node: "Node") -> Truth:
+        given = [word for word in words[1:] if not re.fullmatch(r"-[LPe]+|--", word.value)]
+        variables = self.words.variables
+        before = variables.get("PWD", Text(""))
+        path = given[0] if given else Text("$HOME", line_of(node))
+        if path.value == "-":
+            variables["PWD"] = variables.get("OLDPWD", before)
+        else:
+            variables["PWD"] = self._at(path)
+        variables["OLDPWD"] = before
+        return True
+
+    def _folder(self, words: list[Text], node: "Node") -> Truth:
+        variables = self.words.variables
+        if words[0].value == "popd":
+            variables["PWD"] = variables.get("OLDPWD", Text(""))
+            return True
+        here = variables.get("PWD", Text(""))
+        assert isinstance(here, Text)
+        self._print(Text(here.value + "\n", line_of(node), here.gaps))
+        return True
+
+    def _export(self, words: list[Text], node: "Node") -> Truth:
         del node
         for word in words[1:]:
             variable, equals, value = word.value.partition("=")
             if equals:
                 self.words.variables[variable] = word.with_value(value)
+        return True
 
-    def _shift(self, words: list[Text], node: "Node") -> None:
+    def _shift(self, words: list[Text], node: "Node") -> Truth:
         del node
         count = words[1].value if len(words) > 1 else "1"
-        if count.isdecimal() and int(count) <= len(self.words.arguments):
-            self.words.arguments = self.words.arguments[int(count) :]
+        if not count.isdecimal() or int(count) > len(self.words.arguments):
+            return False
+        self.words.arguments = self.words.arguments[int(count) :]
+        return True
 
-    def _leave_round(self, words: list[Text], node: "Node") -> None:
+    def _set(self, words: list[Text], node: "Node") -> Truth:
+        """Play `set -- ARGUMENTS`; options of the shell change nothing here."""
+        del node
+        places = [at for at, word in enumerate(words) if word.value == "--"]
+        if places:
+            self.words.arguments = tuple(words[places[0] + 1 :])
+        elif len(words) > 1 and not words[1].value.startswith(("-", "+")):
+            self.words.arguments = tuple(words[1:])
+        return True
+
+    def _read(self, words: list[Text], node: "Node") -> Truth:
+        """Play `read`: a line of what it reads goes into its variables; what is asked for stays unset."""
+        options, names = _read_options(words[1:], "adinNptu")
+        variables = self.words.variables
+        names = names or ["REPLY"]
+        if "a" in options:
+            names = [options["a"]]
+        if self._input is None:
+            for name in names:
+                variables.pop(name, None)
+            return True if "p" in options else None
+        if self._input.gaps and len(names) == 1 and "a" not in options:
+            variables[names[0]] = self._input.with_value(self._input.value.rstrip("\n"))
+            return None
+        if self._input.gaps:
+            variables.update(dict.fromkeys(names, self._input.with_value("$(...)")))
+            return None
+        line, newline, rest = self._input.value.partition(options.get("d", "\n") or "\0")
+        if not line and not newline:
+            return False
+        self._input = Text(rest, self._input.line)
+        separators = self._separators(node)
+        parts = _divided(line, separators, 0 if "a" in options else len(names))
+        found = [Text(part, line_of(node)) for part in parts]
+        if "a" in options:
+            variables[names[0]] = tuple(found)
+        else:
+            found += [Text("", line_of(node))] * (len(names) - len(found))
+            variables.update(zip(names, found, strict=True))
+        return True
+
+    def _separators(self, node: "Node") -> str | None:
+        """Return what parts a line that is read, as the command's own IFS or the script's says; None for blanks."""
+        own = [self._given(part) for part in node.children if part.type == "variable_assignment"]
+        value = next((text for name, text in own if name == "IFS"), None)
+        usual = self.words.variables.get("IFS")
+        if value is None and isinstance(usual, Text):
+            value = usual
+        return None if value is None or value.value == " \t\n" else value.value
+
+    def _read_lines(self, words: list[Text], node: "Node") -> Truth:
+        options, names = _read_options(words[1:], "dnOsuC")
+        name = names[0] if names else "MAPFILE"
+        if self._input is None or self._input.gaps:
+            gaps = () if self._input is None else self._input.gaps
+            own = Gap(line=line_of(node), source=short(node), reason="what it reads is not known")
+            self.words.variables[name] = Text(f"${name}", line_of(node), gaps or (own,))
+            return None
+        lines = self._input.value.split(options.get("d", "\n") or "\0")
+        lines = lines[:-1] if lines[-1] == "" else lines
+        ends = "" if "t" in options else options.get("d", "\n")
+        self.words.variables[name] = tuple(Text(line + ends, line_of(node)) for line in lines)
+        return True
+
+    def _next_option(self, words: list[Text], node: "Node") -> Truth:
+        """Play `getopts`: the next option of the script goes into a variable, its value into OPTARG."""
+        if len(words) < 3:  # noqa: PLR2004 -- the name, its letters, a variable
+            return None
+        letters, name = words[1].value.lstrip(":"), words[2].value
+        variables, arguments = self.words.variables, self.words.arguments
+        place = variables.get("OPTIND", Text("1"))
+        assert isinstance(place, Text)
+        at = int(place.value) - 1
+        word = arguments[at] if at < len(arguments) else None
+        if word is None or not re.fullmatch(r"-[A-Za-z0-9].*", word.value):
+            variables[name] = Text("?", line_of(node))
+            return False
+        self.words.read.append(word)
+        letter, value = word.value[1], word.value[2:]
+        takes = f"{letter}:" in letters
+        at += 1
+        if takes and not value and at < len(arguments):
+            self.words.read.append(arguments[at])
+            value = arguments[at].value
+            at += 1
+        variables[name] = word.with_value(letter if letter in letters else "?")
+        if takes:
+            variables["OPTARG"] = word.with_value(value)
+        variables["OPTIND"] = Text(str(at + 1))
+        return True
+
+    def _sorted_options(self, words: list[Text], node: "Node") -> Truth:
+        """Play `getopt` where the script has no arguments: what is left of them is ` --`."""
+        places = [at for at, word in enumerate(words) if word.value == "--"]
+        if places and places[0] == len(words) - 1:
+            self._print(Text(" --\n", line_of(node)))
+            return True
+        self._print_unknown(node)
+        return None
+
+    def _leave_round(self, words: list[Text], node: "Node") -> Truth:
         del node
         if self._loops:
             raise RoundError(last=words[0].value == "break")
+        return True
 
     def _print(self, text: Text) -> None:
         if self._printed is not None:
             self._printed.append(text)
-        self._said = text.value or self._said
+        self._said = text.value.strip() or self._said
 
-    def _leave(self, words: list[Text], node: "Node") -> None:
+    def _leave(self, words: list[Text], node: "Node") -> Truth:
         code = words[1].value if len(words) > 1 else ""
         if words[0].value == "return":
             raise ReturnError
@@ -217,6 +427,31 @@ class Commands:
     def note(self, node: "Node", reason: str) -> None:
         """Keep what could not be evaluated."""
         self.found.gaps.append(Gap(line=line_of(node), source=short(node), reason=reason))
+
+
+def _read_options(words: list[Text], valued: str) -> tuple[dict[str, str], list[str]]:
+    """Return the options of `read` and its like, and the names behind them."""
+    options: dict[str, str] = {}
+    rest = [word.value for word in words]
+    while rest and rest[0].startswith("-") and len(rest[0]) > 1:
+        letters = rest.pop(0)[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            if letter in valued:
+                options[letter] = letters or (rest.pop(0) if rest else "")
+                break
+            options[letter] = ""
+    return options, rest
+
+
+def _divided(line: str, separators: str | None, most: int) -> list[str]:
+    """Return the parts of a line, at most so many; 0 for all."""
+    if separators is None:
+        return line.split(None, most - 1) if most else line.split()
+    if not separators:
+        return [line]
+    parts = re.split(f"[{re.escape(separators)}]", line, maxsplit=max(0, most - 1))
+    return parts[:-1] if parts[-1] == "" and (not most or len(parts) < most) else parts
 
 
 def short(node: "Node") -> str:

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.arithmetic import UnknownNumberError, number_of
-from planner.configs.shell.text import Gap
+from planner.configs.shell.text import Gap, Text
 from planner.configs.shell.words import Words
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def number_is_true(node: "Node", words: Words) -> Truth:
     """Return whether an arithmetic expression is other than zero; None where that cannot be said."""
     gaps: list[Gap] = []
     try:
-        value = number_of(node, words.number, gaps)
+        value = number_of(node, words.number, gaps, words.assign)
     except UnknownNumberError:
         return None
     return None if gaps else value != 0
@@ -102,10 +103,23 @@ class _Test:
             return inverse(self.truth(operand))
         if kind == "-v":
             return self._words.variables.get((operand.text or b"").decode()) is not None
+        if kind in {"-f", "-d", "-e", "-s", "-r"}:
+            return self._is_there(operand)
         if kind not in {"-n", "-z"}:
-            return None  # about files: of the machine on which it will run
+            return None  # of the machine on which it will run
         truth = self._is_text(operand)
         return truth if kind == "-n" else inverse(truth)
+
+    def _is_there(self, operand: "Node") -> Truth:
+        """Return true of a file that is there; what is not may be on the machine on which it will run."""
+        path = self._words.text(operand)
+        here = self._words.variables.get("PWD")
+        if path.gaps or not path.value or not isinstance(here, Text):
+            return None
+        try:
+            return True if (Path(here.value) / path.value).exists() else None
+        except (OSError, ValueError):
+            return None
 
     def _of_two(self, left: "Node", sign: "Node", right: "Node") -> Truth:
         kind = (sign.text or b"").decode()

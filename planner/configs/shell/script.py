@@ -1,13 +1,22 @@
 """Evaluate a script statement by statement, as a shell would run it, without running anything."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.branches import Branches
-from planner.configs.shell.commands import Command, Evaluated, ExitError, ReturnError, short
+from planner.configs.shell.commands import (
+    NOT_AT_HAND,
+    SETUP_FILES,
+    Command,
+    Evaluated,
+    ExitError,
+    ReturnError,
+    short,
+)
 from planner.configs.shell.conditions import (
     Truth,
     both,
@@ -17,7 +26,7 @@ from planner.configs.shell.conditions import (
     truth_of,
 )
 from planner.configs.shell.text import Gap, Text, joined
-from planner.configs.shell.words import RefusedError, Value, Words, line_of, source
+from planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -26,6 +35,25 @@ if TYPE_CHECKING:
 MOST_STATEMENTS: Final = 20_000
 MOST_CALLS: Final = 20
 MOST_CHARACTERS: Final = 2**16
+MOST_BYTES: Final = 2**20
+# Commands that read statements.
+READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
+
+# `...` on one line, with what stands before it.
+_BACKTICKS: Final = re.compile(r"(?m)^([^`\n]*)`([A-Za-z$\"/][^`\n]*)`")
+
+# Options of `#SBATCH` lines, and the variables that say them to the job.
+_SBATCH: Final = re.compile(r"(?:^#SBATCH\s|\s)\s*(?:--([a-z-]+)|-([NnGc]))[=\s]\s*([\w:.-]+)")
+_SBATCH_SHORT: Final = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus-per-task"}
+_SLURM: Final = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "cpus-per-task": ("SLURM_CPUS_PER_TASK",),
+    "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "gres": ("SLURM_GPUS_ON_NODE",),
+    "gpus": ("SLURM_GPUS",),
+}
 
 # `NAME=<what to write here>`: a blank that somebody is to fill in, which to a shell is no assignment.
 _BLANKS: Final = re.compile(r"(?m)^(\s*(?:export\s+)?\w+=)(<[A-Za-z_][^<>|;&'\n]*>)(?=\s*$)")
@@ -37,6 +65,7 @@ def evaluate(
     environment: Mapping[str, str | Text] | None = None,
     probes: Mapping[str, bool] | None = None,
     wanted: Callable[[Command], bool] = lambda _: False,
+    path: Path | None = None,
 ) -> Evaluated:
     """Return what a script would do.
 
@@ -47,6 +76,7 @@ def evaluate(
         probes: Whether a command succeeds that has such words in it; others are not known.
         wanted: Whether a command is what the script is read for: of two branches between which only a run would
             decide, the one that starts such a command is taken.
+        path: Its file: what it knows of its own folder, and beside what other files are looked for.
     """
     import tree_sitter_bash  # noqa: PLC0415 -- only where a script is read
     from tree_sitter import Language, Parser  # noqa: PLC0415
@@ -57,20 +87,77 @@ def evaluate(
         return parser.parse(text.encode()).root_node
 
     variables: dict[str, Value] = {name: _text(each) for name, each in (environment or {}).items()}
-    script = _Script(variables, tuple(map(_text, arguments)), dict(probes or {}), wanted, parse)
+    for name, value in slurm_variables(text).items():
+        variables.setdefault(name, value)
+    variables.setdefault("PWD", Text(str(Path.cwd())))
+    if path is not None:
+        variables |= {"0": Text(str(path)), "BASH_SOURCE": (Text(str(path)),)}
+    given = tuple(map(_text, arguments))
+    script = _Script(variables, given, dict(probes or {}), wanted, parse)
+    root = parse(_BACKTICKS.sub(_substitution, _BLANKS.sub(r"\1'\2'", text)))
     try:
-        script.block(parse(_BLANKS.sub(r"\1'\2'", text)).children)
+        script.block(root.children)
     except RefusedError as error:
         script.found.refusal = (error.line, error.message)
     except RecursionError:
         script.found.refusal = (1, "is nested too deeply")
     except ExitError:
         pass
+    broken = _broken_off(root)
+    if broken is not None:
+        script.note(broken, f"is not understood, down to line {broken.end_point[0] + 1}")
     for name in script.exports:
-        value = script.words.variables.get(name)
-        if isinstance(value, Text):
-            script.found.exported[name] = value
+        exported = script.words.variables.get(name)
+        if isinstance(exported, Text):
+            script.found.exported[name] = exported
+    read = {id(each) for each in script.words.read}
+    script.found.unread = tuple(each for each in given if id(each) not in read)
     return script.found
+
+
+def _substitution(found: re.Match[str]) -> str:
+    """Return a substitution in backticks as one in `$(...)`, which the grammar reads better; not one in quotes."""
+    return found[0] if found[1].count("'") % 2 or "#" in found[1] else f"{found[1]}$({found[2]})"
+
+
+def _broken_off(node: "Node") -> "Node | None":
+    """Return the first part over several lines that is no statement of a shell's: what stands in it is lost."""
+    if node.type == "ERROR" and node.end_point[0] > node.start_point[0]:
+        return node
+    inner = (_broken_off(part) for part in node.children if part.has_error)
+    return next((part for part in inner if part is not None), None)
+
+
+def slurm_variables(text: str) -> dict[str, Text]:
+    """Return the variables that Slurm sets for a job, as the `#SBATCH` lines of its script ask for it.
+
+    By `sbatch`(1), "Output environment variables"; a script that is not submitted has none of them.
+    """
+    asked: dict[str, Text] = {}
+    for line, row in enumerate(text.splitlines(), 1):
+        for name, short_name, value in _SBATCH.findall(row) if row.startswith("#SBATCH") else ():
+            key = name or _SBATCH_SHORT.get(short_name, "")
+            count = re.search(r"(\d+)$", value)
+            if key in _SLURM and count is not None and value.count("-") == 0:
+                asked |= {each: Text(count[1], line) for each in _SLURM[key]}
+    if "SLURM_NNODES" in asked and "SLURM_NTASKS_PER_NODE" in asked:
+        nodes, tasks = (asked[each] for each in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
+        asked.setdefault("SLURM_NTASKS", nodes.with_value(str(int(nodes.value) * int(tasks.value))))
+    return asked
+
+
+def _is_script(path: Path) -> bool:
+    """Return whether a file is there, and no larger than scripts are."""
+    try:
+        return path.is_file() and path.stat().st_size <= MOST_BYTES
+    except (OSError, ValueError):
+        return False
+
+
+def _is_shell(node: "Node") -> bool:
+    """Return whether a command reads statements: `bash <<END`, `ssh node <<END`, `sbatch <<END`."""
+    words = source(node).split()
+    return node.type == "command" and bool(words) and words[0] in READS_STATEMENTS
 
 
 def _at_line(command: Command, line: int) -> Command:
@@ -121,7 +208,7 @@ class _Script(Branches):
             "command": self._command,
             "test_command": lambda test: truth_of(test, self.words),
             "list": self._list,
-            "pipeline": self._inside,
+            "pipeline": self._pipeline,
             "negated_command": lambda node: inverse(self._inside(node)),
             "redirected_statement": self._redirected,
             "compound_statement": self._compound,
@@ -130,6 +217,7 @@ class _Script(Branches):
             "case_statement": self._case,
             "for_statement": self._for,
             "while_statement": self._while,
+            "c_style_for_statement": self._counted,
             "function_definition": self._define,
         }
         self._statements += 1
@@ -150,7 +238,8 @@ class _Script(Branches):
             "file_redirect",
             "herestring_redirect",
         }:
-            self._leave_out(node, f"{node.type.replace('_', ' ')} is not evaluated", [node])
+            named = f"{node.type.replace('_', ' ')} is not evaluated"
+            self._leave_out(node, "is not understood" if node.type == "ERROR" else named, [node])
         return None
 
     def _redirected(self, node: "Node") -> Truth:
@@ -158,6 +247,14 @@ class _Script(Branches):
         body = node.child_by_field_name("body")
         if body is None:
             return True
+        text = self._text_for(node)
+        if text is not None and text.value and _is_shell(body):
+            return self._eval(text, node)
+        with self._reading(text):
+            return self._printing(node, body)
+
+    def _printing(self, node: "Node", body: "Node") -> Truth:
+        """Play what a redirection is of, and print what it does where that goes nowhere else."""
         to_errors = any(">&2" in source(part).replace(" ", "") for part in node.children[1:])
         if not to_errors:
             return self.play(body)
@@ -167,10 +264,64 @@ class _Script(Branches):
         self._printed = kept
         return truth
 
+    def _text_for(self, node: "Node") -> Text | None:
+        """Return what a statement is given to read: behind `<<<`, `<<` or `< <(...)`; None where it is nothing known."""
+        for part in node.children:
+            if part.type == "herestring_redirect":
+                words = [word for word in part.children if word.is_named]
+                return self.words.text(words[-1]) + Text("\n") if words else None
+            if part.type == "heredoc_redirect":
+                return self._document(part)
+            if part.type == "file_redirect" and part.children[0].type == "<":
+                inner = part.children[-1]
+                return self._substituted(inner) if inner.type == "process_substitution" else None
+        return None
+
+    def _document(self, node: "Node") -> Text:
+        """Return the text between `<<END` and `END`."""
+        start = next((part for part in node.children if part.type == "heredoc_start"), None)
+        body = next((part for part in node.children if part.type == "heredoc_body"), None)
+        if body is None:
+            return Text("", line_of(node))
+        is_plain = start is not None and source(start)[:1] in {"'", '"', "\\"}
+        return Text(source(body), line_of(body)) if is_plain else self.words.document(body)
+
+    @contextmanager
+    def _reading(self, text: Text | None) -> Iterator[None]:
+        """Give what is played meanwhile a text to read."""
+        kept = self._input
+        if text is not None:
+            self._input = text
+        try:
+            yield
+        finally:
+            self._input = kept
+
+    def _pipeline(self, node: "Node") -> Truth:
+        """Play statements of which each reads what the one before it prints."""
+        stages = [part for part in node.children if part.is_named and part.type != "comment"]
+        kept, self._input = self._input, self._input
+        variables = dict(self.words.variables)
+        truth: Truth = True
+        try:
+            for stage in stages:
+                if stage is stages[-1]:
+                    return self.play(stage)
+                outer, self._printed = self._printed, []
+                truth = self.play(stage)
+                printed, self._printed = self._printed, outer
+                self._input = joined(printed, "", line_of(stage))
+        finally:
+            self._input = kept
+            self.words.variables.clear()
+            self.words.variables.update(variables)
+        return truth
+
     def _compound(self, node: "Node") -> Truth:
         if node.children and node.children[0].type == "((":
             inner = [part for part in node.children if part.is_named]
-            return number_is_true(inner[0], self.words) if inner else None
+            truths = [number_is_true(part, self.words) for part in inner]
+            return truths[-1] if truths else None
         return self._inside(node)
 
     def _subshell(self, node: "Node") -> Truth:
@@ -201,6 +352,8 @@ class _Script(Branches):
         variables = self.words.variables
         if name_node.type == "subscript":
             name = name.partition("[")[0]
+            if name in self.words.maps:
+                return self._assign_item(name, self.words.index(name_node).value, value_node, node)
             adds = True  # an item of its own: as good as one more
         if value_node is not None and value_node.type == "array":
             items = tuple(
@@ -209,6 +362,8 @@ class _Script(Branches):
                 if part.is_named and part.type != "comment"
                 for word in self.words.fields(part)
             )
+            if name in self.words.maps:
+                return self._assign_items(name, items)
             before = variables.get(name, ()) if adds else ()
             variables[name] = (*((before,) if isinstance(before, Text) else before), *items)
             self._check_size(node, name)
@@ -222,6 +377,28 @@ class _Script(Branches):
         self._check_size(node, name)
         return None if any("$(" in gap.source for gap in text.gaps) else True
 
+    def _assign_items(self, name: str, items: Iterable[Text]) -> Truth:
+        """Give an array items that have names: `([one]=1 [two]=2)`."""
+        for item in items:
+            found = re.fullmatch(r"\[(.*?)\]=(.*)", item.value, re.DOTALL)
+            if found is not None:
+                self._put_item(name, found[1], item.with_value(found[2]))
+        return True
+
+    def _assign_item(self, name: str, key: str, value: "Node | None", node: "Node") -> Truth:
+        self._put_item(name, key, self.words.text(value) if value else Text("", line_of(node)))
+        return True
+
+    def _put_item(self, name: str, key: str, value: Text) -> None:
+        variables = self.words.variables
+        variables[f"{name}[{key}]"] = value
+        prefix = f"{name}["
+        variables[name] = tuple(
+            each
+            for item, each in variables.items()
+            if item.startswith(prefix) and isinstance(each, Text)
+        )
+
     def _check_size(self, node: "Node", name: str) -> None:
         """Refuse a variable that outgrows what a launch script would hold: characters, or an array's words."""
         value = self.words.variables[name]
@@ -231,8 +408,11 @@ class _Script(Branches):
 
     def _declare(self, node: "Node") -> Truth:
         exports = source(node.children[0]) == "export"
+        has_names = any(re.fullmatch(r"-[a-z]*A[a-z]*", source(part)) for part in node.children)
         for part in node.children:
             named = part.child_by_field_name("name")
+            if has_names and part.type in {"variable_assignment", "variable_name"}:
+                self.words.maps.add(source(named or part))
             if part.type == "variable_assignment":
                 self._assign(part)
             if exports and (named is not None or part.type == "variable_name"):
@@ -260,16 +440,59 @@ class _Script(Branches):
         words = [word for part in named for word in self.words.fields(part)]
         if not words:
             return True
+        with self._reading(self._text_for(node)):
+            return self._named(words, node)
+
+    def _named(self, words: list[Text], node: "Node") -> Truth:
+        """Play a command by its words: a function of the script, a text or file of statements, or a program."""
         name = words[0].value
         if name in self._functions:
             return self._call(self._functions[name], words[1:])
         if name == "eval":
             return self._eval(joined(words[1:], " ", line_of(node)), node)
+        if name in {"source", "."} and len(words) > 1:
+            return self._source(words[1], node)
         return self.named(name, words, node)
 
+    def _source(self, word: Text, node: "Node") -> Truth:
+        """Play another file's statements in this script, where it is at hand."""
+        name = Path(word.value).name
+        if name in SETUP_FILES:
+            return True
+        path = self._at_hand(word)
+        if path is None:
+            self.note(node, NOT_AT_HAND)
+            return None
+        self._calls += 1
+        if self._calls > MOST_CALLS:
+            raise RefusedError(line_of(node), f"reads files {MOST_CALLS} deep")
+        variables, before = self.words.variables, len(self.found.commands)
+        outer = variables.get("BASH_SOURCE", ())
+        variables["BASH_SOURCE"] = (Text(str(path)), *(outer if isinstance(outer, tuple) else ()))
+        try:
+            return self.block(self._parse(path.read_text("utf-8", "replace")).children)
+        except ReturnError:
+            return True
+        finally:
+            self._calls -= 1
+            variables["BASH_SOURCE"] = outer
+            started = self.found.commands[before:]
+            self.found.commands[before:] = [_at_line(each, line_of(node)) for each in started]
+
+    def _at_hand(self, word: Text) -> Path | None:
+        """Return a file that is there: as it is named, or beside the script that names it."""
+        script = self.words.variables.get("0")
+        places = [Path(self._at(word).value)]
+        if isinstance(script, Text):
+            places += [
+                Path(script.value).parent / word.value,
+                Path(script.value).parent / Path(word.value).name,
+            ]
+        return next((each for each in places if _is_script(each)), None)
+
     def _eval(self, text: Text, node: "Node") -> Truth:
-        """Play a text as statements."""
-        if any(gap.source in text.value for gap in text.gaps):
+        """Play a text as statements; what is not known of it is not known in them."""
+        if text.gaps and text.value.lstrip().startswith(UNKNOWN):
             self._leave_out(node, "is not followed", [node])
             return None
         self._calls += 1
@@ -301,14 +524,23 @@ class _Script(Branches):
     def _substituted(self, node: "Node") -> Text:
         """Return what `$(...)` prints."""
         kept, self._printed = self._printed, []
+        variables, arguments = dict(self.words.variables), self.words.arguments
         commands, gaps = len(self.found.commands), len(self.found.gaps)
         with suppress(ExitError):
             self._inside(node)
         printed, self._printed = self._printed, kept
+        self.words.variables.clear()
+        self.words.variables.update(variables)
+        self.words.arguments = arguments
         del self.found.commands[commands:]
         undecided = self.found.gaps[gaps:]
         del self.found.gaps[gaps:]
         if undecided or not printed:
             gap = Gap(line=line_of(node), source=short(node), reason="it is not run")
             return Text("$(...)", line_of(node), (gap,))
-        return joined(printed, "\n", line_of(node))
+        text = joined(printed, "", line_of(node))
+        if text.gaps and UNKNOWN in text.value and any(each.value == "$(...)" for each in printed):
+            reason = text.gaps[0].reason
+            gap = Gap(line=line_of(node), source=short(node), reason=reason)
+            return Text("$(...)", line_of(node), (gap,))
+        return text.with_value(text.value.rstrip("\n"))

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+# How a reason ends of what depends on the machine, or the time, and on nothing in the script.
+OF_THE_RUN = "is known where it runs"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import TYPE_CHECKING, Final
 
 from planner.configs.shell.arithmetic import UnknownNumberError, number_of
+from planner.configs.shell.programs import unescaped
 from planner.configs.shell.text import Gap, Text, joined
 
 if TYPE_CHECKING:
@@ -16,18 +17,7 @@ Value = Text | tuple[Text, ...]
 # What a backslash takes its meaning from, inside double quotes and outside.
 _IN_QUOTES: Final = re.compile(r'\\(\n|["$`\\])')
 _OUTSIDE: Final = re.compile(r"\\(\n|.)", re.DOTALL)
-# What `$'...'` has a meaning for, and a whole number that a place in a text can be.
-_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
-_ESCAPED: Final = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-    "f": "\f",
-    "v": "\v",
-}
+# A whole number that a place in a text can be.
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _ALL: Final = ("@", "*")
 ARITHMETIC: Final = "$(("
@@ -51,6 +41,10 @@ class Words:
         arguments: The script's own: `$1`, `$@`.
         run: Returns what a command substitution prints.
         parse: Returns the tree of a piece of script.
+
+    Attributes:
+        read: Arguments that the script has looked at.
+        maps: Arrays whose items have names (`declare -A`); each item is a variable `ARRAY[NAME]` beside.
     """
 
     def __init__(
@@ -61,6 +55,8 @@ class Words:
         parse: Callable[[str], "Node"],
     ) -> None:
         self.variables, self.arguments = variables, arguments
+        self.read: list[Text] = []
+        self.maps: set[str] = set()
         self._run, self._parse = run, parse
 
     def text(self, node: "Node") -> Text:
@@ -72,6 +68,13 @@ class Words:
         pieces = self._pieces(node, quoted=False)
         solid = _has_quotes(node)
         return [piece for piece in pieces if piece.value or solid]
+
+    def document(self, node: "Node") -> Text:
+        """Return what the body of a `<<END` becomes."""
+        read = joined(self._joined_parts(node, quoted=True), "", line_of(node))
+        end = node.children[-1].end_byte if node.children else node.start_byte
+        left = (node.text or b"")[end - node.start_byte :].decode("utf-8", "replace")
+        return read + Text(_IN_QUOTES.sub(lambda at: at[1].replace("\n", ""), left))
 
     def _pieces(self, node: "Node", *, quoted: bool) -> list[Text]:
         line = line_of(node)
@@ -105,6 +108,7 @@ class Words:
 
     def _variable(self, name: str, node: "Node", *, quoted: bool) -> list[Text]:
         if name in _ALL:
+            self.read.extend(self.arguments)
             return _all(name, self.arguments, node, quoted=quoted)
         value = self._value(name)
         if value is None:
@@ -113,13 +117,17 @@ class Words:
         return [first] if quoted else _split(first)
 
     def _unset(self, name: str, node: "Node") -> Text:
-        gap = Gap(line=line_of(node), source=source(node), reason=f"{name} is not set", unset=True)
+        reason = f"argument {name} is not given" if name.isdecimal() else f"{name} is not set"
+        gap = Gap(line=line_of(node), source=source(node), reason=reason, unset=True)
         return Text("".join(source(node).split()), line_of(node), (gap,))
 
     def _value(self, name: str) -> Value | None:
-        if _WHOLE.fullmatch(name):
+        if _WHOLE.fullmatch(name) and name != "0":
             place = int(name)
-            return self.arguments[place - 1] if 0 < place <= len(self.arguments) else None
+            if not 0 < place <= len(self.arguments):
+                return None
+            self.read.append(self.arguments[place - 1])
+            return self.arguments[place - 1]
         if name == "#":
             return Text(str(len(self.arguments)))
         return self.variables.get(name)
@@ -136,10 +144,15 @@ class Words:
         if index in _ALL or name in _ALL:
             items = () if value is None else value if isinstance(value, tuple) else (value,)
             if len(parts) > 1 and parts[1].type == ":":
-                return list(_slice(items, [self.text(part).value for part in parts[2:]], name))
+                sliced = _slice(items, [self.text(part).value for part in parts[2:]], name)
+                self.read.extend(sliced if name in _ALL else ())
+                return list(sliced)
+            self.read.extend(items if name in _ALL else ())
             if len(parts) == 1:
                 return _all(index or name, items, node, quoted=quoted)
             value = joined(items, " ", line_of(node)) if items else None
+        elif index is not None and name in self.maps:
+            value = self.variables.get(f"{name}[{self.index(parts[0]).value}]")
         elif index is not None:
             value = self._item(value, index)
         return self._operated(name, value, parts[1:], node, quoted=quoted)
@@ -169,7 +182,8 @@ class Words:
             return [known]
         if known is None:
             return [self._unset(name, node)]
-        return [self._cut(known, operator, words, node)]
+        part = self._cut(known, operator, words, node)
+        return [part] if quoted else _split(part)
 
     def _default(self, words: list["Node"], node: "Node", sign: "Node") -> Text:
         """Return the word that follows an operator inside `${...}`."""
@@ -194,7 +208,7 @@ class Words:
             return value.with_value(_trimmed(text, operator, pattern))
         if operator in {"/", "//"}:
             other = given[1] if len(given) > 1 else ""
-            return value.with_value(text.replace(pattern, other, -1 if operator == "//" else 1))
+            return value.with_value(_replaced(text, pattern, other, operator == "//"))
         if operator in {"^^", ",,"}:
             return value.with_value(text.upper() if operator == "^^" else text.lower())
         if operator == ":" and given and all(each.strip().isdecimal() for each in given):
@@ -208,11 +222,19 @@ class Words:
         value = self._value(name)
         if value is None:
             return Text("0", line_of(node)) if operator == "#" else self._unset(name, node)
+        unknown = next((each for each in _items(value) if each.gaps), None)
+        if operator == "#" and unknown is not None:
+            return Text("".join(source(node).split()), line_of(node), unknown.gaps)
         if operator == "#":
             many = index in _ALL and isinstance(value, tuple)
             return Text(str(len(value if many else _first(value).value)), line_of(node))  # type: ignore[arg-type]
         named = self._value(_first(value).value)
         return self._gap(node, "names no variable") if named is None else _first(named)
+
+    def index(self, node: "Node") -> Text:
+        """Return what stands between an array's brackets."""
+        between = [part for part in node.children if part.is_named][1:]
+        return joined([self.text(part) for part in between], "", line_of(node))
 
     def _item(self, value: Value | None, index: str) -> Text | None:
         items = value if isinstance(value, tuple) else () if value is None else (value,)
@@ -230,10 +252,14 @@ class Words:
             parts = [part for part in node.children if part.is_named]
             if node.has_error or len(parts) > 1:
                 raise UnknownNumberError("is not understood")
-            number = number_of(parts[0], self.number, gaps) if parts else 0
+            number = number_of(parts[0], self.number, gaps, self.assign) if parts else 0
         except UnknownNumberError as error:
             return self._gap(node, str(error))
         return Text(str(number), line_of(node), tuple(gaps))
+
+    def assign(self, name: str, number: int, gaps: tuple[Gap, ...]) -> None:
+        """Give a variable a number."""
+        self.variables[name] = Text(str(number), 0, gaps)
 
     def number(self, node: "Node") -> Text:
         """Return a variable of an arithmetic expression, with or without its `$`."""
@@ -253,17 +279,10 @@ def _plain(node: "Node", *, quoted: bool) -> str:
     if node.type == "raw_string":
         return text[1:-1]
     if node.type == "ansi_c_string":
-        return _ESCAPE.sub(_escaped, text[2:-1])
+        return unescaped(text[2:-1])
     pattern = _IN_QUOTES if node.type == "string_content" else _OUTSIDE
     plain = pattern.sub(lambda at: at[1].replace("\n", ""), text)
     return plain if quoted else _at_home(plain)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    code = found[1]
-    if code[0] == "x" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    return chr(int(code, 8)) if code[0] in "01234567" else _ESCAPED.get(code, code)
 
 
 def source(node: "Node") -> str:
@@ -317,6 +336,10 @@ def _first(value: Value) -> Text:
     return value[0] if value else Text("")
 
 
+def _items(value: Value) -> tuple[Text, ...]:
+    return (value,) if isinstance(value, Text) else value
+
+
 def _split(text: Text) -> list[Text]:
     return [
         Text(word, text.line, text.gaps if UNKNOWN in word else ()) for word in text.value.split()
@@ -331,6 +354,14 @@ def _has_quotes(node: "Node") -> bool:
 
 def _at_home(word: str) -> str:
     return "$HOME" + word[1:] if word == "~" or word.startswith("~/") else word
+
+
+def _replaced(text: str, pattern: str, other: str, everywhere: bool) -> str:
+    """Return a text with what a pattern fits replaced: `*`, `?` and `[...]` have their meaning in it."""
+    if not any(sign in pattern for sign in "*?["):
+        return text.replace(pattern, other, -1 if everywhere else 1) if pattern else text
+    fitting = translate(pattern.replace("[^", "[!")).removesuffix("\\Z").removesuffix("\\z")
+    return re.sub(fitting, lambda _: other, text, count=0 if everywhere else 1)
 
 
 def _trimmed(text: str, operator: str, pattern: str) -> str:

@@ -1,10 +1,15 @@
 """Launch scripts evaluated without running: what each form of a shell's language means, against bash itself."""
 
+import os
+import shlex
 import shutil
 import subprocess
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from planner.configs.shell.programs import printed_by
 from planner.configs.shell.recorder import run_recorded
 from planner.configs.shell.script import evaluate
 
@@ -39,6 +44,23 @@ SCRIPTS = {
     "eval": ("C='launch a='; V='b c'; eval \"$C$V\"", "a=b c"),
     "an argument that is not given": ('if [[ ${3} != x ]] && [ -z "$3" ]; then launch yes; fi', "yes"),
     "a variable that nothing sets": ('while [ $# -gt 0 ]; do case $1 in m) M=$2; shift 2 ;; *) break ;; esac; done; if [ -z "$M" ]; then M=usual; fi; launch $M', "usual"),
+    "counts of commas": ("D=0,1,2,3; A=$(echo \"$D\" | tr ',' '\\n' | wc -l); B=$(echo $D | awk -F',' '{print NF}'); C=$(($(echo $D | tr -cd ',' | wc -c) + 1)); launch $A $B $C $(echo $D | grep -o , | wc -l)", "4 4 4 3"),
+    "commas read into an array": ("IFS=',' read -ra G <<< \"0,1,2\"; launch ${#G[@]} ${G[2]}", "3 2"),
+    "words read": ("read -r A B <<< 'one two three'; IFS=: read C D < <(echo x:y:z); launch $A \"$B\" $C $D", "one|two three|x|y:z"),
+    "an array cut at commas": ("D=0,1,2; A=(${D//,/ }); C=${D//[^,]/}; launch ${#A[@]} $((${#C} + 1)) ${D/,*/}", "3 3 0"),
+    "programs": ("A=$(expr 1024 + 3 \\* 2); B=$(printf '%s-%02d' x 7); C=$(seq -s, 0 3); launch $A $B $C $(echo '7 / 2' | bc) $(seq 2)", "1030 x-07 0,1,2,3 3 1 2"),
+    "filters": ("P=a-b_c.d; launch $(echo $P | cut -d_ -f1) $(echo $P | sed 's/-/+/g') $(echo $P | rev) $(echo 'z y' | awk '{print $2}') $(printf '2\\n1\\n' | sort | head -1)", "a-b a+b_c.d d.c_b-a y 1"),
+    "lines of an array": ("mapfile -t A < <(printf 'a b\\nc\\n'); launch ${#A[@]} \"${A[0]}\"", "2|a b"),
+    "folders": ("cd /usr/lib/..; A=$(pwd); B=$(cd bin && pwd); (cd /); launch $A $B $PWD $(dirname /a/b/c.sh) $(basename c.sh .sh)", "/usr /usr/bin /usr /a/b c"),
+    "arguments set anew": ("set -e; set -- x 'y z'; shift; launch \"$1\" $#", "y z|1"),
+    "letters": ("set -- -m big -v rest; while getopts 'm:v' O; do case $O in m) M=$OPTARG ;; v) V=1 ;; esac; done; shift $((OPTIND - 1)); launch $M $V $1", "big 1 rest"),
+    "a heredoc": ("A=1; V=$(cat <<EOF\nx=$A\nEOF\n); launch $V", "x=1"),
+    "a loop that counts": ("A=(a b c); for ((i = 0; i < ${#A[@]}; i += 2)); do Y=\"${Y:-}${A[$i]}\"; done; launch $Y $i", "ac 4"),
+    "numbers that change": ("N=1; ((N++)) || true; ((N += 3, M = N * 2)); K=$((N--)); launch $N $M $K $((++N))", "4 10 5 5"),
+    "arrays with names": ("declare -A M=([a]=1 [b]='2 3'); M[c]=4; K=b; launch \"${M[$K]}\" ${M[c]}", "2 3|4"),
+    "assignments of a substitution": ("A=1; B=$(A=2; echo $A); launch $A $B", "1 2"),
+    "what is echoed": ("launch $(echo -n a; echo b) \"$(echo -e 'c\\td')\"", "ab|c\td"),
+    "a case of an argument that is not given": ('case "$3" in "") launch none ;; *) launch some ;; esac', "none"),
     "appended text": ("A=x; A+=y; export B=${A}z; launch $B", "xyz"),
 }  # fmt: skip
 ARGUMENTS = ("p q", "r")
@@ -74,6 +96,42 @@ def test_bash_itself_starts_the_same(tmp_path):
     ).stdout
     found = [line.split("\037")[:-1] for line in said.splitlines()]
     assert found == [expected_of(expected) for _, expected in SCRIPTS.values()]
+
+
+PROGRAMS = (
+    "tr , '\\n'", "tr -d ' '", "tr -cd ,", "tr a-c A-C", "tr -s ' '", "tr '[:upper:]' '[:lower:]'", "wc -l", "wc -w", "wc -c",
+    "awk -F, '{print NF}'", "awk '{print $2}'", "awk '{print $NF}'", "cut -d, -f1", "cut -d' ' -f2-", "cut -c1-3",
+    "sed 's/,/ /g'", "sed 's#a#b#'", "sed 's/b*/x/'", "sed 's/ *$//'", "sed -E 's/(a|b)+/x/g'", "head -n 1", "head -1",
+    "tail -n +2", "sort -u", "uniq", "grep a", "grep -o ,", "grep -c b", "grep -v a", "rev", "xargs",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("awk") is None, reason="needs awk")
+@given(st.lists(st.text("ab,c A1/\n", max_size=14), min_size=1, max_size=4))
+@settings(max_examples=10, deadline=None)
+def test_small_programs_print_what_the_real_ones_do(texts):
+    cases = [(program, f"{text}\n") for program in PROGRAMS for text in texts]
+    script = "".join(
+        f"printf %s {shlex.quote(text)} | {program}; printf '\\037'\n" for program, text in cases
+    )
+    said = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ, LC_ALL="C"),
+    ).stdout
+    assert said.split("\037")[:-1] == [
+        printed_by(shlex.split(program), text) for program, text in cases
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["sed -n 2p", "awk '/x/ {print}'", "cut -b1", "tr '[:alpha:]' x", "head -c 3", "sort -k2", "bc -l", "jq .a", "expr a : b"],
+)  # fmt: skip
+def test_a_form_of_a_program_that_is_not_known_is_not_guessed(words):
+    assert printed_by(shlex.split(words), "a b\n") is None
 
 
 def test_what_cannot_be_evaluated_is_named_with_its_line():
@@ -151,10 +209,25 @@ def test_a_script_that_would_end_for_an_unset_variable_is_read_on():
     assert not found.commands[-1].words[2].gaps
 
 
+@pytest.mark.parametrize(
+    "test", ["[ $# -lt 1 ]", '[ -z "$1" ]', '[ -z "$M" ]', '[[ "$#" -ne 2 ]]', "(( $# < 2 ))"]
+)
+def test_a_script_that_would_end_for_an_argument_is_read_on(test):
+    text = f"M=$1\nif {test}; then echo usage; exit 1; fi\nlaunch model=$M n=1\n"
+    found = evaluate(text, (), {})
+    assert found.refusal is None
+    assert "argument 1 is not given" in str(found.commands[-1].words[1].gaps[0])
+    assert not found.commands[-1].words[2].gaps
+    assert (
+        evaluate(text.replace("n=1", "n=$2"), ("m", "3"), {}).commands[-1].words[2].value == "n=3"
+    )
+
+
 def test_what_a_text_starts_has_the_line_of_its_eval():
-    found = evaluate("C='launch \\\n a=1'\n\neval $C x=${GONE}\n")
-    assert found.commands == []
-    assert [gap.line for gap in found.gaps] == [4]
+    found = evaluate("C='launch \\\n a=1'\n\neval $C x=${GONE}\neval $GONE x=1\n")
+    assert [word.value for word in found.commands[0].words[:2]] == ["launch", "a=1"]
+    assert [bool(word.gaps) for word in found.commands[0].words] == [False, False, True]
+    assert [gap.line for gap in found.gaps] == [5]
     (command,) = evaluate("C='launch \\\n a=1'\n\neval $C\n").commands
     assert [word.line for word in command.words] == [4, 4]
 
