@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import NonNegative, Positive, Updates
+from rlplan.files.limits import NonNegative, NonNegativeInt, Positive, Updates
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, State, WeightSync
 from rlplan.plan import InFlight, Recompute
 
@@ -24,7 +24,34 @@ class HostTime:
     seconds_per_padded_token: NonNegative = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostUse:
+    """Say what a framework keeps of host memory beside what a plan off-loads.
+
+    Attributes:
+        trainer_bytes: A trainer's process on each GPU: its libraries and runtime.
+        engine_bytes: The engine's process on each GPU, where it has one of its own.
+        processes_by_role: Whether each role on a GPU has a trainer's process of its own.
+        keeps_engine_weights: Whether a sleeping engine's weights lie in host memory until it wakes.
+        pinned_factor: How much more pinned blocks take than what they hold.
+        loads: Who reads a model whole before it is sharded: the `first` rank of a node, every rank where embedding
+            and head are `tied` and else the first, every rank unless it is `sharded` fully, or `none`.
+        loaded_bytes: Bytes of a parameter as it is read.
+        usable_fraction: Share of a node's memory up to which it lets processes live.
+    """
+
+    trainer_bytes: NonNegativeInt = 0
+    engine_bytes: NonNegativeInt = 0
+    processes_by_role: bool = False
+    keeps_engine_weights: bool = False
+    pinned_factor: Positive = 1.0
+    loads: Literal["none", "first", "tied", "sharded"] = "none"
+    loaded_bytes: NonNegativeInt = 0
+    usable_fraction: Positive = 1.0
+
+
 NO_HOST_TIME = HostTime()
+NO_HOST_USE = HostUse()
 USUAL_ENGINES = Engines()
 
 
@@ -62,6 +89,7 @@ class FrameworkSheet:
             own; None where it runs iterations one after another.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
             `transition` on one pool is what it takes to put the trainer away and wake the engine.
+        host: What it keeps of host memory.
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
         stages: How many times as long its stages take as its engines' sheets say, by kind of work
             (`generation`, `inference`, `training`): what lies between kernels that the sheets do not name.
@@ -90,6 +118,7 @@ class FrameworkSheet:
     staleness: Updates | None = None
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME
+    host: HostUse = NO_HOST_USE
     stages: FrozenDict[str, Positive] = FrozenDict()
     sources: FrozenDict[str, str]
 

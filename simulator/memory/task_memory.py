@@ -10,7 +10,6 @@ from functools import reduce
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
 from rlplan.models.model import layer_kinds
 from rlplan.models.operators import KeptBatch
 from rlplan.models.precision import is_narrow
@@ -31,7 +30,7 @@ from simulator.memory.working import (
     micro_batch_bytes,
     working_terms,
 )
-from simulator.model.activations import OFFLOADED, layer_activation_bytes, logits_bytes
+from simulator.model.activations import layer_activation_bytes, logits_bytes
 from simulator.model.weights import (
     layer_parameters,
 )
@@ -306,33 +305,3 @@ def _kv_bytes_of(sequences: int, placed: PlacedTask) -> int:
     block_tokens = placed.engine.kv_block_tokens
     blocks = -(-placed.statistics.longest_tokens // block_tokens) + placed.state_blocks
     return sequences * blocks * placed.block_bytes
-
-
-def host_terms(placed: PlacedTask, memory: TaskMemory) -> Terms:
-    """Return the bytes of host memory that a task keeps for one GPU, by term.
-
-    States between their uses, and the inputs of a stage's layers of one micro-batch until they run back.
-    """
-    found: Terms = {}
-    role, layout = placed.task.role, placed.layout
-    if layout.offload and not placed.trains_role:
-        found[weights_term(role)] = memory.transient.get(weights_term(role), 0)
-    if placed.trains and layout.offload:
-        names = {"optimizer": f"{role} optimizer states", "weights": weights_term(role)}
-        kept = (names[state] for state in placed.leaves if state in names)  # gradients are dropped
-        found |= {name: memory.transient.get(name, 0) for name in kept}
-    if placed.trains and layout.recompute == OFFLOADED:
-        batch = KeptBatch(placed.shard, *placed.fullest_micro_batch, placed.engine.fused_attention)
-        inputs = layer_activation_bytes(placed.model, batch, "full")
-        found[f"{role} inputs of layers"] = inputs * -(-placed.model.num_layers // layout.pp)
-    return found
-
-
-def host_capacity_bytes(job: Job, device: str) -> int:
-    """Return a GPU's least share of host memory on nodes of a device; 0 where nobody says it."""
-    shares = [
-        group.host_memory_bytes // group.gpus_per_node
-        for group in job.cluster
-        if group.gpu == device and group.host_memory_bytes is not None
-    ]
-    return min(shares, default=0)

@@ -13,6 +13,7 @@ from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
 from rlplan.workload.lengths import longest
 from simulator.memory.engine_share import Room, hundredths
+from simulator.memory.host_memory import host_capacity_bytes, host_terms
 from simulator.memory.task_memory import (
     COMMUNICATORS,
     KV_CACHE,
@@ -20,8 +21,6 @@ from simulator.memory.task_memory import (
     Terms,
     generation_terms,
     generation_weight_bytes,
-    host_capacity_bytes,
-    host_terms,
     least_kv_bytes,
     useful_kv_bytes,
     weights_term,
@@ -50,8 +49,8 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
     name = max(moments, key=lambda moment: sum(moments[moment].values()), default="")
     terms = moments.get(name, FrozenDict())
     sheet = placed.facts.device(pool.device).sheet
-    memories = ((task, task_memory(task)) for task in placed.tasks_on(pool))
-    away = residents(FrozenDict(host_terms(task, memory)) for task, memory in memories)
+    memories = [(task, task_memory(task)) for task in placed.tasks_on(pool)]
+    away, use = host_terms(memories), placed.facts.framework(placed.plan.job.framework).host
     generating = (task for task in placed.tasks_on(pool) if task.task.kind == "generate")
     return MemoryForecast(
         pool=pool.name,
@@ -61,7 +60,7 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
         peak_task=name,
         host_terms=FrozenDict({term: size for term, size in away.items() if size}),
         host_capacity_bytes=(
-            0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device)
+            0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device, use)
         ),
         cache_shortage_bytes=max(
             (cache_shortage_bytes(placed, task) for task in generating), default=0
