@@ -43,7 +43,7 @@ def nearest_fit(plan: Plan, facts: Facts) -> str | None:
     for words, changed in _single_changes(plan):
         if not keeps_rules_and_fits(changed, facts):
             continue
-        seconds = simulate(_in_whole_batches(changed), facts).iteration_seconds
+        seconds = simulate(in_whole_batches(changed), facts).iteration_seconds
         if best is None or seconds < best[0]:
             best = (seconds, words)
     return best[1] if best else None
@@ -74,7 +74,7 @@ def with_fields(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
     return replace(plan, tasks=tasks, transition=transition)
 
 
-def _in_whole_batches(plan: Plan) -> Plan:
+def in_whole_batches(plan: Plan) -> Plan:
     """Return a plan by whose seconds changes are compared: with whole batches where it hands on responses one by one.
 
     Playing dozens of changes response by response would take as many seconds. What makes a task faster makes

@@ -11,6 +11,7 @@ from planner.configs.importing import Imported, ImportOptions, imported_run, set
 from planner.configs.improving import Improvement, improvements
 from planner.configs.reading.settings import OFF, Settings
 from planner.configs.rules import RULES
+from planner.configs.typed import Typed
 from profiles.catalog import load_engine
 from profiles.facts import Facts, load_facts
 from rlplan.errors import FileError, UserError
@@ -121,7 +122,8 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
         UnknownNameError: No such framework is known.
         FileError: It cannot be read or imported, starts no training, or an option is missing.
     """
-    settings = settings_of(framework, words, options)
+    given = tuple(words)
+    settings = settings_of(framework, given, options)
     broken = list(_findings(settings))
     try:
         found = imported_run(settings, FRAMEWORKS.load(framework).run_of(settings), options)
@@ -135,7 +137,8 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
         told = any(each.stops and each.key == error.field for each in broken)
         broken += [] if told else [_of_error(error)]
         return Checked(file=settings.file, imported=None, findings=tuple(broken))
-    checked = check_plan(plan, facts, settings.file, found)
+    typed = Typed.of(given, options, found, plan, facts)
+    checked = check_plan(plan, facts, settings.file, typed)
     spared = _spared(settings, checked)
     steps, epoch_steps = _steps(settings, found)
     return replace(
@@ -148,25 +151,25 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     )
 
 
-def check_plan(plan: Plan, facts: Facts, file: str, found: Imported | None = None) -> Checked:
+def check_plan(plan: Plan, facts: Facts, file: str, typed: Typed | None = None) -> Checked:
     """Return what is to be said of a plan: whether it fits, and what a step takes.
 
     Args:
-        found: The configuration that it is of.
+        typed: The configuration that it is of.
     """
     check_played(plan, file)
     forecast = simulate(plan, facts)
     verdict, remarks = _verdict(plan, facts, forecast)
     return Checked(
         file=file,
-        imported=found,
+        imported=None if typed is None else typed.found,
         findings=(),
         plan=plan,
         forecast=forecast,
         facts=facts,
         verdict=verdict,
         remarks=remarks,
-        better=improvements(plan, facts, forecast, found),
+        better=improvements(plan, facts, forecast, typed),
     )
 
 
