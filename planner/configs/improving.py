@@ -28,8 +28,11 @@ SHOWN: Final = 3
 # Plans that are simulated: a few tenths of a second together on a laptop.
 MOST_TRIED: Final = 10
 MOST_PLAYED: Final = 5
-# Plans whose memory alone is looked at, and of how many changes together: half a second.
-MOST_LOOKED_AT: Final = 90
+# Plans whose memory alone is looked at: of one change, of two or three together, and of milder values of what fits.
+# Half a second together.
+MOST_SINGLE: Final = 60
+MOST_TOGETHER: Final = 20
+MOST_MILDER: Final = 12
 MOST_CHANGES: Final = 3
 # Changes, and pairs of them, that take most off and are put together with others.
 MOST_KEPT: Final = 4
@@ -81,28 +84,29 @@ class Trials:
     plan: Plan
     facts: Facts
     typed: Typed | None
-    looked_at: int = 0
-    seen: set[tuple[str, ...]] = field(default_factory=set)
+    left: int = MOST_SINGLE
+    seen: set[tuple[str, ...] | Plan] = field(default_factory=set)
 
     def tried(self, changes: Changes) -> Trial | None:
-        """Return what becomes of a plan by some changes; None where nothing does, or it was tried before."""
+        """Return what becomes of a plan by some changes; None where nothing does, or what does was tried before."""
         arguments = self._arguments(changes)
         if arguments is None or arguments in self.seen:
             return None
         self.seen.add(arguments)
         plan = self._changed(changes) if self.typed is None else self.typed.sketched(arguments)
-        if plan is None or plan == self.plan or any(refusals(plan, plan.job, ENGINES)):
+        if plan is None or plan == self.plan or plan in self.seen:
+            return None
+        self.seen.add(plan)
+        if any(refusals(plan, plan.job, ENGINES)):
             return None
         return Trial(changes=changes, arguments=arguments, plan=plan)
 
     def weighed(self, changes: Changes, levers: tuple[int, ...]) -> Trial | None:
-        """Return the same with what is then too much of memory, as long as more plans are to be looked at."""
-        if self.looked_at >= MOST_LOOKED_AT:
-            return None
-        trial = self.tried(changes)
+        """Return the same with what is then too much of memory, as long as there are plans left to look at."""
+        trial = self.tried(changes) if self.left else None
         if trial is None:
             return None
-        self.looked_at += 1
+        self.left -= 1
         over = overflow(trial.plan, self.facts)
         return Trial(
             changes=changes, arguments=trial.arguments, plan=trial.plan, levers=levers, over=over
@@ -227,6 +231,7 @@ def _fewest(trials: Trials, levers: Sequence[Lever]) -> Iterator[list[Trial]]:
     helpful = sorted(strongest.values(), key=lambda each: each.over)
     kept = helpful
     for _ in range(1, MOST_CHANGES):
+        trials.left = MOST_TOGETHER
         sets = [
             trial
             for one in kept[:MOST_KEPT]
@@ -234,7 +239,7 @@ def _fewest(trials: Trials, levers: Sequence[Lever]) -> Iterator[list[Trial]]:
             if other.levers[0] not in one.levers
             if (trial := _together(trials, one, other)) is not None
         ]
-        fitting = [each for each in sets if not each.over]
+        fitting, trials.left = [each for each in sets if not each.over], MOST_MILDER
         yield [_eased(trials, each, levers) for each in fitting[:MOST_PLAYED]]
         kept = sorted(sets, key=lambda each: each.over)
 
