@@ -19,7 +19,10 @@ MOST_MEMORY, LEAST_MEMORY, MEMORY_STEP = 0.9, 0.2, 0.1
 # Of each setting so many other values are looked at, from a little less to the least.
 MOST_VALUES: Final = 4
 # Megatron-Core 0.16 (transformer/transformer_config.py) takes `full` only with how, and of how many layers.
-WHOLE_LAYERS: Final[tuple[Assignment, ...]] = (("recompute_method", "uniform"), ("recompute_num_layers", 1))
+WHOLE_LAYERS: Final[tuple[Assignment, ...]] = (
+    ("recompute_method", "uniform"),
+    ("recompute_num_layers", 1),
+)
 GRANULARITY: Final = "recompute_granularity"
 
 Changes = dict[str, dict[str, Any]]
@@ -220,27 +223,27 @@ def assignments(changes: Changes, plan: Plan, found: Imported) -> tuple[Assignme
 Found = tuple[Assignment, ...] | None
 
 
-def _of_engine(field: str, value: Any, plan: Plan, found: Imported) -> Found:
+def _of_engine(field: str, value: object, plan: Plan, found: Imported) -> Found:
     """Return a field of generation by the configuration's keys, if there are any."""
     settings, run = found.settings, found.run
     setting = {"max_running": "running", "memory_fraction": "memory"}.get(field, field)
     for each in (f"{run.rollout}_{setting}", f"rollout_{setting}", field):
         if each in settings.sheet.settings:
             said = [(settings.key_of(each), value)]
-            if field == "tp" and "engines" in settings.sheet.settings:
+            if field == "tp" and isinstance(value, int) and "engines" in settings.sheet.settings:
                 generate = plan.tasks[GENERATE]
                 said.append((settings.key_of("engines"), generate.dp * generate.tp // value))
             return tuple(said)
     return None
 
 
-def _of_trainer(name: str, field: str, value: Any, plan: Plan, found: Imported) -> Found:
+def _of_trainer(name: str, field: str, value: object, plan: Plan, found: Imported) -> Found:
     """Return a field of a trainer's pass by the configuration's keys, if there are any."""
     settings, role = found.settings, name.partition(".")[0]
     if role not in settings.sheet.roles:
         return None
     own = settings.of(found.run.trainer, role)
-    if field in ("micro_batch", "token_budget"):
+    if field in ("micro_batch", "token_budget") and isinstance(value, int):
         return _of_batches(name, field, value, plan, own)
     if field == "recompute":
         return _of_recomputation(value, own)
@@ -251,7 +254,7 @@ def _of_trainer(name: str, field: str, value: Any, plan: Plan, found: Imported) 
     return ((own.key_of(field), value),) if field in own.names else None
 
 
-def _of_offloading(value: bool, own: RoleSettings) -> Found:
+def _of_offloading(value: object, own: RoleSettings) -> Found:
     settings = own.settings
     for each in (f"{own.role}_offload", "trainer_sleeps"):
         if each in settings.sheet.settings:
@@ -263,7 +266,7 @@ def _of_offloading(value: bool, own: RoleSettings) -> Found:
     return tuple((own.key_of(each), value) for each in known) or None
 
 
-def _of_recomputation(value: Any, own: RoleSettings) -> Found:
+def _of_recomputation(value: object, own: RoleSettings) -> Found:
     """Return what is computed again by a key of how finely, or by one of whether at all."""
     settings = own.settings
     trainer, known = settings.sheet.trainers[own.trainer], settings.sheet.settings
@@ -287,7 +290,7 @@ def _of_recomputation(value: Any, own: RoleSettings) -> Found:
 
 def _of_batches(name: str, field: str, value: int, plan: Plan, own: RoleSettings) -> Found:
     """Return the size of a pass's micro-batches by its own key, or by that of the pass which it follows."""
-    settings, layout = own.settings, plan.tasks[name]
+    layout = plan.tasks[name]
     infers = not name.endswith(".update")
     if field == "micro_batch":
         return _of_sequences(infers, value, layout, own)

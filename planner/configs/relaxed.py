@@ -61,13 +61,19 @@ def _works(run: Run) -> Iterator[Work]:
     yield replace(work, updates=updates)
     copies = lcm(*(sizes.dp for sizes in run.trainers.values()))
     for parts in (copies * updates, copies * work.updates):
-        yield replace(work, prompts=-(-max(1, work.prompts) // parts) * parts, updates=parts // copies)
+        yield replace(
+            work, prompts=-(-max(1, work.prompts) // parts) * parts, updates=parts // copies
+        )
 
 
 def _words(run: Run, changed: Run) -> str:
     """Return what a run has in place of another's, for people."""
     work, new = run.work, changed.work
-    said = [f"{new.prompts:,} prompts in place of {work.prompts:,}"] if new.prompts != work.prompts else []
+    said = (
+        [f"{new.prompts:,} prompts in place of {work.prompts:,}"]
+        if new.prompts != work.prompts
+        else []
+    )
     if new.updates != work.updates:
         said.append(f"{new.updates:,} updates in place of {work.updates:,}")
     if any(new_sizes != run.trainers[role] for role, new_sizes in changed.trainers.items()):

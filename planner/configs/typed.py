@@ -94,13 +94,13 @@ class Typed:
 
     def _read(self, added: tuple[str, ...]) -> Settings | None:
         try:
-            return settings_of(
-                self.found.settings.sheet.name, (*self.words, *added), self.options
-            )
+            return settings_of(self.found.settings.sheet.name, (*self.words, *added), self.options)
         except UserError:
             return None
 
-    def _plan(self, settings: Settings, *, anew: bool = False) -> tuple[Plan, Facts, Imported | None]:
+    def _plan(
+        self, settings: Settings, *, anew: bool = False
+    ) -> tuple[Plan, Facts, Imported | None]:
         """Return a plan; the job is imported again only where more than layouts has changed, or where asked for."""
         run, old = FRAMEWORKS.load(settings.sheet.name).run_of(settings), self.found.run
         alike = replace(run, generate=old.generate, trainers=old.trainers, notes=old.notes) == old

@@ -100,8 +100,10 @@ class PoolCuts:
         """Yield the cuts of a trained model of which each copy gets sequences of an update."""
         for sizes in self.splits():
             if self.lists_copies(sizes.dp, trains=True):
-                stages = self.engine.zero_stages
-                for zero in stages if sizes.dp * sizes.cp > 1 else stages[:1]:
+                stages, asked = self.engine.zero_stages, self.asked.sizes.zero
+                # On one rank all stages are the same: the first is listed, or the one that the user pinned.
+                alike = (asked,) if asked in stages else stages[:1]
+                for zero in stages if sizes.dp * sizes.cp > 1 else alike:
                     yield replace(sizes, zero=zero)
 
     def infer(self) -> Iterator[Sizes]:
@@ -109,7 +111,9 @@ class PoolCuts:
         for sizes in self.splits():
             if self.lists_copies(sizes.dp, trains=False):
                 yield sizes
-                if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in self.engine.zero_stages:
+                asked = self.asked.sizes.zero == FULLY_SHARDED
+                shards = sizes.dp * sizes.cp > 1 or asked
+                if shards and FULLY_SHARDED in self.engine.zero_stages:
                     yield replace(sizes, zero=FULLY_SHARDED)
 
     def lists_copies(self, dp: int, *, trains: bool) -> bool:
