@@ -23,6 +23,7 @@ WHOLE_LAYERS: Final[tuple[Assignment, ...]] = (
     ("recompute_method", "uniform"),
     ("recompute_num_layers", 1),
 )
+OFFLOADED: Final = "offload"
 GRANULARITY: Final = "recompute_granularity"
 
 Changes = dict[str, dict[str, Any]]
@@ -200,6 +201,17 @@ def _passes(plan: Plan, role: Role | str) -> tuple[str, ...]:
 def _all_passes(plan: Plan) -> tuple[str, ...]:
     tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
     return tuple(task.name for task in tasks if task.stage_kind.engine == "train")
+
+
+def may_follow(assignment: Assignment, found: Imported) -> bool:
+    """Tell whether a key may be left out where another gives its value.
+
+    Files that are whole have every key. How layers are computed again goes with that they are, and states of an
+    optimizer leave the GPUs by a key of their own.
+    """
+    key, sheet = assignment[0], found.settings.sheet
+    alone = (OFFLOADED, *(name for name, _ in WHOLE_LAYERS))
+    return not (sheet.files_are_whole or key in found.settings.flat or key.endswith(alone))
 
 
 def assignments(changes: Changes, plan: Plan, found: Imported) -> tuple[Assignment, ...] | None:

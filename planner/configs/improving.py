@@ -11,7 +11,16 @@ from itertools import islice
 from typing import Final
 
 from planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
-from planner.configs.changes import GENERATE, UPDATE, Changes, Lever, assignments, faster, smaller
+from planner.configs.changes import (
+    GENERATE,
+    UPDATE,
+    Changes,
+    Lever,
+    assignments,
+    faster,
+    may_follow,
+    smaller,
+)
 from planner.configs.typed import Typed
 from profiles.catalog import ENGINES
 from profiles.facts import Facts
@@ -114,9 +123,10 @@ class Trials:
 
     def improvement(self, trial: Trial, forecast: Forecast) -> Improvement | None:
         """Return what changes gain once they are typed for good; None where they do not do what was meant."""
-        plan, facts = trial.plan, self.facts
+        plan, facts, arguments = trial.plan, self.facts, trial.arguments
         if self.typed is not None:
-            found = self.typed.typed(trial.arguments)
+            arguments = self._needed(trial, self.typed)
+            found = self.typed.typed(arguments)
             if found is None or not _is_meant(trial.changes, found[0]):
                 return None
             plan, facts = found
@@ -126,12 +136,23 @@ class Trials:
             return None
         words = " " if self.typed is not None else ", "
         return Improvement(
-            words=words.join(trial.arguments),
-            arguments=trial.arguments,
+            words=words.join(arguments),
+            arguments=arguments,
             changes=max(1, len(trial.levers)),
             seconds=after.iteration_seconds,
             gain=gain,
         )
+
+    def _needed(self, trial: Trial, typed: Typed) -> tuple[str, ...]:
+        """Return what a user types for a trial, without values that follow another's anyway."""
+        said = assignments(trial.changes, self.plan, typed.found) or ()
+        for each in said:
+            fewer = tuple(other for other in said if other is not each)
+            arguments = typed.arguments(fewer) or ()
+            follows = may_follow(each, typed.found)
+            if follows and arguments and typed.sketched(arguments) == trial.plan:
+                said = fewer
+        return typed.arguments(said) or ()
 
     def _arguments(self, changes: Changes) -> tuple[str, ...] | None:
         if self.typed is None:

@@ -1,6 +1,6 @@
 """Say why something does not fit: what comes nearest, and what it is short of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -112,7 +112,8 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
     """Say what a set lacks whose leanest layouts fit: layouts of a role that go together, an engine, or its cache."""
     for role in roles_of(members):
         if not space.options.role_options(role, site):
-            return f"has no layout of all passes of {role} that keeps what is pinned of each"
+            pins = _pins(role, space)
+            return f"has no layout of {role} that keeps {pins or 'what all its passes need'}"
     generates = generates_alone(members) or space.options.space.generate_task().role in members
     replicas = space.generations.replicas(site) if generates else []
     if not generates:
@@ -120,9 +121,26 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
     if not replicas:
         return "has no layout of generation that keeps what is pinned"
     rooms = space.generations.cache_bytes
-    if any(rooms(each, np.array([float(resident_bytes)]), 0)[0] >= each.least_bytes for each in replicas):
+    if any(
+        rooms(each, np.array([float(resident_bytes)]), 0)[0] >= each.least_bytes
+        for each in replicas
+    ):
         return "has no layouts of training and generation that keep what is pinned and go together"
     return "leaves no room for the KV cache of one sequence"
+
+
+def _pins(role: Role, space: Space) -> str:
+    """Return what a user pinned of a role's passes, for people."""
+    said = []
+    for task in space.options.space.tasks:
+        draft = space.options.space.drafts.get(task.name)
+        if task.role != role or task.generates or draft is None:
+            continue
+        names = (item.name for item in fields(draft) if item.name not in ("pool", "engine"))
+        given = {name: getattr(draft, name) for name in names}
+        words = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+        said += [f"{task.name}: {words}"] if words else []
+    return "; ".join(said)
 
 
 def _shortages(members: ColocatedSet, space: Space) -> dict[Share, MemoryShortage]:
