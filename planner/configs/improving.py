@@ -106,7 +106,7 @@ class Trials:
         if plan is None or plan == self.plan or plan in self.seen:
             return None
         self.seen.add(plan)
-        if any(refusals(plan, plan.job, ENGINES)):
+        if self.typed is None and any(refusals(plan, plan.job, ENGINES)):
             return None
         return Trial(changes=changes, arguments=arguments, plan=plan)
 
@@ -236,12 +236,7 @@ def _fitting_sets(trials: Trials, forecast: Forecast) -> list[Improvement]:
 
 def _fewest(trials: Trials, levers: Sequence[Lever]) -> Iterator[list[Trial]]:
     """Yield the sets of one change that make a plan fit, those of two, and those of three."""
-    singles = [
-        trial
-        for at, lever in enumerate(levers)
-        for changes in lever
-        if (trial := trials.weighed(changes, (at,))) is not None
-    ]
+    singles = [each for at, lever in enumerate(levers) for each in _single(trials, at, lever)]
     yield _mildest(singles)
     now = overflow(trials.plan, trials.facts)
     strongest = {
@@ -263,6 +258,22 @@ def _fewest(trials: Trials, levers: Sequence[Lever]) -> Iterator[list[Trial]]:
         fitting, trials.left = [each for each in sets if not each.over], MOST_MILDER
         yield [_eased(trials, each, levers) for each in fitting[:MOST_PLAYED]]
         kept = sorted(sets, key=lambda each: each.over)
+
+
+def _single(trials: Trials, at: int, lever: Lever) -> list[Trial]:
+    """Return what a setting's values come to, the mildest first: of those that do not fit only the strongest.
+
+    More or less of a share may both help, so that all shares are looked at.
+    """
+    found: list[Trial] = []
+    for changes in reversed(lever):
+        trial = trials.weighed(changes, (at,))
+        if trial is None:
+            continue
+        found.insert(0, trial)
+        if trial.over and "memory_fraction" not in changes.get(GENERATE, {}):
+            break
+    return found
 
 
 def _mildest(singles: Iterable[Trial]) -> list[Trial]:
@@ -330,19 +341,21 @@ def _has(layout: TaskPlan, fields: Mapping[str, object]) -> bool:
 
 
 def overflow(plan: Plan, facts: Facts) -> float:
-    """Return the shares of a device's memory, and of a host's, that are too much, summed over all moments.
+    """Return the shares of a device's memory, or else of a host's, that are too much, summed over all moments.
 
     What takes some off at one of several moments is a step on the way to a plan that fits.
     """
-    placed, over = PlacedPlan(plan, facts), 0.0
-    for pool in device_pools(plan):
+    placed, pools = PlacedPlan(plan, facts), device_pools(plan)
+    over = 0.0
+    for pool in pools:
         capacity_bytes = facts.device(pool.device).sheet.memory_bytes
-        for terms in memory_moments(placed, pool).values():
-            over += max(0.0, sum(terms.values()) / capacity_bytes - 1)
-        memory = pool_memory(placed, pool)
-        if not memory.fits_host:
-            over += memory.host_peak_bytes / memory.host_capacity_bytes - 1
-    return over
+        moments = memory_moments(placed, pool).values()
+        over += sum(max(0.0, sum(terms.values()) / capacity_bytes - 1) for terms in moments)
+    if over:
+        return over
+    memory = (pool_memory(placed, pool) for pool in pools)
+    hosts = (each for each in memory if not each.fits_host)
+    return sum(each.host_peak_bytes / each.host_capacity_bytes - 1 for each in hosts)
 
 
 def passes_too_full(plan: Plan, facts: Facts) -> frozenset[str]:
