@@ -83,7 +83,13 @@ def pool_infeasibility_reason(members: ColocatedSet, site: Site, space: Space) -
 def _why_no_cut(role: Role, site: Site, space: Space) -> str:
     layouts = space.options.space
     own = [task for task in layouts.tasks if task.role == role and not task.generates]
-    return layouts.cuts_of(own, site).why_none(trains=any(task.trains for task in own))
+    cuts, trains = layouts.cuts_of(own, site), any(task.trains for task in own)
+    asked = cuts.asked.sizes
+    names = [name for name in ("tp", "pp", "dp", "cp") if getattr(asked, name) is not None]
+    for sizes in cuts.train() if trains else cuts.infer():
+        if all(getattr(sizes, name) == getattr(asked, name) for name in names):
+            return f"no layout keeps {_pins(role, space) or 'what all its passes need'}"
+    return cuts.why_none(trains=trains)
 
 
 def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShortage | None:
