@@ -61,6 +61,7 @@ class Improvement:
         changes: How many settings they change.
         seconds: Of a step then.
         gain: Share of a step's seconds that they save.
+        memory_fraction: Share of the fullest GPU's memory that is then taken.
     """
 
     words: str
@@ -68,6 +69,7 @@ class Improvement:
     changes: int = 1
     seconds: float
     gain: float
+    memory_fraction: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +123,23 @@ class Trials:
             changes=changes, arguments=trial.arguments, plan=trial.plan, levers=levers, over=over
         )
 
-    def improvement(self, trial: Trial, forecast: Forecast) -> Improvement | None:
-        """Return what changes gain once they are typed for good; None where they do not do what was meant."""
-        plan, facts, arguments = trial.plan, self.facts, trial.arguments
+    def improvement(
+        self, trial: Trial, forecast: Forecast, after: Forecast | None = None
+    ) -> Improvement | None:
+        """Return what changes gain once they are typed for good; None where they do not do what was meant.
+
+        Args:
+            after: The forecast of the trial's plan, where it is known.
+        """
+        arguments = trial.arguments
         if self.typed is not None:
             arguments = self._needed(trial, self.typed)
             found = self.typed.typed(arguments)
             if found is None or not _is_meant(trial.changes, found[0]):
                 return None
-            plan, facts = found
-        after = simulate(plan, facts)
+            if found[0] != trial.plan:
+                after = simulate(*found)
+        after = after or simulate(trial.plan, self.facts)
         gain = 1 - after.iteration_seconds / forecast.iteration_seconds
         if not after.feasible or (forecast.feasible and gain < LEAST_GAIN):
             return None
@@ -141,6 +150,7 @@ class Trials:
             changes=max(1, len(trial.levers)),
             seconds=after.iteration_seconds,
             gain=gain,
+            memory_fraction=max(each.gpu_peak_bytes / each.capacity_bytes for each in after.memory),
         )
 
     def _needed(self, trial: Trial, typed: Typed) -> tuple[str, ...]:
@@ -191,17 +201,22 @@ def improvements(
 
 
 def _gaining(trials: Trials, forecast: Forecast) -> list[Improvement]:
-    found: list[Improvement] = []
+    """Return the changes of one setting that make an iteration shorter, those that gain most."""
     candidates = [
         (_least_seconds(trial.plan, trials.facts), trial)
         for trial in islice(_fitting(trials), MOST_TRIED)
     ]
+    played: list[tuple[Trial, Forecast]] = []
     slowest = (1 - LEAST_GAIN) * forecast.iteration_seconds
     for least_seconds, trial in sorted(candidates, key=lambda each: each[0]):
-        shown = sorted(each.seconds for each in found)[:SHOWN]
+        shown = sorted(after.iteration_seconds for _, after in played)[:SHOWN]
         if least_seconds > (min(slowest, shown[-1]) if len(shown) == SHOWN else slowest):
             break
-        better = trials.improvement(trial, forecast)
+        played.append((trial, simulate(trial.plan, trials.facts)))
+    found: list[Improvement] = []
+    for trial, after in sorted(played, key=lambda each: each[1].iteration_seconds):
+        gains = after.iteration_seconds <= slowest and len(found) < SHOWN
+        better = trials.improvement(trial, forecast, after) if gains else None
         found += [] if better is None else [better]
     return found
 

@@ -126,15 +126,23 @@ def _print(checked: Checked) -> None:
 def _print_better(checked: Checked, forecast: Forecast) -> None:
     """Print what would be faster, or fit."""
     from reports.tables.plans import Table, columns
+    from reports.tables.wording import percent
     from rlplan.units import show_seconds
 
     if checked.better:
         rows = tuple(
-            (each.words, show_seconds(each.seconds), f"{-each.gain:+.0%}".replace("-", "\u2212"))
+            (
+                each.words,
+                show_seconds(each.seconds),
+                f"{-each.gain:+.0%}".replace("-", "\u2212"),
+                percent(each.memory_fraction),
+            )
             for each in checked.better
         )
         title = "What would be faster" if forecast.feasible else "What would fit"
-        print_table(title, Table(columns=columns("Setting", "#Step", "#Change"), rows=rows))
+        print_table(
+            title, Table(columns=columns("Setting", "#Step", "#Change", "#Memory"), rows=rows)
+        )
     elif checked.imported is not None and not forecast.feasible:
         say(
             "no change of up to three settings that was tried makes it fit; `rlplan search` looks at all plans"
