@@ -6,12 +6,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from planner.answers.completion import complete
 from planner.configs import improving
 from planner.configs.changes import assignments, faster, may_follow, smaller
 from planner.configs.checking import check_config
-from planner.configs.importing import ImportOptions
+from planner.configs.importing import ImportOptions, imported
 from planner.configs.improving import Trials, improvements
-from planner.configs.typed import Typed, argument
+from planner.configs.typed import Typed, argument, broken_rules
+from profiles.facts import load_facts
 from rlplan.errors import UserError
 from simulator.simulate import simulate
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
@@ -283,18 +285,21 @@ def test_what_is_proposed_does_what_is_said_once_it_is_typed(configuration, gpu,
         assume(False)
         return
     assume(checked.forecast is not None)
-    stops = {each.rule for each in checked.findings}
+    typed = Typed.of(words, options, checked.imported, checked.plan, checked.facts)
     for each in checked.better:
-        again = check_config(framework, [*words, *each.arguments], options)
-        assert again.forecast.feasible, each.words
-        assert again.forecast.iteration_seconds == pytest.approx(each.seconds, rel=1e-9)
-        assert {finding.rule for finding in again.findings} <= stops
-        assert again.plan != checked.plan
+        found = imported(framework, [*words, *each.arguments], options)
+        facts = load_facts(found.resolved)
+        plan = complete(found.draft, found.resolved, facts)
+        again = simulate(plan, facts)
+        assert again.feasible, each.words
+        assert again.iteration_seconds == pytest.approx(each.seconds, rel=1e-9)
+        assert broken_rules(found.settings) <= typed.broken
+        assert not set(found.keys.unknown) - set(checked.imported.keys.unknown)
+        assert plan != checked.plan
         if checked.forecast.feasible:
             assert each.changes == 1
-            assert again.forecast.iteration_seconds < checked.forecast.iteration_seconds
-        typed = Typed.of(words, options, checked.imported, checked.plan, checked.facts)
+            assert again.iteration_seconds < checked.forecast.iteration_seconds
         for word in each.arguments if framework == "verl" else ():
             others = [other for other in each.arguments if other != word]
             counts = may_follow((word.partition("=")[0], None), checked.imported)
-            assert not counts or typed.sketched(others) != again.plan, (word, each.words)
+            assert not counts or typed.sketched(others) != plan, (word, each.words)
