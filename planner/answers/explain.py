@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from planner.layouts.settings import RUNNING_LIMITS
@@ -24,7 +24,8 @@ from rlplan.specs import Specs
 from rlplan.transfers import TRANSFERS
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
-from simulator.timeline.pool_memory import pool_memory
+from simulator.timeline.assemble import device_pools
+from simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
 
 # Of each search for plans in which the pins of some tasks give way.
 OPENING_SECONDS = 5.0
@@ -43,7 +44,7 @@ def nearest_fit(plan: Plan, facts: Facts) -> str | None:
     for words, changed in _single_changes(plan):
         if not keeps_rules_and_fits(changed, facts):
             continue
-        seconds = simulate(_in_whole_batches(changed), facts).iteration_seconds
+        seconds = simulate(in_whole_batches(changed), facts).iteration_seconds
         if best is None or seconds < best[0]:
             best = (seconds, words)
     return best[1] if best else None
@@ -55,6 +56,44 @@ def keeps_rules_and_fits(plan: Plan, facts: Facts) -> bool:
         return False
     placed = PlacedPlan(plan, facts)
     return all(pool_memory(placed, pool).fits for pool in plan.pools if not pool.is_host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Hold a moment of an iteration at which a pool's fullest GPU is too full.
+
+    Attributes:
+        during: The task, or the sync of weights.
+    """
+
+    pool: str
+    during: str
+    needed_bytes: int
+    capacity_bytes: int
+
+
+def first_shortage(plan: Plan, facts: Facts) -> Shortage | None:
+    """Return where memory runs out first in an iteration; None where it never does.
+
+    An iteration begins with what starts its engines, goes through its tasks in the dataflow's order, and ends with
+    the sync of weights.
+    """
+    placed = PlacedPlan(plan, facts)
+    order = [task.name for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job)]
+    found = [
+        Shortage(pool=pool.name, during=name, needed_bytes=size, capacity_bytes=capacity)
+        for pool in device_pools(plan)
+        for capacity in [facts.device(pool.device).sheet.memory_bytes]
+        for name, terms in memory_moments(placed, pool).items()
+        if (size := sum(terms.values())) > capacity
+    ]
+
+    def place(each: Shortage) -> int:
+        if each.during == TRANSITION:
+            return len(order)
+        return order.index(each.during) if each.during in order else -1
+
+    return min(found, key=place, default=None)
 
 
 def with_fields(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
@@ -74,7 +113,7 @@ def with_fields(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
     return replace(plan, tasks=tasks, transition=transition)
 
 
-def _in_whole_batches(plan: Plan) -> Plan:
+def in_whole_batches(plan: Plan) -> Plan:
     """Return a plan by whose seconds changes are compared: with whole batches where it hands on responses one by one.
 
     Playing dozens of changes response by response would take as many seconds. What makes a task faster makes

@@ -6,11 +6,20 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
 from planner.answers.completion import complete
+from planner.answers.explain import Shortage, first_shortage
 from planner.configs.frameworks import FRAMEWORKS
-from planner.configs.importing import Imported, ImportOptions, imported_run, settings_of
+from planner.configs.importing import (
+    Imported,
+    ImportOptions,
+    imported_run,
+    in_keys,
+    settings_of,
+)
 from planner.configs.improving import Improvement, improvements
 from planner.configs.reading.settings import OFF, Lost, Settings
+from planner.configs.relaxed import Relaxed, relaxed
 from planner.configs.rules import RULES
+from planner.configs.typed import Typed
 from profiles.facts import Facts, load_facts
 from rlplan.errors import FileError, UserError
 from rlplan.files.writing import plain
@@ -64,6 +73,7 @@ class Checked:
         findings: What breaks rules.
         verdict: Whether it fits, as far as that can be said.
         remarks: What the verdict rests on where it is neither plain yes nor no.
+        first: Where memory runs out first; None where it does not.
         steps: Steps of the whole training; None where it does not say.
         epoch_steps: Steps of one pass over the data; None where it does not say.
     """
@@ -77,6 +87,7 @@ class Checked:
     verdict: Verdict = "not known"
     remarks: tuple[str, ...] = ()
     better: tuple[Improvement, ...] = ()
+    first: Shortage | None = None
     steps: int | None = None
     epoch_steps: int | None = None
 
@@ -89,6 +100,7 @@ class Checked:
             "memory": self.verdict,
             "findings": [plain(each) for each in self.findings],
             "remarks": list(self.remarks),
+            "runs_out_first": None if self.first is None else plain(self.first),
             "better": [plain(each) for each in self.better],
             "steps": self.steps,
             "epoch_steps": self.epoch_steps,
@@ -116,21 +128,42 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
         UnknownNameError: No such framework is known.
         FileError: It cannot be read or imported, starts no training, or an option is missing.
     """
-    settings = settings_of(framework, words, options)
+    given = tuple(words)
+    settings = settings_of(framework, given, options)
     broken = list(_findings(settings))
+    run = None
     try:
-        found = imported_run(settings, FRAMEWORKS.load(framework).run_of(settings), options)
+        run = FRAMEWORKS.load(framework).run_of(settings)
+        found = imported_run(settings, run, options)
         facts = load_facts(found.resolved)
         plan = complete(found.draft, found.resolved, facts, settings.file)
     except FileError as error:
-        if error.file.startswith("--"):
-            raise
-        if not any(each.stops or settings.taken_as for each in broken):
-            raise
+        told = any(each.stops or settings.taken_as for each in broken)
+        if error.file.startswith("--") or not told:
+            raise error if run is None else in_keys(error, settings, run) from None
+        laid_out = None if run is None else relaxed(settings, run, options)
+        if laid_out is not None:
+            return _of_relaxed(settings, laid_out, broken)
+        error = error if run is None else in_keys(error, settings, run)
         told = any(each.stops and each.key == error.field for each in broken)
         broken += [] if told else [_of_error(error)]
         return Checked(file=settings.file, imported=None, findings=tuple(broken))
-    checked = check_plan(plan, facts, settings.file, found)
+    typed = Typed.of(given, options, found, plan, facts)
+    checked = check_plan(plan, facts, settings.file, typed)
+    return _with_findings(settings, checked, broken, found)
+
+
+def _of_relaxed(settings: Settings, laid_out: Relaxed, broken: list[Finding]) -> Checked:
+    """Return what is to be said of a configuration whose batches do not divide: its memory is that of some that do."""
+    checked = check_plan(laid_out.plan, laid_out.facts, settings.file, improves=False)
+    words = f"it will not run as it is; memory and step are those of {laid_out.words}"
+    checked = replace(checked, remarks=(words, *checked.remarks))
+    return _with_findings(settings, checked, broken, laid_out.found)
+
+
+def _with_findings(
+    settings: Settings, checked: Checked, broken: list[Finding], found: Imported
+) -> Checked:
     spared = _spared(settings, checked)
     steps, epoch_steps = _steps(settings, found)
     return replace(
@@ -143,25 +176,29 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     )
 
 
-def check_plan(plan: Plan, facts: Facts, file: str, found: Imported | None = None) -> Checked:
+def check_plan(
+    plan: Plan, facts: Facts, file: str, typed: Typed | None = None, *, improves: bool = True
+) -> Checked:
     """Return what is to be said of a plan: whether it fits, and what a step takes.
 
     Args:
-        found: The configuration that it is of.
+        typed: The configuration that it is of.
+        improves: Whether better settings are looked for.
     """
     check_played(plan, file)
     forecast = simulate(plan, facts)
     verdict, remarks = _verdict(forecast)
     return Checked(
         file=file,
-        imported=found,
+        imported=None if typed is None else typed.found,
         findings=(),
         plan=plan,
         forecast=forecast,
         facts=facts,
         verdict=verdict,
         remarks=remarks,
-        better=improvements(plan, facts, forecast, found),
+        better=improvements(plan, facts, forecast, typed) if improves else (),
+        first=first_shortage(plan, facts),
     )
 
 

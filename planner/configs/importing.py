@@ -38,6 +38,14 @@ OF_WORK = re.compile(
 )
 # How many keys a note names.
 MOST_NAMED = 8
+# Which settings give a field of a job, the first that a configuration has.
+FIELD_SETTINGS = {
+    "workload.response_tokens": ("max_response", "max_response_apart", "max_total"),
+    "workload.prompt_tokens": ("max_prompt", "max_total"),
+    "workload.prompts": ("prompts",),
+    "workload.samples_per_prompt": ("samples",),
+    "workload.updates": ("mini_prompts", "update_sequences"),
+}
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
 
 
@@ -212,13 +220,19 @@ def _models_written_as(settings: Settings, given: Given) -> Iterator[tuple[str, 
                 yield key, other
 
 
-def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Imported:
+def imported_run(
+    settings: Settings, run: Run, options: ImportOptions, *, least_positions: int = 0
+) -> Imported:
     """Return a configured run as a job and a plan.
+
+    Args:
+        least_positions: Tokens of a sequence that models are taken to have positions for, whatever their sheets say.
 
     Raises:
         FileError: A model or device is not known, or the mean response is missing.
     """
     models = _models(run, settings, options)
+    _check_lengths(run, settings)
     most = run.work.max_response or run.work.max_total or 0
     if options.mean_response is None:
         raise FileError(
@@ -234,8 +248,15 @@ def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Import
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name
     job = job_of(replace(run, models=models), name, options.gpu, means)
-    job = replace(job, models=FrozenDict({**job.models, **_positions(models, settings)}))
-    resolved = resolve_job(job, Path(), file=settings.file)
+    known = {**job.models, **_positions(models, settings)}
+    for role, model in known.items() if least_positions else ():
+        whole = load_model(model) if isinstance(model, str) else model
+        known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
+    job = replace(job, models=FrozenDict(known))
+    try:
+        resolved = resolve_job(job, Path(), file=settings.file)
+    except FileError as error:
+        raise in_keys(error, settings, run) from None
     keys = keys_of(settings)
     return Imported(
         job=job,
@@ -246,6 +267,47 @@ def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Import
         run=run,
         notes=tuple(_notes(run, settings, options, keys)),
     )
+
+
+def in_keys(error: FileError, settings: Settings, run: Run) -> FileError:
+    """Return the error of a job's or plan's field as that of the key which gives it, where there is one."""
+    if error.field == "cluster.0.gpu":
+        return FileError("--gpu", error.problem, value=error.value, allowed=error.allowed)
+    key = _key_of_field(error.field or "", settings, run)
+    if key is None:
+        return error
+    return settings.refused_key(key, error.problem, error.allowed or "another value")
+
+
+def _key_of_field(field: str, settings: Settings, run: Run) -> str | None:
+    """Return the key of a field of a job's workload, or of a task's layout."""
+    known = settings.sheet.settings
+    if field == "workload.response_tokens" and run.work.max_total and not run.work.max_response:
+        return settings.key_of("max_total")
+    for name in FIELD_SETTINGS.get(field, ()):
+        if name in known and (settings.is_given(name) or known[name].default is not None):
+            return settings.key_of(name)
+    start, _, rest = field.partition(".")
+    role, _, setting = rest.partition(".")
+    if start != "tasks" or rest.startswith("actor.generate") or role not in settings.sheet.roles:
+        return None
+    own, size = settings.of(run.trainer, role), setting.rpartition(".")[2]
+    return own.key_of(size) if size in own.names else None
+
+
+def _check_lengths(run: Run, settings: Settings) -> None:
+    """Refuse limits that leave a prompt or response no token.
+
+    Raises:
+        FileError: One does; its key is named.
+    """
+    given = (("prompt", run.work.max_prompt), ("response", run.work.max_response))
+    for field, most in given:
+        if (run.work.max_total if most is None else most) not in (None, 0):
+            continue
+        key = _key_of_field(f"workload.{field}_tokens", settings, run)
+        if key is not None:
+            raise settings.refused_key(key, f"leaves a {field} no token", "at least 1")
 
 
 def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, str]:

@@ -1,85 +1,387 @@
-"""Better settings: plans one change away from a configured one, simulated, in the configuration's own keys."""
+"""Better settings: plans a few changes away from a configured one, typed again as its user would, and simulated.
+
+Where a plan fits, single changes that make it faster. Where it does not, the fewest changes that make it fit:
+each is looked at by itself, and those that take most off what is too much are put together, two and then three.
+"""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from planner.answers.explain import keeps_rules_and_fits, with_fields
-from planner.configs.importing import Imported
-from profiles.catalog import load_engine
+from planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
+from planner.configs.changes import (
+    GENERATE,
+    UPDATE,
+    Changes,
+    Lever,
+    assignments,
+    faster,
+    may_follow,
+    smaller,
+)
+from planner.configs.typed import Typed
+from profiles.catalog import ENGINES
 from profiles.facts import Facts
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
-from rlplan.job import Role
-from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.plan import STREAMED_MODES, Plan, TaskPlan
 from rlplan.results.forecast import Forecast
+from rlplan.rules import refusals
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.agenda import agenda_of
-from simulator.timeline.pool_memory import TRANSITION
+from simulator.timeline.assemble import device_pools
+from simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
 
 SHOWN: Final = 3
 # Plans that are simulated: a few tenths of a second together on a laptop.
 MOST_TRIED: Final = 10
+MOST_PLAYED: Final = 5
+# Plans whose memory alone is looked at: of one change, of two or three together, and of milder values of what fits.
+# Half a second together.
+MOST_SINGLE: Final = 60
+MOST_TOGETHER: Final = 20
+MOST_MILDER: Final = 12
+MOST_CHANGES: Final = 3
+# Changes, and pairs of them, that take most off and are put together with others.
+MOST_KEPT: Final = 4
+# Below this share of a device, a pass's own tensors are not what is too much.
+OWN_SHARE: Final = 0.02
 # Below it a gain is no reason to change anything.
 LEAST_GAIN: Final = 0.01
-MOST_MEMORY: Final = 0.9
-GENERATE, UPDATE = "actor.generate", "actor.update"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """Hold a change and what it gains.
+    """Hold changes and what they gain.
 
     Attributes:
-        words: The change, in the configuration's keys where it has some.
+        words: The changes, in the configuration's keys where it has some, as they are typed behind it.
+        arguments: The same word by word.
+        changes: How many settings they change.
         seconds: Of a step then.
-        gain: Share of a step's seconds that it saves.
+        gain: Share of a step's seconds that they save.
+        memory_fraction: Share of the fullest GPU's memory that is then taken.
     """
 
     words: str
+    arguments: tuple[str, ...]
+    changes: int = 1
     seconds: float
     gain: float
+    memory_fraction: float
 
 
-Changes = dict[str, dict[str, Any]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Hold changes of a plan that were tried.
+
+    Attributes:
+        arguments: What a user types for them.
+        over: Shares of memory that are too much, over all moments: 0 where the plan fits.
+    """
+
+    changes: Changes
+    arguments: tuple[str, ...]
+    plan: Plan
+    levers: tuple[int, ...] = ()
+    over: float = 0.0
+
+
+@dataclass(slots=True)
+class Trials:
+    """Try changes of a plan, as its configuration would have them where it is of one."""
+
+    plan: Plan
+    facts: Facts
+    typed: Typed | None
+    left: int = MOST_SINGLE
+    seen: set[tuple[str, ...] | Plan] = field(default_factory=set)
+
+    def tried(self, changes: Changes) -> Trial | None:
+        """Return what becomes of a plan by some changes; None where nothing does, or what does was tried before."""
+        arguments = self._arguments(changes)
+        if arguments is None or arguments in self.seen:
+            return None
+        self.seen.add(arguments)
+        plan = self._changed(changes) if self.typed is None else self.typed.sketched(arguments)
+        if plan is None or plan == self.plan or plan in self.seen:
+            return None
+        self.seen.add(plan)
+        if self.typed is None and any(refusals(plan, plan.job, ENGINES)):
+            return None
+        return Trial(changes=changes, arguments=arguments, plan=plan)
+
+    def weighed(self, changes: Changes, levers: tuple[int, ...]) -> Trial | None:
+        """Return the same with what is then too much of memory, as long as there are plans left to look at."""
+        trial = self.tried(changes) if self.left else None
+        if trial is None:
+            return None
+        self.left -= 1
+        over = overflow(trial.plan, self.facts)
+        return Trial(
+            changes=changes, arguments=trial.arguments, plan=trial.plan, levers=levers, over=over
+        )
+
+    def improvement(
+        self, trial: Trial, forecast: Forecast, after: Forecast | None = None
+    ) -> Improvement | None:
+        """Return what changes gain once they are typed for good; None where they do not do what was meant.
+
+        Args:
+            after: The forecast of the trial's plan, where it is known.
+        """
+        arguments = trial.arguments
+        if self.typed is not None:
+            arguments = self._needed(trial, self.typed)
+            found = self.typed.typed(arguments)
+            if found is None or not _is_meant(trial.changes, found[0]):
+                return None
+            if found[0] != trial.plan:
+                after = simulate(*found)
+        after = after or simulate(trial.plan, self.facts)
+        gain = 1 - after.iteration_seconds / forecast.iteration_seconds
+        if not after.feasible or (forecast.feasible and gain < LEAST_GAIN):
+            return None
+        words = " " if self.typed is not None else ", "
+        return Improvement(
+            words=words.join(arguments),
+            arguments=arguments,
+            changes=max(1, len(trial.levers)),
+            seconds=after.iteration_seconds,
+            gain=gain,
+            memory_fraction=max(each.gpu_peak_bytes / each.capacity_bytes for each in after.memory),
+        )
+
+    def _needed(self, trial: Trial, typed: Typed) -> tuple[str, ...]:
+        """Return what a user types for a trial, without values that follow another's anyway."""
+        said = assignments(trial.changes, self.plan, typed.found) or ()
+        for each in said:
+            fewer = tuple(other for other in said if other is not each)
+            arguments = typed.arguments(fewer) or ()
+            follows = may_follow(each, typed.found)
+            if follows and arguments and typed.sketched(arguments) == trial.plan:
+                said = fewer
+        return typed.arguments(said) or ()
+
+    def _arguments(self, changes: Changes) -> tuple[str, ...] | None:
+        if self.typed is None:
+            return tuple(
+                f"{name}.{item}={str(value).lower() if isinstance(value, bool) else value}"
+                for name, fields in changes.items()
+                for item, value in fields.items()
+            )
+        said = assignments(changes, self.plan, self.typed.found)
+        return None if said is None else self.typed.arguments(said)
+
+    def _changed(self, changes: Changes) -> Plan | None:
+        """Return the plan with other fields, and as many copies as its GPUs then hold."""
+        whole: Changes = {}
+        for name, fields in changes.items():
+            layout = self.plan.tasks[name]
+            sizes = [fields.get(size, getattr(layout, size)) for size in ("tp", "pp", "cp")]
+            if layout.gpus % math.prod(sizes):
+                return None
+            whole[name] = fields | {"dp": layout.gpus // math.prod(sizes)}
+        return with_fields(self.plan, whole)
 
 
 def improvements(
-    plan: Plan, facts: Facts, forecast: Forecast, found: Imported | None
+    plan: Plan, facts: Facts, forecast: Forecast, typed: Typed | None
 ) -> tuple[Improvement, ...]:
-    """Return the three changes of one setting that gain most, among those that fit and the framework has keys for.
+    """Return the three changes of one setting that gain most, or of as few as possible by which a plan fits.
 
-    Where the plan itself does not fit, every change that fits is a gain: the fastest are named.
+    Args:
+        typed: The configuration that the plan is of. Each change is then typed behind it again, and kept only if
+            that does what is said of it.
     """
-    tried: list[Improvement] = []
+    trials = Trials(plan, facts, typed)
+    found = _gaining(trials, forecast) if forecast.feasible else _fitting_sets(trials, forecast)
+    return tuple(sorted(found, key=lambda each: each.seconds)[:SHOWN])
+
+
+def _gaining(trials: Trials, forecast: Forecast) -> list[Improvement]:
+    """Return the changes of one setting that make an iteration shorter, those that gain most."""
     candidates = [
-        (_least_seconds(changed, facts), changes, changed)
-        for changes, changed in islice(_fitting(plan, facts, found), MOST_TRIED)
+        (_least_seconds(trial.plan, trials.facts), trial)
+        for trial in islice(_fitting(trials), MOST_TRIED)
     ]
-    slowest = (1 - LEAST_GAIN) * forecast.iteration_seconds if forecast.feasible else math.inf
-    for least_seconds, changes, changed in sorted(candidates, key=lambda each: each[0]):
-        shown = sorted(each.seconds for each in tried)[:SHOWN]
+    played: list[tuple[Trial, Forecast]] = []
+    slowest = (1 - LEAST_GAIN) * forecast.iteration_seconds
+    for least_seconds, trial in sorted(candidates, key=lambda each: each[0]):
+        shown = sorted(after.iteration_seconds for _, after in played)[:SHOWN]
         if least_seconds > (min(slowest, shown[-1]) if len(shown) == SHOWN else slowest):
             break
-        after = simulate(changed, facts)
-        gain = 1 - after.iteration_seconds / forecast.iteration_seconds
-        if after.feasible and (gain >= LEAST_GAIN or not forecast.feasible):
-            words = ", ".join(_words(changes, found) or ())
-            tried.append(Improvement(words=words, seconds=after.iteration_seconds, gain=gain))
-    return tuple(sorted(tried, key=lambda each: each.seconds)[:SHOWN])
+        played.append((trial, simulate(trial.plan, trials.facts)))
+    found: list[Improvement] = []
+    for trial, after in sorted(played, key=lambda each: each[1].iteration_seconds):
+        gains = after.iteration_seconds <= slowest and len(found) < SHOWN
+        better = trials.improvement(trial, forecast, after) if gains else None
+        found += [] if better is None else [better]
+    return found
 
 
-def _fitting(plan: Plan, facts: Facts, found: Imported | None) -> Iterator[tuple[Changes, Plan]]:
-    """Yield the changes that keep all rules of plans and fit, with the plan changed."""
-    for changes in (*_of_generation(plan), *_of_training(plan)):
-        if not _words(changes, found):
+def _fitting(trials: Trials) -> Iterator[Trial]:
+    """Yield the changes of one setting that keep all rules of plans and fit."""
+    for changes in faster(trials.plan):
+        trial = trials.tried(changes)
+        if trial is not None and keeps_rules_and_fits(trial.plan, trials.facts):
+            yield trial
+
+
+def _fitting_sets(trials: Trials, forecast: Forecast) -> list[Improvement]:
+    """Return the fewest changes that make a plan fit, of one setting, of two or of three."""
+    full = passes_too_full(trials.plan, trials.facts)
+    levers = tuple(lever for lever in smaller(trials.plan, full) if lever)
+    found: list[Improvement] = []
+    for fitting in _fewest(trials, levers):
+        placed = [
+            (simulate(in_whole_batches(each.plan), trials.facts).iteration_seconds, each)
+            for each in fitting[:MOST_PLAYED]
+        ]
+        for _, trial in sorted(placed, key=lambda each: each[0]):
+            better = trials.improvement(trial, forecast)
+            found += [] if better is None else [better]
+            if len(found) == SHOWN:
+                break
+        if found:
+            break
+    return found
+
+
+def _fewest(trials: Trials, levers: Sequence[Lever]) -> Iterator[list[Trial]]:
+    """Yield the sets of one change that make a plan fit, those of two, and those of three."""
+    singles = [each for at, lever in enumerate(levers) for each in _single(trials, at, lever)]
+    yield _mildest(singles)
+    now = overflow(trials.plan, trials.facts)
+    strongest = {
+        trial.levers[0]: trial
+        for trial in sorted(singles, key=lambda each: -each.over)
+        if trial.over < now
+    }
+    helpful = sorted(strongest.values(), key=lambda each: each.over)
+    kept = helpful
+    for _ in range(1, MOST_CHANGES):
+        trials.left = MOST_TOGETHER
+        sets = [
+            trial
+            for one in kept[:MOST_KEPT]
+            for other in helpful
+            if other.levers[0] not in one.levers
+            if (trial := _together(trials, one, other)) is not None
+        ]
+        fitting, trials.left = [each for each in sets if not each.over], MOST_MILDER
+        yield [_eased(trials, each, levers) for each in fitting[:MOST_PLAYED]]
+        kept = sorted(sets, key=lambda each: each.over)
+
+
+def _single(trials: Trials, at: int, lever: Lever) -> list[Trial]:
+    """Return what a setting's values come to, the mildest first: of those that do not fit only the strongest.
+
+    More or less of a share may both help, so that all shares are looked at.
+    """
+    found: list[Trial] = []
+    for changes in reversed(lever):
+        trial = trials.weighed(changes, (at,))
+        if trial is None:
             continue
-        changed = with_fields(plan, changes)
-        if keeps_rules_and_fits(changed, facts):
-            yield changes, changed
+        found.insert(0, trial)
+        if trial.over and "memory_fraction" not in changes.get(GENERATE, {}):
+            break
+    return found
+
+
+def _mildest(singles: Iterable[Trial]) -> list[Trial]:
+    """Return of each setting the first value that fits."""
+    found: dict[tuple[int, ...], Trial] = {}
+    for trial in singles:
+        if not trial.over:
+            found.setdefault(trial.levers, trial)
+    return list(found.values())
+
+
+def _together(trials: Trials, one: Trial, other: Trial) -> Trial | None:
+    """Return two trials' changes together; None where both change one field, or nothing more fits."""
+    changes = _merged(one.changes, other.changes)
+    if changes is None:
+        return None
+    return trials.weighed(changes, tuple(sorted((*one.levers, *other.levers))))
+
+
+def _merged(one: Changes, other: Changes) -> Changes | None:
+    merged = {name: dict(fields) for name, fields in one.items()}
+    for name, fields in other.items():
+        taken = merged.setdefault(name, {})
+        if taken.keys() & fields.keys():
+            return None
+        taken |= fields
+    return merged
+
+
+def _eased(trials: Trials, found: Trial, levers: Sequence[Lever]) -> Trial:
+    """Return a set of changes that fits with each setting as little changed as it can be."""
+    for at in found.levers:
+        chosen = next(each for each in levers[at] if _holds(each, found.changes))
+        others = _without(found.changes, chosen)
+        for milder in levers[at][: levers[at].index(chosen)]:
+            changes = _merged(others, milder)
+            trial = None if changes is None else trials.weighed(changes, found.levers)
+            if trial is not None and not trial.over:
+                found = trial
+                break
+    return found
+
+
+def _holds(part: Changes, changes: Changes) -> bool:
+    return all(
+        name in changes and fields.items() <= changes[name].items() for name, fields in part.items()
+    )
+
+
+def _without(changes: Changes, part: Changes) -> Changes:
+    left = {
+        name: {item: value for item, value in fields.items() if item not in part.get(name, {})}
+        for name, fields in changes.items()
+    }
+    return {name: fields for name, fields in left.items() if fields}
+
+
+def _is_meant(changes: Changes, plan: Plan) -> bool:
+    """Tell whether a plan has what some changes were to give it."""
+    return all(_has(plan.tasks[name], fields) for name, fields in changes.items())
+
+
+def _has(layout: TaskPlan, fields: Mapping[str, object]) -> bool:
+    return all(getattr(layout, item) == value for item, value in fields.items())
+
+
+def overflow(plan: Plan, facts: Facts) -> float:
+    """Return the shares of a device's memory, or else of a host's, that are too much, summed over all moments.
+
+    What takes some off at one of several moments is a step on the way to a plan that fits.
+    """
+    placed, pools = PlacedPlan(plan, facts), device_pools(plan)
+    over = 0.0
+    for pool in pools:
+        capacity_bytes = facts.device(pool.device).sheet.memory_bytes
+        moments = memory_moments(placed, pool).values()
+        over += sum(max(0.0, sum(terms.values()) / capacity_bytes - 1) for terms in moments)
+    if over:
+        return over
+    memory = (pool_memory(placed, pool) for pool in pools)
+    hosts = (each for each in memory if not each.fits_host)
+    return sum(each.host_peak_bytes / each.host_capacity_bytes - 1 for each in hosts)
+
+
+def passes_too_full(plan: Plan, facts: Facts) -> frozenset[str]:
+    """Return the moments at which too much lies on a device, and not by what lies there all the time alone."""
+    placed, full = PlacedPlan(plan, facts), set[str]()
+    for pool in device_pools(plan):
+        capacity_bytes = facts.device(pool.device).sheet.memory_bytes
+        sizes = {name: sum(each.values()) for name, each in memory_moments(placed, pool).items()}
+        least = min(sizes.values(), default=0) + OWN_SHARE * capacity_bytes
+        full |= {name for name, size in sizes.items() if size > max(least, capacity_bytes)}
+    return frozenset(full)
 
 
 def _least_seconds(plan: Plan, facts: Facts) -> float:
@@ -102,127 +404,3 @@ def _least_seconds(plan: Plan, facts: Facts) -> float:
         ):
             seconds += entry.cost.total.seconds
     return seconds
-
-
-def _of_generation(plan: Plan) -> Iterator[Changes]:
-    """Yield changes of one setting of generation, by task and field."""
-    generate = plan.tasks[GENERATE]
-    if generate.tp > 1 and generate.ep == 1:
-        yield {GENERATE: {"tp": generate.tp // 2, "dp": generate.dp * 2}}
-    yield {GENERATE: {"max_running": generate.max_running * 4}}
-    if generate.memory_fraction < MOST_MEMORY:
-        more = min(MOST_MEMORY, round(generate.memory_fraction + 0.2, 2))
-        yield {GENERATE: {"memory_fraction": more}}
-    if generate.dp % 2 == 0 and generate.ep == 1:
-        yield {GENERATE: {"tp": generate.tp * 2, "dp": generate.dp // 2}}
-
-
-def _of_training(plan: Plan) -> Iterator[Changes]:
-    """Yield changes of one setting of the actor's training, by task and field."""
-    update, passes = plan.tasks[UPDATE], _passes(plan, "actor")
-    others = ("full",) if update.recompute == "none" else ("none", "selective")
-    for kind in others:
-        if kind in load_engine(update.engine).recompute_modes:
-            yield {UPDATE: {"recompute": kind}}
-    yield {name: {"offload": not update.offload} for name in passes}
-    yield from _batches(plan, passes)
-    if update.ep > 1:
-        return
-    for size in ("pp", "cp", "tp"):
-        if getattr(update, size) % 2 == 0:
-            halved = {size: getattr(update, size) // 2, "dp": update.dp * 2}
-            yield {name: dict(halved) for name in passes}
-    if update.dp % 2 == 0:
-        yield {name: {"tp": update.tp * 2, "dp": update.dp // 2} for name in passes}
-
-
-def _batches(plan: Plan, passes: tuple[str, ...]) -> Iterator[Changes]:
-    """Yield larger, smaller and packed micro-batches."""
-    update, longest = plan.tasks[UPDATE], plan.job.workload.longest_sequence_tokens
-    if update.token_budget is None:
-        yield {name: {"micro_batch": plan.tasks[name].micro_batch * 2} for name in passes}
-        if load_engine(update.engine).padding == "none":
-            budget = max(longest, update.micro_batch * longest // 2) * 2
-            yield {name: {"micro_batch": 1, "token_budget": budget} for name in passes}
-        if update.micro_batch > 1:
-            yield {UPDATE: {"micro_batch": update.micro_batch // 2}}
-        return
-    yield {UPDATE: {"token_budget": update.token_budget * 2}}
-    if update.token_budget // 2 >= longest:
-        yield {name: {"token_budget": update.token_budget // 2} for name in passes}
-
-
-def _passes(plan: Plan, role: Role) -> tuple[str, ...]:
-    tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
-    return tuple(
-        task.name for task in tasks if task.stage_kind.engine == "train" and task.role == role
-    )
-
-
-def _words(changes: Changes, found: Imported | None) -> tuple[str, ...] | None:
-    """Return a change in the configuration's keys, or in the plan's where it has none; None where none can say it."""
-    name = UPDATE if UPDATE in changes else next(iter(changes))
-    fields = {field: value for field, value in changes[name].items() if field != "dp"}
-    if "token_budget" in fields:
-        fields.pop("micro_batch", None)
-    said = [
-        (f"{name}.{field}={_shown(value)}",)
-        if found is None
-        else _of_engine(field, value, found)
-        if name == GENERATE
-        else _of_trainer(field, value, found)
-        for field, value in fields.items()
-    ]
-    return tuple(word for words in said for word in words) if all(said) else None
-
-
-def _shown(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
-
-
-def _of_engine(field: str, value: object, found: Imported) -> tuple[str, ...]:
-    """Return a field of generation by the configuration's key, if there is one."""
-    settings, run = found.settings, found.run
-    setting = {"max_running": "running", "memory_fraction": "memory"}.get(field, field)
-    for each in (f"{run.rollout}_{setting}", f"rollout_{setting}", field):
-        if each in settings.sheet.settings:
-            return (f"{settings.key_of(each)}={_shown(value)}",)
-    return ()
-
-
-def _of_trainer(field: str, value: object, found: Imported) -> tuple[str, ...]:
-    """Return a field of the actor's training by the configuration's keys, if there are any."""
-    settings, run = found.settings, found.run
-    trainer = settings.sheet.trainers[run.trainer]
-    if field == "recompute":
-        return _of_recomputation(value, found)
-    if field == "offload":
-        sizes = [each for each in ("param_offload", "optimizer_offload") if each in trainer.sizes]
-        return tuple(_keyed(size, value, found) for size in sizes)
-    if field == "token_budget" and "packed_tokens" in trainer.sizes:
-        field = "packed_tokens"
-    if field not in trainer.sizes:
-        return ()
-    if field == "token_budget" and not trainer.tokens_of_all_ranks and isinstance(value, int):
-        value //= run.trainers["actor"].cp
-    return (_keyed(field, value, found),)
-
-
-def _of_recomputation(value: object, found: Imported) -> tuple[str, ...]:
-    """Return what is computed again by a key of how finely, or by one of whether at all."""
-    settings = found.settings
-    trainer = settings.sheet.trainers[found.run.trainer]
-    if trainer.recompute and value not in trainer.recompute:
-        return ()
-    recomputes, finely = value != "none", "granularity" in trainer.sizes
-    if finely and (recomputes or "checkpoints" not in trainer.sizes):
-        return (_keyed("granularity", value if recomputes else "null", found),)
-    if "checkpoints" in trainer.sizes:
-        return (_keyed("checkpoints", recomputes, found),)
-    if "checkpoints" in settings.sheet.settings:
-        return (f"{settings.key_of('checkpoints')}={_shown(recomputes)}",)
-    return ()
-
-
-def _keyed(size: str, value: object, found: Imported) -> str:
-    return f"{found.settings.of(found.run.trainer, 'actor').key_of(size)}={_shown(value)}"

@@ -1,6 +1,8 @@
 """Say why something does not fit: what comes nearest, and what it is short of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+import numpy as np
 
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pool_rows import roles_of
@@ -18,16 +20,18 @@ class MemoryShortage:
     Attributes:
         needed_bytes: Least bytes that one GPU needs.
         capacity_bytes: What plans may fill of it.
+        otherwise: What no layout has, where memory is not what is short.
     """
 
     members: ColocatedSet
     site: Site
     needed_bytes: int
     capacity_bytes: int
+    otherwise: str = ""
 
     @property
     def overflow_bytes(self) -> int:
-        """Return the bytes that are too many; below one where only a KV cache has no room."""
+        """Return the bytes that are too many; below one where something else is missing."""
         return self.needed_bytes - self.capacity_bytes
 
     @property
@@ -36,7 +40,7 @@ class MemoryShortage:
         site = self.site
         pool = f"{{{', '.join(self.members)}}} on {site.gpus} x {site.device}"
         if self.overflow_bytes <= 0:
-            return f"{pool} leaves no room for the KV cache of one sequence"
+            return f"{pool} {self.otherwise}"
         return (
             f"{pool} needs at least {show_bytes(self.needed_bytes)} of "
             f"{show_bytes(self.capacity_bytes)} a GPU, {show_bytes(self.overflow_bytes)} too many"
@@ -79,7 +83,13 @@ def pool_infeasibility_reason(members: ColocatedSet, site: Site, space: Space) -
 def _why_no_cut(role: Role, site: Site, space: Space) -> str:
     layouts = space.options.space
     own = [task for task in layouts.tasks if task.role == role and not task.generates]
-    return layouts.cuts_of(own, site).why_none(trains=any(task.trains for task in own))
+    cuts, trains = layouts.cuts_of(own, site), any(task.trains for task in own)
+    asked = cuts.asked.sizes
+    names = [name for name in ("tp", "pp", "dp", "cp") if getattr(asked, name) is not None]
+    for sizes in cuts.train() if trains else cuts.infer():
+        if all(getattr(sizes, name) == getattr(asked, name) for name in names):
+            return f"no layout keeps {_pins(role, space) or 'what all its passes need'}"
+    return cuts.why_none(trains=trains)
 
 
 def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShortage | None:
@@ -99,9 +109,44 @@ def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShorta
             return None
         weights, working = min(copies, key=sum)
         resident, transient = resident + weights, max(transient, working)
-    return MemoryShortage(
-        members, site, resident + transient, space.options.space.capacity_bytes(site)
-    )
+    capacity = space.options.space.capacity_bytes(site)
+    otherwise = "" if resident + transient > capacity else _missing(members, site, space, resident)
+    return MemoryShortage(members, site, resident + transient, capacity, otherwise)
+
+
+def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: int) -> str:
+    """Say what a set lacks whose leanest layouts fit: layouts of a role that go together, an engine, or its cache."""
+    for role in roles_of(members):
+        if not space.options.role_options(role, site):
+            pins = _pins(role, space)
+            return f"has no layout of {role} that keeps {pins or 'what all its passes need'}"
+    generates = generates_alone(members) or space.options.space.generate_task().role in members
+    replicas = space.generations.replicas(site) if generates else []
+    if not generates:
+        return "has no layouts of its roles that fit together"
+    if not replicas:
+        return "has no layout of generation that keeps what is pinned"
+    rooms = space.generations.cache_bytes
+    if any(
+        rooms(each, np.array([float(resident_bytes)]), 0)[0] >= each.least_bytes
+        for each in replicas
+    ):
+        return "has no layouts of training and generation that keep what is pinned and go together"
+    return "leaves no room for the KV cache of one sequence"
+
+
+def _pins(role: Role, space: Space) -> str:
+    """Return what a user pinned of a role's passes, for people."""
+    said = []
+    for task in space.options.space.tasks:
+        draft = space.options.space.drafts.get(task.name)
+        if task.role != role or task.generates or draft is None:
+            continue
+        names = (item.name for item in fields(draft) if item.name not in ("pool", "engine"))
+        given = {name: getattr(draft, name) for name in names}
+        words = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+        said += [f"{task.name}: {words}"] if words else []
+    return "; ".join(said)
 
 
 def _shortages(members: ColocatedSet, space: Space) -> dict[Share, MemoryShortage]:

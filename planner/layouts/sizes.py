@@ -115,7 +115,9 @@ class PoolCuts:
         for sizes in self.splits():
             if self.lists_copies(sizes.dp, trains=False):
                 yield sizes
-                if sizes.dp * sizes.cp > 1 and FULLY_SHARDED in self.engine.zero_stages:
+                asked = self.asked.sizes.zero == FULLY_SHARDED
+                shards = sizes.dp * sizes.cp > 1 or asked
+                if shards and FULLY_SHARDED in self.engine.zero_stages:
                     yield replace(sizes, zero=FULLY_SHARDED)
 
     def lists_copies(self, dp: int, *, trains: bool) -> bool:

@@ -23,6 +23,7 @@ from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_wri
 
 if TYPE_CHECKING:
     from planner.configs.checking import Checked
+    from rlplan.results.forecast import Forecast
 
 EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response 300"
 
@@ -89,7 +90,7 @@ def _checked(words: list[str], given: Given) -> Checked:
 
 
 def _print(checked: Checked) -> None:
-    from reports.tables.plans import Table, columns, memory_terms_table
+    from reports.tables.plans import memory_terms_table
     from rlplan.units import show_seconds
     from rlplan_cli.answering import print_answer, print_remarks
 
@@ -109,17 +110,7 @@ def _print(checked: Checked) -> None:
                 whole = show_seconds(steps * checked.forecast.iteration_seconds)
                 cost = steps * checked.forecast.cost_usd
                 sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")
-        if checked.better:
-            rows = tuple(
-                (
-                    each.words,
-                    show_seconds(each.seconds),
-                    f"{-each.gain:+.0%}".replace("-", "\u2212"),
-                )
-                for each in checked.better
-            )
-            title = "What would be faster" if checked.forecast.feasible else "What would fit"
-            print_table(title, Table(columns=columns("Setting", "#Step", "#Change"), rows=rows))
+        _print_better(checked, checked.forecast)
         print_remarks(checked.forecast, checked.verdict)
     found = checked.imported
     if found is None:
@@ -132,3 +123,29 @@ def _print(checked: Checked) -> None:
     )
     for note in found.notes:
         say(f"assumed: {note}")
+
+
+def _print_better(checked: Checked, forecast: Forecast) -> None:
+    """Print what would be faster, or fit."""
+    from reports.tables.plans import Table, columns
+    from reports.tables.wording import percent
+    from rlplan.units import show_seconds
+
+    if checked.better:
+        rows = tuple(
+            (
+                each.words,
+                show_seconds(each.seconds),
+                f"{-each.gain:+.0%}".replace("-", "\u2212"),
+                percent(each.memory_fraction),
+            )
+            for each in checked.better
+        )
+        title = "What would be faster" if forecast.feasible else "What would fit"
+        print_table(
+            title, Table(columns=columns("Setting", "#Step", "#Change", "#Memory"), rows=rows)
+        )
+    elif checked.imported is not None and not forecast.feasible:
+        say(
+            "no change of up to three settings that was tried makes it fit; `rlplan search` looks at all plans"
+        )

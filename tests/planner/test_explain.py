@@ -6,9 +6,13 @@ import pytest
 from planner.answers.explain import nearest_fit
 from planner.exact.infeasibility import infeasibility_reason, shortage_of
 from planner.exact.space import Space
+from planner.layouts.sizes import Asked, PoolCuts
 from planner.placements.partitions import placed_roles
-from profiles.catalog import ENGINES, load_job
+from profiles.catalog import ENGINES, load_engine, load_job
 from profiles.facts import load_facts
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Rewards
+from rlplan.plan import TaskDraft
 from rlplan.rules import check_plan
 from rlplan.specs import NO_SPECS
 from simulator.placed.site import site_at
@@ -113,6 +117,50 @@ def test_a_set_without_room_for_a_sequence_says_so(job):
         "{actor, critic, reference, reward} on 8 x a100-80gb-sxm leaves no room for the KV cache of "
         "one sequence"
     )
+
+
+def test_pins_that_no_layout_keeps_are_named_where_memory_is_not_what_is_short(job):
+    pins = {"actor.update": TaskDraft(token_budget=5000, micro_batch=4)}
+    space = Space(job, facts_with(job, 2**40), pins, "throughput", NO_SPECS)
+    reason = infeasibility_reason((placed_roles(job),), space)
+    assert reason == (
+        "actor cannot be laid out on 8 x a100-80gb-sxm: no layout keeps actor.update: micro_batch 4, "
+        "token_budget 5000"
+    )
+
+
+def test_pins_of_two_passes_that_share_no_layout_are_named_as_well(job):
+    grpo = replace(
+        job,
+        algorithm="grpo",
+        models=FrozenDict({role: job.models[role] for role in ("actor", "reference")}),
+        rewards=Rewards(function="exact_match"),
+        old_log_prob="trainer",
+    )
+    pins = {"actor.update": TaskDraft(token_budget=5000, micro_batch=4)}
+    space = Space(grpo, facts_with(grpo, 2**40), pins, "throughput", NO_SPECS)
+    reason = infeasibility_reason((placed_roles(grpo),), space)
+    assert reason == (
+        "{actor, reference} on 8 x a100-80gb-sxm has no layout of actor that keeps "
+        "actor.update: micro_batch 4, token_budget 5000"
+    )
+
+
+def test_an_engine_that_no_layout_keeps_is_not_called_short_of_cache(job):
+    pins = {"actor.generate": TaskDraft(tp=3)}
+    space = Space(job, facts_with(job, 2**40), pins, "throughput", NO_SPECS)
+    reason = infeasibility_reason((placed_roles(job),), space)
+    assert reason.endswith("has no layout of generation that keeps what is pinned")
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_a_pinned_stage_of_sharding_is_laid_out_on_one_rank(zero):
+    job = load_job(EXAMPLE)
+    engine = load_engine("fsdp2-hf")
+    asked = Asked(TaskDraft(zero=zero))
+    cuts = PoolCuts(job.architecture("actor"), engine, job, 1, 1, asked)
+    assert {sizes.zero for sizes in cuts.train()} == {zero}
+    assert zero in {sizes.zero for sizes in cuts.infer()} or zero != 3
 
 
 def test_more_pools_than_gpus_cannot_be_divided(job):

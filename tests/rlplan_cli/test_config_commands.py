@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
+from tests.planner.configs.test_improving import micro_batches
 
 GPU = ("--gpu", "h100-80gb-sxm", "--mean-response", "300")
 
@@ -110,3 +111,39 @@ def test_wrong_words_get_one_complaint(script, rlplan, words, complaint):
     assert answer.code == 2
     assert complaint in answer.err
     assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_a_check_names_what_runs_out_first_and_what_to_type(script, rlplan):
+    crowded = micro_batches(64, 32, 1)
+    answer = rlplan("check", "verl", script, *crowded, *GPU)
+    first, fullest = (
+        answer.out.index("runs out first during"),
+        answer.out.index("during actor.update"),
+    )
+    assert answer.out[first:].startswith(
+        "runs out first during actor.compute_log_prob on pool train: "
+    )
+    assert fullest < first
+    found = json.loads(rlplan("check", "verl", script, *crowded, *GPU, "--json").out)
+    assert found["runs_out_first"]["during"] == "actor.compute_log_prob"
+    assert found["better"]
+    for each in found["better"]:
+        again = json.loads(
+            rlplan("check", "verl", script, *crowded, *each["arguments"], *GPU, "--json").out
+        )
+        assert again["forecast"]["feasible"]
+        assert again["step_seconds"] == pytest.approx(each["seconds"], rel=1e-9)
+
+
+def test_a_check_says_where_no_few_changes_make_it_fit(script, rlplan):
+    large = ("actor_rollout_ref.model.path=Qwen/Qwen2.5-72B", "trainer.nnodes=1")
+    answer = rlplan("check", "verl", script, *large, *GPU)
+    assert answer.code == 1
+    assert "no change of up to three settings that was tried makes it fit" in answer.err
+
+
+def test_memory_is_told_beside_a_rule_of_batches_that_is_broken(script, rlplan):
+    answer = rlplan("check", "verl", script, "actor_rollout_ref.actor.ppo_mini_batch_size=7", *GPU)
+    assert answer.code == 1
+    assert answer.out.startswith("run.sh: will not run; memory: fits\n")
+    assert "32 updates in place of 37" in answer.out

@@ -124,6 +124,8 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
         return {}
     if _is_fully_async(settings):
         every = settings.whole("trigger")
+        if every < 1:
+            raise settings.refused("trigger", "never syncs weights", "at least 1")
         staleness = settings.number("staleness") * every + every - 1
         kept: InFlight = "recompute" if settings.on("partial_rollout") else "drain"
         return {"staleness": max(staleness, 0.5), "sync_every": every, "in_flight": kept}

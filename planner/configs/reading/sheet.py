@@ -100,6 +100,7 @@ class ConfigSheet:
         algorithms: Those for which the `estimator` alone does not stand; the first counts whose words are all said.
         losses: Settings by the names of `rlplan.job.Hyperparameters`; the job gets what a configuration gives.
         added: Keys, as patterns, that hydra only takes with a `+` before them.
+        files_are_whole: Whether its files hold all keys, so that hydra takes one that they lack only with a `+`.
         arrangements: The ways in which its roles can share GPUs and follow each other.
         trainers: By the name that the plug-in finds.
         without_influence: Keys that change neither time nor memory, as patterns.
@@ -131,6 +132,7 @@ class ConfigSheet:
     algorithms: FrozenDict[str, AlgorithmWords] = FrozenDict()
     losses: FrozenDict[str, Setting] = FrozenDict()
     added: tuple[str, ...] = ()
+    files_are_whole: bool = False
     arrangements: tuple[Arrangement, ...] = ()
     trainers: FrozenDict[str, TrainerSheet]
     without_influence: tuple[str, ...]

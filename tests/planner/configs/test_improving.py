@@ -1,14 +1,23 @@
-"""Better settings: what is spared of playing streamed plans changes no answer."""
+"""Better settings: what is typed behind a configuration does what is said of it, and spares no answer."""
+
+from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from planner.answers.completion import complete
 from planner.configs import improving
+from planner.configs.changes import assignments, faster, may_follow, smaller
 from planner.configs.checking import check_config
-from planner.configs.importing import ImportOptions
-from planner.configs.improving import improvements
+from planner.configs.importing import ImportOptions, imported
+from planner.configs.improving import Trials, improvements
+from planner.configs.typed import Typed, argument, broken_rules
+from profiles.facts import load_facts
+from rlplan.errors import UserError
 from simulator.simulate import simulate
-from tests.planner.configs.test_importing import VERL
-from tests.planner.configs.test_rules import ASYNC, ASYNC_START, A, R
+from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
+from tests.planner.configs.test_rules import ASYNC, ASYNC_START, MEGATRON, A, R
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=60, environment={"HOME": "~"})
 # Of short responses on many GPUs, so that generation waits for training.
@@ -18,6 +27,24 @@ WAITING = (
     f"{R}.n=2",
     f"{A}.ppo_mini_batch_size=64",
 )
+REFERENCE = "actor_rollout_ref.ref"
+SLEEPING = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
+
+
+def micro_batches(update, log_probs, reference):
+    """Return overrides of verl by which micro-batches have so many sequences."""
+    return (
+        f"{A}.use_dynamic_bsz=False",
+        f"{A}.ppo_micro_batch_size_per_gpu={update}",
+        f"{R}.log_prob_micro_batch_size_per_gpu={log_probs}",
+        f"{REFERENCE}.log_prob_micro_batch_size_per_gpu={reference}",
+    )
+
+
+def proposed(framework, words, options=SLEEPING):
+    """Return what is proposed, as it is typed, with the check that it is of."""
+    checked = check_config(framework, words, options)
+    return checked, {each.words: each for each in checked.better}
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +53,13 @@ def checked():
 
 
 def test_no_streamed_iteration_is_shorter_than_it_is_said_to_be_at_least(checked):
-    changes = list(improving._fitting(checked.plan, checked.facts, None))[:3]
+    trials = list(improving._fitting(Trials(checked.plan, checked.facts, None)))[:3]
     assert checked.plan.mode == "async"
-    for _, changed in changes:
-        least_seconds = improving._least_seconds(changed, checked.facts)
-        assert 0 < least_seconds <= simulate(changed, checked.facts).iteration_seconds * (1 + 1e-9)
+    assert trials
+    for trial in trials:
+        least_seconds = improving._least_seconds(trial.plan, checked.facts)
+        seconds = simulate(trial.plan, checked.facts).iteration_seconds
+        assert 0 < least_seconds <= seconds * (1 + 1e-9)
 
 
 def test_settings_are_better_in_the_same_order_with_fewer_plans_played(checked, monkeypatch):
@@ -45,7 +74,7 @@ def test_settings_are_better_in_the_same_order_with_fewer_plans_played(checked, 
     assert few < len(played) - few
 
 
-MEGATRON = ("model_engine=megatron", f"{A}.megatron.tensor_model_parallel_size=2")
+TWO_RANKS = (MEGATRON, f"{A}.megatron.tensor_model_parallel_size=2")
 RECOMPUTES = f"{A}.megatron.override_transformer_config.recompute_granularity"
 
 
@@ -63,7 +92,7 @@ RECOMPUTES = f"{A}.megatron.override_transformer_config.recompute_granularity"
             "tensor_model_parallel_size=2, dp",
         ),
         (
-            MEGATRON,
+            TWO_RANKS,
             {f"{RECOMPUTES}=full", f"{A}.megatron.param_offload=true"},
             "enable_gradient_checkpointing",
         ),
@@ -71,10 +100,206 @@ RECOMPUTES = f"{A}.megatron.override_transformer_config.recompute_granularity"
 )
 def test_changes_are_said_in_keys_that_the_framework_has(more, said, never):
     checked = check_config("verl", [*VERL, f"{A}.ulysses_sequence_parallel_size=2", *more], OPTIONS)
-    changes = (*improving._of_generation(checked.plan), *improving._of_training(checked.plan))
-    known = [improving._words(each, checked.imported) for each in changes]
-    words = [", ".join(each) for each in known if each]
+    found, plan = checked.imported, checked.plan
+    known = [assignments(each, plan, found) for each in faster(plan)]
+    words = [
+        ", ".join(word for key, value in each for word in argument(found.settings, key, value))
+        for each in known
+        if each
+    ]
     assert not any(word.startswith(("actor.update", "actor.generate")) for word in words)
     for each in said:
         assert any(each in word for word in words), each
     assert not any(never in word for word in words)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "key", "during"),
+    [
+        ((1, 64, 1), f"{R}.log_prob_micro_batch_size_per_gpu", "actor.compute_log_prob"),
+        (
+            (1, 1, 64),
+            f"{REFERENCE}.log_prob_micro_batch_size_per_gpu",
+            "reference.compute_log_prob",
+        ),
+        ((32, 1, 1), f"{A}.ppo_micro_batch_size_per_gpu", "actor.update"),
+    ],
+)
+def test_the_pass_that_is_too_full_gets_a_smaller_micro_batch_by_its_own_key(sizes, key, during):
+    checked, better = proposed("verl", [*VERL, *micro_batches(*sizes)])
+    assert not checked.forecast.feasible
+    assert checked.first.during == during
+    assert [words.partition("=")[0] for words in better].count(key) == 1
+    assert all(each.changes == 1 for each in better.values())
+
+
+def test_a_pass_of_openrlhf_that_only_infers_has_a_flag_of_its_own():
+    words = [*OPENRLHF, "--rollout.micro_batch_size", "64"]
+    _, better = proposed("openrlhf", words)
+    sizes = [each.split() for each in better if each.startswith("--rollout.micro_batch_size ")]
+    (_, size), *others = sizes
+    assert not others
+    assert int(size) < 64
+
+
+def test_flags_have_the_names_of_the_version_that_is_written_for():
+    older = (
+        "--pretrain meta-llama/Llama-3.1-8B --actor_num_gpus_per_node 4 --ref_num_gpus_per_node 2 "
+    )
+    older += "--critic_num_gpus_per_node 4 --vllm_num_engines 3 --vllm_tensor_parallel_size 2 "
+    older += "--remote_rm_url x --zero_stage 3 --packing_samples --micro_rollout_batch_size 64"
+    words = ["-m", "openrlhf.cli.train_ppo_ray", *older.split()]
+    _, better = proposed("openrlhf", words)
+    names = {word for each in better.values() for word in each.arguments if word.startswith("--")}
+    assert "--micro_rollout_batch_size" in names
+    assert not any("." in name for name in names)
+
+
+def test_token_budgets_come_with_the_switch_that_turns_them_on():
+    _, better = proposed("verl", [*VERL, *micro_batches(1, 1, 1)])
+    budgets = [each for each in better if "max_token_len_per_gpu" in each]
+    assert budgets
+    assert all(f"{A}.use_dynamic_bsz=true" in each for each in budgets)
+
+
+def test_what_off_switches_of_other_passes_hold_back_is_switched_on_with_the_actors():
+    off = f"{R}.log_prob_use_dynamic_bsz=False"
+    _, better = proposed("verl", [*VERL, *micro_batches(1, 1, 1), off])
+    budgets = [each for each in better if "max_token_len_per_gpu" in each]
+    assert budgets
+    assert all(f"{R}.log_prob_use_dynamic_bsz=true" in each for each in budgets)
+
+
+def test_a_plan_that_no_single_change_makes_fit_gets_the_fewest_that_do():
+    words = [*VERL, MEGATRON, "actor_rollout_ref.model.path=Qwen/Qwen2.5-32B", "trainer.nnodes=1"]
+    checked, better = proposed("verl", words)
+    assert not checked.forecast.feasible
+    assert {each.changes for each in better.values()} <= {2, 3}
+    assert better
+    trials = _trials(words)
+    full = improving.passes_too_full(trials.plan, trials.facts)
+    levers = [each for lever in smaller(trials.plan, full) for each in lever]
+    assert all(one.over for each in levers if (one := trials.weighed(each, (0,))) is not None)
+
+
+def _trials(words):
+    checked = check_config("verl", words, SLEEPING)
+    typed = Typed.of(words, SLEEPING, checked.imported, checked.plan, checked.facts)
+    return Trials(checked.plan, checked.facts, typed, left=1000)
+
+
+def test_recomputation_of_whole_layers_says_how_as_megatron_asks_for():
+    words = [*VERL, MEGATRON, "actor_rollout_ref.model.path=Qwen/Qwen2.5-32B", "trainer.nnodes=1"]
+    _, better = proposed("verl", words)
+    whole = [each for each in better if "recompute_granularity=full" in each]
+    assert whole
+    config = f"{A}.megatron.override_transformer_config"
+    assert all(f"{config}.recompute_method=uniform" in each for each in whole)
+    assert all(f"{config}.recompute_num_layers=1" in each for each in whole)
+
+
+def test_a_script_that_hands_no_words_on_is_changed_in_its_settings(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(f"python3 {' '.join((*VERL, *micro_batches(1, 64, 1)))}\n")
+    checked, better = proposed("verl", [str(script)])
+    assert not checked.forecast.feasible
+    assert any(f"{R}.log_prob_micro_batch_size_per_gpu=" in each for each in better)
+
+
+def test_keys_that_a_whole_file_lacks_are_added(tmp_path):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(NEMO)
+    _, better = proposed("nemo-rl", [str(path)])
+    assert any(each.startswith("++policy.sequence_packing.logprob_mb_tokens=") for each in better)
+    assert any(each.startswith("policy.sequence_packing.train_mb_tokens=") for each in better)
+
+
+GPUS = st.sampled_from(("h100-80gb-sxm", "a100-40gb-sxm", "h20", "l40s"))
+MODELS = ("Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-7B", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-32B")
+SIZES = st.sampled_from((1, 2, 4, 8, 16, 32))
+
+
+@st.composite
+def configurations(draw):
+    """Return a framework, and words that a user may give for it."""
+    framework = draw(st.sampled_from(("verl", "verl", "openrlhf", "nemo-rl")))
+    model, ranks, some, other = draw(st.sampled_from(MODELS)), draw(SIZES), draw(SIZES), draw(SIZES)
+    if framework == "openrlhf":
+        words = [
+            *OPENRLHF,
+            "--actor.model_name_or_path",
+            model,
+            "--ds.zero_stage",
+            draw(st.sampled_from("23")),
+        ]
+        sizes = ["--train.micro_batch_size", str(some), "--rollout.micro_batch_size", str(other)]
+        return framework, [
+            *words,
+            *draw(st.sampled_from(([], sizes, ["--train.dynamic_batch_enable"]))),
+        ]
+    if framework == "nemo-rl":
+        packs = draw(st.booleans())
+        return framework, [
+            f"policy.model_name={model}",
+            f"policy.dtensor_cfg.tensor_parallel_size={min(ranks, 8)}",
+            f"policy.sequence_packing.enabled={str(packs).lower()}",
+            f"policy.train_micro_batch_size={some}",
+            f"policy.logprob_batch_size={other}",
+        ]
+    trainer = draw(
+        st.sampled_from(
+            ((), (MEGATRON, f"{A}.megatron.tensor_model_parallel_size={min(ranks, 8)}"))
+        )
+    )
+    sizes = draw(
+        st.sampled_from(
+            (
+                micro_batches(some, other, ranks),
+                (f"{A}.ppo_max_token_len_per_gpu={5120 * some}",),
+                (f"{R}.log_prob_max_token_len_per_gpu={5120 * other}",),
+            )
+        )
+    )
+    shares = f"{R}.gpu_memory_utilization={draw(st.sampled_from((0.3, 0.5, 0.8)))}"
+    return framework, [
+        *VERL,
+        f"actor_rollout_ref.model.path={model}",
+        "trainer.nnodes=1",
+        *trainer,
+        *sizes,
+        shares,
+    ]
+
+
+@given(configuration=configurations(), gpu=GPUS)
+def test_what_is_proposed_does_what_is_said_once_it_is_typed(configuration, gpu, tmp_path_factory):
+    framework, words = configuration
+    if framework == "nemo-rl":
+        path = tmp_path_factory.mktemp("nemo") / "grpo.yaml"
+        path.write_text(NEMO)
+        words = [str(path), *words]
+    options = replace(SLEEPING, gpu=gpu)
+    try:
+        checked = check_config(framework, words, options)
+    except UserError:
+        assume(False)
+        return
+    assume(checked.forecast is not None)
+    typed = Typed.of(words, options, checked.imported, checked.plan, checked.facts)
+    for each in checked.better:
+        found = imported(framework, [*words, *each.arguments], options)
+        facts = load_facts(found.resolved)
+        plan = complete(found.draft, found.resolved, facts)
+        again = simulate(plan, facts)
+        assert again.feasible, each.words
+        assert again.iteration_seconds == pytest.approx(each.seconds, rel=1e-9)
+        assert broken_rules(found.settings) <= typed.broken
+        assert not set(found.keys.unknown) - set(checked.imported.keys.unknown)
+        assert plan != checked.plan
+        if checked.forecast.feasible:
+            assert each.changes == 1
+            assert again.iteration_seconds < checked.forecast.iteration_seconds
+        for word in each.arguments if framework == "verl" else ():
+            others = [other for other in each.arguments if other != word]
+            counts = may_follow((word.partition("=")[0], None), checked.imported)
+            assert not counts or typed.sketched(others) != plan, (word, each.words)

@@ -1,0 +1,400 @@
+"""Changes of a plan that may make it fit or faster, by task and field, and the keys by which a configuration has them."""
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final
+
+from planner.configs.importing import Imported
+from planner.configs.reading.settings import RoleSettings
+from planner.configs.typed import Assignment
+from profiles.catalog import load_engine
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.job import Role
+from rlplan.plan import Plan, TaskPlan
+from rlplan.rules.layouts import FULLY_SHARDED, divisors
+
+GENERATE, UPDATE = "actor.generate", "actor.update"
+MOST_MEMORY, LEAST_MEMORY, MEMORY_STEP = 0.9, 0.2, 0.1
+# Of each setting so many other values are looked at, from a little less to the least.
+MOST_VALUES: Final = 4
+# Megatron-Core 0.16 (transformer/transformer_config.py) takes `full` only with how, and of how many layers.
+WHOLE_LAYERS: Final[tuple[Assignment, ...]] = (
+    ("recompute_method", "uniform"),
+    ("recompute_num_layers", 1),
+)
+OFFLOADED: Final = "offload"
+GRANULARITY: Final = "recompute_granularity"
+
+Changes = dict[str, dict[str, Any]]
+# Values of one setting, from the mildest change to the strongest.
+Lever = tuple[Changes, ...]
+
+
+def faster(plan: Plan) -> Iterator[Changes]:
+    """Yield changes of one setting by which plans are often faster."""
+    yield from _of_generation(plan)
+    yield from _of_training(plan)
+
+
+def _of_generation(plan: Plan) -> Iterator[Changes]:
+    generate = plan.tasks[GENERATE]
+    if generate.tp > 1 and generate.ep == 1:
+        yield {GENERATE: {"tp": generate.tp // 2}}
+    yield {GENERATE: {"max_running": generate.max_running * 4}}
+    if generate.memory_fraction < MOST_MEMORY:
+        more = min(MOST_MEMORY, round(generate.memory_fraction + 2 * MEMORY_STEP, 2))
+        yield {GENERATE: {"memory_fraction": more}}
+    if generate.dp % 2 == 0 and generate.ep == 1:
+        yield {GENERATE: {"tp": generate.tp * 2}}
+
+
+def _of_training(plan: Plan) -> Iterator[Changes]:
+    """Yield changes of one setting of the actor's training."""
+    update, passes = plan.tasks[UPDATE], _passes(plan, "actor")
+    others = ("full",) if update.recompute == "none" else ("none", "selective")
+    for kind in others:
+        if kind in load_engine(update.engine).recompute_modes:
+            yield {UPDATE: {"recompute": kind}}
+    yield from _batches(plan)
+    yield {name: {"offload": not update.offload} for name in passes}
+    if update.ep > 1:
+        return
+    for size in ("pp", "cp", "tp"):
+        if getattr(update, size) % 2 == 0:
+            yield {name: {size: getattr(update, size) // 2} for name in passes}
+    if update.dp % 2 == 0:
+        yield {name: {"tp": update.tp * 2} for name in passes}
+
+
+def _batches(plan: Plan) -> Iterator[Changes]:
+    """Yield larger, smaller and packed micro-batches, each of one pass."""
+    update, longest = plan.tasks[UPDATE], plan.job.workload.longest_sequence_tokens
+    yield from _packed(plan, max(longest, update.micro_batch * longest // 2) * 2)
+    for name in _all_passes(plan):
+        layout = plan.tasks[name]
+        if layout.token_budget is None:
+            yield {name: {"micro_batch": layout.micro_batch * 2}}
+        else:
+            yield {name: {"token_budget": layout.token_budget * 2}}
+    if update.token_budget is None and update.micro_batch > 1:
+        yield {UPDATE: {"micro_batch": update.micro_batch // 2}}
+    elif update.token_budget is not None and update.token_budget // 2 >= longest:
+        yield {UPDATE: {"token_budget": update.token_budget // 2}}
+
+
+def _packed(plan: Plan, tokens: int) -> Iterator[Changes]:
+    """Yield token budgets in place of numbers of sequences, in all passes that trainers compute without padding."""
+    counted = [
+        name
+        for name in _all_passes(plan)
+        if plan.tasks[name].token_budget is None
+        and load_engine(plan.tasks[name].engine).padding == "none"
+    ]
+    if UPDATE not in counted:
+        return
+    budgets = {name: _whole(tokens, plan.tasks[name]) for name in counted}
+    yield {name: {"micro_batch": 1, "token_budget": size} for name, size in budgets.items()}
+
+
+def smaller(plan: Plan, full: Collection[str]) -> Iterator[Lever]:
+    """Yield what may make a plan fit: settings with their other values, the mildest change first.
+
+    Those that cost least time stand first; of each kind, those of single passes or roles before that of all.
+
+    Args:
+        full: Tasks, or syncs of weights, during which a pass's own tensors are too much.
+    """
+    passes, longest = _all_passes(plan), plan.job.workload.longest_sequence_tokens
+    yield from _each_and_all(tuple(_smaller_batches(name, plan)) for name in passes if name in full)
+    if any(name in full for name in passes):
+        halves = (2 * longest, longest)
+        yield tuple(each for tokens in halves for each in _packed(plan, tokens))
+    updates = [name for name in passes if name.endswith(".update") and name in full]
+    yield from _each_and_all(tuple(_recomputed(name, plan)) for name in updates)
+    yield from _engine_sizes(plan.tasks[GENERATE])
+    roles = dict.fromkeys(name.partition(".")[0] for name in passes)
+    of_roles = [_role_sizes(plan, _passes(plan, role)) for role in roles]
+    for kind in of_roles[0]:
+        yield from _each_and_all(sizes.get(kind, ()) for sizes in of_roles)
+
+
+def _each_and_all(levers: Iterable[Lever]) -> Iterator[Lever]:
+    """Yield levers of one kind, and then all of them together."""
+    known = [lever for lever in levers if lever]
+    yield from known
+    if len(known) > 1:
+        most = max(map(len, known))
+        yield tuple(
+            dict(item for lever in known for item in lever[min(at, len(lever) - 1)].items())
+            for at in range(most)
+        )
+
+
+def _recomputed(name: str, plan: Plan) -> Iterator[Changes]:
+    layout = plan.tasks[name]
+    if layout.recompute in ("none", "selective"):
+        stronger = ("selective", "full")[layout.recompute == "selective" :]
+        modes = load_engine(layout.engine).recompute_modes
+        yield from ({name: {"recompute": kind}} for kind in stronger if kind in modes)
+
+
+def _smaller_batches(name: str, plan: Plan) -> Iterator[Changes]:
+    layout, longest = plan.tasks[name], plan.job.workload.longest_sequence_tokens
+    if layout.token_budget is None:
+        below = divisors(layout.micro_batch)[:-1][::-1]
+        for size in (*below[: MOST_VALUES - 1], *below[MOST_VALUES - 1 :][-1:]):
+            yield {name: {"micro_batch": size}}
+        return
+    least, budget = _whole(longest, layout), layout.token_budget
+    halves = (_whole(budget // 2**power, layout) for power in range(1, MOST_VALUES))
+    for size in dict.fromkeys((*(half for half in halves if half > least), least)):
+        if size < budget:
+            yield {name: {"token_budget": size}}
+
+
+def _engine_sizes(generate: TaskPlan) -> Iterator[Lever]:
+    """Yield smaller and larger shares for the engine, fewer sequences at a time, and more ranks for a copy."""
+    steps = range(1, MOST_VALUES + 1)
+    shares = [round(generate.memory_fraction - MEMORY_STEP * step, 2) for step in steps]
+    yield tuple({GENERATE: {"memory_fraction": each}} for each in shares if each >= LEAST_MEMORY)
+    shares = [round(generate.memory_fraction + MEMORY_STEP * step, 2) for step in steps]
+    yield tuple({GENERATE: {"memory_fraction": each}} for each in shares if each <= MOST_MEMORY)
+    fewer = (generate.max_running // 4, generate.max_running // 16)
+    yield tuple({GENERATE: {"max_running": each}} for each in fewer if each)
+    if generate.ep == 1:
+        sizes = (generate.tp * factor for factor in (2, 4) if generate.dp % factor == 0)
+        yield tuple({GENERATE: {"tp": size}} for size in sizes)
+
+
+def _role_sizes(plan: Plan, names: tuple[str, ...]) -> dict[str, Lever]:
+    """Return off-loading, sharding and more model parallelism of one role's passes, by setting."""
+    first = plan.tasks[names[-1]]
+    stages = load_engine(first.engine).zero_stages
+    shards = first.zero < FULLY_SHARDED in stages and first.dp > 1
+    factors = [factor for factor in (2, 4, 8) if first.dp % factor == 0 and first.ep == 1]
+
+    def lever(setting: str, values: Iterable[object]) -> Lever:
+        return tuple({name: {setting: value} for name in names} for value in values)
+
+    return {
+        "offload": lever("offload", [] if first.offload else [True]),
+        "zero": lever("zero", [FULLY_SHARDED] if shards else []),
+        "shard_ranks": lever("shard_ranks", [] if first.shard_ranks is None else [None]),
+        "cp": lever("cp", (first.cp * factor for factor in factors)),
+        "tp": lever("tp", (first.tp * factor for factor in factors)),
+        "pp": lever("pp", (first.pp * factor for factor in factors)),
+    }
+
+
+def _whole(tokens: int, layout: TaskPlan) -> int:
+    """Return tokens that ranks of a copy share out without a rest."""
+    ranks = layout.cp * layout.tp
+    return math.ceil(tokens / ranks) * ranks
+
+
+def _passes(plan: Plan, role: Role | str) -> tuple[str, ...]:
+    """Return the passes of one role that a trainer computes."""
+    return tuple(name for name in _all_passes(plan) if name.startswith(f"{role}."))
+
+
+def _all_passes(plan: Plan) -> tuple[str, ...]:
+    tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
+    return tuple(task.name for task in tasks if task.stage_kind.engine == "train")
+
+
+def may_follow(assignment: Assignment, found: Imported) -> bool:
+    """Tell whether a key may be left out where another gives its value.
+
+    Files that are whole have every key. How layers are computed again goes with that they are, and states of an
+    optimizer leave the GPUs by a key of their own.
+    """
+    key, sheet = assignment[0], found.settings.sheet
+    alone = (OFFLOADED, *(name for name, _ in WHOLE_LAYERS))
+    return not (sheet.files_are_whole or key in found.settings.flat or key.endswith(alone))
+
+
+def assignments(changes: Changes, plan: Plan, found: Imported) -> tuple[Assignment, ...] | None:
+    """Return a change in a configuration's keys; None where it has none for it."""
+    said: dict[str, object] = {}
+    for name, fields in changes.items():
+        for field, value in fields.items():
+            if field == "micro_batch" and "token_budget" in fields:
+                continue
+            words = (
+                _of_engine(field, value, plan, found)
+                if name == GENERATE
+                else _of_trainer(name, field, value, plan, found)
+            )
+            if words is None:
+                return None
+            said |= dict(words)
+    return tuple(said.items()) or None
+
+
+Found = tuple[Assignment, ...] | None
+
+
+def _of_engine(field: str, value: object, plan: Plan, found: Imported) -> Found:
+    """Return a field of generation by the configuration's keys, if there are any."""
+    settings, run = found.settings, found.run
+    setting = {"max_running": "running", "memory_fraction": "memory"}.get(field, field)
+    for each in (f"{run.rollout}_{setting}", f"rollout_{setting}", field):
+        if each in settings.sheet.settings:
+            said = [(settings.key_of(each), value)]
+            if field == "tp" and isinstance(value, int) and "engines" in settings.sheet.settings:
+                generate = plan.tasks[GENERATE]
+                said.append((settings.key_of("engines"), generate.dp * generate.tp // value))
+            return tuple(said)
+    return None
+
+
+def _of_trainer(name: str, field: str, value: object, plan: Plan, found: Imported) -> Found:
+    """Return a field of a trainer's pass by the configuration's keys, if there are any."""
+    settings, role = found.settings, name.partition(".")[0]
+    if role not in settings.sheet.roles:
+        return None
+    own = settings.of(found.run.trainer, role)
+    if field in ("micro_batch", "token_budget") and isinstance(value, int):
+        return _of_batches(name, field, value, plan, own)
+    if field == "recompute":
+        return _of_recomputation(value, own)
+    if field == "offload":
+        return _of_offloading(value, own)
+    if field == "shard_ranks" and field in own.names:
+        return ((own.key_of(field), -1 if value is None else value),)
+    return ((own.key_of(field), value),) if field in own.names else None
+
+
+def _of_offloading(value: object, own: RoleSettings) -> Found:
+    settings = own.settings
+    for each in (f"{own.role}_offload", "trainer_sleeps"):
+        if each in settings.sheet.settings:
+            return ((settings.key_of(each), value),)
+    sizes = ("param_offload", "optimizer_offload")[: 1 if own.role == "reference" else 2]
+    known = [each for each in sizes if each in own.names] or [
+        each for each in ("cpu_offload",) if each in own.names
+    ]
+    return tuple((own.key_of(each), value) for each in known) or None
+
+
+def _of_recomputation(value: object, own: RoleSettings) -> Found:
+    """Return what is computed again by a key of how finely, or by one of whether at all."""
+    settings = own.settings
+    trainer, known = settings.sheet.trainers[own.trainer], settings.sheet.settings
+    if trainer.recompute and value not in trainer.recompute:
+        return None
+    recomputes, finely = value != "none", "granularity" in own.names
+    if "checkpoints" in own.names:
+        said: list[Assignment] = [(own.key_of("checkpoints"), recomputes)]
+        if finely and recomputes and own.value("granularity") != value:
+            said.append((own.key_of("granularity"), value))
+        return tuple(said)
+    if finely:
+        key = own.key_of("granularity")
+        whole = WHOLE_LAYERS if value == "full" and key.endswith(GRANULARITY) else ()
+        beside = ((key.removesuffix(GRANULARITY) + each, said) for each, said in whole)
+        return ((key, value if recomputes else None), *beside)
+    name = f"{own.role}_checkpoints"
+    name = name if name in known else "checkpoints"
+    return ((settings.key_of(name), recomputes),) if name in known else None
+
+
+def _of_batches(name: str, field: str, value: int, plan: Plan, own: RoleSettings) -> Found:
+    """Return the size of a pass's micro-batches by its own key, or by that of the pass which it follows."""
+    layout = plan.tasks[name]
+    infers = not name.endswith(".update")
+    if field == "micro_batch":
+        return _of_sequences(infers, value, layout, own)
+    packs = "packs" in own.names and not own.on("dynamic")
+    size = "packed_tokens" if packs else "token_budget"
+    each = _size_of_pass(size, own) if infers else size if size in own.names else None
+    if each is None:
+        return None
+    switch = _switch(infers, layout, own, "packs" if packs else "dynamic")
+    if switch is None:
+        return None
+    follows = infers and layout.token_budget is None and _follows(each, own)
+    if follows:
+        return switch
+    return (*switch, (_key(each, own), value // _ranks(each, layout, own)))
+
+
+def _switch(infers: bool, layout: TaskPlan, own: RoleSettings, size: str) -> Found:
+    """Return what switches token budgets on for a pass, as far as that does not follow the actor's update."""
+    if layout.token_budget is not None:
+        return ()
+    if size not in own.names:
+        return None
+    settings = own.settings
+    if infers and own.role == "actor" and "infer_dynamic" in settings.sheet.settings:
+        given = settings.given(settings.key_of("infer_dynamic")) is not None
+        return ((settings.key_of("infer_dynamic"), True),) if given else ()
+    if own.role != "actor" and not own.is_given(size):
+        return ()
+    return ((own.key_of(size), True),)
+
+
+def _of_sequences(infers: bool, value: int, layout: TaskPlan, own: RoleSettings) -> Found:
+    """Return the sequences of a micro-batch, of one GPU or of all, as the configuration counts them."""
+    each = _size_of_pass("micro_batch", own) if infers else "micro_batch"
+    if each is None or (not infers and each not in own.names):
+        return None
+    whole = each.replace("micro_batch", "global_micro_batch")
+    if _is_known(whole, own) and _given(whole, own) and not _given(each, own):
+        return ((_key(whole, own), value * layout.gpus),)
+    return ((_key(each, own), value),)
+
+
+def _size_of_pass(size: str, own: RoleSettings) -> str | None:
+    """Return the name of the size that a pass without an update has for itself; None where it has none.
+
+    A reference with keys of its own has one pass, whose size is that of its update's name.
+    """
+    actor = own.settings.of(own.trainer, "actor")
+    if own.role == "reference" and size in own.names and own.key_of(size) != actor.key_of(size):
+        return size
+    return f"infer_{size}" if _is_known(f"infer_{size}", own) else None
+
+
+def _is_known(size: str, own: RoleSettings) -> bool:
+    """Tell whether a role has a size, by a key of its own or by one of all roles that have no keys of their own."""
+    if size in own.names:
+        return True
+    actor = own.settings.of(own.trainer, "actor")
+    shares = own.key_of("micro_batch") == actor.key_of("micro_batch")
+    return shares and size in own.settings.sheet.settings
+
+
+def _is_own(size: str, own: RoleSettings) -> bool:
+    """Tell whether a role has a size by a key of its own; the actor's passes may have keys of the rollout's."""
+    of_all = own.role == "actor" and size in own.settings.sheet.settings
+    return size in own.names and not of_all
+
+
+def _key(size: str, own: RoleSettings) -> str:
+    return own.key_of(size) if _is_own(size, own) else own.settings.key_of(size)
+
+
+def _given(size: str, own: RoleSettings) -> bool:
+    return own.settings.given(_key(size, own)) is not None
+
+
+def _follows(size: str, own: RoleSettings) -> bool:
+    """Tell whether a pass takes the size of the actor's update where it is given none of its own."""
+    if _given(size, own):
+        return False
+    settings = own.settings.sheet.settings
+    if not _is_own(size, own):
+        return bool(settings[size].follows)
+    return own.role in own.settings.sheet.role_follows
+
+
+def _ranks(size: str, layout: TaskPlan, own: RoleSettings) -> int:
+    """Return of how many ranks together a plan counts the tokens of which a key counts one's."""
+    if own.settings.sheet.trainers[own.trainer].tokens_of_all_ranks:
+        return 1
+    value = own.settings.given(_key(size, own))
+    if layout.token_budget and isinstance(value, int) and layout.token_budget % value == 0:
+        return layout.token_budget // value
+    return layout.cp

@@ -1,0 +1,161 @@
+"""What a check says of memory where a rule is broken, where it runs out first, and by which key a limit is refused."""
+
+import pytest
+
+from planner.answers.explain import first_shortage
+from planner.configs.checking import check_config
+from planner.configs.importing import imported
+from planner.configs.reading.sheet import load_config_sheet
+from planner.configs.relaxed import relaxed
+from rlplan.errors import FileError
+from simulator.placed.plan import PlacedPlan
+from simulator.timeline.pool_memory import memory_moments
+from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
+from tests.planner.configs.test_improving import micro_batches
+from tests.planner.configs.test_rules import (
+    ASYNC,
+    ASYNC_START,
+    BREAKS_VERL,
+    FIXED,
+    MEGATRON,
+    OPTIONS,
+    A,
+    R,
+)
+
+# What breaks a rule of batches or lengths, and what the memory is that of.
+BATCHES = {
+    "mini-batches-divide": "32 updates in place of 37",
+    "batches-balance": "768 prompts in place of 255, 4 updates in place of",
+    "interleaved-stages-take-whole-rounds": "stages that are not interleaved",
+    "sequences-fit-the-model": "positions for its longest sequences",
+}
+
+
+@pytest.mark.parametrize("rule", BATCHES)
+def test_memory_is_known_where_only_batches_or_lengths_break_a_rule(rule):
+    checked = check_config("verl", [*VERL, *BREAKS_VERL[rule]], OPTIONS)
+    assert not checked.will_run
+    assert checked.verdict in {"fits", "may not fit", "does not fit"}
+    assert {each.rule for each in checked.findings if each.stops} >= {rule}
+    assert not any(each.rule == "import" for each in checked.findings)
+    assert any("memory and step are those of" in remark for remark in checked.remarks)
+
+
+def test_batches_that_do_not_divide_change_nothing_of_what_a_micro_batch_holds():
+    sound = check_config("verl", [*VERL, *FIXED], OPTIONS)
+    odd = check_config("verl", [*VERL, *FIXED, f"{A}.ppo_mini_batch_size=7"], OPTIONS)
+    ours, theirs = (
+        memory_moments(PlacedPlan(each.plan, each.facts), each.plan.pool("train"))["actor.update"]
+        for each in (sound, odd)
+    )
+    assert dict(ours) == dict(theirs)
+    assert any("in place of" in remark for remark in odd.remarks)
+    assert odd.better == ()
+
+
+def test_a_micro_batch_that_does_not_divide_leaves_memory_known():
+    checked = check_config("verl", [*VERL, *FIXED, f"{A}.ppo_micro_batch_size_per_gpu=3"], OPTIONS)
+    assert not checked.will_run
+    assert checked.verdict == "fits"
+
+
+@pytest.mark.parametrize(
+    "rule", ["replicas-divide-the-gpus", "model-ranks-divide-the-gpus", "shards-divide-the-gpus"]
+)
+def test_memory_is_not_known_where_ranks_do_not_cover_the_gpus(rule):
+    checked = check_config("verl", [*VERL, *BREAKS_VERL[rule]], OPTIONS)
+    assert checked.verdict == "not known"
+    assert checked.plan is None
+
+
+def test_what_has_no_layout_is_not_relaxed():
+    found = imported("verl", VERL, OPTIONS)
+    again = relaxed(found.settings, found.run, OPTIONS)
+    assert again.plan.job.workload == found.resolved.workload
+
+
+def test_the_first_moment_in_time_that_is_too_full_is_named_beside_the_fullest():
+    checked = check_config("verl", [*VERL, *micro_batches(64, 32, 1)], OPTIONS)
+    moments = memory_moments(PlacedPlan(checked.plan, checked.facts), checked.plan.pool("train"))
+    sizes = {name: sum(terms.values()) for name, terms in moments.items()}
+    capacity = checked.forecast.memory[0].capacity_bytes
+    assert sizes["actor.update"] > sizes["actor.compute_log_prob"] > capacity
+    assert checked.forecast.memory[0].peak_task == "actor.update"
+    assert checked.first.during == "actor.compute_log_prob"
+    assert checked.first.needed_bytes == sizes["actor.compute_log_prob"]
+    assert checked.document()["runs_out_first"]["during"] == "actor.compute_log_prob"
+
+
+def test_nothing_runs_out_where_all_fits():
+    checked = check_config("verl", VERL, OPTIONS)
+    assert checked.first is None
+    assert first_shortage(checked.plan, checked.facts) is None
+    assert checked.document()["runs_out_first"] is None
+
+
+@pytest.fixture
+def nemo(tmp_path):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(NEMO)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("framework", "more", "key"),
+    [
+        ("verl", ("data.max_response_length=64000",), "data.max_response_length"),
+        ("verl", ("data.max_response_length=0",), "data.max_response_length"),
+        ("verl", ("data.max_prompt_length=0",), "data.max_prompt_length"),
+        ("openrlhf", ("--data.max_len", "400000"), "data.max_len"),
+        ("openrlhf", ("--prompt_max_len", "9", "--generate_max_len", "900000"), "generate_max_len"),
+        (
+            "nemo-rl",
+            ("policy.max_total_sequence_length=99999",),
+            "policy.max_total_sequence_length",
+        ),
+        (
+            "nemo-rl",
+            ("policy.max_total_sequence_length=99999", "policy.generation.max_new_tokens=90000"),
+            "policy.generation.max_new_tokens",
+        ),
+        (
+            "verl",
+            ("data.train_batch_size=63", f"{R}.n=1", f"{A}.ppo_mini_batch_size=8"),
+            "ppo_mini_batch_size",
+        ),
+    ],
+)
+def test_what_is_refused_is_named_by_the_key_that_gives_it(framework, more, key, nemo):
+    words = {"verl": VERL, "openrlhf": OPENRLHF, "nemo-rl": [nemo]}[framework]
+    with pytest.raises(FileError) as refused:
+        imported(framework, [*words, *more], OPTIONS)
+    assert refused.value.field.endswith(key)
+    assert "workload" not in str(refused.value)
+
+
+def test_a_device_that_is_not_known_is_named_as_the_option_that_gives_it():
+    with pytest.raises(FileError) as refused:
+        imported("verl", VERL, OPTIONS.__class__(gpu="h1000", mean_response=300))
+    assert str(refused.value).startswith("--gpu: ")
+
+
+def test_weights_that_are_never_synced_are_refused():
+    with pytest.raises(FileError, match="trigger_parameter_sync_step: never syncs"):
+        imported(
+            "verl",
+            [*ASYNC_START, *ASYNC, "async_training.trigger_parameter_sync_step=0"],
+            OPTIONS,
+        )
+
+
+def test_only_nemo_rls_files_hold_all_keys():
+    whole = {
+        name: load_config_sheet(name).files_are_whole for name in ("verl", "nemo-rl", "openrlhf")
+    }
+    assert whole == {"verl": False, "nemo-rl": True, "openrlhf": False}
+
+
+def test_a_broken_layout_of_megatron_stays_unknown():
+    words = [*VERL, MEGATRON, f"{A}.megatron.tensor_model_parallel_size=5"]
+    assert check_config("verl", words, OPTIONS).verdict == "not known"
