@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from planner.configs.losses import (
+    UNGROUPED,
     algorithm_notes,
     algorithm_of,
     given_losses,
@@ -155,7 +156,20 @@ def _compares(settings: Settings) -> bool:
 
 
 def _algorithm(settings: Settings) -> str:
-    return algorithm_of(settings, compares=_compares(settings))
+    """Return the algorithm; one that compares no samples where updates part those of a prompt."""
+    name = algorithm_of(settings, compares=_compares(settings))
+    rows = settings.whole("prompts") * settings.whole("agents")
+    parts = rows and settings.whole("agents") > 1 and _prompts(settings) % _updates(settings, rows)
+    return UNGROUPED if load_algorithm(name).groups and parts else name
+
+
+def _updates(settings: Settings, rows: int) -> int:
+    """Return the updates of a step, whose batch has so many rows.
+
+    Rows are prompts, before each is sampled `rollout.n` times: verl, workers/fsdp_workers.py multiplies
+    `ppo_mini_batch_size` by it, and Search-R1's ray_trainer.py repeats prompts `n_agent` times before.
+    """
+    return max(1, round(rows / settings.whole("mini_prompts")))
 
 
 def _pools(
@@ -228,14 +242,16 @@ def _scored(settings: Settings, pools: tuple[RunPool, ...]) -> TrainerSizes:
 
 
 def _work(settings: Settings, mode: Mode) -> Work:
-    prompts, mini = settings.whole("prompts"), settings.whole("mini_prompts")
+    prompts = settings.whole("prompts")
     if mode == "async":
-        prompts = mini * (settings.whole("require_batches") if prompts < 1 else 1)
+        prompts = settings.whole("mini_prompts") * (
+            settings.whole("require_batches") if prompts < 1 else 1
+        )
     else:
         prompts = _prompts(settings)
     agents = settings.whole("agents")
     samples, most = agents * settings.whole("copies"), settings.optional_whole("max_model_len")
-    updates = max(1, round(prompts * agents / mini))
+    updates = _updates(settings, prompts * agents)
     longest = settings.whole("max_prompt") + settings.whole("max_response")
     if settings.word("estimator") == "remax":  # every sample has a greedy response beside it
         prompts, samples = prompts * samples, 1
@@ -336,7 +352,12 @@ def _notes(settings: Settings, mode: Mode) -> Iterator[str]:
 
 
 def _engine(settings: Settings) -> str:
-    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
+    """Return the engine sheet; that an engine without one runs without CUDA graphs is not counted."""
+    name, eager = settings.word("rollout_engine"), settings.on("eager")
+    engine = eager_engine(name, eager=eager)
+    if eager and engine == name:
+        settings.leave_out("eager", "an engine without CUDA graphs")
+    return engine
 
 
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:

@@ -25,6 +25,7 @@ class Settings:
         gaps: Parts of a script that could not be evaluated.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
+        left_out: Keys whose values job and plan cannot hold: what is not counted.
         doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
     """
 
@@ -35,6 +36,7 @@ class Settings:
     gaps: tuple[Gap, ...] = ()
     model: str | None = None
     used: set[str] = field(default_factory=set)
+    left_out: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> object:
@@ -139,6 +141,11 @@ class Settings:
         """Say that a setting, where it is given, changes how much is done in a way that is not counted."""
         if self.key_of(name) in self.flat:
             self.doubts[self.key_of(name)] = what
+
+    def leave_out(self, name: str, what: str) -> None:
+        """Say that a setting, where it is given, may take time or memory and is not counted."""
+        if self.key_of(name) in self.flat:
+            self.left_out[self.key_of(name)] = what
 
     def counts(self, key: str) -> bool:
         """Return whether a key counts in this configuration: others of its settings may turn it off."""
@@ -311,8 +318,9 @@ def keys_of(settings: Settings) -> Keys:
     for key, given in flat.items():
         if key in settings.doubts:
             doubtful[key] = settings.doubts[key]
-            continue
-        if key in settings.used:
+        elif key in settings.left_out:
+            apart[key] = settings.left_out[key]
+        if key in settings.used or key in doubtful or key in apart:
             continue
         told = ((work.of(key), doubtful), (uncounted.of(key), apart))
         why, there = next((each for each in told if each[0] is not None), (None, apart))
@@ -323,7 +331,7 @@ def keys_of(settings: Settings) -> Keys:
         else:
             unknown.append(key)
     return Keys(
-        mapped=tuple(key for key in flat if key in settings.used and key not in doubtful),
+        mapped=tuple(key for key in flat if key in settings.used - doubtful.keys() - apart.keys()),
         without_influence=tuple(silent),
         not_modelled=apart,
         changes_work=doubtful,
