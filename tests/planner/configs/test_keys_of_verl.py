@@ -1,6 +1,7 @@
 """No key of verl's is swallowed: changing it changes job or plan, or what becomes of it is said."""
 
 import re
+from fnmatch import fnmatchcase
 from functools import cache
 
 import pytest
@@ -123,6 +124,12 @@ def base(name):
     return words, found.job, found.draft
 
 
+def reportable(key):
+    """Return whether the sheet says what of a key is not counted, unless its value is the usual one."""
+    sections = (*SHEET.not_modelled, *SHEET.changes_work)
+    return any(fnmatchcase(key, name) for each in sections for name in spelled(each, SHEET.roles))
+
+
 def told(key, value, name):
     """Return what becomes of a key that is changed; empty where that is not seen in this configuration."""
     words, job, draft = base(name)
@@ -142,7 +149,9 @@ def told(key, value, name):
     assert any(key in each for each in lists), f"{key} is in no list"
     if key in keys.not_modelled or key in keys.changes_work or key in keys.unknown:
         return "reported"
-    return "acts" if (found.job, found.draft) != (job, draft) else ""
+    if (found.job, found.draft) != (job, draft):
+        return "acts"
+    return "" if key in keys.mapped else "not read"
 
 
 def fate(key, default, bases=tuple(BASES)):
@@ -161,6 +170,8 @@ def fate(key, default, bases=tuple(BASES)):
             found = told(key, value, name)
             if found in {"acts", "reported"}:
                 return found
+            if found == "not read" and not reportable(key):  # whatever its value
+                break
             seen = found or seen
     return seen
 
