@@ -307,12 +307,16 @@ class Keys:
 def keys_of(settings: Settings) -> Keys:
     """Return what became of each key."""
     sheet, flat = settings.sheet, settings.flat
-    known = {
-        *_known(sheet),
-        *(each for keys in sheet.without_influence.values() for each in _spelled(sheet, keys)),
+    harmless = {
+        name
+        for keys in sheet.without_influence.values()
+        for key in keys
+        for name in spelled(key, sheet.roles)
     }
-    without = [each for each in known if _is_pattern(each)]
-    work, uncounted = _Meant(sheet, sheet.changes_work), _Meant(sheet, sheet.not_modelled)
+    without = [each for each in harmless if _is_pattern(each)]
+    known = {*_known(sheet), *harmless}
+    work = _Meant(sheet, sheet.changes_work, harmless)
+    uncounted = _Meant(sheet, sheet.not_modelled, harmless)
     silent, unknown = list[str](), list[str]()
     apart, doubtful = dict[str, str](), dict[str, str]()
     for key, given in flat.items():
@@ -341,17 +345,19 @@ def keys_of(settings: Settings) -> Keys:
 
 
 class _Meant:
-    """Answer what a sheet says of a key: by its name, or else by the first pattern that it fits."""
+    """Answer what a sheet says of a key: by its name, or else, unless another says it, by the first pattern it fits."""
 
-    def __init__(self, sheet: ConfigSheet, section: Mapping[str, str]) -> None:
+    def __init__(
+        self, sheet: ConfigSheet, section: Mapping[str, str], others: Collection[str]
+    ) -> None:
         spelt = {each: why for key, why in section.items() for each in spelled(key, sheet.roles)}
-        self._named = spelt
+        self._named, self._others = spelt, others
         self._patterns = {each: why for each, why in spelt.items() if _is_pattern(each)}
 
     def of(self, key: str) -> str | None:
         """Return what is said of a key; None where nothing is."""
-        if key in self._named:
-            return self._named[key]
+        if key in self._named or key in self._others:
+            return self._named.get(key)
         return next((why for each, why in self._patterns.items() if fnmatchcase(key, each)), None)
 
 
@@ -362,11 +368,6 @@ def _is_pattern(key: str) -> bool:
 def fits_any(key: str, patterns: Iterable[str]) -> bool:
     """Return whether a key fits one of some patterns."""
     return any(fnmatchcase(key, pattern) for pattern in patterns)
-
-
-def _spelled(sheet: ConfigSheet, keys: Iterable[str]) -> Iterator[str]:
-    for key in keys:
-        yield from spelled(key, sheet.roles)
 
 
 def _is_usual(sheet: ConfigSheet, key: str, value: object) -> bool:
