@@ -321,7 +321,8 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
     generated = round(sampling.expected_rounds * prompts)
     kept = 1 / DynamicSampling().expected_rounds
     if _in_whole_batches(settings):
-        how = f"{generated // batch} batches of {batch:,} prompts generated for"
+        batches = generated // batch
+        how = f"{batches} batch{'es' if batches != 1 else ''} of {batch:,} prompts generated for"
     else:
         how = f"{generated:,} prompts generated for"
     say = "say dynamic_sampling.expected_rounds of the job"
