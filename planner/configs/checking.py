@@ -124,6 +124,7 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     """
     settings = settings_of(framework, words, options)
     broken = list(_findings(settings))
+    settings.used.clear()  # what only rules read is in no job
     try:
         found = imported_run(settings, FRAMEWORKS.load(framework).run_of(settings), options)
         facts = load_facts(found.resolved)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from planner.configs.losses import (
-    UNGROUPED,
     algorithm_notes,
     algorithm_of,
     given_losses,
@@ -28,6 +27,7 @@ from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
+from rlplan.rules.layouts import divisors
 from rlplan.units import MIB
 
 # Configurations of before `model_engine`, and the modules of asynchronous training.
@@ -156,20 +156,7 @@ def _compares(settings: Settings) -> bool:
 
 
 def _algorithm(settings: Settings) -> str:
-    """Return the algorithm; one that compares no samples where updates part those of a prompt."""
-    name = algorithm_of(settings, compares=_compares(settings))
-    rows = settings.whole("prompts") * settings.whole("agents")
-    parts = rows and settings.whole("agents") > 1 and _prompts(settings) % _updates(settings, rows)
-    return UNGROUPED if load_algorithm(name).groups and parts else name
-
-
-def _updates(settings: Settings, rows: int) -> int:
-    """Return the updates of a step, whose batch has so many rows.
-
-    Rows are prompts, before each is sampled `rollout.n` times: verl, workers/fsdp_workers.py multiplies
-    `ppo_mini_batch_size` by it, and Search-R1's ray_trainer.py repeats prompts `n_agent` times before.
-    """
-    return max(1, round(rows / settings.whole("mini_prompts")))
+    return algorithm_of(settings, compares=_compares(settings))
 
 
 def _pools(
@@ -266,6 +253,21 @@ def _work(settings: Settings, mode: Mode) -> Work:
         turns=1 if settings.unmapped("multi_turn") in OFF else most_turns(settings),
         max_response_of_all=True,
     )
+
+
+def _updates(settings: Settings, rows: int) -> int:
+    """Return the updates of a step, whose batch has so many rows before each is sampled `rollout.n` times.
+
+    verl, workers/fsdp_workers.py multiplies `ppo_mini_batch_size` by `rollout.n`; Search-R1's ray_trainer.py repeats
+    prompts `n_agent` times before. A last update that is smaller is none of a job's: the nearest number is taken.
+    """
+    mini = settings.whole("mini_prompts")
+    if mini < 1:
+        raise settings.refused("mini_prompts", "is no batch", "at least 1")
+    if rows % mini:
+        settings.doubt("mini_prompts", f"updates that do not divide a step's {rows:,} prompts")
+    samples, wanted = rows * settings.whole("copies"), rows / mini
+    return min(divisors(samples), key=lambda count: (abs(count - wanted), count))
 
 
 def _in_whole_batches(settings: Settings) -> bool:

@@ -10,6 +10,7 @@ from planner.configs.reading.sheet import ConfigSheet, Setting, spelled
 from planner.configs.shell.text import Gap
 from rlplan.errors import FileError, nearest_name
 
+EMPTY: tuple[object, ...] = (None, "", [], {})
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
 
 
@@ -326,16 +327,18 @@ def keys_of(settings: Settings) -> Keys:
             apart[key] = settings.left_out[key]
         if key in settings.used or key in doubtful or key in apart:
             continue
-        told = ((work.of(key), doubtful), (uncounted.of(key), apart))
-        why, there = next((each for each in told if each[0] is not None), (None, apart))
-        if why is not None and not _is_usual(sheet, key, given.value) and settings.counts(key):
+        section, there = (work, doubtful) if work.of(key) is not None else (uncounted, apart)
+        why = section.of(key)
+        usual = why is None or section.is_usual(key, given.value)
+        if why is not None and not usual and settings.counts(key):
             there[key] = why
         elif why is not None or key in known or fits_any(key, without):
             silent.append(key)
         else:
             unknown.append(key)
+    mapped = settings.used - doubtful.keys() - apart.keys()
     return Keys(
-        mapped=tuple(key for key in flat if key in settings.used - doubtful.keys() - apart.keys()),
+        mapped=tuple(key for key in flat if key in mapped),
         without_influence=tuple(silent),
         not_modelled=apart,
         changes_work=doubtful,
@@ -351,7 +354,7 @@ class _Meant:
         self, sheet: ConfigSheet, section: Mapping[str, str], others: Collection[str]
     ) -> None:
         spelt = {each: why for key, why in section.items() for each in spelled(key, sheet.roles)}
-        self._named, self._others = spelt, others
+        self._sheet, self._named, self._others = sheet, spelt, others
         self._patterns = {each: why for each, why in spelt.items() if _is_pattern(each)}
 
     def of(self, key: str) -> str | None:
@@ -359,6 +362,19 @@ class _Meant:
         if key in self._named or key in self._others:
             return self._named.get(key)
         return next((why for each, why in self._patterns.items() if fnmatchcase(key, each)), None)
+
+    def is_usual(self, key: str, value: object) -> bool:
+        """Return whether a key's value stands for what is forecast anyway: its usual one, or off.
+
+        Of a key that only a pattern knows nobody knows what its framework does unless it is given.
+        """
+        usual = [
+            word
+            for each, word in self._sheet.usual.items()
+            for name in spelled(each, self._sheet.roles)
+            if fnmatchcase(key, name)
+        ]
+        return value in (usual or (OFF if key in self._named else EMPTY))
 
 
 def _is_pattern(key: str) -> bool:
@@ -368,16 +384,6 @@ def _is_pattern(key: str) -> bool:
 def fits_any(key: str, patterns: Iterable[str]) -> bool:
     """Return whether a key fits one of some patterns."""
     return any(fnmatchcase(key, pattern) for pattern in patterns)
-
-
-def _is_usual(sheet: ConfigSheet, key: str, value: object) -> bool:
-    usual = [
-        word
-        for each, word in sheet.usual.items()
-        for name in spelled(each, sheet.roles)
-        if fnmatchcase(key, name)
-    ]
-    return value in usual or (not usual and value in OFF)
 
 
 def _known(sheet: ConfigSheet) -> Iterator[str]:

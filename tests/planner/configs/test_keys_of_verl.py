@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 import yaml
 
+from planner.configs.checking import check_config
 from planner.configs.importing import ImportOptions, imported
 from planner.configs.reading.sheet import load_config_sheet, spelled
 from rlplan.errors import UserError
@@ -230,13 +231,13 @@ def test_a_key_that_nobody_knows_is_not_understood():
     assert next(found.unknown()) == "data.nonsense_key=7 (the command line)"
 
 
-def test_what_the_framework_takes_freely_is_reported():
+def test_what_the_framework_takes_freely_is_reported_whatever_its_value():
     free = {
         "actor_rollout_ref.model.override_config.made_up": "not_modelled",
         "actor_rollout_ref.rollout.engine_kwargs.vllm.made_up": "unknown",
         "trainer.v1.sampler.sampler_kwargs.made_up": "changes_work",
     }
-    found = small(*(f"+{key}=1" for key in free))
+    found = small(*(f"+{key}=False" for key in free))
     for key, where in free.items():
         assert key in getattr(found.keys, where)
 
@@ -278,6 +279,12 @@ def test_eager_engines_without_a_sheet_are_said_not_to_be_counted():
     found = small(f"{eager}=True", "actor_rollout_ref.rollout.name=sglang")
     assert eager in found.keys.not_modelled
     assert eager not in found.keys.mapped
+
+
+def test_what_only_rules_read_is_not_counted():
+    key = "actor_rollout_ref.rollout.calculate_log_probs"
+    checked = check_config("verl", [*BASES["packed"].split(), f"{key}=False"], OPTIONS)
+    assert key in checked.imported.keys.not_modelled
 
 
 def test_keys_that_change_the_work_make_the_answer_doubtful():
@@ -345,8 +352,12 @@ def test_updates_of_repeated_prompts_are_counted_in_rows():
     found = small("+actor_rollout_ref.rollout.n_agent=5", "actor_rollout_ref.rollout.n=1")
     work = found.job.workload
     assert (work.prompts, work.samples_per_prompt, work.updates) == (256, 5, 20)
+    assert found.job.algorithm == "grpo"
     even = small(
         "+actor_rollout_ref.rollout.n_agent=4", "actor_rollout_ref.rollout.n=1",
         "actor_rollout_ref.actor.ppo_mini_batch_size=256",
     )  # fmt: skip
-    assert (even.job.algorithm, even.job.workload.updates) == ("grpo", 4)
+    assert even.job.workload.updates == 4
+    uneven = small("actor_rollout_ref.actor.ppo_mini_batch_size=96")
+    assert uneven.job.workload.updates == 2
+    assert "actor_rollout_ref.actor.ppo_mini_batch_size" in uneven.keys.changes_work
