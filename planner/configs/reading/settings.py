@@ -329,7 +329,7 @@ def keys_of(settings: Settings) -> Keys:
             continue
         section, there = (work, doubtful) if work.of(key) is not None else (uncounted, apart)
         why = section.of(key)
-        usual = why is None or section.is_usual(key, given.value)
+        usual = why is None or section.is_usual(key, given.value) or uncounted.is_off(key, flat)
         if why is not None and not usual and settings.counts(key):
             there[key] = why
         elif why is not None or key in known or fits_any(key, without):
@@ -374,7 +374,15 @@ class _Meant:
             for name in spelled(each, self._sheet.roles)
             if fnmatchcase(key, name)
         ]
-        return value in (usual or (OFF if key in self._named else EMPTY))
+        return value is None or value in (usual or (OFF if key in self._named else EMPTY))
+
+    def is_off(self, key: str, flat: Flat) -> bool:
+        """Return whether a switch beside a key is off, so that the key takes nothing."""
+        beside = (f"{key.rpartition('.')[0]}.{each}" for each in self._sheet.switches)
+        switch = next((each for each in beside if each in self._named and each != key), None)
+        given = None if switch is None else flat.get(switch)
+        is_on = given is not None and (bool(given.gaps) or _is_on(given.value))
+        return switch is not None and not is_on
 
 
 def _is_pattern(key: str) -> bool:

@@ -106,6 +106,7 @@ class ConfigSheet:
         arrangements: The ways in which its roles can share GPUs and follow each other.
         trainers: By the name that the plug-in finds.
         only_where: Beginnings of keys that count only where a setting has one of some words.
+        switches: Last parts of keys in `not_modelled` that turn on what stands beside them, which alone takes nothing.
         without_influence: Keys that change neither time nor memory, by the reason why.
         not_modelled: Keys that may, and for which job and plan have no field: what is not counted. Where such
             a key is off, empty or its usual value, nothing is.
@@ -137,6 +138,7 @@ class ConfigSheet:
     arrangements: tuple[Arrangement, ...] = ()
     trainers: FrozenDict[str, TrainerSheet]
     only_where: FrozenDict[str, FrozenDict[str, tuple[Scalar, ...]]] = FrozenDict()
+    switches: tuple[str, ...] = ()
     without_influence: FrozenDict[str, tuple[str, ...]]
     not_modelled: FrozenDict[str, str] = FrozenDict()
     changes_work: FrozenDict[str, str] = FrozenDict()

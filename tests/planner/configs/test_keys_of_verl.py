@@ -41,6 +41,10 @@ actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.
 critic.megatron.tensor_model_parallel_size=2 critic.megatron.expert_model_parallel_size=4
 actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2
 """
+SWITCHES = (
+    "qat.enable", "fsdp_config.qat.enable", "fsdp.qat.enable", "megatron.qat.enable", "model.mtp.enable",
+    "model.tiled_mlp.enabled",
+)  # fmt: skip
 BASES = {
     "samples compared": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo",
     "batches of all GPUs": f"{COMMON} algorithm.adv_estimator=gae actor_rollout_ref.actor.ppo_micro_batch_size=64"
@@ -54,6 +58,19 @@ BASES = {
     "Megatron": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=gae",
     "Megatron, packed": f"{COMMON} {PACKED} {MOE} algorithm.adv_estimator=gae",
     "turbo": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.actor.strategy=fsdp_turbo",
+    "what is off otherwise": f"{COMMON} {PACKED} algorithm.adv_estimator=gae"
+    " actor_rollout_ref.rollout.disaggregation.enabled=True reward.reward_model.rollout.disaggregation.enabled=True"
+    " reward.reward_model.enable=True reward.reward_model.model_path=Qwen/Qwen3-8B"
+    + "".join(
+        f" {role}.{switch}=True"
+        for role in (
+            "actor_rollout_ref",
+            "actor_rollout_ref.actor",
+            "actor_rollout_ref.ref",
+            "critic",
+        )
+        for switch in SWITCHES
+    ),
     "an adapter": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.model.lora_rank=32",
     "dynamic sampling": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo algorithm.filter_groups.enable=True"
     " actor_rollout_ref.actor.use_kl_loss=False",
@@ -173,7 +190,7 @@ def fate(key, default, bases=tuple(BASES)):
                 return found
             if found == "not read" and not reportable(key):  # whatever its value
                 break
-            seen = found or seen
+            seen = found if found == "refused" else seen
     return seen
 
 
@@ -285,6 +302,36 @@ def test_what_only_rules_read_is_not_counted():
     key = "actor_rollout_ref.rollout.calculate_log_probs"
     checked = check_config("verl", [*BASES["packed"].split(), f"{key}=False"], OPTIONS)
     assert key in checked.imported.keys.not_modelled
+
+
+def test_what_a_switch_turns_on_is_counted_with_it():
+    mode = "actor_rollout_ref.actor.qat.mode"
+    assert mode in small(f"{mode}=w8a8").keys.without_influence
+    assert (
+        mode in small(f"{mode}=w8a8", "actor_rollout_ref.actor.qat.enable=True").keys.not_modelled
+    )
+
+
+@needs_catalogue
+def test_a_composed_file_with_every_default_says_little():
+    """Its lists are what the framework has before anybody changes it."""
+    words = [
+        f"{key}={'null' if value == 'None' else value}"
+        for key, value in catalogue().items()
+        if "$" not in value
+        and value != "???"
+        and ".turbo_config." not in key
+        and ".megatron." not in key
+    ]
+    named = [
+        "algorithm.adv_estimator=grpo", "actor_rollout_ref.model.path=Qwen/Qwen3-8B", "critic.model.path=Qwen/Qwen3-8B",
+        "actor_rollout_ref.rollout.name=vllm",
+    ]  # fmt: skip
+    keys = imported("verl", [*COMMON.split()[:2], *words, *named, "model_engine=dp"], OPTIONS).keys
+    assert (keys.unknown, keys.changes_work) == ((), {})
+    assert set(keys.not_modelled) <= {
+        "actor_rollout_ref.model.lora.target_modules", "critic.model.lora.target_modules",
+    }  # fmt: skip
 
 
 def test_keys_that_change_the_work_make_the_answer_doubtful():
