@@ -7,9 +7,12 @@ from functools import cache
 import pytest
 import yaml
 
+from planner.answers.completion import complete
 from planner.configs.checking import check_config
 from planner.configs.importing import ImportOptions, imported
 from planner.configs.reading.sheet import load_config_sheet, spelled
+from planner.configs.writing.exporting import exported
+from profiles.facts import load_facts
 from rlplan.errors import UserError
 from tests.house.tree import ROOT
 
@@ -377,6 +380,14 @@ def test_the_recipe_generates_whole_batches_until_enough_groups_differ(words, ex
     assert (found.job.algorithm, found.job.workload.prompts) == ("dapo", 256)
     assert (sampling.expected_rounds, sampling.max_rounds) == (expected, most)
     assert any("67% of groups" in guess for guess in found.guesses)
+
+
+def test_a_limit_of_batches_that_there_is_not_is_written_as_none():
+    """Verl counts 0 as no limit; a job has a number that no step reaches."""
+    found = small(*DAPO, "algorithm.adv_estimator=grpo")
+    facts = load_facts(found.resolved)
+    plan = complete(found.draft, found.resolved, facts)
+    assert exported(plan, "verl").values["algorithm.filter_groups.max_num_gen_batches"] == 0
 
 
 def test_trainers_that_filter_nothing_learn_from_every_prompt_that_is_read():
