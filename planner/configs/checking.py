@@ -96,6 +96,7 @@ class Checked:
         forecast = self.forecast
         return {
             "file": self.file,
+            "doubtful": list(self.imported.doubts()) if self.imported else [],
             "will_run": self.will_run,
             "memory": self.verdict,
             "findings": [plain(each) for each in self.findings],
@@ -131,6 +132,7 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     given = tuple(words)
     settings = settings_of(framework, given, options)
     broken = list(_findings(settings))
+    settings.used.clear()  # what only rules read is in no job
     run = None
     try:
         run = FRAMEWORKS.load(framework).run_of(settings)

@@ -50,7 +50,7 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
         expert_tp=own.optional_whole("expert_tp") if ep > 1 else None,
         first_stage_layers=own.optional_whole("first_stage_layers"),
         last_stage_layers=own.optional_whole("last_stage_layers"),
-        chunks=own.whole("chunks"),
+        chunks=1 if is_read else own.whole("chunks"),
         shard_ranks=shard_ranks if 0 < shard_ranks < dp * cp else None,
         micro_batch=micro_batch,
         token_budget=budget,

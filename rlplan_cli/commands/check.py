@@ -23,6 +23,7 @@ from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_wri
 
 if TYPE_CHECKING:
     from planner.configs.checking import Checked
+    from planner.configs.importing import Imported
     from rlplan.results.forecast import Forecast
 
 EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response 300"
@@ -89,6 +90,19 @@ def _checked(words: list[str], given: Given) -> Checked:
     return check_config(framework, rest, import_options(framework, rest, given))
 
 
+def _print_work(checked: Checked) -> None:
+    """Print which keys make the answer doubtful, what was assumed of the work, and which keys are not understood."""
+    if checked.imported is None:
+        return
+    found = checked.imported
+    lines = (
+        *(f"doubtful: {each}" for each in found.doubts()),
+        *(f"assumed: {each}" for each in found.guesses),
+        *(f"not understood, and not counted: {each}" for each in found.unknown()),
+    )
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
 def _print(checked: Checked) -> None:
     from reports.tables.plans import memory_terms_table
     from rlplan.units import show_seconds
@@ -96,6 +110,7 @@ def _print(checked: Checked) -> None:
 
     answer = "runs" if checked.will_run else "will not run"
     sys.stdout.write(f"{checked.file}: {answer}; memory: {checked.verdict}\n")
+    _print_work(checked)
     for finding in checked.findings:
         sys.stdout.write(f"{'stops' if finding.stops else 'look at'}: {finding} [{finding.rule}]\n")
     for remark in checked.remarks:
@@ -112,17 +127,21 @@ def _print(checked: Checked) -> None:
                 sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")
         _print_better(checked, checked.forecast)
         print_remarks(checked.forecast, checked.verdict)
-    found = checked.imported
-    if found is None:
-        return
+    if checked.imported is not None:
+        _print_keys(checked.imported)
+
+
+def _print_keys(found: Imported) -> None:
+    """Print on stderr what became of a configuration's keys, and what was assumed beside its work."""
     keys = found.keys
     say(
         f"keys: {len(keys.mapped)} mapped, {len(keys.without_influence)} without influence, "
-        f"{len(keys.not_modelled)} not counted, {len(keys.unknown)} not understood; "
-        "`rlplan import` lists them"
+        f"{len(keys.not_modelled)} not counted, {len(keys.changes_work)} doubtful, "
+        f"{len(keys.unknown)} not understood; `rlplan import` lists them"
     )
     for note in found.notes:
-        say(f"assumed: {note}")
+        if note not in found.guesses:
+            say(f"assumed: {note}")
 
 
 def _print_better(checked: Checked, forecast: Forecast) -> None:

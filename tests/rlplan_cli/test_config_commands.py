@@ -23,7 +23,7 @@ def test_an_import_writes_a_job_and_a_plan_that_are_read_again(script, rlplan):
         "import", "verl", script, *GPU, "--out", "my/job.yaml", "--plan", "my/plan.yaml"
     )
     assert answer.code == 0
-    assert "not understood: made.up.key (run.sh:2)" in answer.err
+    assert "not understood: made.up.key=1 (run.sh:2)" in answer.err
     assert "written: my/job.yaml" in answer.err
     simulated = rlplan("simulate", "my/plan.yaml")
     assert simulated.code == 0
@@ -47,6 +47,18 @@ def test_a_check_says_whether_it_runs_and_its_code_does_too(script, rlplan):
     assert broken.code == 1
     assert broken.out.startswith("run.sh: will not run")
     assert "[replicas-divide-the-gpus]" in broken.out
+
+
+def test_a_check_names_first_what_makes_it_doubtful(script, rlplan):
+    """Then what was assumed of the work, and what is not understood."""
+    key = "actor_rollout_ref.rollout.over_sample_rate"
+    lines = rlplan("check", "verl", script, f"{key}=0.1", *GPU).out.splitlines()
+    assert lines[0] == "run.sh: runs; memory: fits"
+    assert lines[1].startswith(f"doubtful: {key}=0.1 changes the amount of work (")
+    assert lines[2].startswith("assumed: prompts of 256 tokens on average")
+    assert lines[3] == "not understood, and not counted: made.up.key=1 (run.sh:2)"
+    told = rlplan("check", "verl", script, f"{key}=0.1", *GPU, "--json")
+    assert json.loads(told.out)["doubtful"] == [lines[1].removeprefix("doubtful: ")]
 
 
 def test_a_check_as_json(script, rlplan):

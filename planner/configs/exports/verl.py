@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from planner.configs.frameworks.verl import NO_DUAL_CLIP
+from planner.configs.frameworks.verl import NO_DUAL_CLIP, NO_LIMIT
 from planner.configs.reading.sheet import Scalar
 from planner.configs.writing.export import UPDATE, Export, Variable
 from planner.configs.writing.launching import launch_script
@@ -265,5 +265,6 @@ def _sampling(export: Export) -> None:
     resampling = export.plan.job.dynamic_sampling
     if export.resamples:
         export.put("filters", True)
-        export.put("filter_rounds", resampling.max_rounds if resampling is not None else 10)
+        rounds = resampling.max_rounds if resampling is not None else 10
+        export.put("filter_rounds", rounds if rounds < NO_LIMIT else 0)
         export.values["algorithm.filter_groups.metric"] = "acc"

@@ -1,5 +1,7 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -8,7 +10,6 @@ from planner.configs.losses import (
     algorithm_of,
     given_losses,
     kl_place,
-    sampling_of,
 )
 from planner.configs.reading.settings import OFF, RoleSettings, Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
@@ -22,10 +23,19 @@ from planner.configs.sizes import (
     trainer_options,
 )
 from planner.plans.trained import TrainerSizes
-from rlplan.job import Engines, Hyperparameters, KlPlace, Role, TrainerOptions
+from rlplan.algorithms import load_algorithm
+from rlplan.job import (
+    DynamicSampling,
+    Engines,
+    Hyperparameters,
+    KlPlace,
+    Role,
+    TrainerOptions,
+)
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
+from rlplan.rules.layouts import divisors
 from rlplan.units import MIB
 
 # Configurations of before `model_engine`, and the modules of asynchronous training.
@@ -40,6 +50,12 @@ ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
 ASYNC_KEYS: Final = "async_training.*"
+# Recipes whose trainer generates whole batches of `gen_batch_size` prompts until enough groups differ in reward, and
+# without the filter learns from such a batch: recipe/dapo/dapo_ray_trainer.py and recipe/entropy beside it.
+IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
+# A limit of batches that no step reaches stands for none (`max_num_gen_batches` 0).
+NO_LIMIT: Final = 1_000_000
+COLOCATED_ASYNC: Final = "colocate_async"
 
 
 def run_of(settings: Settings) -> Run:
@@ -57,6 +73,9 @@ def run_of(settings: Settings) -> Run:
         for role in models
     }
     work = _work(settings, mode)
+    algorithm = _algorithm(settings)
+    _doubt(settings, models, algorithm)
+    sampling = _sampling(settings, algorithm)
     engine = sheet.engine
     if engine is not None and all(each.ep == 1 for each in trains.values()):
         engine = None
@@ -66,7 +85,7 @@ def run_of(settings: Settings) -> Run:
         engines=Engines(
             train=engine, generate=_engine(settings), sleeps=settings.on("frees_cache")
         ),
-        algorithm=_algorithm(settings),
+        algorithm=algorithm,
         models=models,
         model_keys=keys,
         work=work,
@@ -81,9 +100,10 @@ def run_of(settings: Settings) -> Run:
         rollout_precision=cast(Precision | None, settings.value("rollout_quantised")),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
         adapter=_adapter(settings),
-        dynamic_sampling=sampling_of(settings, _algorithm(settings)),
+        dynamic_sampling=sampling,
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
-        notes=algorithm_notes(settings, _algorithm(settings)),
+        notes=(*algorithm_notes(settings, algorithm), *_notes(settings, mode)),
+        guesses=tuple(_guesses(settings, sampling)),
         mode=mode,
         **_async(settings, mode),
     )
@@ -256,19 +276,23 @@ def _scored(settings: Settings, pools: tuple[RunPool, ...]) -> TrainerSizes:
 
 
 def _work(settings: Settings, mode: Mode) -> Work:
-    prompts, mini = settings.whole("prompts"), settings.whole("mini_prompts")
+    prompts = settings.whole("prompts")
     if mode == "async":
-        prompts = mini * (settings.whole("require_batches") if prompts < 1 else 1)
-    elif settings.value("gen_prompts") is not None:
-        settings.whole("gen_prompts")
-    samples, most = settings.whole("samples"), settings.optional_whole("max_model_len")
+        prompts = settings.whole("mini_prompts") * (
+            settings.whole("require_batches") if prompts < 1 else 1
+        )
+    else:
+        prompts = _prompts(settings)
+    agents = settings.whole("agents")
+    samples, most = agents * settings.whole("copies"), settings.optional_whole("max_model_len")
+    updates = _updates(settings, prompts * agents)
     longest = settings.whole("max_prompt") + settings.whole("max_response")
     if settings.word("estimator") == "remax":  # every sample has a greedy response beside it
-        prompts, mini, samples = prompts * samples, mini * samples, 1
+        prompts, samples = prompts * samples, 1
     return Work(
         prompts=prompts,
         samples=samples,
-        updates=max(1, round(prompts / mini)),
+        updates=updates,
         epochs=settings.whole("epochs"),
         max_prompt=settings.whole("max_prompt"),
         max_response=settings.whole("max_response"),
@@ -278,8 +302,112 @@ def _work(settings: Settings, mode: Mode) -> Work:
     )
 
 
+def _updates(settings: Settings, rows: int) -> int:
+    """Return the updates of a step, whose batch has so many rows before each is sampled `rollout.n` times.
+
+    verl, workers/fsdp_workers.py multiplies `ppo_mini_batch_size` by `rollout.n`; Search-R1's ray_trainer.py repeats
+    prompts `n_agent` times before. A last update that is smaller is none of a job's: the nearest number is taken.
+    """
+    mini = settings.whole("mini_prompts")
+    if mini < 1:
+        raise settings.refused("mini_prompts", "is no batch", "at least 1")
+    if rows % mini:
+        settings.doubt("mini_prompts", f"updates that do not divide a step's {rows:,} prompts")
+    samples, wanted = rows * settings.whole("copies"), rows / mini
+    return min(divisors(samples), key=lambda count: (abs(count - wanted), count))
+
+
+def _in_whole_batches(settings: Settings) -> bool:
+    return any(each in settings.start for each in IN_WHOLE_BATCHES)
+
+
+def _prompts(settings: Settings) -> int:
+    """Return the prompts that a step learns from.
+
+    verl 0.9.1 makes up `train_batch_size` prompts from reads of `gen_batch_size`, which has to divide it
+    (trainer/ppo/v1/trainer_base.py: `_next_train_batch`); before, a step had as many as were read at once
+    (trainer/ppo/ray_trainer.py: the data loader's `batch_size`), as in recipe/dapo.
+    """
+    prompts, read = settings.whole("prompts"), settings.optional_whole("gen_prompts")
+    if not read or settings.on("filters"):
+        return prompts
+    return read if _in_whole_batches(settings) or prompts % read else prompts
+
+
+def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
+    """Return how groups of equal rewards are sampled again; None where they are not, or are not counted.
+
+    The job counts rounds in batches of the prompts that a step learns from, a recipe in batches that it generates.
+    """
+    if not settings.on("filters") or not load_algorithm(algorithm).resamples:
+        return None
+    usual, most = DynamicSampling(), settings.whole("filter_rounds")
+    if not _in_whole_batches(settings):
+        return replace(usual, max_rounds=most if most > 0 else NO_LIMIT)
+    prompts, batch = _generated(settings)
+    if prompts < 1:  # a fully asynchronous trainer's, which has no steps of its own
+        return usual
+    batches = math.ceil(usual.expected_rounds * prompts / batch)
+    if most > 0:
+        batches = min(batches, most)
+    return DynamicSampling(
+        max_rounds=math.ceil(most * batch / prompts) if most > 0 else NO_LIMIT,
+        expected_rounds=max(1.0, batches * batch / prompts),
+    )
+
+
+def _generated(settings: Settings) -> tuple[int, int]:
+    """Return the prompts that a step learns from, and those of a batch that is generated for it."""
+    prompts = settings.whole("prompts")
+    return prompts, settings.optional_whole("gen_prompts") or prompts
+
+
+def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
+    """Yield what was assumed of the amount of work."""
+    prompts, batch = _generated(settings)
+    if sampling is None or prompts < 1:
+        return
+    generated = round(sampling.expected_rounds * prompts)
+    kept = 1 / DynamicSampling().expected_rounds
+    if _in_whole_batches(settings):
+        batches = generated // batch
+        how = f"{batches} batch{'es' if batches != 1 else ''} of {batch:,} prompts generated for"
+    else:
+        how = f"{generated:,} prompts generated for"
+    say = "say dynamic_sampling.expected_rounds of the job"
+    yield f"{how} the {prompts:,} that a step learns from: {kept:.0%} of groups are taken to differ in reward; {say}"
+
+
+def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
+    """Say which settings change the amount of work in ways that no job has."""
+    if settings.on("filters") and not load_algorithm(algorithm).resamples:
+        settings.doubt(
+            "filters", "prompts that are sampled again where all rewards of a group are equal"
+        )
+    if "critic" not in models:
+        return
+    for own, actors in (("critic_mini_prompts", "mini_prompts"), ("critic_epochs", "epochs")):
+        if settings.whole(own) != settings.whole(actors):
+            settings.doubt(own, "other updates of the critic than of the actor")
+
+
+def _notes(settings: Settings, mode: Mode) -> Iterator[str]:
+    """Yield what was assumed of modes and batches."""
+    if mode == "sync" and settings.value("trainer_mode") == COLOCATED_ASYNC:
+        yield "asynchronous generation on the GPUs that train is forecast as if it were synchronous"
+    prompts, read = settings.whole("prompts"), settings.optional_whole("gen_prompts")
+    if mode != "async" and read and _prompts(settings) != prompts:
+        key = settings.key_of("gen_prompts")
+        yield f"a step learns from all {read:,} prompts of {key}, as verl before 0.9 and its recipes do"
+
+
 def _engine(settings: Settings) -> str:
-    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
+    """Return the engine sheet; that an engine without one runs without CUDA graphs is not counted."""
+    name, eager = settings.word("rollout_engine"), settings.on("eager")
+    engine = eager_engine(name, eager=eager)
+    if eager and engine == name:
+        settings.leave_out("eager", "an engine without CUDA graphs")
+    return engine
 
 
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.configs.reading.given import Flat, Given, place_of, scalar
+from planner.configs.reading.given import Flat, Given, leaves, place_of, scalar
 from planner.configs.reading.inherited import read_inherited
 from planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
@@ -446,7 +446,8 @@ def _overrides(words: list[Text], file: str) -> Flat:
         elif found[1] == "~":
             flat.pop(found[2], None)
         else:
-            flat[found[2]] = _given(word, found[3], file)
+            for key, leaf in leaves(found[2], found[3]):
+                flat[key] = replace(_given(word, "", file), value=leaf)
     return flat
 
 

@@ -1,6 +1,9 @@
 """Values of a configuration: one flat mapping of dotted keys, each with where it was given."""
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import yaml
 
@@ -24,6 +27,9 @@ class Given:
     older: str = ""
 
 
+# A name in a mapping and its colon, where no space follows, as hydra allows.
+UNSPACED: Final = re.compile(r"([{,]\s*[\w.\-]+):(?=[^\s/])")
+
 Flat = dict[str, Given]
 
 
@@ -42,6 +48,34 @@ def scalar(text: str) -> object:
         except ValueError:
             return value
     return value if value is None or isinstance(value, bool | int | float | list) else text
+
+
+def leaves(key: str, text: str) -> Iterator[tuple[str, object]]:
+    """Yield the keys and values that a word of a command line sets: several where it is a mapping, as `{a: 1}`."""
+    data = _mapping(text)
+    if data:
+        yield from _flat(key, data)
+    else:
+        yield key, scalar(text) if data is None else data
+
+
+def _mapping(text: str) -> dict[str, object] | None:
+    """Return the mapping that a word stands for, as YAML or hydra write it (`{a:1}`); None where it is none."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        data = yaml.safe_load(UNSPACED.sub(r"\1: ", text))
+    except yaml.YAMLError:
+        return None
+    return data if isinstance(data, dict) and all(isinstance(key, str) for key in data) else None
+
+
+def _flat(key: str, data: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for name, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(f"{key}.{name}", value)
+        else:
+            yield f"{key}.{name}", value
 
 
 def place_of(text: Text, file: str) -> str:

@@ -1,15 +1,16 @@
 """Settings: a configuration's values by what they mean, as a framework's sheet says."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from planner.configs.reading.given import Flat, Given
-from planner.configs.reading.sheet import ConfigSheet, Setting
+from planner.configs.reading.sheet import ConfigSheet, Setting, spelled
 from planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.errors import FileError, nearest_name
 
+EMPTY: tuple[object, ...] = (None, "", [], {})
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
 
 
@@ -45,6 +46,8 @@ class Settings:
         notes: What is to be said of how it was read.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
+        left_out: Keys whose values job and plan cannot hold: what is not counted.
+        doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
     """
 
     sheet: ConfigSheet
@@ -57,6 +60,8 @@ class Settings:
     notes: tuple[str, ...] = ()
     model: str | None = None
     used: set[str] = field(default_factory=set)
+    left_out: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
@@ -153,7 +158,43 @@ class Settings:
 
     def key_giving(self, setting: Setting) -> str:
         """Return the key that gives what a sheet's setting stands for, or would give it."""
-        return next((key for key in setting.keys if key in self.flat), setting.keys[0])
+        given = (*self._laid_over(setting), *(key for key in setting.keys if key in self.flat))
+        return next(iter(given), setting.keys[0])
+
+    def doubt(self, name: str, what: str) -> None:
+        """Say that a setting, where it is given, changes how much is done in a way that is not counted."""
+        if self.key_of(name) in self.flat:
+            self.doubts[self.key_of(name)] = what
+
+    def leave_out(self, name: str, what: str) -> None:
+        """Say that a setting, where it is given, may take time or memory and is not counted."""
+        if self.key_of(name) in self.flat:
+            self.left_out[self.key_of(name)] = what
+
+    def counts(self, key: str) -> bool:
+        """Return whether a key counts in this configuration: others of its settings may turn it off."""
+        for beginning, conditions in self.sheet.only_where.items():
+            if key.startswith(beginning) and not all(
+                self._has_word(self.sheet.settings[name], words)
+                for name, words in conditions.items()
+            ):
+                return False
+        return True
+
+    def _has_word(self, setting: Setting, words: Collection[object]) -> bool:
+        """Return whether a setting is one of some words, or may be as it cannot be evaluated."""
+        given = next((self.flat[key] for key in setting.keys if key in self.flat), None)
+        if given is not None and given.gaps:
+            return True
+        value = setting.default if given is None else given.value
+        return value in words or (True in words and is_on(value))
+
+    def _laid_over(self, setting: Setting) -> Iterator[str]:
+        """Yield the given keys that the framework lays over a setting's own."""
+        for key in setting.over:
+            given = self.flat.get(key)
+            if given is not None and (given.gaps or given.value is not None) and self.counts(key):
+                yield key
 
     def refused(
         self, name: str, problem: str, allowed: str, nearest: str | None = None
@@ -173,7 +214,7 @@ class Settings:
 
     def value_of(self, setting: Setting) -> object:
         """Return the value of what a sheet's setting stands for."""
-        for key in setting.keys:
+        for key in (*self._laid_over(setting), *setting.keys):
             given = self.flat.get(key)
             if given is None:
                 continue
@@ -308,6 +349,7 @@ class Keys:
         mapped: Their values went into the job or plan.
         without_influence: They change neither time nor memory, or not in this configuration.
         not_modelled: They may, and are not counted: what is not, by key.
+        changes_work: They change how much is done in a step, and are not counted: what they change, by key.
         unknown: Nothing is known of them.
         unevaluated: Values that could not be evaluated, and why, by key; none of them is mapped.
     """
@@ -315,6 +357,7 @@ class Keys:
     mapped: tuple[str, ...]
     without_influence: tuple[str, ...]
     not_modelled: dict[str, str]
+    changes_work: dict[str, str]
     unknown: tuple[str, ...]
     unevaluated: dict[str, str]
 
@@ -322,32 +365,85 @@ class Keys:
 def keys_of(settings: Settings) -> Keys:
     """Return what became of each key."""
     sheet, flat = settings.sheet, settings.flat
-    mapped = tuple(key for key in flat if key in settings.used)
-    known = set(_known(sheet))
-    silent, unknown = [], []
-    apart: dict[str, str] = {}
+    harmless = {
+        name
+        for keys in sheet.without_influence.values()
+        for key in keys
+        for name in spelled(key, sheet.roles)
+    }
+    without = [each for each in harmless if _is_pattern(each)]
+    known = {*_known(sheet), *harmless}
+    work = _Meant(sheet, sheet.changes_work, harmless)
+    uncounted = _Meant(sheet, sheet.not_modelled, harmless)
+    silent, unknown = list[str](), list[str]()
+    apart, doubtful = dict[str, str](), dict[str, str]()
     for key, given in flat.items():
-        if key in settings.used:
+        if key in settings.doubts:
+            doubtful[key] = settings.doubts[key]
+        elif key in settings.left_out:
+            apart[key] = settings.left_out[key]
+        if key in settings.used or key in doubtful or key in apart:
             continue
-        uncounted = next(
-            (why for each, why in sheet.not_modelled.items() if fnmatchcase(key, each)), None
-        )
-        if uncounted is not None:
-            if _is_usual(sheet, key, given.value):
-                silent.append(key)
-            else:
-                apart[key] = uncounted
-        elif key in known or fits_any(key, sheet.without_influence):
+        section, there = (work, doubtful) if work.of(key) is not None else (uncounted, apart)
+        why = section.of(key)
+        usual = why is None or section.is_usual(key, given.value) or uncounted.is_off(key, flat)
+        if why is not None and not usual and settings.counts(key):
+            there[key] = why
+        elif why is not None or key in known or fits_any(key, without):
             silent.append(key)
         else:
             unknown.append(key)
+    mapped = settings.used - doubtful.keys() - apart.keys()
     return Keys(
-        mapped=mapped,
+        mapped=tuple(key for key in flat if key in mapped),
         without_influence=tuple(silent),
         not_modelled=apart,
+        changes_work=doubtful,
         unknown=tuple(unknown),
         unevaluated={key: str(given.gaps[0]) for key, given in flat.items() if given.gaps},
     )
+
+
+class _Meant:
+    """Answer what a sheet says of a key: by its name, or else, unless another says it, by the first pattern it fits."""
+
+    def __init__(
+        self, sheet: ConfigSheet, section: Mapping[str, str], others: Collection[str]
+    ) -> None:
+        spelt = {each: why for key, why in section.items() for each in spelled(key, sheet.roles)}
+        self._sheet, self._named, self._others = sheet, spelt, others
+        self._patterns = {each: why for each, why in spelt.items() if _is_pattern(each)}
+
+    def of(self, key: str) -> str | None:
+        """Return what is said of a key; None where nothing is."""
+        if key in self._named or key in self._others:
+            return self._named.get(key)
+        return next((why for each, why in self._patterns.items() if fnmatchcase(key, each)), None)
+
+    def is_usual(self, key: str, value: object) -> bool:
+        """Return whether a key's value stands for what is forecast anyway: its usual one, or off.
+
+        Of a key that only a pattern knows nobody knows what its framework does unless it is given.
+        """
+        usual = [
+            word
+            for each, word in self._sheet.usual.items()
+            for name in spelled(each, self._sheet.roles)
+            if fnmatchcase(key, name)
+        ]
+        return value is None or value in (usual or (OFF if key in self._named else EMPTY))
+
+    def is_off(self, key: str, flat: Flat) -> bool:
+        """Return whether a switch beside a key is off, so that the key takes nothing."""
+        beside = (f"{key.rpartition('.')[0]}.{each}" for each in self._sheet.switches)
+        switch = next((each for each in beside if each in self._named and each != key), None)
+        given = None if switch is None else flat.get(switch)
+        switched_on = given is not None and (bool(given.gaps) or is_on(given.value))
+        return switch is not None and not switched_on
+
+
+def _is_pattern(key: str) -> bool:
+    return any(sign in key for sign in "*?")
 
 
 def fits_any(key: str, patterns: Iterable[str]) -> bool:
@@ -355,14 +451,9 @@ def fits_any(key: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(key, pattern) for pattern in patterns)
 
 
-def _is_usual(sheet: ConfigSheet, key: str, value: object) -> bool:
-    usual = [word for each, word in sheet.usual.items() if fnmatchcase(key, each)]
-    return value in usual or (not usual and value in OFF)
-
-
 def _known(sheet: ConfigSheet) -> Iterator[str]:
     for setting in (*sheet.settings.values(), *sheet.losses.values()):
-        yield from setting.keys
+        yield from (*setting.keys, *setting.over)
     for trainer in sheet.trainers.values():
         for setting in trainer.sizes.values():
             for prefix in sheet.roles.values():

@@ -11,7 +11,7 @@ def mini_batches_divide(settings: Settings) -> Iterator[Broken]:
     """Give every data-parallel rank equally many samples of an update."""
     if is_async(settings):
         return  # its trainer takes samples from a queue
-    mini = settings.whole("mini_prompts") * settings.whole("samples")
+    mini = settings.whole("mini_prompts") * settings.whole("copies")
     for each in sizes_of_roles(settings):
         if each.role != "reference" and each.dp:
             problem = f"x rollout.n = {mini} samples do not divide over the {each.role}'s {each.dp} data-parallel ranks"
@@ -21,7 +21,7 @@ def mini_batches_divide(settings: Settings) -> Iterator[Broken]:
 
 def micro_batches_divide(settings: Settings) -> Iterator[Broken]:
     """Cut a rank's samples of an update into whole micro-batches."""
-    mini = settings.whole("mini_prompts") * settings.whole("samples")
+    mini = settings.whole("mini_prompts") * settings.whole("copies")
     for each in sizes_of_roles(settings):
         size = each.optional_whole("micro_batch")
         if (
@@ -63,7 +63,8 @@ def micro_batches_are_given_once(settings: Settings) -> Iterator[Broken]:
 
 def batches_hold_a_mini_batch(settings: Settings) -> Iterator[Broken]:
     """Update from no more prompts than a batch has."""
-    prompts, mini = settings.whole("prompts"), settings.whole("mini_prompts")
+    prompts = settings.whole("prompts") * settings.whole("agents")
+    mini = settings.whole("mini_prompts")
     problem = f"is above data.train_batch_size {prompts}"
     # Fully asynchronous trainers take 0 prompts, and start without the validator.
     holds = mini <= prompts or is_async(settings)
@@ -73,7 +74,7 @@ def batches_hold_a_mini_batch(settings: Settings) -> Iterator[Broken]:
 def batches_balance(settings: Settings) -> Iterator[Broken]:
     """Deal equally many samples of a batch to the data-parallel ranks."""
     prompts = settings.whole("prompts")
-    samples = prompts * settings.whole("samples")
+    samples = prompts * settings.whole("agents") * settings.whole("copies")
     if prompts < 1:
         return
     for each in sizes_of_roles(settings):
@@ -135,7 +136,7 @@ def interleaved_stages_take_whole_rounds(settings: Settings) -> Iterator[Broken]
     """Fill interleaved pipelines with micro-batches by rounds of all stages."""
     for each in sizes_of_roles(settings):
         chunks, size = each.whole("chunks"), each.optional_whole("micro_batch")
-        mini = settings.whole("mini_prompts") * settings.whole("samples")
+        mini = settings.whole("mini_prompts") * settings.whole("copies")
         if chunks > 1 and each.pp < 2:  # noqa: PLR2004 -- stages of a pipeline
             problem = "interleaves a pipeline of one stage"
             yield from unless(False, each.key_of("chunks"), problem, "null")

@@ -1,0 +1,421 @@
+"""No key of verl's is swallowed: changing it changes job or plan, or what becomes of it is said."""
+
+import re
+from fnmatch import fnmatchcase
+from functools import cache
+
+import pytest
+import yaml
+
+from planner.answers.completion import complete
+from planner.configs.checking import check_config
+from planner.configs.importing import ImportOptions, imported
+from planner.configs.reading.sheet import load_config_sheet, spelled
+from planner.configs.writing.exporting import exported
+from profiles.facts import load_facts
+from rlplan.errors import UserError
+from tests.house.tree import ROOT
+
+CATALOGUES = ROOT.parent / "shared" / "data" / "export"
+OPTIONS = ImportOptions(
+    gpu="h100-80gb-sxm", mean_response=300, mean_prompt=100, environment={"HOME": "~"}
+)
+SHEET = load_config_sheet("verl")
+COMMON = """
+-m verl.trainer.main_ppo trainer.n_gpus_per_node=8 trainer.nnodes=2 actor_rollout_ref.rollout.n=8
+actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.name=vllm data.train_batch_size=256
+actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_prompt_length=1024 data.max_response_length=4096
+actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.actor.use_kl_loss=True
+critic.model.path=Qwen/Qwen3-8B
+"""
+COUNTED = """
+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4
+actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4 critic.ppo_micro_batch_size_per_gpu=2
+"""
+PACKED = "actor_rollout_ref.actor.use_dynamic_bsz=True"
+SCORED = """
+algorithm.adv_estimator=gae reward.reward_model.enable=True reward.reward_model.enable_resource_pool=True
+reward.reward_model.nnodes=1 reward.reward_model.model_path=Qwen/Qwen3-8B distillation.enabled=True
+"""
+EXPERTS = "actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B critic.model.path=Qwen/Qwen3-30B-A3B"
+MOE = f"""
+model_engine=megatron {EXPERTS}
+actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatron.expert_model_parallel_size=4
+critic.megatron.tensor_model_parallel_size=2 critic.megatron.expert_model_parallel_size=4
+actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2
+"""
+SWITCHES = (
+    "qat.enable", "fsdp_config.qat.enable", "fsdp.qat.enable", "megatron.qat.enable", "model.mtp.enable",
+    "model.tiled_mlp.enabled",
+)  # fmt: skip
+BASES = {
+    "samples compared": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo",
+    "batches of all GPUs": f"{COMMON} algorithm.adv_estimator=gae actor_rollout_ref.actor.ppo_micro_batch_size=64"
+    " actor_rollout_ref.rollout.log_prob_micro_batch_size=64 actor_rollout_ref.ref.log_prob_micro_batch_size=64"
+    " critic.ppo_micro_batch_size=64",
+    "packed": f"{COMMON} {PACKED} algorithm.adv_estimator=grpo",
+    "a critic and a reward model": f"{COMMON} {PACKED} {SCORED}",
+    "a critic, counted": f"{COMMON} {COUNTED} {SCORED}",
+    "a penalty in rewards": f"{COMMON} {COUNTED} algorithm.adv_estimator=gae algorithm.use_kl_in_reward=True"
+    " actor_rollout_ref.actor.use_kl_loss=False",
+    "Megatron": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=gae",
+    "Megatron, packed": f"{COMMON} {PACKED} {MOE} algorithm.adv_estimator=gae",
+    "turbo": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.actor.strategy=fsdp_turbo",
+    "what is off otherwise": f"{COMMON} {PACKED} algorithm.adv_estimator=gae"
+    " actor_rollout_ref.rollout.disaggregation.enabled=True reward.reward_model.rollout.disaggregation.enabled=True"
+    " reward.reward_model.enable=True reward.reward_model.model_path=Qwen/Qwen3-8B"
+    + "".join(
+        f" {role}.{switch}=True"
+        for role in (
+            "actor_rollout_ref",
+            "actor_rollout_ref.actor",
+            "actor_rollout_ref.ref",
+            "critic",
+        )
+        for switch in SWITCHES
+    ),
+    "an adapter": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.model.lora_rank=32",
+    "dynamic sampling": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo algorithm.filter_groups.enable=True"
+    " actor_rollout_ref.actor.use_kl_loss=False",
+    "an older reward model": f"{COMMON} {PACKED} algorithm.adv_estimator=grpo reward_model.enable=True"
+    " reward_model.model.path=Qwen/Qwen3-8B reward_model.enable_resource_pool=True reward_model.nnodes=1",
+    "asynchronous where it trains": f"{COMMON} {PACKED} trainer.v1.trainer_mode=colocate_async",
+    "asynchronous": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo trainer.v1.trainer_mode=separate_async"
+    " actor_rollout_ref.rollout.nnodes=1",
+    "TensorRT-LLM": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.rollout.name=trtllm"
+    " actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B actor_rollout_ref.rollout.expert_parallel_size=2",
+}
+# Further trainers and an engine, whose keys are in no catalogue.
+OTHERS = {
+    **{
+        name: f"{COMMON} {COUNTED} {EXPERTS} algorithm.adv_estimator=gae {word}"
+        for name, word in {
+            "veomni": "model_engine=veomni",
+            "torchtitan": "model_engine=torchtitan",
+            "automodel": "model_engine=automodel",
+            "turbo with a critic": "actor_rollout_ref.actor.strategy=fsdp_turbo",
+            "mlite": "actor@actor_rollout_ref.actor=mlite_actor actor_rollout_ref.actor.engine.pp=2 critic.engine.pp=2"
+            " actor_rollout_ref.actor.engine.ep=2 critic.engine.ep=2",
+        }.items()
+    },
+    "SGLang": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.rollout.name=sglang",
+    "scaled rotations": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo"
+    " +actor_rollout_ref.model.override_config.rope_scaling.factor=4.0"
+    " +actor_rollout_ref.model.override_config.rope_scaling.original_max_position_embeddings=32768",
+}
+# Of passes that are only the reference's, or only of those that learn.
+OF_ONE_ROLE = r"\.(log_prob|ppo_micro|ppo_max|use_dynamic)_"
+WORDS = ("actually_other", "Qwen/Qwen2.5-7B")
+
+
+@cache
+def catalogue():
+    """Return verl 0.9.1's keys and their defaults, of both engines."""
+    found = {}
+    for name in ("verl091_keys_dp.txt", "verl091_keys_megatron.txt"):
+        for line in (CATALOGUES / name).read_text().splitlines():
+            key, _, value = line.partition("=")
+            found[key.strip()] = value.strip()
+    return found
+
+
+def changed(key, default):
+    """Return values that a key may be changed to, by the type of its default."""
+    meant = [
+        word
+        for setting in SHEET.settings.values()
+        if key in (*setting.keys, *setting.over)
+        for word in setting.values
+    ]
+    value = None if "$" in default or default == "???" else yaml.safe_load(default)
+    if isinstance(value, bool):
+        return [not value, value]
+    if isinstance(value, int | float):
+        return [value * 2 or 1, value + 1, value / 2, 0.25, 4]
+    if isinstance(value, list):
+        return ["[0.5, 0.6]"]
+    return [*meant, 1, 2, 4, 32, 100, 0.25, 3000, 12000, True, False, *WORDS]
+
+
+@cache
+def base(name):
+    """Return a configuration's words, and the job and plan that they are."""
+    words = (BASES | OTHERS)[name].split()
+    found = imported("verl", words, OPTIONS)
+    return words, found.job, found.draft
+
+
+def reportable(key):
+    """Return whether the sheet says what of a key is not counted, unless its value is the usual one."""
+    sections = (*SHEET.not_modelled, *SHEET.changes_work)
+    return any(fnmatchcase(key, name) for each in sections for name in spelled(each, SHEET.roles))
+
+
+def told(key, value, name):
+    """Return what becomes of a key that is changed; empty where that is not seen in this configuration."""
+    words, job, draft = base(name)
+    try:
+        found = imported("verl", [*words, f"++{key}={value}"], OPTIONS)
+    except UserError as error:
+        said = str(error)
+        return "refused" if key in said and "is no whole number" not in said else ""
+    keys = found.keys
+    lists = (
+        keys.mapped,
+        keys.without_influence,
+        keys.not_modelled,
+        keys.changes_work,
+        keys.unknown,
+    )
+    assert any(key in each for each in lists), f"{key} is in no list"
+    if key in keys.not_modelled or key in keys.changes_work or key in keys.unknown:
+        return "reported"
+    if (found.job, found.draft) != (job, draft):
+        return "acts"
+    return "" if key in keys.mapped else "not read"
+
+
+def fate(key, default, bases=tuple(BASES)):
+    """Return what becomes of a key in the first configuration and with the first value that show it."""
+    harmless = {
+        each
+        for keys in SHEET.without_influence.values()
+        for name in keys
+        for each in spelled(name, SHEET.roles)
+    }
+    if key in harmless:
+        return "named"
+    seen = "swallowed"
+    for name in bases:
+        for value in changed(key, default):
+            found = told(key, value, name)
+            if found in {"acts", "reported"}:
+                return found
+            if found == "not read" and not reportable(key):  # whatever its value
+                break
+            seen = found if found == "refused" else seen
+    return seen
+
+
+needs_catalogue = pytest.mark.skipif(not CATALOGUES.is_dir(), reason="verl's keys are not here")
+
+
+def own_keys():
+    """Return the keys that the sheet maps; which role has which sizes, verl's own names tell."""
+    sizes = (setting for trainer in SHEET.trainers.values() for setting in trainer.sizes.values())
+    of_roles = {
+        key
+        for setting in sizes
+        for role, prefix in SHEET.roles.items()
+        for key in setting.of(prefix).keys
+        if (".log_prob_" in key) == (role == "reference") or not re.search(OF_ONE_ROLE, key)
+    }
+    alone = {key for setting in SHEET.settings.values() for key in (*setting.keys, *setting.over)}
+    return sorted((of_roles | alone) - {"--config-name"})
+
+
+@pytest.mark.full
+def test_every_key_that_the_sheet_maps_acts():
+    bases = (*BASES, *OTHERS)
+    swallowed = [key for key in own_keys() if fate(key, "null", bases) == "swallowed"]
+    assert swallowed == []
+
+
+@needs_catalogue
+def test_no_key_is_swallowed(pytestconfig):
+    keys = sorted(catalogue())
+    chosen = keys if pytestconfig.getoption("full") else keys[::19]
+    swallowed = [key for key in chosen if fate(key, catalogue()[key]) == "swallowed"]
+    assert swallowed == []
+
+
+def small(*more):
+    """Return a small configuration with further words, imported."""
+    return imported("verl", [*BASES["samples compared"].split(), *more], OPTIONS)
+
+
+def test_nothing_is_ignored_by_a_pattern():
+    names = [name for keys in SHEET.without_influence.values() for name in keys]
+    assert [name for name in names if re.search(r"[*?\[]", name)] == []
+
+
+def test_alternatives_in_braces_are_names_of_their_own():
+    roles = {"actor": "a.b", "critic": "c"}
+    assert list(spelled("x.{y,z}_freq", roles)) == ["x.y_freq", "x.z_freq"]
+    assert list(spelled("{role}.{o,p}", roles)) == ["a.b.o", "a.b.p", "c.o", "c.p"]
+
+
+def test_a_key_that_nobody_knows_is_not_understood():
+    found = small("+data.nonsense_key=7", "+trainer.v1.other=1", "+reward_model.other=1")
+    assert found.keys.unknown == ("data.nonsense_key", "trainer.v1.other", "reward_model.other")
+    assert next(found.unknown()) == "data.nonsense_key=7 (the command line)"
+
+
+def test_what_the_framework_takes_freely_is_reported_whatever_its_value():
+    free = {
+        "actor_rollout_ref.model.override_config.made_up": "not_modelled",
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.made_up": "unknown",
+        "trainer.v1.sampler.sampler_kwargs.made_up": "changes_work",
+    }
+    found = small(*(f"+{key}=False" for key in free))
+    for key, where in free.items():
+        assert key in getattr(found.keys, where)
+
+
+ARGUMENTS = {
+    "max_num_seqs=64": ("max_running", 64),
+    "gpu_memory_utilization=0.7": ("memory_fraction", 0.7),
+    "enforce_eager=True": ("engine", "vllm-0.15-eager"),
+}
+
+
+@pytest.mark.parametrize("word", ARGUMENTS)
+def test_arguments_of_the_engine_are_laid_over_verls_own(word):
+    field, value = ARGUMENTS[word]
+    given = f"actor_rollout_ref.rollout.engine_kwargs.vllm.{word}"
+    key = given.partition("=")[0]
+    found = small("actor_rollout_ref.rollout.max_num_seqs=256", f"+{given}")
+    assert getattr(found.draft.tasks["actor.generate"], field) == value
+    assert key in found.keys.mapped
+    other = small(f"+{given}", "actor_rollout_ref.rollout.name=sglang")
+    assert getattr(other.draft.tasks["actor.generate"], field) != value
+    assert key in other.keys.without_influence
+
+
+def test_arguments_of_the_engine_may_be_given_as_one_mapping():
+    kwargs = "actor_rollout_ref.rollout.engine_kwargs.vllm"
+    found = small(f"+{kwargs}={{max_num_seqs:64,speculative_config:{{method:ngram}}}}")
+    assert found.draft.tasks["actor.generate"].max_running == 64
+    assert found.keys.not_modelled[f"{kwargs}.speculative_config.method"] == "speculative decoding"
+
+
+def test_an_argument_of_the_engine_that_is_null_is_none():
+    key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.max_num_seqs"
+    assert small(f"{key}=null").draft.tasks["actor.generate"].max_running == 256
+
+
+def test_eager_engines_without_a_sheet_are_said_not_to_be_counted():
+    eager = "actor_rollout_ref.rollout.enforce_eager"
+    found = small(f"{eager}=True", "actor_rollout_ref.rollout.name=sglang")
+    assert eager in found.keys.not_modelled
+    assert eager not in found.keys.mapped
+
+
+def test_what_only_rules_read_is_not_counted():
+    key = "actor_rollout_ref.rollout.calculate_log_probs"
+    checked = check_config("verl", [*BASES["packed"].split(), f"{key}=False"], OPTIONS)
+    assert key in checked.imported.keys.not_modelled
+
+
+def test_what_a_switch_turns_on_is_counted_with_it():
+    mode = "actor_rollout_ref.actor.qat.mode"
+    assert mode in small(f"{mode}=w8a8").keys.without_influence
+    assert (
+        mode in small(f"{mode}=w8a8", "actor_rollout_ref.actor.qat.enable=True").keys.not_modelled
+    )
+
+
+@needs_catalogue
+def test_a_composed_file_with_every_default_says_little():
+    """Its lists are what the framework has before anybody changes it."""
+    words = [
+        f"{key}={'null' if value == 'None' else value}"
+        for key, value in catalogue().items()
+        if "$" not in value
+        and value != "???"
+        and ".turbo_config." not in key
+        and ".megatron." not in key
+    ]
+    named = [
+        "algorithm.adv_estimator=grpo", "actor_rollout_ref.model.path=Qwen/Qwen3-8B", "critic.model.path=Qwen/Qwen3-8B",
+        "actor_rollout_ref.rollout.name=vllm",
+    ]  # fmt: skip
+    keys = imported("verl", [*COMMON.split()[:2], *words, *named, "model_engine=dp"], OPTIONS).keys
+    assert (keys.unknown, keys.changes_work) == ((), {})
+    assert set(keys.not_modelled) <= {
+        "actor_rollout_ref.model.lora.target_modules", "critic.model.lora.target_modules",
+    }  # fmt: skip
+
+
+def test_keys_that_change_the_work_make_the_answer_doubtful():
+    found = small(
+        "actor_rollout_ref.rollout.over_sample_rate=0.2", "+reward_model.model.update=before",
+        "actor_rollout_ref.rollout.multi_turn.enable=True", "actor_rollout_ref.rollout.multi_turn.max_user_turns=3",
+    )  # fmt: skip
+    turns, samples, rewards = sorted(found.doubts())
+    assert turns == (
+        "actor_rollout_ref.rollout.multi_turn.enable=True, actor_rollout_ref.rollout.multi_turn.max_user_turns=3 "
+        "change the amount of work (turns with tools or an environment) and are not counted"
+    )
+    assert samples.startswith(
+        "actor_rollout_ref.rollout.over_sample_rate=0.2 changes the amount of work (samples"
+    )
+    assert "a reward model that is trained" in rewards
+    assert not list(small("actor_rollout_ref.rollout.over_sample_rate=0").doubts())
+
+
+def test_a_critic_that_learns_otherwise_than_the_actor_makes_the_answer_doubtful():
+    ppo = ("algorithm.adv_estimator=gae", "critic.ppo_epochs=2")
+    assert "critic.ppo_epochs" in small(*ppo).keys.changes_work
+    assert "critic.ppo_epochs" in small(*ppo, "actor_rollout_ref.actor.ppo_epochs=2").keys.mapped
+
+
+DAPO = ("actor_rollout_ref.actor.use_kl_loss=False", "algorithm.filter_groups.enable=True")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "most"),
+    [
+        # Whole batches of 768 for 256 prompts, of which two thirds are kept: one batch, three times the prompts.
+        (["data.gen_batch_size=768", "algorithm.filter_groups.max_num_gen_batches=10"], 3.0, 30),
+        (["algorithm.filter_groups.max_num_gen_batches=10"], 2.0, 10),
+        (["data.gen_batch_size=128"], 1.5, 1_000_000),
+        (["data.gen_batch_size=128", "algorithm.filter_groups.max_num_gen_batches=2"], 1.0, 1),
+    ],
+)
+def test_the_recipe_generates_whole_batches_until_enough_groups_differ(words, expected, most):
+    start = ["-m", "recipe.dapo.main_dapo", *BASES["samples compared"].split()[2:], *DAPO, *words]
+    found = imported("verl", start, OPTIONS)
+    sampling = found.job.dynamic_sampling
+    assert (found.job.algorithm, found.job.workload.prompts) == ("dapo", 256)
+    assert (sampling.expected_rounds, sampling.max_rounds) == (expected, most)
+    assert any("67% of groups" in guess for guess in found.guesses)
+
+
+def test_a_limit_of_batches_that_there_is_not_is_written_as_none():
+    """Verl counts 0 as no limit; a job has a number that no step reaches."""
+    found = small(*DAPO, "algorithm.adv_estimator=grpo")
+    facts = load_facts(found.resolved)
+    plan = complete(found.draft, found.resolved, facts)
+    assert exported(plan, "verl").values["algorithm.filter_groups.max_num_gen_batches"] == 0
+
+
+def test_trainers_that_filter_nothing_learn_from_every_prompt_that_is_read():
+    words = [*BASES["samples compared"].split()[2:], "data.gen_batch_size=512"]
+    recipe = imported("verl", ["-m", "recipe.dapo.main_dapo", *words], OPTIONS)
+    older = imported("verl", ["-m", "verl.trainer.main_ppo", *words], OPTIONS)
+    assert (recipe.job.workload.prompts, recipe.job.workload.updates) == (512, 8)
+    assert older.job.workload.prompts == 512
+    assert any("gen_batch_size" in note for note in older.notes)
+    assert small("data.gen_batch_size=128").job.workload.prompts == 256
+
+
+def test_groups_that_are_sampled_again_and_not_counted_make_the_answer_doubtful():
+    found = small("algorithm.filter_groups.enable=True")
+    assert found.job.dynamic_sampling is None
+    assert "algorithm.filter_groups.enable" in found.keys.changes_work
+
+
+def test_updates_of_repeated_prompts_are_counted_in_rows():
+    found = small("+actor_rollout_ref.rollout.n_agent=5", "actor_rollout_ref.rollout.n=1")
+    work = found.job.workload
+    assert (work.prompts, work.samples_per_prompt, work.updates) == (256, 5, 20)
+    assert found.job.algorithm == "grpo"
+    even = small(
+        "+actor_rollout_ref.rollout.n_agent=4", "actor_rollout_ref.rollout.n=1",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=256",
+    )  # fmt: skip
+    assert even.job.workload.updates == 4
+    uneven = small("actor_rollout_ref.actor.ppo_mini_batch_size=96")
+    assert uneven.job.workload.updates == 2
+    assert "actor_rollout_ref.actor.ppo_mini_batch_size" in uneven.keys.changes_work
