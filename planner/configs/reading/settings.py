@@ -300,12 +300,11 @@ class Keys:
 def keys_of(settings: Settings) -> Keys:
     """Return what became of each key."""
     sheet, flat = settings.sheet, settings.flat
-    known = {
-        *_known(sheet),
-        *(each for keys in sheet.without_influence.values() for each in _spelled(sheet, keys)),
-    }
+    harmless = {each for keys in sheet.without_influence.values() for each in _spelled(sheet, keys)}
+    known = {*_known(sheet), *harmless}
     without = [each for each in known if _is_pattern(each)]
-    work, uncounted = _Meant(sheet, sheet.changes_work), _Meant(sheet, sheet.not_modelled)
+    work = _Meant(sheet, sheet.changes_work, harmless)
+    uncounted = _Meant(sheet, sheet.not_modelled, harmless)
     silent, unknown = list[str](), list[str]()
     apart, doubtful = dict[str, str](), dict[str, str]()
     for key, given in flat.items():
@@ -333,17 +332,25 @@ def keys_of(settings: Settings) -> Keys:
 
 
 class _Meant:
-    """Answer what a sheet says of a key: by its name, or else by the first pattern that it fits."""
+    """Answer what a sheet says of a key: by its name, or else by the first pattern that it fits.
 
-    def __init__(self, sheet: ConfigSheet, section: Mapping[str, str]) -> None:
+    Of keys that have no influence by their own names no pattern says anything.
+    """
+
+    def __init__(
+        self, sheet: ConfigSheet, section: Mapping[str, str], harmless: Collection[str]
+    ) -> None:
         spelt = {each: why for key, why in section.items() for each in spelled(key, sheet.roles)}
         self._named = spelt
         self._patterns = {each: why for each, why in spelt.items() if _is_pattern(each)}
+        self._harmless = harmless
 
     def of(self, key: str) -> str | None:
         """Return what is said of a key; None where nothing is."""
         if key in self._named:
             return self._named[key]
+        if key in self._harmless:
+            return None
         return next((why for each, why in self._patterns.items() if fnmatchcase(key, each)), None)
 
 

@@ -5,17 +5,13 @@ from math import prod
 from typing import Final
 
 from planner.configs.broken import Broken, Rule, actor_of, divides, unless
-from planner.configs.frameworks.nemo_rl import nodes_of_policy
+from planner.configs.frameworks.nemo_rl import gpus_of_policy, nodes_of_policy
 from planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.job import Role
 
 
 def _of(settings: Settings, role: Role = "actor") -> RoleSettings:
     return settings.of("megatron" if settings.on("megatron") else "dtensor", role)
-
-
-def _world(settings: Settings) -> int:
-    return nodes_of_policy(settings) * settings.whole("gpus_per_node")
 
 
 def _apart(settings: Settings) -> int:
@@ -31,7 +27,7 @@ def _apart(settings: Settings) -> int:
 
 
 def _train_gpus(settings: Settings) -> int:
-    return _world(settings) - _apart(settings)
+    return gpus_of_policy(settings) - _apart(settings)
 
 
 def _copies(settings: Settings, role: Role) -> int:
@@ -73,7 +69,7 @@ def expert_ranks_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
 
 def replicas_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
     """Share the GPUs that generate out to whole replicas of the engine."""
-    backend, gpus = settings.word("backend"), _apart(settings) or _world(settings)
+    backend, gpus = settings.word("backend"), _apart(settings) or gpus_of_policy(settings)
     size = settings.whole(f"{backend}_tp") * settings.whole(f"{backend}_pp")
     problem = f"TP x PP = {size} of generation does not divide its {gpus} GPUs"
     yield from unless(divides(size, gpus), f"{backend}_tp", problem, f"divisors of {gpus}")
@@ -130,7 +126,7 @@ def generation_leaves_gpus_to_training(settings: Settings) -> Iterator[Broken]:
     if settings.on("colocated"):
         return
     name = "rollout_gpus_per_node" if nodes_of_policy(settings) == 1 else "rollout_nodes"
-    apart, world = _apart(settings), _world(settings)
+    apart, world = _apart(settings), gpus_of_policy(settings)
     missing = "is missing, and generation has no other GPUs"
     yield from unless(apart > 0, name, missing, "at least 1")
     problem = f"leaves no GPU of the cluster's {world} to training"
@@ -176,14 +172,14 @@ def batches_are_made_in_one_way(settings: Settings) -> Iterator[Broken]:
 
 def budgets_hold_the_longest(settings: Settings) -> Iterator[Broken]:
     """Give a micro-batch room for the longest sequence."""
-    own, longest = _of(settings), settings.whole("max_total")
-    problem = f"holds no sequence of {longest:,} tokens"
+    own, most = _of(settings), settings.whole("max_total")
+    problem = f"holds no sequence of {most:,} tokens"
     for switch, name in (("packs", "packed_tokens"), ("dynamic", "token_budget")):
         budget = own.optional_whole(name)
         if own.on(switch) and budget is not None:
             cp = own.whole("cp")
-            allowed = f"at least {-(-longest // cp):,}"
-            yield from unless(budget * cp >= longest, own.key_of(name), problem, allowed)
+            allowed = f"at least {-(-most // cp):,}"
+            yield from unless(budget * cp >= most, own.key_of(name), problem, allowed)
 
 
 def groups_have_samples(settings: Settings) -> Iterator[Broken]:
