@@ -2,7 +2,13 @@
 
 from profiles.jobs.config.faults import architecture_fault
 from profiles.jobs.place import JobPlace
-from profiles.sheets import device_names, load_device
+from profiles.sheets import (
+    canonical_name,
+    device_names,
+    load_device,
+    load_framework,
+    sheet_names,
+)
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
@@ -159,9 +165,11 @@ def check_workload(job: Job, place: JobPlace) -> None:
         lengths, least = getattr(work, field), "at least one length"
         check_lengths(f"workload.{field}", lengths, place, least=least)
     algorithm = load_algorithm(job.algorithm)
-    units = learned_units(algorithm, work)
+    whole = algorithm.groups and _keeps_prompts_whole(job)
+    units, name = (
+        (learned_units(algorithm, work), "prompts") if whole else (work.sequences, "sequences")
+    )
     if units % work.updates:
-        name = "prompts" if algorithm.groups else "sequences"
         raise place.error(
             "workload.updates",
             f"the {units} {name} of a global batch do not divide into so many updates",
@@ -230,6 +238,16 @@ def check_lengths(
         raise place.error(f"{field}.low", "is above high", value=lengths.low, allowed=allowed)
     if isinstance(lengths, Empirical) and not lengths.values:
         raise place.error(f"{field}.values", "is empty", allowed=least)
+
+
+def _keeps_prompts_whole(job: Job) -> bool:
+    """Tell whether updates take prompts with all their samples, as this project's own executor does.
+
+    Frameworks of the field compare samples over the whole batch, and cut it into updates by samples: verl,
+    `ppo_mini_batch_size` x n; NeMo-RL, `train_global_batch_size`; OpenRLHF, `train.batch_size`.
+    """
+    name = canonical_name("frameworks", job.framework)
+    return name not in sheet_names("frameworks") or load_framework(name).runs
 
 
 def _nearest_divisors(number: int, wanted: int) -> str:

@@ -84,13 +84,12 @@ def fills_rounds(num_micro_batches: int, pp: int) -> bool:
 
 
 @rule("plan")
-def updates_divide_the_batch(job: Job, algorithm: Algorithm) -> Problem | None:
-    """Learn equally much in every update; the samples of a prompt that are compared stay together."""
-    units, updates = learned_units(algorithm, job.workload), job.workload.updates
+def updates_divide_the_batch(job: Job) -> Problem | None:
+    """Learn equally much in every update; whether a prompt's samples stay together is their framework's matter."""
+    units, updates = job.workload.sequences, job.workload.updates
     if units % updates == 0:
         return None
-    name = "prompts" if algorithm.groups else "sequences"
-    words = f"does not divide the {units} {name} of an iteration"
+    words = f"does not divide the {units} sequences of an iteration"
     return Problem("job.workload.updates", words, updates, listed(divisors(units)))
 
 

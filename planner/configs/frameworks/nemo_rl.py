@@ -13,7 +13,14 @@ from planner.configs.losses import (
 )
 from planner.configs.reading.settings import Settings
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import divided, eager_engine, models_of, most_turns, role_sizes
+from planner.configs.sizes import (
+    divided,
+    eager_engine,
+    models_of,
+    most_turns,
+    role_sizes,
+    updates_of,
+)
 from planner.plans.trained import TrainerSizes
 from rlplan.algorithms import load_algorithm
 from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
@@ -224,6 +231,10 @@ def _notes(settings: Settings, backend: str) -> Iterator[str]:
 
 def _say_doubts(settings: Settings) -> None:
     """Name what changes the amount of work, and is counted in part or not at all."""
+    if settings.on("gym"):
+        settings.doubt("gym", "turns, tools and judges of NeMo-Gym")
+    if settings.on("teaches"):
+        settings.doubt("teaches", "passes of teachers")
     if settings.on("gym") and settings.whole("judge_nodes") > 0:
         settings.doubt("judge_nodes", "judges on GPUs of their own")
     if judged_by_model(settings):
@@ -293,11 +304,10 @@ def _trained(
 def _work(settings: Settings) -> Work:
     prompts = settings.optional_whole("prompts") or settings.whole("usual_prompts")
     samples = settings.whole("samples")
-    update = settings.optional_whole("update_sequences") or prompts * samples
     return Work(
         prompts=prompts,
         samples=samples,
-        updates=max(1, prompts * samples // max(1, update)),
+        updates=updates_of(settings, prompts * samples),
         epochs=settings.whole("epochs"),
         max_prompt=settings.optional_whole("max_prompt"),
         max_response=settings.optional_whole("max_response"),
