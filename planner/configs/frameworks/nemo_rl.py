@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any, Final, cast
 
 from planner.configs.losses import (
@@ -138,9 +139,21 @@ def judged_by_model(settings: Settings) -> bool:
 
 
 def _judge_nodes(settings: Settings) -> int:
-    """Return the nodes of NeMo-Gym's judges where they are among the cluster's; keys of those branches tell them."""
-    inside = settings.on("gym") and settings.is_given("judges_inside")
-    return settings.whole("judge_nodes") if inside else 0
+    """Return the nodes of NeMo-Gym's judges where they are among the cluster's.
+
+    Keys of the branches that count them so tell it, and sizes that take whole copies of the model only then.
+    """
+    judges = settings.whole("judge_nodes") if settings.on("gym") else 0
+    if not judges:
+        return 0
+    left = settings.whole("nodes") - _teacher_nodes(settings)
+    if not settings.on("colocated"):
+        left -= settings.optional_whole("rollout_nodes") or 0
+    own, gpus = settings.of(_trainer(settings), "actor"), settings.whole("gpus_per_node")
+    copy = prod(own.whole(name) for name in ("tp", "pp", "cp"))
+    fits = (left - judges) * gpus % copy == 0 < left - judges
+    inside = settings.is_given("judges_inside") or (left * gpus % copy > 0 and fits)
+    return judges if inside else 0
 
 
 def _teacher_nodes(settings: Settings) -> int:
