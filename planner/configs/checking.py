@@ -172,7 +172,8 @@ def check_plan(plan: Plan, facts: Facts, file: str, found: Imported | None = Non
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
-    partial = any(settings.has("defaults: *"))
+    """Yield what breaks rules; what a rule alone reads goes into no job or plan."""
+    partial, used = any(settings.has("defaults: *")), set(settings.used)
     for rule in RULES.load(settings.sheet.name):
         for broken in rule.broken(settings):
             given = settings.flat.get(broken.key)
@@ -186,6 +187,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
                 allowed=broken.allowed,
                 stops=broken.stops and not partial,
             )
+    settings.used.intersection_update(used)
 
 
 def _of_error(error: FileError) -> Finding:

@@ -7,8 +7,9 @@ from typing import Any, Final, cast
 from planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from planner.configs.reading.settings import Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import adapter_of, eager_engine, models_of, role_sizes
+from planner.configs.sizes import adapter_of, eager_engine, models_of, role_sizes, updates_of
 from planner.plans.trained import TrainerSizes
+from rlplan.algorithms import load_algorithm
 from rlplan.job import Engines, Hyperparameters, Role
 from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
@@ -19,6 +20,8 @@ ENGINE: Final = "vllm-0.11"
 PADDING: Final = "deepspeed-zero3"
 # Sequences that an engine decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
 MAX_RUNNING: Final = 1024
+# What a reward's address begins with where it is no function's file.
+URL: Final = ("http://", "https://")
 NODE_SIZES: Final = (8, 4, 2, 1)
 
 
@@ -31,11 +34,12 @@ def run_of(settings: Settings) -> Run:
     rollout = next((pool for pool in pools if pool.name == ROLLOUT_POOL), pool_of["actor"])
     needs_more = any(each.cp > 1 or each.zero != FULLY_SHARDED for each in sizes.values())
     trains = settings.sheet.trainers[TRAINER].engine
+    _say_doubts(settings)
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         trainer=TRAINER,
         engines=Engines(
-            train=trains if settings.on("packs") or needs_more else PADDING,
+            train=trains if _packs(settings) or needs_more else PADDING,
             generate=_engine(settings),
         ),
         algorithm=_algorithm(settings),
@@ -52,6 +56,21 @@ def run_of(settings: Settings) -> Run:
         notes=algorithm_notes(settings, _algorithm(settings)),
         **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
     )
+
+
+def _packs(settings: Settings) -> bool:
+    """Tell whether samples are packed: token budgets pack them, asked for or not (cli/train_ppo_ray.py)."""
+    return settings.on("packs") or settings.of(TRAINER, "actor").on("dynamic")
+
+
+def _say_doubts(settings: Settings) -> None:
+    """Name what changes the amount of work, and is counted in part or not at all."""
+    if settings.is_given("agent"):
+        settings.doubt("agent", "turns and observations of an agent")
+    elif str(settings.given(settings.key_of("reward_address"))).startswith(URL):
+        settings.doubt("reward_address", "rewards that a server gives")
+    if settings.on("filters") and not load_algorithm(_algorithm(settings)).resamples:
+        settings.doubt("filters", "groups of equal rewards that are sampled again")
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
@@ -138,7 +157,7 @@ def _work(settings: Settings) -> Work:
     return Work(
         prompts=prompts,
         samples=samples,
-        updates=max(1, round(prompts * samples / settings.whole("update_sequences"))),
+        updates=updates_of(settings, prompts * samples),
         epochs=settings.whole("epochs"),
         max_prompt=max_prompt,
         max_response=max_response,
