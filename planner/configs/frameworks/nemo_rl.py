@@ -1,8 +1,8 @@
 """NeMo-RL: policy, reference and value model on one pool, generation inside it or on nodes of its own."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import prod
 from typing import Any, Final, cast
 
 from planner.configs.losses import (
@@ -15,6 +15,7 @@ from planner.configs.losses import (
 from planner.configs.reading.settings import Settings
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import (
+    EAGER,
     divided,
     eager_engine,
     models_of,
@@ -23,6 +24,7 @@ from planner.configs.sizes import (
     updates_of,
 )
 from planner.plans.trained import TrainerSizes
+from profiles.sheets import engine_names
 from rlplan.algorithms import load_algorithm
 from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
 from rlplan.models.adapter import Adapter
@@ -70,6 +72,7 @@ def run_of(settings: Settings) -> Run:
     fp8 = trainer == "megatron" and settings.on("fp8")
     precision = settings.word("fp8_recipe") if fp8 else settings.word("precision")
     _say_doubts(settings)
+    sampling = _sampling(settings)
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
@@ -94,9 +97,10 @@ def run_of(settings: Settings) -> Run:
         if backend == "vllm"
         else None,
         adapter=_adapter(settings, trainer),
-        dynamic_sampling=_sampling(settings),
+        dynamic_sampling=sampling,
         bucket_bytes=_bucket_bytes(settings),
         notes=tuple(_notes(settings, backend)),
+        guesses=tuple(_guesses(settings, sampling)),
         **_modes(settings, apart=bool(rollout_gpus)),
     )
 
@@ -150,7 +154,7 @@ def _judge_nodes(settings: Settings) -> int:
     if not settings.on("colocated"):
         left -= settings.optional_whole("rollout_nodes") or 0
     own, gpus = settings.of(_trainer(settings), "actor"), settings.whole("gpus_per_node")
-    copy = prod(own.whole(name) for name in ("tp", "pp", "cp"))
+    copy = math.prod(own.whole(name) for name in ("tp", "pp", "cp"))
     fits = (left - judges) * gpus % copy == 0 < left - judges
     inside = settings.is_given("judges_inside") or (left * gpus % copy > 0 and fits)
     return judges if inside else 0
@@ -262,14 +266,46 @@ def _takes_the_engines_log_probs(settings: Settings) -> bool:
 
 
 def _sampling(settings: Settings) -> DynamicSampling | None:
-    """Return how groups are sampled again: a round generates a multiple of the step's prompts, and all of it counts."""
-    sampling = sampling_of(settings, _algorithm(settings))
-    multiple = settings.number("multiplier")
-    if sampling is None or multiple == 1:
-        return sampling
-    if multiple <= 0:
+    """Return how groups are sampled again, in batches of the step's prompts; None where they are not, or uncounted.
+
+    Whole batches are generated until enough groups differ, and all that is beyond a step is dropped
+    (algorithms/grpo.py, dynamic_sampling).
+    """
+    usual = sampling_of(settings, _algorithm(settings))
+    if usual is None:
+        return None
+    prompts, batch = _work(settings).prompts, _generated(settings)
+    batches = math.ceil(usual.expected_rounds * prompts / batch)
+    most = usual.max_rounds
+    return DynamicSampling(
+        max_rounds=math.ceil(most * batch / prompts),
+        expected_rounds=max(1.0, min(batches, most) * batch / prompts),
+    )
+
+
+def _generated(settings: Settings) -> int:
+    """Return the prompts of a batch that is generated where groups are filtered.
+
+    Raises:
+        FileError: There are none.
+    """
+    batch = int(_work(settings).prompts * settings.number("multiplier"))
+    if batch < 1:
         raise settings.refused("multiplier", "generates nothing", "above 0")
-    return replace(sampling, expected_rounds=max(sampling.expected_rounds, multiple))
+    return batch
+
+
+def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
+    """Yield what was assumed of the amount of work."""
+    if sampling is None:
+        return
+    prompts, batch = _work(settings).prompts, _generated(settings)
+    batches = max(1, round(sampling.expected_rounds * prompts / batch))
+    kept = 1 / DynamicSampling().expected_rounds
+    yield (
+        f"{batches} batches of {batch:,} prompts generated for the {prompts:,} that a step learns from: "
+        f"{kept:.0%} of groups are taken to differ in reward; say dynamic_sampling.expected_rounds of the job"
+    )
 
 
 def _bucket_bytes(settings: Settings) -> int | None:
@@ -337,8 +373,13 @@ def longest(settings: Settings) -> int:
 
 
 def _engine(settings: Settings) -> str:
+    """Return the engine's sheet; where there is none of it without CUDA graphs, that it has none is not counted."""
     backend = settings.word("backend")
-    return eager_engine(ENGINE_SHEETS[backend], eager=settings.on(f"{backend}_eager"))
+    name, key = ENGINE_SHEETS[backend], f"{backend}_eager"
+    if EAGER.format(name) in engine_names():
+        return eager_engine(name, eager=settings.on(key))
+    settings.unmapped(key)
+    return name
 
 
 def _generation(settings: Settings, backend: str, pool: RunPool) -> TaskPlan:
