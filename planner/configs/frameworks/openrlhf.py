@@ -1,6 +1,6 @@
 """OpenRLHF: every role and the engines on GPUs of their own, or colocated as configured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -22,6 +22,9 @@ PADDING: Final = "deepspeed-zero3"
 MAX_RUNNING: Final = 1024
 # What a reward's address begins with where it is no function's file.
 URL: Final = ("http://", "https://")
+PACKED_NOTE: Final = (
+    "samples that are not packed are forecast as if they were, unless ZeRO 3 trains them"
+)
 NODE_SIZES: Final = (8, 4, 2, 1)
 
 
@@ -53,9 +56,15 @@ def run_of(settings: Settings) -> Run:
         loss=_loss(settings),
         precision=cast(Precision, settings.word("precision")),
         adapter=adapter_of(settings),
-        notes=algorithm_notes(settings, _algorithm(settings)),
+        notes=tuple(_notes(settings, is_padded=not _packs(settings) and needs_more)),
         **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
     )
+
+
+def _notes(settings: Settings, *, is_padded: bool) -> Iterator[str]:
+    yield from algorithm_notes(settings, _algorithm(settings))
+    if is_padded:
+        yield PACKED_NOTE
 
 
 def _packs(settings: Settings) -> bool:
