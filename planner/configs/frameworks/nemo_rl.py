@@ -301,9 +301,10 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
         return
     prompts, batch = _work(settings).prompts, _generated(settings)
     batches = max(1, round(sampling.expected_rounds * prompts / batch))
+    many = "1 batch" if batches == 1 else f"{batches} batches"
     kept = 1 / DynamicSampling().expected_rounds
     yield (
-        f"{batches} batches of {batch:,} prompts generated for the {prompts:,} that a step learns from: "
+        f"{many} of {batch:,} prompts generated for the {prompts:,} that a step learns from: "
         f"{kept:.0%} of groups are taken to differ in reward; say dynamic_sampling.expected_rounds of the job"
     )
 

@@ -264,3 +264,112 @@ def test_nothing_is_ignored_by_a_pattern():
 def test_patterns_stand_only_where_keys_are_free_and_are_reported():
     patterns = {key for key in (*SHEET.not_modelled, *SHEET.changes_work) if "*" in key}
     assert patterns == set(FREE)
+
+
+def test_keys_that_nobody_knows_are_not_understood(bases):
+    words = ("policy.nonsense_key=7", "grpo.val_nonsense=1", "data.nonsense=1", "logger.nonsense=1")
+    found = bases.found("samples compared", *words)
+    assert set(found.keys.unknown) == {word.partition("=")[0] for word in words}
+
+
+def test_free_keys_are_reported(bases):
+    keys = ("env.nemo_gym.made_up.by=1", f"{G}.vllm_kwargs.made_up=1", f"{D}.env_vars.MADE_UP=1")
+    found = bases.found("samples compared", *keys)
+    assert set(found.keys.not_modelled) == {key.partition("=")[0] for key in keys}
+
+
+def test_turns_and_judges_make_the_answer_doubtful(bases):
+    found = bases.found("judges", "grpo.max_rollout_turns=50")
+    assert set(found.keys.changes_work) == {
+        "grpo.max_rollout_turns", "env.should_use_nemo_gym", "env.nemo_gym.num_gpu_nodes",
+    }  # fmt: skip
+    one = bases.found("samples compared", "grpo.max_rollout_turns=1")
+    assert not one.keys.changes_work
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "gpus"),
+    [
+        ("judges", (), 32),
+        ("judges on the cluster", (), 24),
+        # Only without the judges' nodes are there whole copies of the model.
+        ("judges", ("cluster.num_nodes=5", f"{D}.tensor_parallel_size=4", f"{D}.context_parallel_size=8"), 32),
+        ("a reward model", (), 16),
+        ("a reward model on the node", (), 4),
+        ("teachers", (), 16),
+        ("teachers", ("on_policy_distillation.deduplicate_shared_teacher_checkpoints=false",), 8),
+    ],
+)  # fmt: skip
+def test_gpus_of_judges_rewards_and_teachers_train_nothing(bases, name, words, gpus):
+    pools = {pool.name: pool.gpus for pool in bases.found(name, *words).draft.pools}
+    assert pools["train"] == gpus
+
+
+def test_a_reward_model_leaves_a_node_to_training(bases):
+    with pytest.raises(UserError, match=r"cluster.num_nodes: leaves no node .* at least 3"):
+        bases.found("a reward model", "cluster.num_nodes=2", f"{JUDGED}.num_nodes=2")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "samples", "update", "updates", "doubted"),
+    [(15, 16, 60, 4, False), (8, 16, 8, 16, False), (8, 16, 48, 2, True), (4, 4, 64, 1, True)],
+)
+def test_updates_are_counted_in_samples(bases, prompts, samples, update, updates, doubted):
+    found = bases.found(
+        "samples compared", f"grpo.num_prompts_per_step={prompts}",
+        f"grpo.num_generations_per_prompt={samples}", f"policy.train_global_batch_size={update}",
+    )  # fmt: skip
+    assert found.job.workload.updates == updates
+    assert ("policy.train_global_batch_size" in found.keys.changes_work) == doubted
+
+
+@pytest.mark.parametrize(
+    ("multiple", "rounds", "most"), [(1, 2.0, 10), (1.5, 1.5, 15), (2, 2.0, 20), (3, 3.0, 30), (0.5, 1.5, 5)]
+)  # fmt: skip
+def test_whole_batches_are_generated_until_enough_groups_differ(bases, multiple, rounds, most):
+    skips = "grpo.skip_reference_policy_logprobs_calculation=true"
+    found = bases.found("groups filtered", f"grpo.batch_multiplier={multiple}", skips)
+    sampling = found.job.dynamic_sampling
+    assert (found.job.algorithm, sampling.expected_rounds, sampling.max_rounds) == (
+        "dapo",
+        rounds,
+        most,
+    )
+    assert any("67% of groups" in guess for guess in found.guesses)
+
+
+def test_groups_that_are_sampled_again_and_not_counted_make_the_answer_doubtful(bases):
+    found = bases.found("no baseline", "grpo.use_dynamic_sampling=true")
+    assert "grpo.use_dynamic_sampling" in found.keys.changes_work
+
+
+def test_errors_of_sequences_are_measured_by_a_pass_of_the_actor(bases):
+    assert bases.found("one update").job.old_log_prob == "engine"
+    measured = bases.found("one update", "grpo.seq_logprob_error_threshold=2.0")
+    assert measured.job.old_log_prob != "engine"
+
+
+def test_sequences_end_where_their_engine_ends_them(bases):
+    found = bases.found("samples compared", f"{G}.vllm_cfg.max_model_len=1500")
+    assert found.job.workload.max_total_tokens == 1500
+    other = bases.found("SGLang", f"{G}.vllm_cfg.max_model_len=1500")
+    assert other.job.workload.max_total_tokens == 2048
+
+
+def test_references_mean_what_the_command_line_says(tmp_path):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(
+        GRPO.replace(
+            "logprob_batch_size: 8", "logprob_batch_size: ${policy.train_micro_batch_size}"
+        )
+    )
+    found = imported("nemo-rl", [str(path), "policy.train_micro_batch_size=1"], OPTIONS)
+    tasks = found.draft.tasks
+    assert (tasks["actor.update"].micro_batch, tasks["reference.compute_log_prob"].micro_batch) == (
+        1,
+        1,
+    )
+    words = ("cluster.num_nodes=1", "policy.logprob_batch_size=${mul:${cluster.num_nodes}, 16}")
+    found = imported("nemo-rl", [str(path), *words], OPTIONS)
+    assert found.draft.tasks["reference.compute_log_prob"].micro_batch == 16
+    assert found.settings.flat["policy.logprob_batch_size"].where == "the command line"
