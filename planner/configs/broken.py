@@ -18,11 +18,13 @@ class Broken:
         key: The key whose value does; a rule may give the setting's name in its place.
         problem: Why, as a clause that follows the value.
         allowed: What would do.
+        stops: Whether a run ends at once, not only if something happens.
     """
 
     key: str
     problem: str
     allowed: str
+    stops: bool = True
 
 
 Check = Callable[[Settings], Iterable[Broken]]

@@ -220,7 +220,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
                 where=settings.file if given is None else given.where,
                 problem=broken.problem,
                 allowed=broken.allowed,
-                stops=not partial,
+                stops=broken.stops and not partial,
             )
 
 

@@ -9,6 +9,7 @@ from profiles.sheets import engine_names
 from rlplan.job import Role, State, TrainerOptions
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import TrainingPrecision
+from rlplan.rules.layouts import divisors
 
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
@@ -25,6 +26,20 @@ def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
         problem = f"{taken}, which do not divide the pool's {gpus}"
         raise settings.refused_key(key, problem, "sizes whose product divides it")
     return gpus // model_gpus
+
+
+def updates_of(settings: Settings, samples: int) -> int:
+    """Return the updates of a step of so many samples: where they do not divide, of the next size that does.
+
+    A setting `update_sequences` says how many samples an update takes; where it does not divide, that is a doubt.
+    """
+    update = settings.optional_whole("update_sequences") or samples
+    if update < 1:
+        raise settings.refused("update_sequences", "is no batch", "at least 1")
+    if samples % update:
+        settings.doubt("update_sequences", f"updates that do not divide a step's {samples} samples")
+    wanted = samples / update
+    return min(divisors(samples), key=lambda count: (abs(count - wanted), count))
 
 
 def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:

@@ -1,6 +1,7 @@
 """NeMo-RL: policy, reference and value model on one pool, generation inside it or on nodes of its own."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -14,15 +15,26 @@ from planner.configs.losses import (
 from planner.configs.reading.settings import RoleSettings, Settings
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import (
+    EAGER,
     divided,
     eager_engine,
     models_of,
     most_turns,
     role_sizes,
     trainer_options,
+    updates_of,
 )
 from planner.plans.trained import TrainerSizes
-from rlplan.job import Engines, Hyperparameters, KlPlace, Role, TrainerOptions
+from profiles.sheets import engine_names
+from rlplan.algorithms import load_algorithm
+from rlplan.job import (
+    DynamicSampling,
+    Engines,
+    Hyperparameters,
+    KlPlace,
+    Role,
+    TrainerOptions,
+)
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import Mode, Recompute, TaskPlan
@@ -40,7 +52,15 @@ UNFUSED: Final = "megatron-core-2025-unfused"
 PPO: Final = "ppo"
 OVERRIDES: Final = "on_policy_distillation.non_colocated_teachers.teacher_overrides"
 TEACHERS: Final = "on_policy_distillation.teacher_model_by_agent_name"
+# Where data sets name their environments, and the one that is a reward model on GPUs of its own (data/utils.py).
+ENVIRONMENTS: Final = tuple(
+    f"data.{part}env_name" for part in ("", "default.", "train.", "validation.")
+)
+DATA_SETS: Final = ("data.train", "data.validation")
+REWARD_MODEL: Final = "reward_model"
+GIB: Final = 1024**3
 MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
+VALUE_NOTE: Final = "the value model's trainer is forecast as the policy's, with its own sizes"
 REFERENCE_NOTE: Final = "samples are dropped and drawn again, and the pass of a reference whose penalty is 0 is not counted"
 
 
@@ -54,16 +74,13 @@ def run_of(settings: Settings) -> Run:
     if rollout_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
     sizes = {
-        role: _trained(settings, trainer, role, train_gpus, away=not rollout_gpus)
+        role: _trained(settings, _keys_of(settings, role), role, train_gpus, away=not rollout_gpus)
         for role in models
     }
     fp8 = trainer == "megatron" and settings.on("fp8")
     precision = settings.word("fp8_recipe") if fp8 else settings.word("precision")
-    notes = [MEGATRON_NOTE] if backend == "megatron" else []
-    if _resamples(settings):
-        notes.append(REFERENCE_NOTE)
-    if settings.value("critic_prompts") is None:
-        notes.extend(algorithm_notes(settings, _algorithm(settings)))
+    _say_doubts(settings)
+    sampling = _sampling(settings)
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
@@ -80,7 +97,7 @@ def run_of(settings: Settings) -> Run:
         trainers=sizes,
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings),
-        old_log_prob="engine" if settings.on("on_policy") else None,
+        old_log_prob="engine" if _takes_the_engines_log_probs(settings) else None,
         precision=cast(Precision, precision),
         rollout_precision=cast(Precision | None, settings.value("vllm_precision"))
         if backend == "vllm"
@@ -89,15 +106,67 @@ def run_of(settings: Settings) -> Run:
         if backend == "vllm"
         else None,
         adapter=_adapter(settings, trainer),
-        dynamic_sampling=sampling_of(settings, _algorithm(settings)),
-        notes=tuple(notes),
+        dynamic_sampling=sampling,
+        bucket_bytes=_bucket_bytes(settings),
+        notes=tuple(_notes(settings, backend)),
+        guesses=tuple(_guesses(settings, sampling)),
         **_modes(settings, apart=bool(rollout_gpus)),
     )
 
 
 def nodes_of_policy(settings: Settings) -> int:
-    """Return the nodes that train and generate: the cluster's without those of teachers (algorithms/grpo.py)."""
-    return settings.whole("nodes") - _teacher_nodes(settings)
+    """Return the nodes that train and generate: the cluster's without those of teachers and judges.
+
+    A reward model's nodes are among the cluster's in all versions. The judges of NeMo-Gym have nodes beside them,
+    but among them in NeMo-RL's branches of Nemotron 3 (`super-v3`, `ultra-v3`: algorithms/grpo.py, setup).
+
+    Raises:
+        FileError: None is left.
+    """
+    nodes = settings.whole("nodes")
+    left = nodes - _teacher_nodes(settings) - _judge_nodes(settings)
+    if nodes > 1 and judged_by_model(settings):
+        left -= settings.whole("reward_nodes")
+    if left < 1:
+        problem = "leaves no node to training beside teachers, judges and a reward model"
+        raise settings.refused("nodes", problem, f"at least {nodes - left + 1}")
+    return left
+
+
+def gpus_of_policy(settings: Settings) -> int:
+    """Return the GPUs that train and generate: of a single node without those of a reward model."""
+    gpus = nodes_of_policy(settings) * settings.whole("gpus_per_node")
+    alone = settings.whole("nodes") == 1 and judged_by_model(settings)
+    return gpus - settings.whole("reward_gpus_per_node") if alone else gpus
+
+
+def judged_by_model(settings: Settings) -> bool:
+    """Tell whether a data set's environment is a reward model, which has GPUs of its own."""
+    named = [key for key in ENVIRONMENTS if settings.given(key) == REWARD_MODEL]
+    settings.used.update(named)
+    sets = (settings.given(key) for key in DATA_SETS)
+    listed = (each for one in sets if isinstance(one, list) for each in one)
+    return bool(named) or any(
+        isinstance(each, Mapping) and each.get("env_name") == REWARD_MODEL for each in listed
+    )
+
+
+def _judge_nodes(settings: Settings) -> int:
+    """Return the nodes of NeMo-Gym's judges where they are among the cluster's.
+
+    Keys of the branches that count them so tell it, and sizes that take whole copies of the model only then.
+    """
+    judges = settings.whole("judge_nodes") if settings.on("gym") else 0
+    if not judges:
+        return 0
+    left = settings.whole("nodes") - _teacher_nodes(settings)
+    if not settings.on("colocated"):
+        left -= settings.optional_whole("rollout_nodes") or 0
+    own, gpus = settings.of(_trainer(settings), "actor"), settings.whole("gpus_per_node")
+    copy = math.prod(own.whole(name) for name in ("tp", "pp", "cp"))
+    fits = (left - judges) * gpus % copy == 0 < left - judges
+    inside = settings.is_given("judges_inside") or (left * gpus % copy > 0 and fits)
+    return judges if inside else 0
 
 
 def _teacher_nodes(settings: Settings) -> int:
@@ -122,6 +191,15 @@ def _trainer(settings: Settings) -> str:
     return "automodel" if settings.whole("expert_ranks") > 1 else "dtensor"
 
 
+def _keys_of(settings: Settings, role: Role) -> str:
+    """Return the trainer by whose keys a role's sizes are given: a value model may have another than the policy."""
+    own = settings.value("value_megatron") if role == "critic" else None
+    policy = _trainer(settings)
+    if own is None or settings.on("value_megatron") == (policy == "megatron"):
+        return policy
+    return "megatron" if settings.on("value_megatron") else "dtensor"
+
+
 def _trains(settings: Settings, trainer: str) -> str | None:
     """Return what trains where that is not the framework's usual; Megatron's permutation may be left to PyTorch."""
     if trainer == "megatron" and not settings.on("fuses_permutation"):
@@ -132,15 +210,16 @@ def _trains(settings: Settings, trainer: str) -> str | None:
 def _gpus(settings: Settings) -> tuple[int, int]:
     """Return the GPUs that train and those that only generate; the latter are taken off the cluster."""
     nodes, per_node = nodes_of_policy(settings), settings.whole("gpus_per_node")
+    gpus = gpus_of_policy(settings)
     if settings.on("colocated"):
-        return nodes * per_node, 0
+        return gpus, 0
     names = ("rollout_nodes", "rollout_gpus_per_node")
     own_nodes, own = map(settings.optional_whole, names)
     apart = (own or 1) if nodes == 1 else (own_nodes or 1) * (own or per_node)
-    if apart >= nodes * per_node:
-        problem = f"leaves no GPU of the cluster's {nodes * per_node} to training"
+    if apart >= gpus:
+        problem = f"leaves no GPU of the cluster's {gpus} to training"
         raise settings.refused(names[nodes == 1], problem, "fewer")
-    return nodes * per_node - apart, apart
+    return gpus - apart, apart
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
@@ -163,6 +242,85 @@ def _algorithm(settings: Settings) -> str:
     if settings.value("critic_prompts") is not None:
         return PPO
     return algorithm_of(settings, compares=_penalises(settings))
+
+
+def _notes(settings: Settings, backend: str) -> Iterator[str]:
+    if backend == "megatron":
+        yield MEGATRON_NOTE
+    if _keys_of(settings, "critic") != _trainer(settings):
+        yield VALUE_NOTE
+    if _resamples(settings):
+        yield REFERENCE_NOTE
+    if settings.value("critic_prompts") is None:
+        yield from algorithm_notes(settings, _algorithm(settings))
+
+
+def _say_doubts(settings: Settings) -> None:
+    """Name what changes the amount of work, and is counted in part or not at all."""
+    if settings.on("gym"):
+        settings.doubt("gym", "turns, tools and judges of NeMo-Gym")
+    if settings.on("teaches"):
+        settings.doubt("teaches", "passes of teachers")
+    if settings.on("gym") and settings.whole("judge_nodes") > 0:
+        settings.doubt("judge_nodes", "judges on GPUs of their own")
+    if judged_by_model(settings):
+        settings.doubt("reward_model", "a reward model on GPUs of its own")
+    if settings.on("filters") and not load_algorithm(_algorithm(settings)).resamples:
+        settings.doubt("filters", "groups of equal rewards that are sampled again")
+
+
+def _takes_the_engines_log_probs(settings: Settings) -> bool:
+    """Tell whether the actor's own pass is left out; errors of sequences are measured by it (algorithms/grpo.py)."""
+    return settings.on("on_policy") and settings.value("error_threshold") is None
+
+
+def _sampling(settings: Settings) -> DynamicSampling | None:
+    """Return how groups are sampled again, in batches of the step's prompts; None where they are not, or uncounted.
+
+    Whole batches are generated until enough groups differ, and all that is beyond a step is dropped
+    (algorithms/grpo.py, dynamic_sampling).
+    """
+    usual = sampling_of(settings, _algorithm(settings))
+    if usual is None:
+        return None
+    prompts, batch = _work(settings).prompts, _generated(settings)
+    batches = math.ceil(usual.expected_rounds * prompts / batch)
+    most = usual.max_rounds
+    return DynamicSampling(
+        max_rounds=math.ceil(most * batch / prompts),
+        expected_rounds=max(1.0, min(batches, most) * batch / prompts),
+    )
+
+
+def _generated(settings: Settings) -> int:
+    """Return the prompts of a batch that is generated where groups are filtered.
+
+    Raises:
+        FileError: There are none.
+    """
+    batch = int(_work(settings).prompts * settings.number("multiplier"))
+    if batch < 1:
+        raise settings.refused("multiplier", "generates nothing", "above 0")
+    return batch
+
+
+def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
+    """Yield what was assumed of the amount of work."""
+    if sampling is None:
+        return
+    prompts, batch = _work(settings).prompts, _generated(settings)
+    batches = max(1, round(sampling.expected_rounds * prompts / batch))
+    many = "1 batch" if batches == 1 else f"{batches} batches"
+    kept = 1 / DynamicSampling().expected_rounds
+    yield (
+        f"{many} of {batch:,} prompts generated for the {prompts:,} that a step learns from: "
+        f"{kept:.0%} of groups are taken to differ in reward; say dynamic_sampling.expected_rounds of the job"
+    )
+
+
+def _bucket_bytes(settings: Settings) -> int | None:
+    size = settings.value("refit_buffer_gib")
+    return None if size is None else max(1, round(settings.number("refit_buffer_gib") * GIB))
 
 
 def _resamples(settings: Settings) -> bool:
@@ -231,22 +389,33 @@ def _logit_way(settings: Settings, trainer: str, own: RoleSettings) -> str:
 def _work(settings: Settings) -> Work:
     prompts = settings.optional_whole("prompts") or settings.whole("usual_prompts")
     samples = settings.whole("samples")
-    update = settings.optional_whole("update_sequences") or prompts * samples
     return Work(
         prompts=prompts,
         samples=samples,
-        updates=max(1, round(prompts * samples / update)),
+        updates=updates_of(settings, prompts * samples),
         epochs=settings.whole("epochs"),
         max_prompt=settings.optional_whole("max_prompt"),
         max_response=settings.optional_whole("max_response"),
-        max_total=settings.whole("max_total"),
+        max_total=longest(settings),
         turns=most_turns(settings),
     )
 
 
+def longest(settings: Settings) -> int:
+    """Return the most tokens of a sequence: what is trained at most, and what its engine takes at most."""
+    engine = settings.optional_whole(f"{settings.word('backend')}_max_model_len")
+    most = settings.whole("max_total")
+    return most if engine is None else min(most, engine)
+
+
 def _engine(settings: Settings) -> str:
+    """Return the engine's sheet; where there is none of it without CUDA graphs, that it has none is not counted."""
     backend = settings.word("backend")
-    return eager_engine(ENGINE_SHEETS[backend], eager=settings.on(f"{backend}_eager"))
+    name, key = ENGINE_SHEETS[backend], f"{backend}_eager"
+    if EAGER.format(name) in engine_names():
+        return eager_engine(name, eager=settings.on(key))
+    settings.unmapped(key)
+    return name
 
 
 def _generation(settings: Settings, backend: str, pool: RunPool) -> TaskPlan:

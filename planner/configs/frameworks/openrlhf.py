@@ -1,6 +1,6 @@
 """OpenRLHF: every role and the engines on GPUs of their own, or colocated as configured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -13,8 +13,10 @@ from planner.configs.sizes import (
     models_of,
     role_sizes,
     trainer_options,
+    updates_of,
 )
 from planner.plans.trained import TrainerSizes
+from rlplan.algorithms import load_algorithm
 from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
 from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
@@ -25,6 +27,11 @@ ENGINE: Final = "vllm-0.11"
 PADDING: Final = "deepspeed-zero3"
 # Sequences that an engine decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
 MAX_RUNNING: Final = 1024
+# What a reward's address begins with where it is no function's file.
+URL: Final = ("http://", "https://")
+PACKED_NOTE: Final = (
+    "samples that are not packed are forecast as if they were, unless ZeRO 3 trains them"
+)
 NODE_SIZES: Final = (8, 4, 2, 1)
 
 
@@ -37,11 +44,12 @@ def run_of(settings: Settings) -> Run:
     rollout = next((pool for pool in pools if pool.name == ROLLOUT_POOL), pool_of["actor"])
     needs_more = any(each.cp > 1 or each.zero != FULLY_SHARDED for each in sizes.values())
     trains = settings.sheet.trainers[TRAINER].engine
+    _say_doubts(settings)
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         trainer=TRAINER,
         engines=Engines(
-            train=trains if settings.on("packs") or needs_more else PADDING,
+            train=trains if _packs(settings) or needs_more else PADDING,
             generate=_engine(settings),
             sleeps=settings.on("rollout_sleeps"),
         ),
@@ -57,9 +65,30 @@ def run_of(settings: Settings) -> Run:
         loss=_loss(settings),
         precision=cast(Precision, settings.word("precision")),
         adapter=adapter_of(settings),
-        notes=algorithm_notes(settings, _algorithm(settings)),
+        notes=tuple(_notes(settings, is_padded=not _packs(settings) and needs_more)),
         **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
     )
+
+
+def _notes(settings: Settings, *, is_padded: bool) -> Iterator[str]:
+    yield from algorithm_notes(settings, _algorithm(settings))
+    if is_padded:
+        yield PACKED_NOTE
+
+
+def _packs(settings: Settings) -> bool:
+    """Tell whether samples are packed: token budgets pack them, asked for or not (cli/train_ppo_ray.py)."""
+    return settings.on("packs") or settings.of(TRAINER, "actor").on("dynamic")
+
+
+def _say_doubts(settings: Settings) -> None:
+    """Name what changes the amount of work, and is counted in part or not at all."""
+    if settings.is_given("agent"):
+        settings.doubt("agent", "turns and observations of an agent")
+    elif str(settings.given(settings.key_of("reward_address"))).startswith(URL):
+        settings.doubt("reward_address", "rewards that a server gives")
+    if settings.on("filters") and not load_algorithm(_algorithm(settings)).resamples:
+        settings.doubt("filters", "groups of equal rewards that are sampled again")
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
@@ -152,7 +181,7 @@ def _work(settings: Settings) -> Work:
     return Work(
         prompts=prompts,
         samples=samples,
-        updates=max(1, round(prompts * samples / settings.whole("update_sequences"))),
+        updates=updates_of(settings, prompts * samples),
         epochs=settings.whole("epochs"),
         max_prompt=max_prompt,
         max_response=max_response,

@@ -67,9 +67,8 @@ def read_configuration(
     if path.suffix in YAML_SUFFIXES:
         if not path.is_file():
             raise FileError(str(path), "no such file")
-        flat = read_inherited(path)
-        flat |= _arguments(sheet, [Text(word) for word in given[1:]], str(path))
-        return Settings(sheet, flat, str(path))
+        arguments = _arguments(sheet, [Text(word) for word in given[1:]], str(path))
+        return Settings(sheet, read_inherited(path, arguments), str(path))
     if path.is_file():
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
@@ -293,7 +292,8 @@ def _of_start(
         FileError: A switch makes it something else than training with RL.
     """
     words = list(start.arguments)
-    flat = _files(words, folder) | _beside(start, words, folder) | _arguments(sheet, words, file)
+    arguments = _arguments(sheet, words, file)
+    flat = _beside(start, words, folder) | _over_file(words, folder, arguments)
     settings = Settings(sheet, flat, file, start.name, gaps)
     for key, what in sheet.refused_switches.items():
         if key in flat and not flat[key].gaps and is_on(flat[key].value):
@@ -374,11 +374,11 @@ def _check_arguments(
             raise FileError(str(path), problem, field=key, allowed=allowed)
 
 
-def _files(words: list[Text], folder: Path) -> Flat:
-    """Return the values of the YAML file that a command line names."""
+def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
+    """Return a command line's arguments over the values of the YAML file that it names."""
     named = _option(words, "--config")
     if named is None:
-        return {}
+        return arguments
     if named.gaps and not Path(named.value).is_file():
         allowed = "a file; set the variable, or use --run"
         problem = f"cannot be evaluated: {named.gaps[0]}"
@@ -386,7 +386,7 @@ def _files(words: list[Text], folder: Path) -> Flat:
     for base in (Path(), folder, *folder.resolve().parents):
         for path in (base / named.value, base / Path(named.value).name):
             if path.is_file():
-                return read_inherited(path)
+                return read_inherited(path, arguments)
     raise FileError(named.value, "no such file", field="--config")
 
 

@@ -5,17 +5,13 @@ from math import prod
 from typing import Final
 
 from planner.configs.broken import Broken, Rule, actor_of, divides, unless
-from planner.configs.frameworks.nemo_rl import nodes_of_policy
+from planner.configs.frameworks.nemo_rl import gpus_of_policy, nodes_of_policy
 from planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.job import Role
 
 
 def _of(settings: Settings, role: Role = "actor") -> RoleSettings:
     return settings.of("megatron" if settings.on("megatron") else "dtensor", role)
-
-
-def _world(settings: Settings) -> int:
-    return nodes_of_policy(settings) * settings.whole("gpus_per_node")
 
 
 def _apart(settings: Settings) -> int:
@@ -31,7 +27,7 @@ def _apart(settings: Settings) -> int:
 
 
 def _train_gpus(settings: Settings) -> int:
-    return _world(settings) - _apart(settings)
+    return gpus_of_policy(settings) - _apart(settings)
 
 
 def _copies(settings: Settings, role: Role) -> int:
@@ -73,7 +69,7 @@ def expert_ranks_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
 
 def replicas_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
     """Share the GPUs that generate out to whole replicas of the engine."""
-    backend, gpus = settings.word("backend"), _apart(settings) or _world(settings)
+    backend, gpus = settings.word("backend"), _apart(settings) or gpus_of_policy(settings)
     size = settings.whole(f"{backend}_tp") * settings.whole(f"{backend}_pp")
     problem = f"TP x PP = {size} of generation does not divide its {gpus} GPUs"
     yield from unless(divides(size, gpus), f"{backend}_tp", problem, f"divisors of {gpus}")
@@ -130,7 +126,7 @@ def generation_leaves_gpus_to_training(settings: Settings) -> Iterator[Broken]:
     if settings.on("colocated"):
         return
     name = "rollout_gpus_per_node" if nodes_of_policy(settings) == 1 else "rollout_nodes"
-    apart, world = _apart(settings), _world(settings)
+    apart, world = _apart(settings), gpus_of_policy(settings)
     missing = "is missing, and generation has no other GPUs"
     yield from unless(apart > 0, name, missing, "at least 1")
     problem = f"leaves no GPU of the cluster's {world} to training"
@@ -175,21 +171,33 @@ def batches_are_made_in_one_way(settings: Settings) -> Iterator[Broken]:
 
 
 def budgets_hold_the_longest(settings: Settings) -> Iterator[Broken]:
-    """Give a micro-batch room for the longest sequence."""
-    own, longest = _of(settings), settings.whole("max_total")
-    problem = f"holds no sequence of {longest:,} tokens"
-    for switch, name in (("packs", "packed_tokens"), ("dynamic", "token_budget")):
+    """Give a pack room for the longest sequence: one that is longer ends the run when it comes."""
+    own, most = _of(settings), settings.whole("max_total")
+    problem = f"holds no sequence of {most:,} tokens, and one that is longer than it ends the run"
+    for name in ("packed_tokens", "infer_packed_tokens") if own.on("packs") else ():
         budget = own.optional_whole(name)
-        if own.on(switch) and budget is not None:
-            cp = own.whole("cp")
-            allowed = f"at least {-(-longest // cp):,}"
-            yield from unless(budget * cp >= longest, own.key_of(name), problem, allowed)
+        if budget is not None and budget < most:
+            yield Broken(
+                key=own.key_of(name), problem=problem, allowed=f"at least {most:,}", stops=False
+            )
 
 
 def groups_have_samples(settings: Settings) -> Iterator[Broken]:
     """Draw several samples of a prompt where they are filtered."""
     holds = not settings.on("filters") or settings.whole("samples") > 1
     yield from unless(holds, "samples", "leaves nothing to filter", "2 or more")
+
+
+def larger_rounds_are_filtered(settings: Settings) -> Iterator[Broken]:
+    """Generate more prompts than a step's only where groups of equal rewards are dropped."""
+    holds = settings.number("multiplier") == 1 or settings.on("filters")
+    yield from unless(holds, "multiplier", "is not 1, and no group is dropped", "1")
+
+
+def filters_wait_for_generation(settings: Settings) -> Iterator[Broken]:
+    """Drop groups of equal rewards only where training waits for those that take their place."""
+    holds = not (settings.on("filters") and settings.on("async"))
+    yield from unless(holds, "filters", "is on in asynchronous training", "false")
 
 
 def losses_go_together(settings: Settings) -> Iterator[Broken]:
@@ -233,8 +241,10 @@ RULES: Final = (
     Rule(async_engines_are_async, "nemo_rl/algorithms/grpo.py: async_grpo_train"),
     Rule(one_trainer_is_on, "nemo_rl/models/policy/lm_policy.py"),
     Rule(batches_are_made_in_one_way, "nemo_rl/models/policy/lm_policy.py"),
-    Rule(budgets_hold_the_longest, "nemo_rl/distributed/batched_data_dict.py"),
+    Rule(budgets_hold_the_longest, "nemo_rl/data/packing/algorithms.py"),
     Rule(groups_have_samples, "nemo_rl/algorithms/grpo.py"),
+    Rule(larger_rounds_are_filtered, "nemo_rl/algorithms/grpo.py: setup"),
+    Rule(filters_wait_for_generation, "examples/run_grpo.py"),
     Rule(losses_go_together, "nemo_rl/algorithms/loss/loss_functions.py: ClippedPGLossFn"),
     Rule(sequences_fit_the_model, "vLLM, at the start of the engine"),
 )

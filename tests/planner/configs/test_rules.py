@@ -104,9 +104,13 @@ BREAKS_NEMO = {
     "batches-are-made-in-one-way": ("policy.dynamic_batching.enabled=true",),
     "budgets-hold-the-longest": ("policy.sequence_packing.train_mb_tokens=512",),
     "groups-have-samples": ("grpo.use_dynamic_sampling=true", "grpo.num_generations_per_prompt=1"),
+    "larger-rounds-are-filtered": ("grpo.batch_multiplier=2",),
+    "filters-wait-for-generation": (*RUNS_ON, "grpo.use_dynamic_sampling=true"),
     "losses-go-together": ("loss_fn.use_cispo=true", "loss_fn.ratio_clip_c=3"),
     "sequences-fit-the-model": ("policy.max_total_sequence_length=1000000",),
 }  # fmt: skip
+# Published files that their framework refuses: an inherited batch_multiplier of 1.5, and groups are not filtered.
+REFUSED_BY_THEIR_OWN = {"prorlv2_1_moe.v2.yaml": {"larger-rounds-are-filtered"}}
 BREAKS_OPENRLHF = {
     "actor-and-reference-are-equal": "--train.colocate_actor_ref",
     "critic-and-reward-are-equal": "--train.colocate_critic_reward --reward.model_name_or_path x",
@@ -232,4 +236,6 @@ def test_published_configurations_break_no_rule(framework):
         except UserError as error:
             raise AssertionError(path.name) from error
         settings = settings_of(framework, [str(path)], OPTIONS)
-        assert not found or any(settings.has("defaults: *")), (path.name, found)
+        stops = {name for name, ways in found.items() if any(each.stops for each in ways)}
+        stops -= REFUSED_BY_THEIR_OWN.get(path.name, set())
+        assert not stops or any(settings.has("defaults: *")), (path.name, found)

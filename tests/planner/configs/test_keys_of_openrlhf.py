@@ -1,0 +1,182 @@
+"""No flag of OpenRLHF's is swallowed: changing it changes job or plan, or what becomes of it is said."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.configs.importing import ImportOptions, imported
+from planner.configs.reading.sheet import load_config_sheet, spelled
+from rlplan.errors import UserError
+
+CATALOGUE = Path(__file__).parent / "data" / "flags_of_openrlhf.txt"
+OPTIONS = ImportOptions(
+    gpu="h100-80gb-sxm", mean_response=300, mean_prompt=100, environment={"HOME": "~"}
+)
+SHEET = load_config_sheet("openrlhf")
+COMMON = """
+-m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-8B --actor.num_gpus_per_node 8
+--ref.num_gpus_per_node 8 --critic.num_gpus_per_node 8 --reward.num_gpus_per_node 8 --vllm.num_engines 4
+--vllm.tensor_parallel_size 2 --rollout.batch_size 128 --rollout.n_samples_per_prompt 4 --train.batch_size 128
+--rollout.micro_batch_size 4 --train.micro_batch_size 2 --data.max_len 4096
+"""
+PADDED = f"{COMMON} --reward.model_name_or_path Qwen/Qwen3-4B"
+PACKED = (
+    f"{PADDED} --ds.packing_samples --train.dynamic_batch_enable --rollout.max_tokens_per_gpu 16384"
+)
+GROUPS = "--algo.advantage.estimator group_norm"
+OLDER = """
+-m openrlhf.cli.train_ppo_ray --pretrain Qwen/Qwen3-8B --actor_num_gpus_per_node 8 --ref_num_gpus_per_node 8
+--critic_num_gpus_per_node 8 --reward_num_gpus_per_node 8 --vllm_num_engines 4 --vllm_tensor_parallel_size 2
+--rollout_batch_size 128 --n_samples_per_prompt 4 --train_batch_size 128 --micro_train_batch_size 2
+--micro_rollout_batch_size 4 --reward_pretrain Qwen/Qwen3-4B
+"""
+BASES = {
+    "a critic and a reward model": PADDED,
+    "packed": PACKED,
+    "samples compared": f"{COMMON} {GROUPS}",
+    "samples compared, no penalty": f"{COMMON} {GROUPS} --algo.kl.init_coef 0",
+    "fully sharded": f"{COMMON} {GROUPS} --ds.zero_stage 3",
+    "colocated": f"{PADDED} --train.colocate_all --ds.enable_sleep",
+    "an adapter": f"{COMMON} {GROUPS} --ds.lora.rank 32",
+    "a ring": f"{PADDED} --ds.packing_samples --ds.ring_attn_size 2",
+    "asynchronous": f"{PADDED} --train.async_enable --train.async_queue_size 2",
+    "lengths apart": f"{OLDER} --prompt_max_len 1024 --generate_max_len 2048",
+    "older names": OLDER,
+}
+
+
+def catalogue():
+    """Return OpenRLHF's flags: whether each is a switch, a pair or of a type, and its default."""
+    lines = (
+        line.split("\t")
+        for line in CATALOGUE.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    return {flag: (kind, default) for flag, _, _, kind, default in lines}
+
+
+def changed(flag, kind, default):
+    """Return the words that a flag may be given, by its type."""
+    key = SHEET.older.get(flag, flag)
+    settings = (*SHEET.settings.values(), *SHEET.losses.values())
+    meant = [[word] for setting in settings if key in setting.keys for word in setting.values]
+    if kind == "switch":
+        return [[]]
+    if kind == "pair":
+        return [["0.1", "0.3"]]
+    numbers = [[f"{each}"] for each in (1, 2, 4, 8, 16, 64, 512, 3000, 0.25, 0.7)]
+    addresses = [["http://localhost:5000"], ["Qwen/Qwen2.5-7B"], ["other_word"]]
+    return [*meant, *numbers, *addresses] if default != "None" else [*meant, *addresses, *numbers]
+
+
+@pytest.fixture(scope="module")
+def before():
+    """Return the job and plan of each base as it is."""
+    found = {name: imported("openrlhf", words.split(), OPTIONS) for name, words in BASES.items()}
+    return {name: (each.job, each.draft) for name, each in found.items()}
+
+
+def told(flag, words, name, before):
+    """Return what becomes of a flag that is given: idle where nothing reads it, empty where that is not seen."""
+    key = SHEET.older.get(flag, flag)
+    try:
+        found = imported("openrlhf", [*BASES[name].split(), f"--{flag}", *words], OPTIONS)
+    except UserError as error:
+        said = str(error)
+        return "refused" if flag in said and "is no " not in said else ""
+    keys = found.keys
+    lists = (
+        keys.mapped, keys.without_influence, keys.not_modelled, keys.changes_work, keys.unknown,
+    )  # fmt: skip
+    assert any(key in each for each in lists), f"{key} is in no list"
+    if any(key in each for each in lists[2:]):
+        return "reported"
+    if (found.job, found.draft) != before[name]:
+        return "acts"
+    return "" if key in keys.mapped else "idle"
+
+
+def harmless():
+    """Return the keys that have no influence by their own names."""
+    return {
+        each
+        for keys in SHEET.without_influence.values()
+        for name in keys
+        for each in spelled(name, SHEET.roles)
+    }
+
+
+def fate(flag, kind, default, before):
+    """Return what becomes of a flag in the first configuration and with the first words that show it."""
+    if SHEET.older.get(flag, flag) in harmless():
+        return "named"
+    seen = "swallowed"
+    for name in BASES:
+        for words in changed(flag, kind, default):
+            found = told(flag, words, name, before)
+            if found in {"acts", "reported"}:
+                return found
+            seen = found if found == "refused" else seen
+    return seen
+
+
+def test_no_flag_is_swallowed(pytestconfig, before):
+    flags = catalogue()
+    chosen = list(flags) if pytestconfig.getoption("full") else list(flags)[::11]
+    assert [flag for flag in chosen if fate(flag, *flags[flag], before) == "swallowed"] == []
+
+
+def test_every_flag_that_was_renamed_is_still_known():
+    assert set(SHEET.older) | set(SHEET.older.values()) <= set(catalogue())
+
+
+def test_nothing_is_said_or_ignored_by_a_pattern():
+    names = (*harmless(), *SHEET.not_modelled, *SHEET.changes_work)
+    assert [name for name in names if "*" in name] == []
+
+
+def small(*more):
+    """Return a small configuration with further words, imported."""
+    return imported("openrlhf", [*BASES["samples compared"].split(), *more], OPTIONS)
+
+
+def test_a_flag_that_nobody_knows_is_not_understood():
+    assert small("--rollout.nonsense", "7").keys.unknown == ("rollout.nonsense",)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "samples", "update", "updates", "doubted"),
+    [(15, 16, 60, 4, False), (64, 8, 128, 4, False), (8, 4, 64, 1, True), (15, 16, 100, 2, True)],
+)
+def test_updates_are_counted_in_samples(prompts, samples, update, updates, doubted):
+    found = small(
+        "--rollout.batch_size", f"{prompts}", "--rollout.n_samples_per_prompt", f"{samples}",
+        "--train.batch_size", f"{update}", "--actor.num_gpus_per_node", "4",
+    )  # fmt: skip
+    assert found.job.workload.updates == updates
+    assert ("train.batch_size" in found.keys.changes_work) == doubted
+
+
+def test_token_budgets_pack_whether_packing_is_asked_for_or_not():
+    budget = small("--train.dynamic_batch_enable", "--ds.zero_stage", "3")
+    assert budget.job.engines.train == small("--ds.packing_samples").job.engines.train
+    assert budget.job.engines.train != small("--ds.zero_stage", "3").job.engines.train
+
+
+def test_what_answers_the_model_makes_the_answer_doubtful():
+    agent = small("--train.agent_func_path", "agent.py")
+    said = "changes the amount of work (turns and observations of an agent) and is not counted"
+    assert list(agent.doubts()) == [f"train.agent_func_path=agent.py {said}"]
+    server = small("--reward.remote_url", "http://localhost:5000")
+    assert "reward.remote_url" in server.keys.changes_work
+    assert "reward.remote_url" in small("--reward.remote_url", "reward.py").keys.mapped
+    rloo = small(
+        "--algo.advantage.estimator", "rloo", "--algo.dynamic_filtering_enable",
+        "--reward.remote_url", "reward.py",
+    )  # fmt: skip
+    assert "algo.dynamic_filtering_enable" in rloo.keys.changes_work
+
+
+def test_a_partition_of_zero_plus_plus_is_said_not_to_be_counted():
+    assert "ds.zpg" in small("--ds.zpg", "8").keys.not_modelled
+    assert "ds.zpg" in small("--ds.zpg", "1").keys.without_influence
