@@ -32,7 +32,7 @@ def fit_words(forecast: Forecast, verdict: str | None = None) -> str:
         words = f"{filled} ({percent(_filled(fullest))}), during {fullest.peak_task}"
     else:
         filled = show_filled(fullest.host_peak_bytes, fullest.host_capacity_bytes)
-        words = f"{filled} of host memory ({percent(_filled(fullest))}) are off-loaded to"
+        words = f"{filled} of a GPU's share of its host's memory ({percent(_filled(fullest))})"
     pools = f" on pool {fullest.pool}" if len(forecast.memory) > 1 else ""
     return f"{verdict}: {words}{pools}"
 

@@ -160,6 +160,24 @@ def memory_terms_table(forecast: Forecast) -> Table:
     )
 
 
+def host_terms_table(forecast: Forecast) -> Table:
+    """Return what lies in the host's memory for one GPU of every pool, beside a GPU's share of its node."""
+    return Table(
+        columns=columns("Pool", "Term", "#Size", "#Of a GPU's share"),
+        rows=tuple(
+            (memory.pool, term, show_bytes(size), _share_of_host(size, memory))
+            for memory in forecast.memory
+            for term, size in sorted(
+                memory.host_terms.items(), key=lambda item: (-item[1], item[0])
+            )
+        ),
+    )
+
+
+def _share_of_host(size: int, memory: MemoryForecast) -> str:
+    return percent(size / memory.host_capacity_bytes) if memory.host_capacity_bytes else ""
+
+
 def layout_table(plan: Plan) -> Table:
     """Return every task's pool, model and layout in words, in the dataflow's order."""
     rows = []

@@ -104,7 +104,7 @@ def _print_work(checked: Checked) -> None:
 
 
 def _print(checked: Checked) -> None:
-    from reports.tables.plans import memory_terms_table
+    from reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.units import show_seconds
     from rlplan_cli.answering import print_answer, print_remarks
 
@@ -120,6 +120,8 @@ def _print(checked: Checked) -> None:
         print_answer(checked.plan, checked.forecast, checked.facts, checked.verdict)
         if not checked.forecast.feasible:
             print_table("Memory of the fullest GPU", memory_terms_table(checked.forecast))
+        if not all(memory.fits_host for memory in checked.forecast.memory):
+            print_table("Host memory for each GPU", host_terms_table(checked.forecast))
         for what, steps in (("training", checked.steps), ("epoch", checked.epoch_steps)):
             if steps is not None:
                 whole = show_seconds(steps * checked.forecast.iteration_seconds)

@@ -51,7 +51,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from planner.answers.explain import with_nearest_fit
     from planner.requests.drafts import load_request
     from planner.requests.specs import broken_words
-    from reports.tables.plans import memory_terms_table
+    from reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.errors import InfeasibleError
     from rlplan.results.stored import PLAN_FILE
     from rlplan_cli.answering import print_answer, print_remarks
@@ -75,6 +75,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     else:
         print_answer(complete, forecast, facts)
         print_table("Memory of the fullest GPU", memory_terms_table(forecast))
+        if any(memory.host_terms for memory in forecast.memory):
+            print_table("Host memory for each GPU", host_terms_table(forecast))
         print_remarks(forecast)
     broken = broken_words(complete, forecast)
     if broken:

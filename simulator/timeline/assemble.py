@@ -204,7 +204,7 @@ def memory_shortage(pool: ResourcePool, memory: MemoryForecast) -> str:
         term, term_bytes = max(memory.host_terms.items(), key=lambda item: (item[1], item[0]))
         over = memory.host_peak_bytes - memory.host_capacity_bytes
         return (
-            f"pool {pool.name} ({pool.gpus} x {pool.device}): what it off-loads takes "
+            f"pool {pool.name} ({pool.gpus} x {pool.device}): its hosts need "
             f"{show_bytes(memory.host_peak_bytes)} of the {show_bytes(memory.host_capacity_bytes)} of "
             f"host memory that a GPU's share of its node is, {show_bytes(over)} too many; largest "
             f"term: {term}, {show_bytes(term_bytes)}"
