@@ -267,6 +267,7 @@ def keys_of(settings: Settings) -> Keys:
     sheet, flat = settings.sheet, settings.flat
     mapped = tuple(key for key in flat if key in settings.used)
     known = set(_known(sheet))
+    harmless = tuple(each for keys in sheet.without_influence.values() for each in keys)
     silent, unknown = [], []
     apart: dict[str, str] = {}
     for key, given in flat.items():
@@ -280,7 +281,7 @@ def keys_of(settings: Settings) -> Keys:
                 silent.append(key)
             else:
                 apart[key] = uncounted
-        elif key in known or fits_any(key, sheet.without_influence):
+        elif key in known or fits_any(key, harmless):
             silent.append(key)
         else:
             unknown.append(key)

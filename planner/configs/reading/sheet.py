@@ -99,7 +99,7 @@ class ConfigSheet:
         added: Keys, as patterns, that hydra only takes with a `+` before them.
         arrangements: The ways in which its roles can share GPUs and follow each other.
         trainers: By the name that the plug-in finds.
-        without_influence: Keys that change neither time nor memory, as patterns.
+        without_influence: Keys that change neither time nor memory, by the reason why.
         not_modelled: Keys that may, and for which job and plan have no field: what is not counted. Where such
             a key is off, empty or its usual value, nothing is.
         spares: Keys, as patterns, that keep something off the GPUs which the forecast counts there where they are
@@ -127,7 +127,7 @@ class ConfigSheet:
     added: tuple[str, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()
     trainers: FrozenDict[str, TrainerSheet]
-    without_influence: tuple[str, ...]
+    without_influence: FrozenDict[str, tuple[str, ...]]
     not_modelled: FrozenDict[str, str] = FrozenDict()
     spares: FrozenDict[str, str] = FrozenDict()
     usual: FrozenDict[str, Scalar] = FrozenDict()
