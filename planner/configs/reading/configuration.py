@@ -50,9 +50,8 @@ def read_configuration(
     if path.suffix in YAML_SUFFIXES:
         if not path.is_file():
             raise FileError(str(path), "no such file")
-        flat = read_inherited(path)
-        flat |= _arguments(sheet, [Text(word) for word in given[1:]], str(path))
-        return Settings(sheet, flat, str(path))
+        arguments = _arguments(sheet, [Text(word) for word in given[1:]], str(path))
+        return Settings(sheet, read_inherited(path, arguments), str(path))
     if path.is_file():
         return _of_script(sheet, path, given[1:], environment, evaluated)
     if path.suffix == ".sh":
@@ -172,7 +171,7 @@ def _of_command(
                 )
         if fits_any(word.value, sheet.starts):
             rest = list(_spread(command.words))[place + 1 :]
-            flat = _files(rest, folder) | _arguments(sheet, rest, file)
+            flat = _over_file(rest, folder, _arguments(sheet, rest, file))
             return Settings(sheet, flat, file, word.value, gaps)
     return None
 
@@ -192,15 +191,15 @@ def _part(word: Text, part: str) -> Text:
     return replace(word, value=part, gaps=gaps)
 
 
-def _files(words: list[Text], folder: Path) -> Flat:
-    """Return the values of the YAML file that a command line names."""
+def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
+    """Return a command line's arguments over the values of the YAML file that it names."""
     named = _option(words, "--config")
     if named is None:
-        return {}
+        return arguments
     for base in (Path(), folder, *folder.resolve().parents):
         for path in (base / named.value, base / Path(named.value).name):
             if path.is_file():
-                return read_inherited(path)
+                return read_inherited(path, arguments)
     raise FileError(named.value, "no such file", field="--config")
 
 

@@ -1,6 +1,7 @@
 """YAML configurations with what they inherit from (`defaults:`) and refer to (`${...}`)."""
 
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ INHERITS = "defaults"
 # Of a mapping that takes the place of the inherited one instead of being merged into it.
 REPLACES = "_override_"
 MOST_ANCESTORS = 20
+# A key that stands in the tree: no flag, list's element or choice of a group.
+DOTTED = re.compile(r"^[A-Za-z_][\w-]*(\.[\w-]+)*$")
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -30,16 +33,36 @@ RESOLVERS = {
 }
 
 
-def read_inherited(path: Path) -> Flat:
+def read_inherited(path: Path, over: Flat | None = None) -> Flat:
     """Return the values of a file over those of the files that it inherits from.
 
-    A file that is not there stands as a key `defaults: NAME`, whose value is a gap.
+    References are followed last, as OmegaConf does: they mean what arguments say too. A file that is not there
+    stands as a key `defaults: NAME`, whose value is a gap.
+
+    Args:
+        over: Arguments by key, which take the place of the files' values.
 
     Raises:
         FileError: A file is missing or broken, or inherits from itself.
     """
     data, places = _merged(path, ())
-    return _resolved(data, places)
+    over = over or {}
+    for key, given in over.items():
+        if DOTTED.match(key):
+            _put(data, key.split("."), given.value)
+    found = _resolved(data, places, over)
+    return {**found, **{key: given for key, given in over.items() if key not in found}}
+
+
+def _put(data: dict[str, Any], path: list[str], value: object) -> None:
+    """Put an argument's value in its place; mappings that it needs are made."""
+    *parents, last = path
+    for each in parents:
+        inner = data.get(each)
+        if not isinstance(inner, dict):
+            inner = data[each] = {}
+        data = inner
+    data[last] = value
 
 
 def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -109,7 +132,7 @@ def _mark(node: Any, prefix: str, file: str, places: dict[str, str]) -> None:  #
             places[path] = f"{file}:{key.start_mark.line + 1}"
 
 
-def _resolved(data: dict[str, Any], places: dict[str, str]) -> Flat:
+def _resolved(data: dict[str, Any], places: dict[str, str], over: Flat) -> Flat:
     """Return the leaves by their keys, references replaced by what they refer to."""
     from omegaconf import OmegaConf  # noqa: PLC0415 -- only where YAML is read
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
@@ -124,7 +147,12 @@ def _resolved(data: dict[str, Any], places: dict[str, str]) -> Flat:
     missing = (key for key in places if key.startswith(f"{INHERITS}: "))
     flat: Flat = {key: _missing(key, places[key]) for key in missing}
     for key, path, value in _leaves(data, "", ()):
-        where, gaps = places.get(key, "the file"), tuple[Gap, ...]()
+        argument = over.get(key)
+        if argument is not None and (argument.gaps or "${" not in str(value)):
+            flat[key] = argument
+            continue
+        where = places.get(key, "the file") if argument is None else argument.where
+        gaps = tuple[Gap, ...]()
         if "${" in str(value):
             try:
                 value = _followed(tree, path)
