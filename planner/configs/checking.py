@@ -90,6 +90,7 @@ class Checked:
         forecast = self.forecast
         return {
             "file": self.file,
+            "doubtful": list(self.imported.doubts()) if self.imported else [],
             "will_run": self.will_run,
             "memory": self.verdict,
             "findings": [plain(each) for each in self.findings],

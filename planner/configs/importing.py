@@ -23,6 +23,8 @@ from rlplan.models.model import ModelArchitecture
 from rlplan.plan import PlanDraft
 
 JOB_FILE = "job.yaml"
+# Of a value that is shown, in characters.
+MOST_SHOWN = 60
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
 
 
@@ -63,6 +65,7 @@ class Imported:
         notes: What was assumed.
         settings: The configuration's values by what they mean.
         run: What a framework's plug-in made of it.
+        guesses: What of `notes` is about how much is done in a step.
     """
 
     job: Job
@@ -72,6 +75,29 @@ class Imported:
     settings: Settings
     run: Run
     notes: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
+
+    def doubts(self) -> Iterator[str]:
+        """Yield, in words, which keys change how much is done in a step and are not counted."""
+        by_what: dict[str, list[str]] = {}
+        for key, what in self.keys.changes_work.items():
+            by_what.setdefault(what, []).append(self._shown(key))
+        for what, keys in by_what.items():
+            one = len(keys) == 1
+            words = (
+                f"{', '.join(keys)} {'changes' if one else 'change'} the amount of work ({what})"
+            )
+            yield f"{words} and {'is' if one else 'are'} not counted"
+
+    def unknown(self) -> Iterator[str]:
+        """Yield the keys that are not understood, with their values and places."""
+        for key in self.keys.unknown:
+            yield f"{self._shown(key)} ({self.settings.flat[key].where})"
+
+    def _shown(self, key: str) -> str:
+        """Return a key with its value, cut where that is long."""
+        value = str(self.settings.flat[key].value)
+        return f"{key}={value[:MOST_SHOWN]}{'...' if len(value) > MOST_SHOWN else ''}"
 
     def document(self) -> dict[str, Any]:
         """Return all of it as plain values, for JSON."""
@@ -86,11 +112,13 @@ class Imported:
                 "mapped": {key: plain(flat[key].value) for key in self.keys.mapped},
                 "without_influence": list(self.keys.without_influence),
                 "not_counted": self.keys.not_modelled,
+                "changes_work": self.keys.changes_work,
                 "not_understood": {key: flat[key].where for key in self.keys.unknown},
                 "not_evaluated": self.keys.unevaluated,
             },
             "not_evaluated": list(map(str, settings.gaps)),
             "assumptions": list(self.notes),
+            "guesses": list(self.guesses),
         }
 
 
@@ -171,6 +199,7 @@ def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Import
     job = job_of(replace(run, models=models), name, options.gpu, means)
     job = replace(job, models=FrozenDict({**job.models, **_positions(models, settings)}))
     resolved = resolve_job(job, Path(), file=settings.file)
+    guesses = tuple(_guesses(run, options))
     return Imported(
         job=job,
         resolved=resolved,
@@ -178,7 +207,8 @@ def imported_run(settings: Settings, run: Run, options: ImportOptions) -> Import
         keys=keys_of(settings),
         settings=settings,
         run=run,
-        notes=tuple(_notes(run, settings, options)),
+        notes=(*_notes(run, settings), *guesses),
+        guesses=guesses,
     )
 
 
@@ -218,20 +248,21 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
     }
 
 
-def _notes(run: Run, settings: Settings, options: ImportOptions) -> list[str]:
-    missing = (gap for key in settings.has("defaults: *") for gap in settings.flat[key].gaps)
-    notes = [
-        *run.notes,
-        *_older_names(settings),
-        *(f"{gap.source} {gap.reason}" for gap in missing),
-    ]
+def _notes(run: Run, settings: Settings) -> Iterator[str]:
+    yield from run.notes
+    yield from _older_names(settings)
+    for key in settings.has("defaults: *"):
+        yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
+
+
+def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:
+    """Yield what was assumed of the amount of work, which no configuration says."""
+    yield from run.guesses
     if run.work.turns != 1:
-        notes.append(TURNS_NOTE)
+        yield TURNS_NOTE
     if options.mean_prompt is None:
-        most = run.work.max_prompt or run.work.max_total or 1
-        mean = usual_prompt_tokens(most)
-        notes.append(f"prompts of {mean} tokens on average, as in mathematics; say --mean-prompt")
-    return notes
+        mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1)
+        yield f"prompts of {mean} tokens on average, as in mathematics; say --mean-prompt"
 
 
 def _older_names(settings: Settings) -> Iterator[str]:

@@ -88,6 +88,7 @@ class Run:
         trainers: By role, its sizes.
         loss: What the losses need; the KL coefficient is 0 where no reference is passed over.
         notes: What was assumed, in sentences.
+        guesses: What was assumed of the amount of work, in sentences.
     """
 
     framework: str
@@ -116,6 +117,7 @@ class Run:
     in_flight: InFlight | None = None
     bucket_bytes: int | None = None
     notes: tuple[str, ...] = field(default=())
+    guesses: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,19 @@ def _checked(words: list[str], given: Given) -> Checked:
     return check_config(framework, rest, import_options(framework, rest, given))
 
 
+def _print_work(checked: Checked) -> None:
+    """Print which keys make the answer doubtful, what was assumed of the work, and which keys are not understood."""
+    if checked.imported is None:
+        return
+    found = checked.imported
+    lines = (
+        *(f"doubtful: {each}" for each in found.doubts()),
+        *(f"assumed: {each}" for each in found.guesses),
+        *(f"not understood, and not counted: {each}" for each in found.unknown()),
+    )
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
 def _print(checked: Checked) -> None:
     from reports.tables.plans import Table, columns, memory_terms_table
     from rlplan.units import show_seconds
@@ -93,6 +106,7 @@ def _print(checked: Checked) -> None:
 
     answer = "runs" if checked.will_run else "will not run"
     sys.stdout.write(f"{checked.file}: {answer}; memory: {checked.verdict}\n")
+    _print_work(checked)
     for finding in checked.findings:
         sys.stdout.write(f"{'stops' if finding.stops else 'look at'}: {finding} [{finding.rule}]\n")
     for remark in checked.remarks:
@@ -125,8 +139,9 @@ def _print(checked: Checked) -> None:
     keys = found.keys
     say(
         f"keys: {len(keys.mapped)} mapped, {len(keys.without_influence)} without influence, "
-        f"{len(keys.not_modelled)} not counted, {len(keys.unknown)} not understood; "
-        "`rlplan import` lists them"
+        f"{len(keys.not_modelled)} not counted, {len(keys.changes_work)} doubtful, "
+        f"{len(keys.unknown)} not understood; `rlplan import` lists them"
     )
     for note in found.notes:
-        say(f"assumed: {note}")
+        if note not in found.guesses:
+            say(f"assumed: {note}")

@@ -86,13 +86,16 @@ def _print(found: Imported) -> None:
         ("mapped", str(len(keys.mapped))),
         ("without influence", str(len(keys.without_influence))),
         ("not counted", str(len(keys.not_modelled))),
+        ("doubtful", str(len(keys.changes_work))),
         ("not understood", str(len(keys.unknown))),
     )
+    for doubt in found.doubts():
+        say(f"doubtful: {doubt}")
     print_table("Keys", Table(columns=columns("Keys", "#Number"), rows=rows))
     for key, what in keys.not_modelled.items():
         say(f"not counted: {key}: {what}")
-    for key in keys.unknown:
-        say(f"not understood: {key} ({found.settings.flat[key].where})")
+    for unknown in found.unknown():
+        say(f"not understood: {unknown}")
     for gap in found.settings.gaps:
         say(f"not evaluated: {gap}")
     for note in found.notes:

@@ -1,12 +1,12 @@
 """Settings: a configuration's values by what they mean, as a framework's sheet says."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from planner.configs.reading.given import Flat, Given
-from planner.configs.reading.sheet import ConfigSheet, Setting
+from planner.configs.reading.sheet import ConfigSheet, Setting, spelled
 from planner.configs.shell.text import Gap
 from rlplan.errors import FileError, nearest_name
 
@@ -25,6 +25,7 @@ class Settings:
         gaps: Parts of a script that could not be evaluated.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
+        doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
     """
 
     sheet: ConfigSheet
@@ -34,6 +35,7 @@ class Settings:
     gaps: tuple[Gap, ...] = ()
     model: str | None = None
     used: set[str] = field(default_factory=set)
+    doubts: dict[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
@@ -130,7 +132,38 @@ class Settings:
 
     def key_giving(self, setting: Setting) -> str:
         """Return the key that gives what a sheet's setting stands for, or would give it."""
-        return next((key for key in setting.keys if key in self.flat), setting.keys[0])
+        given = (*self._laid_over(setting), *(key for key in setting.keys if key in self.flat))
+        return next(iter(given), setting.keys[0])
+
+    def doubt(self, name: str, what: str) -> None:
+        """Say that a setting, where it is given, changes how much is done in a way that is not counted."""
+        if self.key_of(name) in self.flat:
+            self.doubts[self.key_of(name)] = what
+
+    def counts(self, key: str) -> bool:
+        """Return whether a key counts in this configuration: others of its settings may turn it off."""
+        for beginning, conditions in self.sheet.only_where.items():
+            if key.startswith(beginning) and not all(
+                self._has_word(self.sheet.settings[name], words)
+                for name, words in conditions.items()
+            ):
+                return False
+        return True
+
+    def _has_word(self, setting: Setting, words: Collection[object]) -> bool:
+        """Return whether a setting is one of some words, or may be as it cannot be evaluated."""
+        given = next((self.flat[key] for key in setting.keys if key in self.flat), None)
+        if given is not None and given.gaps:
+            return True
+        value = setting.default if given is None else given.value
+        return value in words or (True in words and _is_on(value))
+
+    def _laid_over(self, setting: Setting) -> Iterator[str]:
+        """Yield the given keys that the framework lays over a setting's own."""
+        for key in setting.over:
+            given = self.flat.get(key)
+            if given is not None and (given.gaps or given.value is not None) and self.counts(key):
+                yield key
 
     def refused(
         self, name: str, problem: str, allowed: str, nearest: str | None = None
@@ -150,7 +183,7 @@ class Settings:
 
     def value_of(self, setting: Setting) -> object:
         """Return the value of what a sheet's setting stands for."""
-        for key in setting.keys:
+        for key in (*self._laid_over(setting), *setting.keys):
             given = self.flat.get(key)
             if given is None:
                 continue
@@ -251,6 +284,7 @@ class Keys:
         mapped: Their values went into the job or plan.
         without_influence: They change neither time nor memory, or not in this configuration.
         not_modelled: They may, and are not counted: what is not, by key.
+        changes_work: They change how much is done in a step, and are not counted: what they change, by key.
         unknown: Nothing is known of them.
         unevaluated: Values that could not be evaluated, and why, by key; none of them is mapped.
     """
@@ -258,6 +292,7 @@ class Keys:
     mapped: tuple[str, ...]
     without_influence: tuple[str, ...]
     not_modelled: dict[str, str]
+    changes_work: dict[str, str]
     unknown: tuple[str, ...]
     unevaluated: dict[str, str]
 
@@ -265,33 +300,55 @@ class Keys:
 def keys_of(settings: Settings) -> Keys:
     """Return what became of each key."""
     sheet, flat = settings.sheet, settings.flat
-    mapped = tuple(key for key in flat if key in settings.used)
-    known = set(_known(sheet))
-    harmless = tuple(each for keys in sheet.without_influence.values() for each in keys)
-    silent, unknown = [], []
-    apart: dict[str, str] = {}
+    known = {
+        *_known(sheet),
+        *(each for keys in sheet.without_influence.values() for each in _spelled(sheet, keys)),
+    }
+    without = [each for each in known if _is_pattern(each)]
+    work, uncounted = _Meant(sheet, sheet.changes_work), _Meant(sheet, sheet.not_modelled)
+    silent, unknown = list[str](), list[str]()
+    apart, doubtful = dict[str, str](), dict[str, str]()
     for key, given in flat.items():
+        if key in settings.doubts:
+            doubtful[key] = settings.doubts[key]
+            continue
         if key in settings.used:
             continue
-        uncounted = next(
-            (why for each, why in sheet.not_modelled.items() if fnmatchcase(key, each)), None
-        )
-        if uncounted is not None:
-            if _is_usual(sheet, key, given.value):
-                silent.append(key)
-            else:
-                apart[key] = uncounted
-        elif key in known or fits_any(key, harmless):
+        told = ((work.of(key), doubtful), (uncounted.of(key), apart))
+        why, there = next((each for each in told if each[0] is not None), (None, apart))
+        if why is not None and not _is_usual(sheet, key, given.value) and settings.counts(key):
+            there[key] = why
+        elif why is not None or key in known or fits_any(key, without):
             silent.append(key)
         else:
             unknown.append(key)
     return Keys(
-        mapped=mapped,
+        mapped=tuple(key for key in flat if key in settings.used and key not in doubtful),
         without_influence=tuple(silent),
         not_modelled=apart,
+        changes_work=doubtful,
         unknown=tuple(unknown),
         unevaluated={key: str(given.gaps[0]) for key, given in flat.items() if given.gaps},
     )
+
+
+class _Meant:
+    """Answer what a sheet says of a key: by its name, or else by the first pattern that it fits."""
+
+    def __init__(self, sheet: ConfigSheet, section: Mapping[str, str]) -> None:
+        spelt = {each: why for key, why in section.items() for each in spelled(key, sheet.roles)}
+        self._named = spelt
+        self._patterns = {each: why for each, why in spelt.items() if _is_pattern(each)}
+
+    def of(self, key: str) -> str | None:
+        """Return what is said of a key; None where nothing is."""
+        if key in self._named:
+            return self._named[key]
+        return next((why for each, why in self._patterns.items() if fnmatchcase(key, each)), None)
+
+
+def _is_pattern(key: str) -> bool:
+    return any(sign in key for sign in "*?")
 
 
 def fits_any(key: str, patterns: Iterable[str]) -> bool:
@@ -299,14 +356,24 @@ def fits_any(key: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(key, pattern) for pattern in patterns)
 
 
+def _spelled(sheet: ConfigSheet, keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        yield from spelled(key, sheet.roles)
+
+
 def _is_usual(sheet: ConfigSheet, key: str, value: object) -> bool:
-    usual = [word for each, word in sheet.usual.items() if fnmatchcase(key, each)]
+    usual = [
+        word
+        for each, word in sheet.usual.items()
+        for name in spelled(each, sheet.roles)
+        if fnmatchcase(key, name)
+    ]
     return value in usual or (not usual and value in OFF)
 
 
 def _known(sheet: ConfigSheet) -> Iterator[str]:
     for setting in (*sheet.settings.values(), *sheet.losses.values()):
-        yield from setting.keys
+        yield from (*setting.keys, *setting.over)
     for trainer in sheet.trainers.values():
         for setting in trainer.sizes.values():
             for prefix in sheet.roles.values():

@@ -1,5 +1,6 @@
 """Sheets of configurations: which key of a framework means what of a job and plan. `frameworks/<name>.yaml`."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ class Setting:
 
     Attributes:
         keys: The first that a configuration gives counts; `{role}` stands for the role's prefix.
+        over: Keys that the framework lays over those: the first that is given, and not empty, counts instead.
         default: The framework's own, where none is given.
         follows: The setting whose value it takes where none is given.
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
@@ -29,6 +31,7 @@ class Setting:
     """
 
     keys: tuple[str, ...]
+    over: tuple[str, ...] = ()
     default: Scalar = None
     follows: str | None = None
     values: FrozenDict[str, Scalar] = FrozenDict()
@@ -83,6 +86,9 @@ class TrainerSheet:
 class ConfigSheet:
     """Say what a framework's keys mean.
 
+    In `without_influence`, `not_modelled`, `changes_work` and `usual` names in braces are alternatives
+    (`trainer.{save,test}_freq`), and `{role}` stands for the prefixes of all roles.
+
     Attributes:
         version: The framework's, whose keys and defaults these are.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
@@ -99,9 +105,12 @@ class ConfigSheet:
         added: Keys, as patterns, that hydra only takes with a `+` before them.
         arrangements: The ways in which its roles can share GPUs and follow each other.
         trainers: By the name that the plug-in finds.
+        only_where: Beginnings of keys that count only where a setting has one of some words.
         without_influence: Keys that change neither time nor memory, by the reason why.
         not_modelled: Keys that may, and for which job and plan have no field: what is not counted. Where such
             a key is off, empty or its usual value, nothing is.
+        changes_work: Keys that change how much is done in a step, and for which job and plan have no field: what
+            they change. Where such a key is off, empty or its usual value, nothing is.
         spares: Keys, as patterns, that keep something off the GPUs which the forecast counts there where they are
             on, and the end of its term's name.
         usual: Values of keys that stand for what is forecast anyway.
@@ -127,12 +136,25 @@ class ConfigSheet:
     added: tuple[str, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()
     trainers: FrozenDict[str, TrainerSheet]
+    only_where: FrozenDict[str, FrozenDict[str, tuple[Scalar, ...]]] = FrozenDict()
     without_influence: FrozenDict[str, tuple[str, ...]]
     not_modelled: FrozenDict[str, str] = FrozenDict()
+    changes_work: FrozenDict[str, str] = FrozenDict()
     spares: FrozenDict[str, str] = FrozenDict()
     usual: FrozenDict[str, Scalar] = FrozenDict()
     probes: FrozenDict[str, bool] = FrozenDict()
     sources: FrozenDict[str, str]
+
+
+def spelled(key: str, roles: Mapping[str, str]) -> Iterator[str]:
+    """Yield the keys that one with alternatives in braces stands for; `{role}` is one of the roles' prefixes."""
+    head, brace, rest = key.partition("{")
+    if not brace:
+        yield key
+        return
+    inner, _, tail = rest.partition("}")
+    for each in roles.values() if brace + inner + "}" == ROLE else inner.split(","):
+        yield from spelled(f"{head}{each}{tail}", roles)
 
 
 @cache
