@@ -22,6 +22,7 @@ from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_wri
 
 if TYPE_CHECKING:
     from planner.configs.checking import Checked
+    from planner.configs.importing import Imported
 
 EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response 300"
 
@@ -133,9 +134,12 @@ def _print(checked: Checked) -> None:
             title = "What would be faster" if checked.forecast.feasible else "What would fit"
             print_table(title, Table(columns=columns("Setting", "#Step", "#Change"), rows=rows))
         print_remarks(checked.forecast, checked.verdict)
-    found = checked.imported
-    if found is None:
-        return
+    if checked.imported is not None:
+        _print_keys(checked.imported)
+
+
+def _print_keys(found: Imported) -> None:
+    """Print on stderr what became of a configuration's keys, and what was assumed beside its work."""
     keys = found.keys
     say(
         f"keys: {len(keys.mapped)} mapped, {len(keys.without_influence)} without influence, "
