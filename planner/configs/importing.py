@@ -249,10 +249,10 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
 
 
 def _notes(run: Run, settings: Settings) -> Iterator[str]:
-    yield from run.notes
-    yield from _older_names(settings)
     for key in settings.has("defaults: *"):
         yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
+    yield from run.notes
+    yield from _older_names(settings)
 
 
 def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:

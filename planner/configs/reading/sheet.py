@@ -95,6 +95,8 @@ class ConfigSheet:
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
         refused_starts: Those that train otherwise, and what they do.
         refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
+        own_files: Configurations of the framework's own that hydra composes, as patterns; none where it composes none.
+        own_folders: Where they stand, as patterns.
         older: Keys by the names that they had in earlier versions.
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
@@ -126,6 +128,8 @@ class ConfigSheet:
     starts: tuple[str, ...]
     refused_starts: FrozenDict[str, str] = FrozenDict()
     refused_keys: FrozenDict[str, str] = FrozenDict()
+    own_files: tuple[str, ...] = ()
+    own_folders: tuple[str, ...] = ()
     older: FrozenDict[str, str] = FrozenDict()
     models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()
