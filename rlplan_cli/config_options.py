@@ -33,6 +33,13 @@ RunOption = Annotated[
         help="Run the script, with python3, ray, torchrun and other launchers replaced by a recorder.",
     ),
 ]
+VersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--framework-version",
+        help="Version of the framework, such as 0.7.  [default: what the configuration says, else the newest known]",
+    ),
+]
 
 
 def framework_of(words: list[str]) -> tuple[str | None, list[str]]:
@@ -93,6 +100,7 @@ class Given(NamedTuple):
     mean_prompt: float | None = None
     model: list[str] | None = None
     run: bool = False
+    version: str | None = None
 
 
 def import_options(
@@ -129,4 +137,5 @@ def import_options(
         models=FrozenDict({role: name for role, _, name in pairs}),
         job_path=job_path,
         evaluated=evaluated,
+        version=given.version,
     )

@@ -12,6 +12,7 @@ from planner.configs.reading.configuration import read_configuration
 from planner.configs.reading.given import Given
 from planner.configs.reading.settings import Keys, Settings, keys_of
 from planner.configs.reading.sheet import load_config_sheet
+from planner.configs.reading.versions import set_version
 from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
 from planner.configs.shell.commands import Evaluated
 from profiles.catalog import load_model, model_names, resolve_job
@@ -41,6 +42,7 @@ class ImportOptions:
         job_path: What the plan calls the job's file.
         environment: Variables of a script; None takes the process's own.
         evaluated: What a script does, if it was run already.
+        version: Of the framework; None takes what the configuration says.
     """
 
     gpu: str
@@ -51,6 +53,7 @@ class ImportOptions:
     job_path: str = JOB_FILE
     environment: Mapping[str, str] | None = None
     evaluated: Evaluated | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +145,12 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
 
     Raises:
         UnknownNameError: No such framework is known.
-        FileError: It cannot be read, or starts no training with RL.
+        FileError: It cannot be read, starts no training with RL, or its version is not known.
     """
     sheet = load_config_sheet(framework)
     environment = os.environ if options.environment is None else options.environment
     settings = read_configuration(sheet, words, environment, evaluated=options.evaluated)
+    set_version(settings, options.version)
     settings.model = options.model
     _replace_models(settings, options)
     return settings
@@ -251,6 +255,8 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
 def _notes(run: Run, settings: Settings) -> Iterator[str]:
     for key in settings.has("defaults: *"):
         yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
+    if settings.version_reason:
+        yield f"{settings.sheet.title} {settings.sheet.version}, {settings.version_reason}"
     yield from run.notes
     yield from _older_names(settings)
 

@@ -15,6 +15,7 @@ from rlplan_cli.config_options import (
     PromptOption,
     ResponseOption,
     RunOption,
+    VersionOption,
     framework_of,
     import_options,
 )
@@ -29,7 +30,7 @@ EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response
 WILL_NOT_RUN = 1
 
 
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     words: Annotated[
         list[str],
         typer.Argument(
@@ -43,6 +44,7 @@ def command(
     mean_prompt: PromptOption = None,
     model: ModelOption = None,
     run: RunOption = False,
+    framework_version: VersionOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,7 +57,9 @@ def command(
 
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with
-        checked = _checked(words, Given(gpu, mean_response, mean_prompt, model, run))
+        checked = _checked(
+            words, Given(gpu, mean_response, mean_prompt, model, run, framework_version)
+        )
         if as_json:
             echo_json(checked.document())
         else:

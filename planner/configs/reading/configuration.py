@@ -388,7 +388,7 @@ def _overrides(words: list[Text], file: str) -> Flat:
         elif found[1] == "~":
             flat.pop(found[2], None)
         else:
-            flat[found[2]] = _given(word, found[3], file)
+            flat[found[2]] = replace(_given(word, found[3], file), added=bool(found[1]))
     return flat
 
 
