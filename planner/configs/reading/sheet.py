@@ -95,6 +95,7 @@ class Earlier:
 
     Attributes:
         defaults: Of settings and losses, by name.
+        sizes: Defaults of sizes, by trainer and name.
         values: What words of settings meant, by setting and word.
         frameworks: Framework sheets, by trainer.
         padded: Engine sheets where sequences are padded, by trainer.
@@ -102,6 +103,7 @@ class Earlier:
     """
 
     defaults: FrozenDict[str, Scalar] = FrozenDict()
+    sizes: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     values: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     frameworks: FrozenDict[str, str] = FrozenDict()
     padded: FrozenDict[str, str | None] = FrozenDict()
@@ -115,12 +117,14 @@ class VersionRange:
     Attributes:
         since, until: The first and the last version; none where it was there from the start, or still is.
         values: The values that are meant; none means any.
+        usual: Whether later versions take it all the same, and what it was replaced by is usual there.
     """
 
     keys: tuple[str, ...]
     since: str | None = None
     until: str | None = None
     values: tuple[Scalar, ...] = ()
+    usual: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +235,7 @@ def _changed(sheet: ConfigSheet, earlier: Earlier) -> ConfigSheet:
         name: replace(
             each,
             framework=earlier.frameworks.get(name, each.framework),
+            sizes=_sized(each.sizes, earlier.sizes.get(name, FrozenDict())),
             padded=earlier.padded.get(name, each.padded),
             layout_of=earlier.layout_of.get(name, each.layout_of),
         )
@@ -241,6 +246,17 @@ def _changed(sheet: ConfigSheet, earlier: Earlier) -> ConfigSheet:
         settings=FrozenDict(settings),
         losses=FrozenDict(losses),
         trainers=FrozenDict(trainers),
+    )
+
+
+def _sized(
+    sizes: Mapping[str, Setting], defaults: Mapping[str, Scalar]
+) -> FrozenDict[str, Setting]:
+    return FrozenDict(
+        {
+            name: replace(each, default=defaults.get(name, each.default))
+            for name, each in sizes.items()
+        }
     )
 
 

@@ -125,14 +125,22 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
     newest = candidates[-1]
     telling = [key for key in missed[newest] if key not in missed[best]]
     if telling:
-        key = telling[0]
-        given = settings.flat[key]
-        last = next(each.until or each.since for name, each in found if name == key)
-        shown = f"={given.value}" if any(each.values for name, each in found if name == key) else ""
-        reason = f"since {key}{shown} is of {last} and before ({given.where})"
+        reason = _reason(
+            settings, telling[0], next(each for key, each in found if key == telling[0])
+        )
     settings.version_reason = (
         reason or f"the newest that is known, since nothing says which; {OPTION} does"
     )
+
+
+def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
+    """Return in words what a key says of the version."""
+    given = settings.flat[key]
+    shown = f"{key}={given.value}" if versions.values else key
+    said = "is usual up to" if versions.usual else "is a key of versions up to"
+    if versions.values and not versions.usual:
+        said = "is possible up to"
+    return f"since {shown} {said} {versions.until} ({given.where})"
 
 
 def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:

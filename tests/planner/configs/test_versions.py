@@ -111,7 +111,7 @@ def test_the_version_says_why(script):
     key = "critic.model.fsdp_config.param_offload=True"
     (note,) = (each for each in script(more=key).notes if each.startswith("verl 0"))
     assert note.startswith(
-        "verl 0.7.1, since critic.model.fsdp_config.param_offload is of 0.7.1 and before ("
+        "verl 0.7.1, since critic.model.fsdp_config.param_offload is a key of versions up to 0.7.1 ("
     )
     assert note.endswith("run.sh:2)")
 
