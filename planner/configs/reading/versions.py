@@ -92,7 +92,7 @@ def set_version(settings: Settings, wanted: str | None) -> None:
         known = _known(sheet, hint.version) if hint.of == "version" else None
         if known is not None:
             settings.sheet = sheet.of(known)
-            settings.version_reason = f"by {hint.words} ({hint.where})"
+            settings.version_reason = f"by \"{hint.words}\" ({hint.where})"
             break
     else:
         _by_keys(settings, hints)
@@ -112,7 +112,7 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
             if wanted in sheet.of(each).settings["rollout_engine"].values.values()
         )
         if wanted is not None and has:
-            candidates, reason = has, f"by {hint.words} ({hint.where})"
+            candidates, reason = has, f"by \"{hint.words}\" ({hint.where})"
             break
     found = [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
     order = sheet.versions.index
