@@ -76,7 +76,9 @@ def _check_layouts(export: Export) -> None:
         for name in common:
             wanted, found = _cut(actor, name), _cut(layout, name)
             if wanted != found and (name != "chunks" or task.kind == "train"):
-                problem = f"is not the actor's {name} {wanted}, and Megatron has one layout a process"
+                problem = (
+                    f"is not the actor's {name} {wanted}, and Megatron has one layout a process"
+                )
                 raise export.refused(f"tasks.{task.name}.{name}", problem, f"{wanted}", found)
 
 

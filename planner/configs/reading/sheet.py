@@ -176,7 +176,7 @@ class ConfigSheet:
     name: str
     title: str
     version: str
-    versions: tuple[str, ...] = ()
+    versions: tuple[str, ...]
     earlier: FrozenDict[str, Earlier] = FrozenDict()
     ranges: tuple[VersionRange, ...] = ()
     images: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ class ConfigSheet:
 
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
-        if not self.versions or version == self.versions[-1]:
+        if version == self.versions[-1]:
             return self
         place, sheet = self.versions.index(version), replace(self, version=version)
         for until in reversed(self.versions[place:]):

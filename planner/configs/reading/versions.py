@@ -36,7 +36,12 @@ class _Hint:
     where: str
 
 
-def version_named(sheet: ConfigSheet, word: str, option: str = OPTION) -> str:
+def is_newest(sheet: ConfigSheet, word: str) -> bool:
+    """Tell whether a word names the newest version that is known, whose keys a sheet has."""
+    return word == sheet.version or _known(sheet, word) == sheet.versions[-1]
+
+
+def _wanted(sheet: ConfigSheet, word: str) -> str:
     """Return the known version that a word names: itself, or the newest that begins so.
 
     Raises:
@@ -44,15 +49,15 @@ def version_named(sheet: ConfigSheet, word: str, option: str = OPTION) -> str:
     """
     found = _known(sheet, word)
     if found is None:
-        allowed = ", ".join(sheet.versions) or sheet.version
+        allowed = ", ".join(sheet.versions)
         problem = f"is no version of {sheet.title} whose keys are known"
-        raise FileError(option, problem, value=word, allowed=allowed)
+        raise FileError(OPTION, problem, value=word, allowed=allowed)
     return found
 
 
 def _known(sheet: ConfigSheet, word: str) -> str | None:
     """Return the known version that a word names; None where none is."""
-    known = sheet.versions or (sheet.version,)
+    known = sheet.versions
     if word == sheet.version:
         return known[-1]
     number = NUMBER.match(word.lower())
@@ -82,7 +87,7 @@ def set_version(settings: Settings, wanted: str | None) -> None:
     """
     sheet = settings.sheet
     if wanted is not None:
-        settings.sheet = sheet.of(version_named(sheet, wanted))
+        settings.sheet = sheet.of(_wanted(sheet, wanted))
         settings.version_reason = f"as {OPTION} says"
         return
     if not (sheet.images or sheet.ranges):
@@ -92,7 +97,7 @@ def set_version(settings: Settings, wanted: str | None) -> None:
         known = _known(sheet, hint.version) if hint.of == "version" else None
         if known is not None:
             settings.sheet = sheet.of(known)
-            settings.version_reason = f"by \"{hint.words}\" ({hint.where})"
+            settings.version_reason = f'by "{hint.words}" ({hint.where})'
             break
     else:
         _by_keys(settings, hints)
@@ -112,7 +117,7 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
             if wanted in sheet.of(each).settings["rollout_engine"].values.values()
         )
         if wanted is not None and has:
-            candidates, reason = has, f"by \"{hint.words}\" ({hint.where})"
+            candidates, reason = has, f'by "{hint.words}" ({hint.where})'
             break
     found = [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
     order = sheet.versions.index
