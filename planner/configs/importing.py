@@ -149,8 +149,9 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     """
     sheet = load_config_sheet(framework)
     environment = os.environ if options.environment is None else options.environment
-    settings = read_configuration(sheet, words, environment, evaluated=options.evaluated)
-    set_version(settings, options.version)
+    given = list(words)
+    settings = read_configuration(sheet, given, environment, evaluated=options.evaluated)
+    set_version(settings, options.version, Path(given[0]))
     settings.model = options.model
     _replace_models(settings, options)
     return settings

@@ -205,7 +205,12 @@ def _of_yaml(sheet: ConfigSheet, path: Path, words: list[Text]) -> Settings:
     if not sheet.own_files:
         return Settings(sheet, read_inherited(path, flat), str(path))
     bases = (Path(), path.parent, *path.resolve().parents)
-    files = HydraFiles(folders=(path.parent,), own_files=_own_files(sheet), bases=bases)
+    files = HydraFiles(
+        folders=(path.parent,),
+        own_files=_own_files(sheet),
+        bases=bases,
+        telling=_telling(sheet),
+    )
     found = read_composed(path.name, files, flat, removed=_removed(words), usual=_usual(sheet))
     assert found is not None, "the file is there"
     return Settings(sheet, _nearest(sheet, found, flat), str(path))
@@ -236,6 +241,7 @@ def _composed(
         own_files=_own_files(sheet),
         own_folders=sheet.own_folders,
         bases=bases,
+        telling=_telling(sheet),
     )
     found = read_composed(name, files, arguments, removed=_removed(words), usual=_usual(sheet))
     if found is not None:
@@ -248,6 +254,10 @@ def _composed(
 
 def _own_files(sheet: ConfigSheet) -> tuple[str, ...]:
     return tuple(name for each in sheet.own_files for name in spelled(each, sheet.roles))
+
+
+def _telling(sheet: ConfigSheet) -> frozenset[str]:
+    return frozenset(key for each in sheet.settings.values() for key in each.keys)
 
 
 def _module_file(start: str, bases: Iterable[Path]) -> Path | None:

@@ -22,9 +22,13 @@ MOST_ANCESTORS = 20
 # A key that stands in the tree: no flag, list's element or choice of a group.
 DOTTED = re.compile(r"^[A-Za-z_][\w-]*(\.[\w-]+)*$")
 
+EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+
 # How hydra names what a file's values are put under, in the file's first lines.
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 SELF, GLOBAL, HERE = "_self_", "_global_", "_here_"
+# What has to be given elsewhere.
+MISSING = "???"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -185,6 +189,8 @@ def _resolved(
                     reason="what it refers to is not known",
                 )
                 gaps = (gap,)
+        if isinstance(value, str) and EXPONENT.match(value):
+            value = float(value)  # as OmegaConf reads it, and YAML 1.1 does not
         flat[key] = Given(value=value, where=where, gaps=gaps)
     return flat
 
@@ -242,12 +248,14 @@ class HydraFiles:
         own_files: Those of the framework itself, as patterns: its usual values stand for them.
         own_folders: Where the framework's own stand if they are at hand, as patterns.
         bases: Folders to which places of searched folders may be relative.
+        telling: Groups of which a choice of the framework's own says something.
     """
 
     folders: tuple[Path, ...]
     own_files: tuple[str, ...]
     own_folders: tuple[str, ...] = ()
     bases: tuple[Path, ...] = ()
+    telling: frozenset[str] = frozenset()
 
     def found(self, name: str) -> Path | None:
         """Return the file of a name; None where none is at hand that is not the framework's own."""
@@ -299,6 +307,7 @@ def read_composed(
         if DOTTED.match(key):
             _put(composer.data, key.split("."), given.value)
     flat = _resolved(composer.data, composer.places, composer.arguments, usual)
+    flat = {key: given for key, given in flat.items() if given.value != MISSING}
     rest = {**composer.choices, **composer.arguments}
     return {**flat, **{key: given for key, given in rest.items() if key not in flat}}
 
@@ -376,6 +385,8 @@ class _Composer:
 
     def compose(self, path: Path) -> None:
         """Read a file with all that it and the arguments name."""
+        searched = self.arguments.get("hydra.searchpath")
+        self._search({"searchpath": None if searched is None else searched.value})
         self._add(path, (), "", ())
         for key in [each for each in self.arguments if DOTTED.match(each) or "/" in each]:
             group, _, package = key.partition("@")
@@ -396,7 +407,7 @@ class _Composer:
         entries = list(_entries(own.pop(INHERITS, None)))
         self._search(own.pop("hydra", None))
         for entry in entries:
-            if entry.overrides:
+            if entry.overrides and entry.key in self._files.telling:
                 self.choices.setdefault(entry.key, self._chosen(entry.names, path))
         for entry in entries:
             if entry.names == (SELF,):
@@ -449,8 +460,9 @@ class _Composer:
                 self._add(found, inner, whole.rpartition("/")[0], seen)
             elif "${" in name or entry.optional:
                 continue
-            elif entry.group and (self._files.is_own(whole) or entry.key in self.choices):
-                self.choices[entry.key] = self._chosen((name,), path)
+            elif entry.group and self._files.is_own(whole):
+                if entry.key in self._files.telling:
+                    self.choices[entry.key] = self._chosen((name,), path)
             elif self._files.is_own(whole):
                 self.choices[INHERITS] = self._chosen((name,), path)
             else:

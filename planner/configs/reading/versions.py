@@ -76,10 +76,11 @@ def _known(sheet: ConfigSheet, word: str) -> str | None:
     return next(begins, None)
 
 
-def set_version(settings: Settings, wanted: str | None) -> None:
+def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     """Let settings mean what they did in their configuration's version, and say which that is, and why.
 
     Args:
+        script: What was named; another that it starts may hold the configuration.
         wanted: What somebody says that it is; None looks for it.
 
     Raises:
@@ -92,7 +93,8 @@ def set_version(settings: Settings, wanted: str | None) -> None:
         return
     if not (sheet.images or sheet.ranges):
         return
-    hints = list(_hints(sheet, Path(settings.file)))
+    files = dict.fromkeys((script, Path(settings.file)))
+    hints = [hint for file in files for hint in _hints(sheet, file)]
     for hint in hints:
         known = _known(sheet, hint.version) if hint.of == "version" else None
         if known is not None:

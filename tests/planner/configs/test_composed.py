@@ -176,3 +176,42 @@ def test_verls_own_files_are_not_missed(script):
             {},
         )
         assert not list(found.doubts())
+
+
+def test_a_files_choices_of_verls_own_groups_count(script):
+    own = OWN.replace(
+        "  - _self_\n",
+        "  - override model_engine: megatron\n  - ref@actor_rollout_ref.ref: dp_ref\n  - _self_\n",
+    )
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
+    assert found.job.framework == "verl-megatron"
+    assert not found.keys.unknown
+    chosen = OWN.replace("- ppo_trainer", "- actor@actor_rollout_ref.actor: megatron_actor")
+    found = script(
+        "python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": chosen}
+    )
+    assert found.job.framework == "verl-megatron"
+
+
+def test_what_has_to_be_given_elsewhere_is_not_given(script):
+    own = OWN.replace("name: vllm", "name: '???'")
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
+    assert "actor_rollout_ref.rollout.name" not in found.settings.flat
+
+
+def test_files_are_looked_for_where_the_command_line_says(script, tmp_path):
+    files = {
+        "more/base.yaml": "data: {train_batch_size: 128}\n",
+        "config/mine.yaml": OWN.replace("  - _self_\n", "  - _self_\n  - base\n"),
+    }
+    found = script(
+        f"python3 -m verl.trainer.main_ppo --config-name=mine hydra.searchpath=[file://{tmp_path}/more]",
+        files,
+    )
+    assert found.job.workload.prompts == 128
+
+
+def test_numbers_are_those_of_omegaconf(script):
+    own = OWN.replace("    use_kl_loss: true\n", "    use_kl_loss: true\n    optim: {lr: 1e-6}\n")
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
+    assert found.settings.flat["actor_rollout_ref.actor.optim.lr"].value == 1e-6
