@@ -246,7 +246,10 @@ def _composed(
     found = read_composed(name, files, arguments, removed=_removed(words), usual=_usual(sheet))
     if found is not None:
         return _nearest(sheet, found, arguments), {}
-    if named is None or files.is_own(name):
+    place = "" if placed is None else placed.value.rstrip("/")
+    elsewhere = place.startswith(("/", "$", "`")) and not fits_any(place, sheet.own_folders)
+    own = files.is_own(name) and not elsewhere
+    if named is None or own:
         return arguments, {}
     missing = missing_file(name, arguments["--config-name"].where)
     return {**arguments, f"{INHERITS}: {name}": missing}, {"--config-name": NOT_FOUND}

@@ -172,7 +172,7 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
     if not path.is_file():
         return
     patterns = [re.compile(each) for each in sheet.images]
-    yield from _matches(patterns, path)
+    yield from _matches(patterns, path, comments=True)
     for folder in _folders(path):
         for name in sheet.version_files:
             if (folder / name).is_file():
@@ -191,12 +191,21 @@ def _folders(path: Path) -> Iterator[Path]:
             return
 
 
-def _matches(patterns: Sequence[re.Pattern[str]], path: Path) -> Iterator[_Hint]:
+def _matches(
+    patterns: Sequence[re.Pattern[str]], path: Path, *, comments: bool = False
+) -> Iterator[_Hint]:
+    """Yield what a file's lines say of versions.
+
+    Args:
+        comments: Whether lines that are comments count: a script's often say what it was run with.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return
     for number, line in enumerate(lines, start=1):
+        if line.lstrip().startswith("#") and not comments:
+            continue
         for pattern in patterns:
             for found in pattern.finditer(line):
                 for name, version in found.groupdict().items():

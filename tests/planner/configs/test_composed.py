@@ -178,6 +178,17 @@ def test_verls_own_files_are_not_missed(script):
         assert not list(found.doubts())
 
 
+def test_a_copy_of_verls_own_file_in_a_folder_that_is_not_there_is_missed(script):
+    flags = "--config-path={} --config-name=ppo_trainer actor_rollout_ref.model.path=Qwen/Qwen3-8B"
+    own = script(
+        f"python3 -m verl.trainer.main_ppo {flags.format('$VERL/verl/trainer/config')}", {}
+    )
+    copied = script(
+        f"python3 -m verl.trainer.main_ppo {flags.format('/home/me/project/config')}", {}
+    )
+    assert (len(list(own.doubts())), len(list(copied.doubts()))) == (0, 1)
+
+
 def test_a_files_choices_of_verls_own_groups_count(script):
     own = OWN.replace(
         "  - _self_\n",

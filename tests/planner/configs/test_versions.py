@@ -61,6 +61,7 @@ SAID = {
     "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15"),
     "pip install verl==0.6.0": ("0.6", "vllm-0.11"),
     "pip install git+https://github.com/volcengine/verl@v0.3.0.post1": ("0.3", "vllm-0.6-eager"),
+    "apptainer pull docker://vllm/vllm-openai:v0.8.5": ("0.5", "vllm-0.8-eager"),
     "pip install -U vllm==0.8.5": ("0.5", "vllm-0.8-eager"),
     "echo": ("0.9.1", "vllm-0.15"),
 }  # fmt: skip
@@ -77,6 +78,7 @@ def test_images_and_packages_say_the_version(script, line):
     ("name", "text", "wanted"),
     [
         ("requirements.txt", "torch\nverl==0.4.0\n", "0.4"),
+        ("requirements.txt", "torch\n# vllm==0.8.4\n", "0.9.1"),
         ("verl/version/version", "0.5.0.dev\n", "0.5"),
         ("verl/version/version", "0.5.0\n", "0.5"),
         ("setup.py", "requires = ['verl==0.7.1']\n", "0.7.1"),
